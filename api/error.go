@@ -1,0 +1,131 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Domain is the domain of every google.rpc.ErrorInfo that Perdure attaches.
+const Domain = "perdure"
+
+// Error is a refusal or a failure as every floor reports it: a reason from one enum, a message for
+// people, and the ids concerned. It answers the caller's question (is it my fault, shall I try again,
+// was it applied?) through Reason; nobody compares messages.
+type Error struct {
+	Reason  perdurev1.Reason
+	Message string
+	// Meta names the ids and the rule: "namespace", "id", "rule", "leader", …
+	Meta map[string]string
+}
+
+// Errorf makes an Error. Add ids with With.
+func Errorf(reason perdurev1.Reason, format string, args ...any) *Error {
+	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// With adds one piece of metadata and returns the error itself.
+func (e *Error) With(key, value string) *Error {
+	if e.Meta == nil {
+		e.Meta = map[string]string{}
+	}
+	e.Meta[key] = value
+	return e
+}
+
+// Error names the message and the reason.
+func (e *Error) Error() string {
+	return e.Message + " (" + ReasonName(e.Reason) + ")"
+}
+
+// ReasonName is the reason without its enum prefix, as people and ErrorInfo see it.
+func ReasonName(r perdurev1.Reason) string {
+	return strings.TrimPrefix(r.String(), "REASON_")
+}
+
+// Keys lists the metadata's keys in order.
+func (e *Error) Keys() []string {
+	keys := make([]string, 0, len(e.Meta))
+	for k := range e.Meta { //lint:sorted sorted before use
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// Code is the gRPC code that goes with a reason.
+func Code(r perdurev1.Reason) codes.Code {
+	switch r {
+	case perdurev1.Reason_REASON_BAD_ID, perdurev1.Reason_REASON_ID_TOO_LONG,
+		perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, perdurev1.Reason_REASON_TOO_MANY_TAGS,
+		perdurev1.Reason_REASON_BAD_REQUEST:
+		return codes.InvalidArgument
+	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		return codes.NotFound
+	case perdurev1.Reason_REASON_ID_CONFLICT:
+		return codes.AlreadyExists
+	case perdurev1.Reason_REASON_STALE_TASK:
+		return codes.Aborted
+	case perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ALREADY_FINISHED,
+		perdurev1.Reason_REASON_NOT_SETTLEABLE:
+		return codes.FailedPrecondition
+	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
+		perdurev1.Reason_REASON_SHUTTING_DOWN:
+		return codes.Unavailable
+	case perdurev1.Reason_REASON_OVERLOADED:
+		return codes.ResourceExhausted
+	case perdurev1.Reason_REASON_CORRUPT:
+		return codes.DataLoss
+	default:
+		return codes.Unknown
+	}
+}
+
+// GRPCStatus lets gRPC send the error with its code and an ErrorInfo.
+func (e *Error) GRPCStatus() *status.Status {
+	st := status.New(Code(e.Reason), e.Message)
+	with, err := st.WithDetails(&errdetails.ErrorInfo{Reason: ReasonName(e.Reason), Domain: Domain, Metadata: e.Meta})
+	if err != nil {
+		return st
+	}
+	return with
+}
+
+// FromStatus reads an Error back from what gRPC returned; ok is false when err carries no ErrorInfo of
+// this domain (a broken connection, a deadline, another server).
+func FromStatus(err error) (e *Error, ok bool) {
+	if err == nil {
+		return nil, false
+	}
+	if errors.As(err, &e) {
+		return e, true
+	}
+	st, isStatus := status.FromError(err)
+	if !isStatus {
+		return nil, false
+	}
+	for _, d := range st.Details() {
+		if info, isInfo := d.(*errdetails.ErrorInfo); isInfo && info.Domain == Domain {
+			return &Error{
+				Reason:  perdurev1.Reason(perdurev1.Reason_value["REASON_"+info.Reason]),
+				Message: st.Message(),
+				Meta:    info.Metadata,
+			}, true
+		}
+	}
+	return nil, false
+}
+
+// Is reports whether err is, or wraps, an Error with this reason.
+func Is(err error, reason perdurev1.Reason) bool {
+	e, ok := FromStatus(err)
+	return ok && e.Reason == reason
+}
