@@ -1,0 +1,15 @@
+package id
+
+// The limits every edge enforces, each with its own error, before anything is proposed. They are one
+// list so that a server, a client and a test never disagree about a number.
+const (
+	// MaxIDBytes bounds every identifier that is handed in: roots, namespaces, names, keys.
+	MaxIDBytes = 1 << 10
+	// MaxPayloadBytes bounds one opaque value: an input, a result, an error, a signal.
+	MaxPayloadBytes = 4 << 20
+	// MaxTags bounds the tags of one object.
+	MaxTags = 64
+	// JournalWarnEvents is the length of a journal from which a warning is raised. It is not a cap: no
+	// run is ended for its size.
+	JournalWarnEvents = 50_000
+)
