@@ -1,0 +1,23 @@
+package recovery
+
+// Halt takes a task out of service, whatever it does: a holder loses its lease, a waiting task is not
+// woken (what settles meanwhile is remembered in Resumes). Halting a halted task changes nothing. It
+// is an operator's tool and needs no version.
+//
+// Errors: [Invalid], [NotFound], [Conflict] if the task is fulfilled.
+func Halt(s Store, now int64, ref Ref) (Task, error) {
+	const op = "halt"
+	t, _, err := findTask(s, now, op, ref)
+	if err != nil {
+		return Task{}, err
+	}
+	switch t.State {
+	case TaskHalted:
+		return t, nil
+	case TaskFulfilled:
+		return Task{}, &Error{Code: Conflict, Op: op, ID: t.ID, Rule: RuleState, Detail: "task is fulfilled"}
+	}
+	t = t.halted()
+	s.PutTask(t)
+	return t, nil
+}

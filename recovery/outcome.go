@@ -1,0 +1,68 @@
+package recovery
+
+// Outcome is how a finished operation ended: with a value, or with a failure.
+type Outcome struct {
+	// Data is the value, opaque; it means something only if Failure is nil. Empty and nil are the same
+	// value.
+	Data []byte
+	// Failure is what went wrong, nil if nothing did.
+	Failure *Failure
+}
+
+// Failure is an error that crosses processes and languages.
+type Failure struct {
+	// Type is a name that programs compare, Message is for people.
+	Type, Message string
+	// Details is opaque, often a cause in the form of the language that raised it.
+	Details []byte
+	// NonRetryable says that trying again cannot help.
+	NonRetryable bool
+}
+
+// The first byte of an encoded outcome. What a later layout needs gets a new number.
+const (
+	outcomeValue   byte = 0
+	outcomeFailure byte = 1
+)
+
+// AppendOutcome appends the canonical encoding of o to b: 0 and the value, or 1 and the failure.
+func AppendOutcome(b []byte, o Outcome) []byte {
+	if o.Failure == nil {
+		return append(append(b, outcomeValue), o.Data...)
+	}
+	b = append(b, outcomeFailure)
+	b = appendBytes(b, o.Failure.Type)
+	b = appendBytes(b, o.Failure.Message)
+	b = appendBytes(b, o.Failure.Details)
+	if o.Failure.NonRetryable {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// DecodeOutcome is the inverse of [AppendOutcome]. The result shares nothing with b. The error is a
+// [*CorruptError].
+func DecodeOutcome(b []byte) (Outcome, error) {
+	r := &reader{what: "outcome", b: b}
+	switch r.byte() {
+	case outcomeValue:
+		if r.err == nil {
+			return Outcome{Data: append([]byte(nil), b[1:]...)}, nil
+		}
+	case outcomeFailure:
+		f := &Failure{Type: r.str(), Message: r.str(), Details: r.bytes()}
+		at := r.off
+		last := r.byte()
+		if last > 1 {
+			r.fail(at, "a boolean is neither 0 nor 1")
+		}
+		f.NonRetryable = last == 1
+		if err := r.end(); err != nil {
+			return Outcome{}, err
+		}
+		return Outcome{Failure: f}, nil
+	default:
+		r.fail(0, "unknown kind")
+	}
+	return Outcome{}, r.err
+}

@@ -1,0 +1,46 @@
+package recovery
+
+// Store is the state of one namespace within one partition, as the operations see it.
+//
+// Who calls it: the operations of this package, from one goroutine. A store need not be safe for
+// concurrent use.
+//
+// Atomicity is the store's owner's: an operation first reads and checks, and only when nothing can
+// refuse it any more does it write, so an operation that returns an error has written nothing; but one
+// operation may make several writes, and whoever owns the store makes those of one command durable
+// together or not at all. Within a command, reads see the writes made before.
+//
+// Values: what is put is kept and what is returned is lent. Neither side modifies a slice in place
+// after it has crossed this interface, so a store may keep and hand out the same slice.
+//
+// Order: the lists are ascending and without duplicates, because they reach state and output.
+//
+// Failure: the methods have no error; a store that cannot read must stop its owner, not invent an
+// absence.
+type Store interface {
+	// Promise returns the promise as stored, not as it stands at some time ([Promise.At]).
+	Promise(id string) (Promise, bool)
+	// PutPromise creates or replaces the promise of p.ID.
+	PutPromise(p Promise)
+
+	// Task returns the task as stored.
+	Task(id string) (Task, bool)
+	// PutTask creates or replaces the task of t.ID.
+	PutTask(t Task)
+
+	// Callbacks returns the awaiters of a promise.
+	Callbacks(awaited string) []string
+	// AddCallback makes awaiter wait for awaited; adding it again changes nothing.
+	AddCallback(awaited, awaiter string)
+	// RemoveCallback undoes AddCallback; removing what is not there changes nothing.
+	RemoveCallback(awaited, awaiter string)
+	// AwaitedBy returns the promises whose callback set holds awaiter.
+	AwaitedBy(awaiter string) []string
+
+	// Listeners returns the addresses to be told when the promise settles.
+	Listeners(id string) []string
+	// AddListener adds an address; adding it again changes nothing.
+	AddListener(id, address string)
+	// ClearListeners removes all addresses of the promise.
+	ClearListeners(id string)
+}
