@@ -1,0 +1,60 @@
+package journal
+
+import "unsafe"
+
+// What State.Size counts for a signal name (with its place in the index) and for a buffered payload.
+const (
+	perSignal   = int(unsafe.Sizeof(signal{})) + 48
+	perDelivery = int(unsafe.Sizeof([]byte(nil)))
+)
+
+// signal counts one name's deliveries and keeps those that nobody has consumed yet.
+type signal struct {
+	name                string
+	delivered, received uint64
+	// buffered holds the payloads of the deliveries received+1 … delivered, oldest first.
+	buffered [][]byte
+}
+
+// signal finds the counter of a name; nil if none was delivered yet.
+func (s *State) signal(name string) *signal {
+	if i, ok := s.signalIndex[name]; ok {
+		return &s.signals[i]
+	}
+	return nil
+}
+
+// changeSignal returns the counter of a name for changing, making it if it is the first of its name.
+func (s *State) changeSignal(name string) *signal {
+	i, ok := s.signalIndex[name]
+	if !ok {
+		i = len(s.signals)
+		if s.signalIndex == nil {
+			s.signalIndex = make(map[string]int)
+		}
+		s.signalIndex[name] = i
+		s.signals = append(s.signals, signal{name: name})
+		s.heldBytes += perSignal + len(name)
+	} else if s.undo != nil {
+		s.undo.saveSignal(i, s.signals[i])
+	}
+	return &s.signals[i]
+}
+
+// Deliveries returns how many signals of a name were delivered; the next one's delivery id is one more.
+func (s *State) Deliveries(name string) uint64 {
+	if q := s.signal(name); q != nil {
+		return q.delivered
+	}
+	return 0
+}
+
+// NextReceipt returns the oldest unconsumed delivery of a name, which is the one that the next
+// SignalReceived must consume (K13); ok is false if there is none. payload must not be changed.
+func (s *State) NextReceipt(name string) (deliveryID uint64, payload []byte, ok bool) {
+	q := s.signal(name)
+	if q == nil || len(q.buffered) == 0 {
+		return 0, nil, false
+	}
+	return q.received + 1, q.buffered[0], true
+}

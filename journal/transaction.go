@@ -1,0 +1,107 @@
+package journal
+
+import "unsafe"
+
+// undo remembers what a transaction has changed: the head as it was, how long the lists were, and the old
+// value of every element before it was changed, in order.
+type undo struct {
+	head       head
+	children   int
+	signals    int
+	oldChild   []oldChild
+	oldSignals []oldSignal
+}
+
+type oldChild struct {
+	n     uint32
+	child child
+}
+
+type oldSignal struct {
+	i      int
+	signal signal
+	first  []byte
+}
+
+func (u *undo) saveChild(n uint32, c child) {
+	if int(n) < u.children {
+		u.oldChild = append(u.oldChild, oldChild{n, c})
+	}
+}
+
+func (u *undo) saveSignal(i int, q signal) {
+	if i < u.signals {
+		old := oldSignal{i: i, signal: q}
+		if len(q.buffered) > 0 {
+			old.first = q.buffered[0]
+		}
+		u.oldSignals = append(u.oldSignals, old)
+	}
+}
+
+// Begin opens a transaction: the appends that follow are kept by Commit or taken back by Rollback, all
+// of them, at a cost that depends on their number and not on the journal's length. A transaction that
+// is already open is an error of the caller, and Begin panics.
+func (s *State) Begin() {
+	if s.undo != nil {
+		panic("journal: Begin inside a transaction")
+	}
+	s.undo = &undo{head: s.head, children: len(s.children), signals: len(s.signals)}
+}
+
+// Commit keeps what was appended since Begin. Without a transaction it does nothing.
+func (s *State) Commit() { s.undo = nil }
+
+// Rollback takes back what was appended since Begin. Without a transaction it does nothing, so it can be
+// deferred.
+func (s *State) Rollback() {
+	u := s.undo
+	if u == nil {
+		return
+	}
+	s.undo = nil
+	s.head = u.head
+	clear(s.children[u.children:])
+	s.children = s.children[:u.children]
+	for i := len(u.oldChild) - 1; i >= 0; i-- {
+		s.children[u.oldChild[i].n] = u.oldChild[i].child
+	}
+	for _, q := range s.signals[u.signals:] {
+		delete(s.signalIndex, q.name)
+	}
+	clear(s.signals[u.signals:])
+	s.signals = s.signals[:u.signals]
+	for i := len(u.oldSignals) - 1; i >= 0; i-- {
+		old := u.oldSignals[i]
+		if len(old.signal.buffered) > 0 {
+			old.signal.buffered[0] = old.first
+		}
+		s.signals[old.i] = old.signal
+	}
+}
+
+// Clone returns an independent copy, at a cost that grows with the journal; an open transaction is not
+// part of it. To try some appends, Begin and Rollback are cheaper.
+func (s *State) Clone() *State {
+	c := *s
+	c.undo = nil
+	c.children = append([]child(nil), s.children...)
+	c.signals, c.signalIndex = nil, nil
+	if len(s.signals) > 0 {
+		c.signals = make([]signal, len(s.signals))
+		c.signalIndex = make(map[string]int, len(s.signals))
+		for i, q := range s.signals {
+			q.buffered = append([][]byte(nil), q.buffered...)
+			c.signals[i] = q
+			c.signalIndex[q.name] = i
+		}
+	}
+	return &c
+}
+
+// Size estimates the memory that the state holds, in bytes: what a cache should count. It costs nothing.
+func (s *State) Size() int {
+	return int(unsafe.Sizeof(*s)) + len(s.eid) + s.heldBytes +
+		cap(s.children)*int(unsafe.Sizeof(child{})) +
+		len(s.waitOn)*(int(unsafe.Sizeof(s.eid))+len(s.eid)+8)
+}
