@@ -1,0 +1,248 @@
+package embed
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// The log stores that Config.LogStore may name.
+const (
+	LogStorePebble = "pebble"
+	LogStoreBoltDB = "boltdb"
+)
+
+// The forms of Config.LogFormat.
+const (
+	LogFormatText = "text"
+	LogFormatJSON = "json"
+)
+
+// Config is every setting of a node. The zero value of a field means its default (see Settings), so a
+// program that embeds a node names only what it wants to be different. A Config is a value: a node
+// copies it at start, and changing it later has no effect.
+type Config struct {
+	// File is the configuration file that Load read, empty when there was none.
+	File string
+
+	// NodeID names the node within its cluster: 1 to 64 letters, digits, '.', '_' and '-'.
+	NodeID string
+	// DataDir is the folder that holds everything the node must not lose. It is made when missing;
+	// whether it can be written is found out at start.
+	DataDir string
+
+	// GRPCAddr, HTTPAddr, PeerAddr and GossipAddr are host:port. Port 0 lets the system choose.
+	GRPCAddr   string
+	HTTPAddr   string
+	PeerAddr   string
+	GossipAddr string
+	// Insecure accepts that an address can be reached from other machines although the node has neither
+	// TLS nor authentication.
+	Insecure bool
+
+	// Partitions is the number of partitions of a cluster that is being created: 3 to MaxPartitions. 0
+	// leaves it to DefaultPartitions when the data is new, and to the data when it is not.
+	Partitions int
+	// Join lists peer addresses of the cluster to join. This version refuses it: a node is its cluster's
+	// only member.
+	Join []string
+	// BootstrapExpect is how many members create the cluster together. This version refuses more than 1.
+	BootstrapExpect int
+
+	// LogStore keeps the Raft logs: LogStorePebble or LogStoreBoltDB. It is chosen when the data
+	// directory is made.
+	LogStore string
+	// Lease is how long a worker that names no lease of its own may be silent before its tasks are given
+	// to another: 1 s to 10 min.
+	Lease time.Duration
+	// HeartbeatTimeout, ElectionTimeout and LeaderLease are Raft's; LeaderLease <= HeartbeatTimeout <=
+	// ElectionTimeout. A node that is its cluster's only member has nobody to wait for and shortens the
+	// defaults of all three.
+	HeartbeatTimeout time.Duration
+	ElectionTimeout  time.Duration
+	LeaderLease      time.Duration
+	// CommitTimeout is how long an idle leader waits before it tells followers what is committed.
+	CommitTimeout time.Duration
+	// MaxAppendEntries bounds the entries of one append message: 1 to 1,024.
+	MaxAppendEntries int
+	// SnapshotThreshold is how many log entries make a new snapshot marker worthwhile.
+	SnapshotThreshold uint64
+	// SnapshotInterval is how often that is looked at.
+	SnapshotInterval time.Duration
+	// TrailingLogs is how many entries stay in the log behind a marker: what a follower may lack before
+	// it needs a whole snapshot.
+	TrailingLogs uint64
+
+	// CacheBytes is the block cache that all stores of the node share.
+	CacheBytes int64
+	// MemtableBytes is the memtable budget that all stores of the node share.
+	MemtableBytes int64
+	// MaxPendingCommands bounds, for each partition, the commands that wait for Raft. Beyond it a request
+	// is refused with OVERLOADED.
+	MaxPendingCommands int
+	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
+	MaxWorkers int
+
+	// LogLevel is "debug", "info", "warn" or "error".
+	LogLevel string
+	// LogFormat is LogFormatText or LogFormatJSON.
+	LogFormat string
+	// ShutdownGrace bounds an orderly stop: handing leaderships away, ending calls, flushing the stores.
+	ShutdownGrace time.Duration
+
+	// Logger replaces the logger that LogLevel and LogFormat describe, for programs that embed a node. It
+	// has no flag.
+	Logger *slog.Logger
+}
+
+// MaxPartitions bounds Config.Partitions: each one is a Raft group with stores, goroutines and timers of
+// its own.
+const MaxPartitions = 256
+
+// DefaultConfig returns the defaults of all settings.
+func DefaultConfig() Config {
+	return Config{
+		NodeID:             "n1",
+		DataDir:            "./perdure-data",
+		GRPCAddr:           "127.0.0.1:7400",
+		HTTPAddr:           "127.0.0.1:7401",
+		PeerAddr:           "127.0.0.1:7402",
+		GossipAddr:         "127.0.0.1:7403",
+		BootstrapExpect:    1,
+		LogStore:           LogStorePebble,
+		Lease:              10 * time.Second,
+		HeartbeatTimeout:   2 * time.Second,
+		ElectionTimeout:    2 * time.Second,
+		LeaderLease:        time.Second,
+		CommitTimeout:      250 * time.Millisecond,
+		MaxAppendEntries:   256,
+		SnapshotThreshold:  8192,
+		SnapshotInterval:   30 * time.Second,
+		TrailingLogs:       8192,
+		CacheBytes:         256 << 20,
+		MemtableBytes:      64 << 20,
+		MaxPendingCommands: 4096,
+		MaxWorkers:         1024,
+		LogLevel:           "info",
+		LogFormat:          LogFormatText,
+		ShutdownGrace:      10 * time.Second,
+	}
+}
+
+// DefaultPartitions is the number of partitions of a new cluster whose creator chose none: 4 on up to two
+// cores, 8 on up to eight, 16 above. Few on a small machine, where each group costs processor time; never
+// under 3, so that each of three members can lead something.
+func DefaultPartitions(cores int) int {
+	switch {
+	case cores <= 2:
+		return 4
+	case cores <= 8:
+		return 8
+	default:
+		return 16
+	}
+}
+
+// WithDefaults returns the configuration with every zero field replaced by its default. Partitions may
+// stay 0: what it defaults to depends on whether there is data already.
+func (c Config) WithDefaults() Config {
+	defaults := DefaultConfig()
+	for i := range settings {
+		s := &settings[i]
+		if isZero(s.at(&c)) {
+			copyValue(s.at(&c), s.at(&defaults))
+		}
+	}
+	return c
+}
+
+// NewLogger returns Logger, or else a logger on w as LogLevel and LogFormat say. A level or format that
+// Validate refuses is read as "info" and "text".
+func (c Config) NewLogger(w io.Writer) *slog.Logger {
+	if c.Logger != nil {
+		return c.Logger
+	}
+	options := &slog.HandlerOptions{Level: logLevels[c.LogLevel]}
+	if c.LogFormat == LogFormatJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// logLevels are the levels by name; the zero value of slog.Level is info.
+var logLevels = map[string]slog.Level{
+	"debug": slog.LevelDebug,
+	"info":  slog.LevelInfo,
+	"warn":  slog.LevelWarn,
+	"error": slog.LevelError,
+}
+
+// LogValue shows the settings that have a value, by flag name, in the order of Settings, as the node's
+// first log line has them.
+func (c Config) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, len(settings))
+	for i := range settings {
+		if value := settings[i].at(&c); !isZero(value) {
+			attrs = append(attrs, slog.String(settings[i].Flag, formatValue(value)))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// A Problem is one thing that is wrong with a configuration, in the words of whoever wrote it.
+type Problem struct {
+	// Flag is the flag's name without dashes; empty when the problem is no setting's (an unknown key, a
+	// file that cannot be read).
+	Flag string
+	// Value is the offending value as it was written, or as it prints.
+	Value string
+	// Source says where the value came from: "PERDURE_PARTITIONS", "perdure.yaml:7"; empty for a flag, a
+	// default or a Config made by a program.
+	Source string
+	// Reason says what is wrong, and what would be right.
+	Reason string
+}
+
+// String is the problem on one line.
+func (p Problem) String() string {
+	if p.Flag == "" {
+		if p.Source == "" {
+			return p.Reason
+		}
+		return p.Source + ": " + p.Reason
+	}
+	text := fmt.Sprintf("--%s %q", p.Flag, p.Value)
+	if p.Source != "" {
+		text += " (" + p.Source + ")"
+	}
+	return text + ": " + p.Reason
+}
+
+// ConfigError carries every problem of a configuration at once, in the order of Settings, after those
+// that belong to no setting.
+type ConfigError struct {
+	Problems []Problem
+}
+
+// Error is one line for one problem, and a list for several.
+func (e *ConfigError) Error() string {
+	if len(e.Problems) == 1 {
+		return "configuration: " + e.Problems[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "configuration: %d problems", len(e.Problems))
+	for _, p := range e.Problems {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+// problemsError is a *ConfigError, or nil when there is nothing to say.
+func problemsError(problems []Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &ConfigError{Problems: problems}
+}

@@ -1,0 +1,175 @@
+package embed
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The types a setting may have are those of the switches in this file. An int64 is a size in bytes.
+
+// parseValue reads text into the field that value points to. The error is a reason for people and does
+// not repeat the text.
+func parseValue(value any, text string) error {
+	switch v := value.(type) {
+	case *string:
+		*v = text
+	case *bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("not a yes or no; write true or false")
+		}
+		*v = b
+	case *int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("not a whole number")
+		}
+		*v = n
+	case *uint64:
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("not a whole number of 0 or more")
+		}
+		*v = n
+	case *int64:
+		n, err := parseBytes(text)
+		if err != nil {
+			return err
+		}
+		*v = n
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("not a duration; write a number with a unit, as in 250ms, 2s or 1m30s")
+		}
+		*v = d
+	case *[]string:
+		*v = nil
+		for _, part := range strings.Split(text, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				*v = append(*v, part)
+			}
+		}
+	default:
+		panic(fmt.Sprintf("embed: a setting of type %T", value))
+	}
+	return nil
+}
+
+// formatValue writes a field as parseValue reads it.
+func formatValue(value any) string {
+	switch v := value.(type) {
+	case *string:
+		return *v
+	case *bool:
+		return strconv.FormatBool(*v)
+	case *int:
+		return strconv.Itoa(*v)
+	case *uint64:
+		return strconv.FormatUint(*v, 10)
+	case *int64:
+		return formatBytes(*v)
+	case *time.Duration:
+		return formatDuration(*v)
+	case *[]string:
+		return strings.Join(*v, ",")
+	default:
+		panic(fmt.Sprintf("embed: a setting of type %T", value))
+	}
+}
+
+func isZero(value any) bool {
+	switch v := value.(type) {
+	case *string:
+		return *v == ""
+	case *bool:
+		return !*v
+	case *int:
+		return *v == 0
+	case *uint64:
+		return *v == 0
+	case *int64:
+		return *v == 0
+	case *time.Duration:
+		return *v == 0
+	case *[]string:
+		return len(*v) == 0
+	default:
+		panic(fmt.Sprintf("embed: a setting of type %T", value))
+	}
+}
+
+// copyValue copies between two fields of one type.
+func copyValue(to, from any) {
+	switch v := to.(type) {
+	case *string:
+		*v = *from.(*string)
+	case *bool:
+		*v = *from.(*bool)
+	case *int:
+		*v = *from.(*int)
+	case *uint64:
+		*v = *from.(*uint64)
+	case *int64:
+		*v = *from.(*int64)
+	case *time.Duration:
+		*v = *from.(*time.Duration)
+	case *[]string:
+		*v = append([]string(nil), *from.(*[]string)...)
+	default:
+		panic(fmt.Sprintf("embed: a setting of type %T", to))
+	}
+}
+
+// byteUnits are tried in order: the largest binary unit that divides a size is the one it is written in.
+var byteUnits = []struct {
+	name string
+	size int64
+}{
+	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
+}
+
+const binaryUnits = 3
+
+func parseBytes(text string) (int64, error) {
+	number, unit := strings.TrimSpace(text), int64(1)
+	for _, u := range byteUnits {
+		if rest, found := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); found {
+			number, unit = strings.TrimSpace(rest), u.size
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("not a size; write whole bytes, or a whole number of KiB, MiB or GiB, as in 64MiB")
+	}
+	if n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("too large a size")
+	}
+	return n * unit, nil
+}
+
+func formatBytes(n int64) string {
+	for _, u := range byteUnits[:binaryUnits] {
+		if n != 0 && n%u.size == 0 {
+			return strconv.FormatInt(n/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// formatDuration is time.Duration's own text without zero minutes and seconds at its end: 10m, not 10m0s.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
