@@ -18,7 +18,7 @@ import (
 
 var updateConfigGolden = flag.Bool("update-config", false, "rewrite the golden files of the configuration tests")
 
-func golden(t *testing.T, name, got string) {
+func configGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *updateConfigGolden {
@@ -36,14 +36,14 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func environment(vars map[string]string) func(string) (string, bool) {
+func configEnv(vars map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := vars[name]
 		return value, ok
 	}
 }
 
-func file(content string) func(string) ([]byte, error) {
+func configFile(content string) func(string) ([]byte, error) {
 	return func(string) ([]byte, error) { return []byte(content), nil }
 }
 
@@ -117,7 +117,7 @@ func TestSettingsTable(t *testing.T) {
 		fmt.Fprintf(w, "--%s\t%s\t%s\t%s\t%s\n", s.Flag, s.Env(), s.Unit, s.Default, s.Help)
 	}
 	w.Flush()
-	golden(t, "settings.txt", b.String())
+	configGolden(t, "settings.txt", b.String())
 }
 
 func TestPrecedence(t *testing.T) {
@@ -131,9 +131,9 @@ func TestPrecedence(t *testing.T) {
 	}
 	from := Sources{
 		Flags:     map[string]string{"node-id": "flag"},
-		LookupEnv: environment(map[string]string{"PERDURE_NODE_ID": "env", "PERDURE_DATA": "env-data", "PERDURE_LEASE": ""}),
+		LookupEnv: configEnv(map[string]string{"PERDURE_NODE_ID": "env", "PERDURE_DATA": "env-data", "PERDURE_LEASE": ""}),
 		File:      "perdure.yaml",
-		ReadFile:  file("node-id: file\ndata: file-data\nlease: 7s\ncache-bytes: 8MiB\n"),
+		ReadFile:  configFile("node-id: file\ndata: file-data\nlease: 7s\ncache-bytes: 8MiB\n"),
 		Defaults:  map[string]string{"lease": "6s", "cache-bytes": "1MiB", "log-level": "warn"},
 	}
 	cfg := load(from)
@@ -155,11 +155,11 @@ func TestPrecedence(t *testing.T) {
 
 	// A bad value that a better source replaces is nobody's problem.
 	if got := load(Sources{Flags: map[string]string{"partitions": "5"},
-		LookupEnv: environment(map[string]string{"PERDURE_PARTITIONS": "many"})}); got.Partitions != 5 {
+		LookupEnv: configEnv(map[string]string{"PERDURE_PARTITIONS": "many"})}); got.Partitions != 5 {
 		t.Errorf("partitions %d, want 5", got.Partitions)
 	}
 	// The file may be named by the environment.
-	if got := load(Sources{LookupEnv: environment(map[string]string{ConfigFileEnv: "f"}), ReadFile: file("node-id: x\n")}); got.NodeID != "x" {
+	if got := load(Sources{LookupEnv: configEnv(map[string]string{ConfigFileEnv: "f"}), ReadFile: configFile("node-id: x\n")}); got.NodeID != "x" {
 		t.Errorf("node id %q, want that of the file", got.NodeID)
 	}
 	// Nothing at all is the default.
@@ -167,7 +167,7 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("Load of nothing is %+v", got)
 	}
 	for _, empty := range []string{"", "\n# a comment\n", "---\n", "~\n"} {
-		if got := load(Sources{File: "f", ReadFile: file(empty)}); got.NodeID != "n1" {
+		if got := load(Sources{File: "f", ReadFile: configFile(empty)}); got.NodeID != "n1" {
 			t.Errorf("an empty file %q sets node id %q", empty, got.NodeID)
 		}
 	}
@@ -194,8 +194,8 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		}
 		for source, from := range map[string]Sources{
 			"flag":        {Flags: map[string]string{s.Flag: text}},
-			"environment": {LookupEnv: environment(map[string]string{s.Env(): text})},
-			"file":        {File: "f", ReadFile: file(s.Key() + ": '" + text + "'\n")},
+			"environment": {LookupEnv: configEnv(map[string]string{s.Env(): text})},
+			"file":        {File: "f", ReadFile: configFile(s.Key() + ": '" + text + "'\n")},
 		} {
 			others := map[string]string{"leader-lease": "5ms"} // keeps the order of the timeouts true
 			if s.Flag == "leader-lease" {
@@ -222,11 +222,11 @@ func TestAllProblemsInOneAnswer(t *testing.T) {
 			"join": "10.0.0.1:7402,10.0.0.2:7402", "log-store": "sqlite", "leader-lease": "3s",
 			"election-timeout": "1s", "lease": "1", "node-id": "n 1",
 		},
-		LookupEnv: environment(map[string]string{
+		LookupEnv: configEnv(map[string]string{
 			"PERDURE_PARTITIONS": "2", "PERDURE_BOOTSTRAP_EXPECT": "3", "PERDURE_CACHE_BYTES": "lots",
 		}),
 		File: "perdure.yaml",
-		ReadFile: file(`# a node's settings
+		ReadFile: configFile(`# a node's settings
 log-level: loud
 max_workers: 10
 partitons: 4
@@ -242,7 +242,7 @@ colour: blue
 	if !errors.As(err, &all) {
 		t.Fatalf("got %v, want a *ConfigError", err)
 	}
-	golden(t, "problems.txt", err.Error()+"\n")
+	configGolden(t, "problems.txt", err.Error()+"\n")
 }
 
 func TestOneProblemIsOneLine(t *testing.T) {
@@ -259,15 +259,15 @@ func TestOneProblemIsOneLine(t *testing.T) {
 			`configuration: --join "a:1": clustering is not in this version: a node is its cluster's only member and cannot join another; leave --join out`},
 		{"what cannot be read draws no other complaint", Sources{
 			Flags:     map[string]string{"http-addr": "0.0.0.0:7401", "leader-lease": "3s"},
-			LookupEnv: environment(map[string]string{"PERDURE_INSECURE": "perhaps"}),
+			LookupEnv: configEnv(map[string]string{"PERDURE_INSECURE": "perhaps"}),
 			Defaults:  map[string]string{"heartbeat-timeout": "3s", "election-timeout": "3s"}},
 			`configuration: --insecure "perhaps" (PERDURE_INSECURE): not a yes or no; write true or false`},
 		{"file that is not there", Sources{File: "none.yaml", ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }},
 			`configuration: cannot read the configuration file: file does not exist`},
-		{"not a mapping", Sources{File: "f", ReadFile: file("- a\n- b\n")}, `configuration: f:1: not a mapping of keys to values`},
-		{"two documents", Sources{File: "f", ReadFile: file("data: d\n---\ndata: e\n")}, `configuration: f:2: a second document; the file is one mapping of keys to values`},
-		{"no value", Sources{File: "f", ReadFile: file("\nnode-id:\n")}, `configuration: f:2: the key "node-id" needs one value`},
-		{"not YAML", Sources{File: "f", ReadFile: file("data: [\n")}, `configuration: f: yaml: line 1: did not find expected node content`},
+		{"not a mapping", Sources{File: "f", ReadFile: configFile("- a\n- b\n")}, `configuration: f:1: not a mapping of keys to values`},
+		{"two documents", Sources{File: "f", ReadFile: configFile("data: d\n---\ndata: e\n")}, `configuration: f:2: a second document; the file is one mapping of keys to values`},
+		{"no value", Sources{File: "f", ReadFile: configFile("\nnode-id:\n")}, `configuration: f:2: the key "node-id" needs one value`},
+		{"not YAML", Sources{File: "f", ReadFile: configFile("data: [\n")}, `configuration: f: yaml: line 1: did not find expected node content`},
 	}
 	for _, c := range cases {
 		_, err := Load(c.from)
