@@ -1,0 +1,36 @@
+// Package raftlog keeps the Raft logs of every group of a node in one place.
+//
+// It owns one directory and promises that an entry is on disk, synced, when StoreLogs returns; that a
+// log has no holes; and that damage is named (CorruptError), never skipped. A crash may lose only what
+// StoreLogs had not yet returned for, always a suffix of a group's log.
+//
+// # Two backends, one set of rules
+//
+// Store is the concrete type; below it stands a small driver, Pebble (the default) or raft-boltdb. All
+// rules live above the driver, so both obey the same ones, and logtest.Run proves it for each.
+//
+//   - Pebble: one store for all groups. Concurrent StoreLogs of different groups meet in Pebble's commit
+//     pipeline and share one fsync, which is why a node uses one store and not one per group.
+//   - boltdb: one raft-boltdb/v2 file per group. Reasonable for one or two groups.
+//
+// # Rules
+//
+//   - A log is contiguous: first..last without holes. An append continues at last+1, or starts anywhere
+//     in an empty log. Overwriting is refused (OrderError); Raft truncates first.
+//   - An append that leaves a gap after last starts the log anew: the older entries go in the same
+//     commit. Raft appends so only after it installed a snapshot that covers them, when it crashed
+//     before it could delete them. Log therefore reports IsMonotonic.
+//   - A failed write or sync ends the process (Options.OnFatal). What was being written may or may not
+//     be on disk, and a file system does not repeat a failed sync, so nothing after it can be trusted.
+//   - An entry carries a checksum over its place (group, index) and its content.
+//   - The directory carries a seal, a small file beside the store that remembers what must be there
+//     (seal.go), so that a lost or shortened file is noticed and not taken for an older state.
+//
+// # Use with Raft
+//
+// Log does no caching of entries that were just written. Put raft.NewLogCache(512, log) in front: the
+// leader reads each entry back once per follower, and the cache passes IsMonotonic on. Sequential reads
+// (start, replay, a follower catching up) are served 512 entries at a time.
+//
+// Close the store after every Raft instance that uses it has shut down.
+package raftlog

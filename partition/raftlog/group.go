@@ -1,0 +1,276 @@
+package raftlog
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// groupLog is the log of one group. Raft calls it from several goroutines: the main loop appends and
+// truncates, the snapshot goroutine compacts, replication and apply read.
+type groupLog struct {
+	store *Store
+	group uint32
+
+	// wmu orders the writers of this group; it is held across the fsync, mu is not.
+	wmu sync.Mutex
+
+	mu          sync.Mutex
+	loaded      bool
+	first, last uint64 // 0, 0 when empty
+	ahead       readAhead
+}
+
+var _ Log = (*groupLog)(nil)
+
+// IsMonotonic tells Raft that the log has no holes, so that it deletes the old entries after it
+// installed a snapshot.
+func (l *groupLog) IsMonotonic() bool { return true }
+
+func (l *groupLog) corrupt(index uint64, detail string, err error) error {
+	return &CorruptError{Store: l.store.dir, Group: l.group, HasGroup: true, Index: index, Detail: detail, Err: err}
+}
+
+// bounds returns first and last, read from the backend once.
+func (l *groupLog) bounds() (first, last uint64, err error) {
+	if err := l.store.err(); err != nil {
+		return 0, 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.loaded {
+		first, last, err := l.store.drv.bounds(l.group)
+		if err != nil {
+			return 0, 0, l.store.named(err)
+		}
+		l.first, l.last, l.loaded = first, last, true
+	}
+	return l.first, l.last, nil
+}
+
+func (l *groupLog) setBounds(first, last uint64) {
+	l.mu.Lock()
+	l.first, l.last = first, last
+	l.mu.Unlock()
+}
+
+// FirstIndex returns the first index, 0 for an empty log.
+func (l *groupLog) FirstIndex() (uint64, error) {
+	first, _, err := l.bounds()
+	return first, err
+}
+
+// LastIndex returns the last index, 0 for an empty log.
+func (l *groupLog) LastIndex() (uint64, error) {
+	_, last, err := l.bounds()
+	return last, err
+}
+
+// StoreLog is StoreLogs of one entry.
+func (l *groupLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs appends consecutive entries and returns when they are durable. See the package comment for
+// what it refuses.
+func (l *groupLog) StoreLogs(logs []*raft.Log) error {
+	if len(logs) == 0 {
+		return l.store.err()
+	}
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	first, last, err := l.bounds()
+	if err != nil {
+		return err
+	}
+	restart := false
+	switch index := logs[0].Index; {
+	case index == 0 || index <= last:
+		return &OrderError{Store: l.store.dir, Group: l.group, Last: last, Index: index}
+	case last == 0:
+		first = index
+	case index > last+1:
+		restart, first = true, index
+	}
+	size := 0
+	for i, log := range logs {
+		if want := logs[0].Index + uint64(i); log.Index != want {
+			return &OrderError{Store: l.store.dir, Group: l.group, Last: want - 1, Index: log.Index}
+		}
+		if n := len(log.Data) + len(log.Extensions); n > MaxEntryBytes {
+			return &TooLargeError{Store: l.store.dir, Group: l.group, Index: log.Index, Bytes: n}
+		}
+		size += encodedLen(log)
+	}
+	recs, buf := make([]record, len(logs)), make([]byte, size)
+	key := entryKey(l.group, 0)
+	for i, log := range logs {
+		n := encodedLen(log)
+		putEntryKey(key, l.group, log.Index)
+		encodeEntry(buf[:n:n], key, log)
+		recs[i], buf = record{index: log.Index, bytes: buf[:n:n]}, buf[n:]
+	}
+	if restart {
+		l.store.log.Warn("log starts anew after a gap", "group", l.group, "last", last, "next", first)
+		l.mu.Lock()
+		l.ahead.reset()
+		l.mu.Unlock()
+	}
+	if err := l.store.wrote(l.store.drv.append(l.group, restart, recs)); err != nil {
+		return err
+	}
+	l.setBounds(first, recs[len(recs)-1].index)
+	return nil
+}
+
+// DeleteRange removes min..max, both included, durably. It must leave no hole: the range is a prefix, a
+// suffix or the whole of the log; what lies outside the log is ignored.
+func (l *groupLog) DeleteRange(min, max uint64) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	first, last, err := l.bounds()
+	if err != nil {
+		return err
+	}
+	if last == 0 || min > max || max < first || min > last {
+		return nil
+	}
+	if min < first {
+		min = first
+	}
+	if max > last {
+		max = last
+	}
+	switch {
+	case min == first && max == last:
+		first, last = 0, 0
+	case min == first:
+		first = max + 1
+	case max == last:
+		last = min - 1
+	default:
+		return &OrderError{Store: l.store.dir, Group: l.group, Last: min - 1, Index: max + 1}
+	}
+	// Readers must not find the entries any more before the backend loses them.
+	l.mu.Lock()
+	l.first, l.last = first, last
+	l.ahead.reset()
+	l.mu.Unlock()
+	return l.store.wrote(l.store.drv.deleteRange(l.group, min, max))
+}
+
+func (l *groupLog) drop() error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if err := l.store.err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.first, l.last, l.loaded = 0, 0, true
+	l.ahead.reset()
+	l.mu.Unlock()
+	return l.store.wrote(l.store.drv.drop(l.group))
+}
+
+// GetLog reads one entry: raft.ErrLogNotFound outside first..last, *CorruptError if an entry inside it
+// is missing or damaged. The entry's bytes may be shared with later reads: do not change them.
+func (l *groupLog) GetLog(index uint64, out *raft.Log) error {
+	first, last, err := l.bounds()
+	if err != nil {
+		return err
+	}
+	if index < first || index > last || index == 0 {
+		return raft.ErrLogNotFound
+	}
+	l.mu.Lock()
+	hit := l.ahead.take(index, out)
+	sequential, gen := l.ahead.expected(index), l.ahead.gen
+	l.mu.Unlock()
+	if hit {
+		return nil
+	}
+	if !sequential {
+		return l.getOne(index, out)
+	}
+	to := index + readAheadEntries - 1
+	if to > last {
+		to = last
+	}
+	logs, err := l.read(index, to, readAheadBytes)
+	if err != nil {
+		return err
+	}
+	if len(logs) == 0 {
+		return l.absent(index)
+	}
+	*out = logs[0]
+	l.mu.Lock()
+	if l.ahead.gen == gen {
+		l.ahead.put(index, logs)
+	}
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *groupLog) getOne(index uint64, out *raft.Log) error {
+	b, err := l.store.drv.get(l.group, index)
+	if err != nil {
+		return l.store.named(err)
+	}
+	if b == nil {
+		return l.absent(index)
+	}
+	if err := decodeEntry(b, entryKey(l.group, index), index, out); err != nil {
+		return l.corrupt(index, "entry", err)
+	}
+	l.mu.Lock()
+	l.ahead.note(index)
+	l.mu.Unlock()
+	return nil
+}
+
+// absent tells an entry that was deleted while it was being read from one that is lost.
+func (l *groupLog) absent(index uint64) error {
+	first, last, err := l.bounds()
+	if err != nil {
+		return err
+	}
+	if index < first || index > last {
+		return raft.ErrLogNotFound
+	}
+	return l.corrupt(index, "entry is missing within the log", nil)
+}
+
+// read decodes the entries found from..to without a hole, stopping after max bytes.
+func (l *groupLog) read(from, to uint64, max int) ([]raft.Log, error) {
+	var (
+		logs []raft.Log
+		bad  error
+		size int
+		key  = entryKey(l.group, from)
+	)
+	err := l.store.drv.scan(l.group, from, to, func(index uint64, b []byte) bool {
+		if index != from+uint64(len(logs)) {
+			return false
+		}
+		putEntryKey(key, l.group, index)
+		var log raft.Log
+		if bad = decodeEntry(b, key, index, &log); bad != nil {
+			// The entry asked for is the first one; a later one is reported when it is asked for.
+			if len(logs) > 0 {
+				bad = nil
+			} else {
+				bad = l.corrupt(index, "entry", bad)
+			}
+			return false
+		}
+		logs = append(logs, log)
+		size += len(b)
+		return size < max
+	})
+	if bad != nil {
+		return nil, bad
+	}
+	if err != nil {
+		return nil, l.store.named(err)
+	}
+	return logs, nil
+}

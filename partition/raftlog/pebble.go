@@ -1,0 +1,229 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+)
+
+// pebbleFormat is the rung of Pebble's format ladder that stores are made at; the newest of v2.1.7. It
+// is named, not "newest", because a store that climbed can no longer be opened by an older program:
+// raising it is a decision.
+const pebbleFormat = pebble.FormatValueSeparation
+
+var stampKey = append([]byte{familyMeta}, "stamp"...)
+
+type pebbleDriver struct {
+	db *pebble.DB
+}
+
+func openPebble(dir string, opts Options, fatal func(error) error) (driver, error) {
+	desc, err := pebble.Peek(dir, opts.FS)
+	if err != nil {
+		return nil, pebbleErr("cannot be read", err)
+	}
+	if !desc.Exists && !opts.MustCreate {
+		return nil, &MissingError{Store: dir, Detail: "no Pebble store there"}
+	}
+	memTable := opts.MemTableBytes
+	if memTable == 0 {
+		memTable = 64 << 20
+	}
+	log := &pebbleLogger{log: opts.Logger, fatal: fatal}
+	po := &pebble.Options{
+		FS:                          opts.FS,
+		Cache:                       opts.Cache,
+		FormatMajorVersion:          pebbleFormat,
+		MemTableSize:                memTable,
+		MemTableStopWritesThreshold: 4,
+		Logger:                      log,
+		ErrorIfNotExists:            !opts.MustCreate,
+	}
+	db, err := pebble.Open(dir, po)
+	if err != nil {
+		return nil, pebbleErr("does not open", err)
+	}
+	return &pebbleDriver{db: db}, nil
+}
+
+// pebbleErr turns what Pebble calls corruption into a CorruptError.
+func pebbleErr(detail string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if pebble.IsCorruptionError(err) {
+		return &CorruptError{Detail: detail, Err: err}
+	}
+	return fmt.Errorf("raftlog: pebble: %w", err)
+}
+
+func groupPrefix(group uint32) []byte {
+	b := make([]byte, 5)
+	b[0] = familyEntry
+	binary.BigEndian.PutUint32(b[1:], group)
+	return b
+}
+
+// upper is the smallest key above every key of family, group, index.
+func upper(group uint32, index uint64) []byte {
+	return append(entryKey(group, index), 0)
+}
+
+func (d *pebbleDriver) append(group uint32, restart bool, recs []record) error {
+	size := 0
+	for _, r := range recs {
+		size += entryKeyLen + len(r.bytes) + 16
+	}
+	b := d.db.NewBatchWithSize(size)
+	defer b.Close()
+	if restart {
+		if err := b.DeleteRange(entryKey(group, 0), entryKey(group, recs[0].index), nil); err != nil {
+			return err
+		}
+	}
+	for _, r := range recs {
+		op := b.SetDeferred(entryKeyLen, len(r.bytes))
+		putEntryKey(op.Key, group, r.index)
+		copy(op.Value, r.bytes)
+		if err := op.Finish(); err != nil {
+			return err
+		}
+	}
+	return b.Commit(pebble.Sync)
+}
+
+func (d *pebbleDriver) deleteRange(group uint32, from, to uint64) error {
+	return d.db.DeleteRange(entryKey(group, from), upper(group, to), pebble.Sync)
+}
+
+func (d *pebbleDriver) drop(group uint32) error {
+	return d.deleteRange(group, 0, ^uint64(0))
+}
+
+func (d *pebbleDriver) get(group uint32, index uint64) ([]byte, error) {
+	return d.getKey(entryKey(group, index), &CorruptError{Group: group, HasGroup: true, Index: index, Detail: "entry cannot be read"})
+}
+
+func (d *pebbleDriver) getKey(key []byte, damage *CorruptError) ([]byte, error) {
+	v, closer, err := d.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			damage.Err = err
+			return nil, damage
+		}
+		return nil, fmt.Errorf("raftlog: pebble: %w", err)
+	}
+	out := append([]byte{}, v...)
+	if err := closer.Close(); err != nil {
+		return nil, fmt.Errorf("raftlog: pebble: %w", err)
+	}
+	return out, nil
+}
+
+func (d *pebbleDriver) scan(group uint32, from, to uint64, fn func(uint64, []byte) bool) (err error) {
+	at := from
+	defer func() {
+		if err != nil && pebble.IsCorruptionError(err) {
+			err = &CorruptError{Group: group, HasGroup: true, Index: at, Detail: "entry cannot be read", Err: err}
+		}
+	}()
+	it, err := d.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(group, from), UpperBound: upper(group, to)})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		_, index, valid := parseEntryKey(it.Key())
+		if !valid {
+			_ = it.Close()
+			return &CorruptError{Group: group, HasGroup: true, Detail: fmt.Sprintf("unknown key %x", it.Key())}
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			_ = it.Close()
+			return err
+		}
+		if !fn(index, v) {
+			break
+		}
+		at = index + 1
+	}
+	return it.Close()
+}
+
+func (d *pebbleDriver) bounds(group uint32) (first, last uint64, err error) {
+	it, err := d.db.NewIter(&pebble.IterOptions{LowerBound: entryKey(group, 0), UpperBound: upper(group, ^uint64(0))})
+	if err != nil {
+		return 0, 0, pebbleErr("log cannot be read", err)
+	}
+	if it.First() {
+		_, first, _ = parseEntryKey(it.Key())
+	}
+	if it.Last() {
+		_, last, _ = parseEntryKey(it.Key())
+	}
+	if err := it.Close(); err != nil {
+		if pebble.IsCorruptionError(err) {
+			return 0, 0, &CorruptError{Group: group, HasGroup: true, Detail: "log cannot be read", Err: err}
+		}
+		return 0, 0, fmt.Errorf("raftlog: pebble: %w", err)
+	}
+	return first, last, nil
+}
+
+func (d *pebbleDriver) groups() ([]uint32, error) {
+	it, err := d.db.NewIter(&pebble.IterOptions{LowerBound: []byte{familyEntry}, UpperBound: []byte{familyEntry + 1}})
+	if err != nil {
+		return nil, pebbleErr("cannot be read", err)
+	}
+	var out []uint32
+	for ok := it.First(); ok; {
+		g, _, valid := parseEntryKey(it.Key())
+		if !valid {
+			_ = it.Close()
+			return nil, &CorruptError{Detail: fmt.Sprintf("unknown key %x", it.Key())}
+		}
+		out = append(out, g)
+		if g == ^uint32(0) {
+			break
+		}
+		ok = it.SeekGE(groupPrefix(g + 1))
+	}
+	return out, pebbleErr("cannot be read", it.Close())
+}
+
+func (d *pebbleDriver) stamp() ([]byte, error) {
+	return d.getKey(stampKey, &CorruptError{Detail: "stamp cannot be read"})
+}
+
+func (d *pebbleDriver) setStamp(b []byte) error { return d.db.Set(stampKey, b, pebble.Sync) }
+
+func (d *pebbleDriver) close() error { return d.db.Close() }
+
+// pebbleLogger passes Pebble's messages on and ends the process where Pebble would.
+type pebbleLogger struct {
+	log   hclog.Logger
+	fatal func(error) error
+}
+
+func (l *pebbleLogger) Infof(format string, args ...any) {
+	if l.log.IsDebug() {
+		l.log.Debug(fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *pebbleLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
+// Fatalf must not return: Pebble calls it where it cannot go on.
+func (l *pebbleLogger) Fatalf(format string, args ...any) {
+	panic(l.fatal(fmt.Errorf(format, args...)))
+}
+
+var _ pebble.Logger = (*pebbleLogger)(nil)
+var _ vfs.FS = vfs.Default

@@ -1,0 +1,189 @@
+package transport
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+)
+
+const (
+	acceptDelayMin = 5 * time.Millisecond
+	acceptDelayMax = time.Second
+)
+
+func (m *Mux) acceptLoop() {
+	defer m.wg.Done()
+	delay := acceptDelayMin
+	for {
+		raw, err := m.ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || m.ctx.Err() != nil {
+				return
+			}
+			// Out of file descriptors, as a rule: others may close some.
+			m.log.Error("accept failed", "error", err)
+			select {
+			case <-time.After(delay):
+			case <-m.ctx.Done():
+				return
+			}
+			delay = min(2*delay, acceptDelayMax)
+			continue
+		}
+		delay = acceptDelayMin
+		if !m.admit(raw) {
+			_ = raw.Close()
+			return
+		}
+		go m.welcome(raw)
+	}
+}
+
+// admit registers a connection that begins its handshake; false when the Mux is closed.
+func (m *Mux) admit(raw net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	if len(m.pending) >= m.opts.MaxPending {
+		var oldest net.Conn
+		for c, n := range m.pending {
+			if oldest == nil || n < m.pending[oldest] {
+				oldest = c
+			}
+		}
+		delete(m.pending, oldest)
+		_ = oldest.Close()
+	}
+	m.arrivals++
+	m.pending[raw] = m.arrivals
+	m.wg.Add(1)
+	return true
+}
+
+// welcome is the accepting side of TLS and handshake; it ends when the connection was handed over.
+func (m *Mux) welcome(raw net.Conn) {
+	defer m.wg.Done()
+	deadline := time.Now().Add(m.opts.HandshakeTimeout)
+	_ = raw.SetDeadline(deadline)
+	c, e, err := m.shakeIn(raw)
+	m.mu.Lock()
+	delete(m.pending, raw)
+	if err != nil {
+		m.stats.Refused++
+	}
+	m.mu.Unlock()
+	if err != nil {
+		_ = raw.Close()
+		m.log.Debug("connection refused", "remote", raw.RemoteAddr(), "reason", err)
+		return
+	}
+	if e == nil {
+		// A probe: it has its answer.
+		_ = raw.Close()
+		return
+	}
+	if !e.deliver(c, deadline) {
+		_ = c.Close()
+	}
+}
+
+// shakeIn reads the hello and answers it. On success the connection is tracked under the endpoint it
+// names, which is nil for a probe.
+func (m *Mux) shakeIn(raw net.Conn) (*Conn, *endpoint, error) {
+	conn := raw
+	if m.opts.TLS != nil {
+		tc := tls.Server(raw, m.opts.TLS)
+		if err := tc.HandshakeContext(m.ctx); err != nil {
+			return nil, nil, err
+		}
+		conn = tc
+	}
+	h, err := readHello(conn)
+	if err == nil {
+		var c *Conn
+		var e *endpoint
+		if c, e, err = m.judge(conn, h); err == nil {
+			if _, err = conn.Write(encodeAnswer(CodeOK, m.opts.ServerID)); err == nil {
+				err = conn.SetDeadline(time.Time{})
+			}
+			if err != nil && c != nil {
+				_ = c.Close()
+			}
+			return c, e, err
+		}
+	}
+	var no *refusal
+	if errors.As(err, &no) {
+		_, _ = conn.Write(encodeAnswer(no.code, no.text))
+		// Say goodbye properly: closing with bytes unread would reset the connection, and the answer
+		// could be lost before it is read.
+		if t, ok := raw.(*net.TCPConn); ok && conn == raw {
+			drain(t)
+		}
+	}
+	return nil, nil, err
+}
+
+// drain ends our side and waits, within the connection's deadline and a bound, for the other to end.
+func drain(t *net.TCPConn) {
+	if t.CloseWrite() != nil {
+		return
+	}
+	var buf [512]byte
+	for range 8 {
+		if _, err := t.Read(buf[:]); err != nil {
+			return
+		}
+	}
+}
+
+// judge decides about a well-formed hello.
+func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
+	if h.cluster != m.opts.ClusterID {
+		return nil, nil, refuse(CodeForeignCluster, "this node is of cluster %s, not %s", m.opts.ClusterID, h.cluster)
+	}
+	if h.server == "" {
+		return nil, nil, refuse(CodeBadHandshake, "no server id")
+	}
+	if h.kind == KindProbe {
+		m.mu.Lock()
+		m.stats.Accepted++
+		m.mu.Unlock()
+		return nil, nil, nil
+	}
+	key := endpointKey{kind: h.kind, group: h.group, service: h.service}
+	m.mu.Lock()
+	e, full := m.endpoints[key], m.accepted >= m.opts.MaxConns
+	if e != nil && !full {
+		m.accepted++
+		m.stats.Accepted++
+	}
+	m.mu.Unlock()
+	code := CodeUnknownGroup
+	if h.kind == KindService {
+		code = CodeUnknownService
+	}
+	switch {
+	case e == nil:
+		return nil, nil, refuse(code, "%s is not open on %s", key, m.opts.ServerID)
+	case full:
+		return nil, nil, refuse(CodeBusy, "%d connections are open", m.opts.MaxConns)
+	}
+	c := &Conn{Conn: conn, owner: e, counted: true,
+		peer: Peer{ServerID: h.server, Addr: h.address, Group: h.group, Kind: h.kind}}
+	if err := e.track(c); err != nil {
+		m.released()
+		return nil, nil, refuse(code, "%s is closing on %s", key, m.opts.ServerID)
+	}
+	return c, e, nil
+}
+
+// released counts an accepted connection that ended.
+func (m *Mux) released() {
+	m.mu.Lock()
+	m.accepted--
+	m.mu.Unlock()
+}

@@ -1,0 +1,193 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// endpoint is what a connection can be for: a group or a service. It is the net.Listener of its accepted
+// connections and owns the dialled ones too.
+type endpoint struct {
+	mux   *Mux
+	key   endpointKey
+	queue chan *Conn
+	done  chan struct{} // closed by Close
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*Conn]struct{}
+}
+
+var _ net.Listener = (*endpoint)(nil)
+
+// Accept returns the next connection that named this endpoint.
+func (e *endpoint) Accept() (net.Conn, error) {
+	select {
+	case c := <-e.queue:
+		return c, nil
+	case <-e.done:
+		return nil, ErrClosed
+	}
+}
+
+// Addr is the advertised address of the node.
+func (e *endpoint) Addr() net.Addr { return e.mux.addr }
+
+// Close refuses further connections and closes those there are.
+func (e *endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	close(e.done)
+	conns := make([]*Conn, 0, len(e.conns))
+	for c := range e.conns {
+		conns = append(conns, c)
+	}
+	e.mu.Unlock()
+	e.mux.mu.Lock()
+	if e.mux.endpoints[e.key] == e {
+		delete(e.mux.endpoints, e.key)
+	}
+	e.mux.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	return nil
+}
+
+func (e *endpoint) err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// track makes Close close c.
+func (e *endpoint) track(c *Conn) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	e.conns[c] = struct{}{}
+	return nil
+}
+
+func (e *endpoint) untrack(c *Conn) {
+	e.mu.Lock()
+	delete(e.conns, c)
+	e.mu.Unlock()
+}
+
+// deliver hands c to Accept; false if nobody took it in time.
+func (e *endpoint) deliver(c *Conn, deadline time.Time) bool {
+	t := time.NewTimer(time.Until(deadline))
+	defer t.Stop()
+	select {
+	case e.queue <- c:
+		return true
+	case <-e.done:
+	case <-t.C:
+	}
+	return false
+}
+
+// Peer says who is at the other end of a connection, as told in the handshake.
+type Peer struct {
+	ServerID string
+	Addr     string // the address dialled, or the one the dialler advertises
+	Group    uint32 // meaningful when Kind is KindGroup
+	Kind     Kind
+	Dialled  bool // by this node
+}
+
+// Conn is a connection past its handshake.
+type Conn struct {
+	net.Conn
+	owner   *endpoint
+	peer    Peer
+	counted bool
+
+	closed atomic.Bool
+	told   atomic.Bool
+}
+
+// PeerOf returns the other end of a connection that a Mux dialled or accepted; false for any other.
+func PeerOf(c net.Conn) (Peer, bool) {
+	if c, ok := c.(*Conn); ok {
+		return c.peer, true
+	}
+	return Peer{}, false
+}
+
+// Close closes the connection; closing it again does nothing.
+func (c *Conn) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	c.owner.untrack(c)
+	if c.counted {
+		c.owner.mux.released()
+	}
+	return c.Conn.Close()
+}
+
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.broke(err)
+	}
+	return n, err
+}
+
+func (c *Conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.broke(err)
+	}
+	return n, err
+}
+
+// broke reports the end of a group's connection that this node did not bring about. A time-out is not
+// one: a host that vanished and a slow one look the same.
+func (c *Conn) broke(err error) {
+	hook := c.owner.mux.opts.OnPeerConnClosed
+	if hook == nil || c.peer.Kind != KindGroup || c.closed.Load() || errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	if !c.told.Swap(true) {
+		hook(c.peer.Group, raft.ServerAddress(c.peer.Addr))
+	}
+}
+
+// raftLayer adds Raft's way of dialling.
+type raftLayer struct{ *endpoint }
+
+var _ raft.StreamLayer = (*raftLayer)(nil)
+
+// Dial connects to the same group on another node.
+func (l *raftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx := l.mux.ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	c, err := l.mux.dial(ctx, string(address), hello{kind: KindGroup, group: l.key.group}, l.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
