@@ -1,0 +1,184 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A place is one row of the table of floors: a top folder, or a sub-folder with limits of its own.
+type place struct {
+	dir   string
+	floor int
+	// only, if not nil, lists the packages of the project that it may import; being lower is not enough.
+	only []string
+	// peers are packages of its own floor that it may import all the same, each with the reason.
+	peers map[string]string
+	// tests are packages that its test files may import besides, each with the reason.
+	tests map[string]string
+	// avoids are the foreign packages, with all below them, that it must not know. Its test files are
+	// free of this limit.
+	avoids []string
+}
+
+// partitionFloor is the lowest floor with clocks, goroutines and a network; the floors below are pure.
+const partitionFloor = 3
+
+// What "must not know" means in imports.
+var (
+	storage   = []string{"github.com/cockroachdb/pebble", "go.etcd.io/bbolt", "github.com/hashicorp/raft-boltdb"}
+	consensus = []string{"github.com/hashicorp/raft", "github.com/hashicorp/memberlist"}
+	network   = []string{"google.golang.org/grpc", "net"}
+	outside   = slices.Concat(storage, consensus, network)
+)
+
+// wholeNode lets the tests of a library run against a real node.
+var wholeNode = map[string]string{"embed": "its tests talk to a whole node in their own process"}
+
+// table is the table of layers. Each place may import what stands on a lower floor, and what shares its
+// top folder; sub-folders belong to the floor of their top folder. Packages under internal/ stand below
+// all floors: anybody may import them, and they import nothing of the project.
+var table = []place{
+	{dir: "id", floor: 0, avoids: outside},
+	{dir: "api", floor: 0, avoids: slices.Concat(storage, consensus)}, // its services and errors have a wire form
+
+	{dir: "journal", floor: 1, avoids: outside},
+	{dir: "reduction", floor: 1, avoids: outside},
+	{dir: "recovery", floor: 1, avoids: outside},
+	{dir: "entity", floor: 1, avoids: outside},
+
+	{dir: "fsm", floor: 2, avoids: network}, // adapts the machine to storage and Raft
+	{dir: "fsm/machine", floor: 2, avoids: outside},
+
+	{dir: "partition", floor: partitionFloor},
+	{dir: "membership", floor: partitionFloor},
+
+	{dir: "rpc", floor: 4, avoids: storage, tests: wholeNode},
+	{dir: "client", floor: 4, only: []string{"api", "id"}, avoids: slices.Concat(storage, consensus), tests: wholeNode},
+	{dir: "durable", floor: 4, only: []string{"api", "id", "journal"}, // journal: replay reads what it wrote
+		peers:  map[string]string{"client": "a worker is a client that also runs functions"},
+		avoids: slices.Concat(storage, consensus), tests: wholeNode},
+
+	{dir: "embed", floor: 5},
+	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable"}}, // they see a cluster from outside
+	{dir: "bench", floor: 5, only: []string{"api", "id", "client", "durable"}},
+
+	{dir: "cmd", floor: 6},
+	{dir: "examples", floor: 6},
+}
+
+// top is the first folder of a package's folder.
+func top(dir string) string {
+	first, _, _ := strings.Cut(dir, "/")
+	return first
+}
+
+// placeOf finds the row of a folder: the longest one that contains it.
+func placeOf(rows []place, dir string) (place, bool) {
+	var found place
+	for _, p := range rows {
+		if under(dir, p.dir) && len(p.dir) > len(found.dir) {
+			found = p
+		}
+	}
+	return found, found.dir != ""
+}
+
+// under says whether path is root or below it.
+func under(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+// checkFloors is the law "floors". It reports imports that break it, folders without a floor, and
+// exceptions that nothing uses.
+func checkFloors(t *tree, rows []place) []finding {
+	var out []finding
+	used := make(map[string]bool) // "durable client": the exception that was needed
+	for _, f := range t.goFiles() {
+		p, known := placeOf(rows, f.dir())
+		if !known && top(f.dir()) != "internal" {
+			out = append(out, finding{f.path, 0, "floors", fmt.Sprintf(
+				"folder %q stands on no floor: give it a row in internal/lint/floors.go and in ARCHITECTURE.md", top(f.dir()))})
+			continue
+		}
+		for _, imp := range f.imports(t.fset) {
+			why := ""
+			if target, ours := strings.CutPrefix(imp.path, module+"/"); ours {
+				why = judgeImport(rows, p, f, target, used)
+			} else if !f.isTest() {
+				why = judgeForeign(p, f, imp.path)
+			}
+			if why != "" {
+				out = append(out, finding{f.path, imp.line, "floors", why})
+			}
+		}
+	}
+	for _, p := range rows {
+		for peer := range p.peers { //lint:sorted the findings are sorted at the end
+			if !used[p.dir+" "+peer] && hasSource(t, p.dir) && hasSource(t, peer) {
+				out = append(out, finding{"internal/lint/floors.go", 0, "floors", fmt.Sprintf(
+					"%s no longer imports %s: remove the exception", p.dir, peer)})
+			}
+		}
+	}
+	return out
+}
+
+// judgeImport says why a file may not import the project's folder target, or "".
+func judgeImport(rows []place, p place, f *sourceFile, target string, used map[string]bool) string {
+	own, other := top(f.dir()), top(target)
+	switch {
+	case own == "internal":
+		return fmt.Sprintf("internal packages stand below every floor and import nothing of the project, but this one imports %s", target)
+	case other == "internal", own == other:
+		return ""
+	}
+	q, known := placeOf(rows, target)
+	if !known {
+		return fmt.Sprintf("imports %s, which stands on no floor", target)
+	}
+	listed := func(dir string) bool { return under(target, dir) }
+	for peer := range p.peers { //lint:sorted at most one peer contains the target
+		if listed(peer) {
+			used[p.dir+" "+peer] = true
+			return ""
+		}
+	}
+	if f.isTest() {
+		for dir := range p.tests { //lint:sorted at most one contains the target
+			if listed(dir) {
+				return ""
+			}
+		}
+	}
+	switch {
+	case q.floor > p.floor:
+		return fmt.Sprintf("%s (floor %d) imports %s (floor %d): a floor imports only what stands below it", p.dir, p.floor, target, q.floor)
+	case q.floor == p.floor:
+		return fmt.Sprintf("%s imports %s, which stands on its own floor %d: neighbours do not know each other", p.dir, target, p.floor)
+	case p.only != nil && !slices.ContainsFunc(p.only, listed):
+		return fmt.Sprintf("%s imports %s, but of the project it may know only %s", p.dir, target, strings.Join(p.only, ", "))
+	}
+	return ""
+}
+
+// judgeForeign says why a file may not import a package from outside the project, or "".
+func judgeForeign(p place, f *sourceFile, path string) string {
+	if f.generated() {
+		return ""
+	}
+	for _, a := range p.avoids {
+		if under(path, a) {
+			return fmt.Sprintf("%s imports %s, which it must not know (%s)", p.dir, path, a)
+		}
+	}
+	return ""
+}
+
+// hasSource says whether a place holds code: an exception for a package that is still to be written is
+// not idle.
+func hasSource(t *tree, dir string) bool {
+	return slices.ContainsFunc(t.goFiles(), func(f *sourceFile) bool {
+		return under(f.dir(), dir) && !f.isTest() && len(f.ast.Decls) > 0
+	})
+}
