@@ -1,0 +1,129 @@
+package journal
+
+import (
+	"slices"
+
+	"perdure/id"
+)
+
+// Check reads a whole journal and returns everything that is wrong with it, in order of the entries; nil
+// means that every invariant of the spec and every ruling holds. It works on any list of entries.
+//
+// It shares no code with State: each rule is a pass of its own over the entries with a memory of its own,
+// written as the spec words it. For a valid journal and any next event, State.Append refuses exactly when
+// Check then finds something. INV-4 is not among the passes: it compares with a stored status, which
+// StatusOf is there for.
+func Check(eid id.PromiseID, entries []Entry, opts ...Option) []Violation {
+	a := &audit{eid: eid, entries: entries, bound: buildOptions(opts).bound, before: make([]Status, len(entries))}
+	status := StatusNone
+	for i, entry := range entries {
+		a.before[i] = status
+		status = foldStatus(status, entry.Event)
+	}
+	for _, pass := range passes {
+		pass(a)
+	}
+	// Every pass has found in order, and passes stand in the order of the spec.
+	slices.SortStableFunc(a.found, func(x, y Violation) int { return int(x.Seq) - int(y.Seq) })
+	return a.found
+}
+
+// audit is one Check under way.
+type audit struct {
+	eid     id.PromiseID
+	entries []Entry
+	bound   func(string) int
+	// before holds the status before each entry.
+	before []Status
+	found  []Violation
+}
+
+// passes lists the rules, in the order of the spec and then of the rulings.
+var passes = []func(*audit){
+	checkVocabulary, checkSequence, checkStartsWithStarted, checkSingleTerminal, checkTerminalIsLast,
+	checkCancelledRequiresRequested, checkPromiseUnique,
+	checkStartedRequiresScheduled, checkCompletedRequiresStarted, checkRetryingRequiresStarted,
+	checkNothingAfterCompleted, checkRetryBounded,
+	checkFiredRequiresScheduled, checkReceivedRequiresDelivered, checkSignalConsumedOnce, checkAwaitSignalConsistent,
+	checkSubmitRequiresCreated, checkNoSubmitAfterAwait, checkAwaitedRequiresMember,
+	checkAwaitedRequiresCompleted, checkNoDoubleConsume, checkConsumeBounded, checkSingleOwner,
+	checkReturnsWhileRunning, checkCancelRequestedOnce, checkTakesNextChild, checkAttempts,
+	checkTimerFiresOnce, checkSignalWait, checkWaitable, checkNeedlessWait, checkSubmitOnce, checkConsumedResult,
+	checkStartedOnce, checkCancellingAdmits, checkBlocked, checkResumable, checkDeliveryID, checkSignalFIFO,
+}
+
+// report records a violation at entry i. The entry is named by its index, which is its sequence number
+// unless that is what is wrong.
+func (a *audit) report(i int, rule string, promise id.PromiseID, detail string) {
+	v := Violation{Rule: rule, Execution: a.eid, Seq: uint64(i), Promise: promise, Detail: detail}
+	if ev := a.entries[i].Event; ev != nil {
+		v.Kind = ev.Kind()
+	}
+	a.found = append(a.found, v)
+}
+
+// each calls f for every entry whose event is an E.
+func each[E Event](a *audit, f func(i int, e E)) {
+	for i, entry := range a.entries {
+		if e, ok := entry.Event.(E); ok {
+			f(i, e)
+		}
+	}
+}
+
+// claim is what an event takes from the child numbers: an identifier, and the rule that says it is the next.
+type claim struct {
+	promise id.PromiseID
+	rule    string
+}
+
+// claimed returns what entry i takes, if anything. A SignalReceived takes a number unless it answers a
+// blocked wait, which has taken it.
+func (a *audit) claimed(i int) (claim, bool) {
+	switch e := a.entries[i].Event.(type) {
+	case InvokeScheduled:
+		return claim{e.Promise, RuleNextChild}, true
+	case RandomGenerated:
+		return claim{e.Promise, RuleNextChild}, true
+	case TimeRecorded:
+		return claim{e.Promise, RuleNextChild}, true
+	case TimerScheduled:
+		return claim{e.Promise, RuleNextChild}, true
+	case SignalReceived:
+		return claim{e.Promise, RuleNextChild}, a.before[i] != StatusBlocked
+	case ExecutionAwaiting:
+		if e.Wait == AwaitSignal && len(e.On) == 1 {
+			return claim{e.On[0], RuleSignalWait}, true
+		}
+	case JoinSetCreated:
+		return claim{id.PromiseID(e.Set), RuleJoinSetNextChild}, true
+	}
+	return claim{}, false
+}
+
+// resolution returns the promise that an event resolves, if any.
+func resolution(ev Event) (id.PromiseID, bool) {
+	switch e := ev.(type) {
+	case InvokeCompleted:
+		return e.Promise, true
+	case TimerFired:
+		return e.Promise, true
+	case SignalReceived:
+		return e.Promise, true
+	}
+	return "", false
+}
+
+// satisfied reports whether the promises resolved so far satisfy a wait.
+func satisfied(e ExecutionAwaiting, resolved map[id.PromiseID]bool) bool {
+	missing := 0
+	for _, p := range e.On {
+		if !resolved[p] {
+			missing++
+		}
+	}
+	if e.Wait == AwaitAny {
+		return missing < len(e.On)
+	}
+	return missing == 0
+}
