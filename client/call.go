@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const (
+	backoffMin = 25 * time.Millisecond
+	backoffMax = time.Second
+)
+
+// verdict is what one attempt means for the call.
+type verdict int
+
+const (
+	// final: the error is the answer.
+	final verdict = iota
+	// refused: not applied; try again after a pause.
+	refused
+	// unsent: the request never left; the next node can be tried at once.
+	unsent
+	// unclear: it may have been applied; repeating it with the same request id is safe.
+	unclear
+	// broken: the server failed while it answered; it may have been applied, and repeating is no use.
+	broken
+)
+
+// judge reads the error of one attempt; sent says whether the request was handed to the network.
+func judge(err error, sent bool) (verdict, error) {
+	if e, ok := api.FromStatus(err); ok {
+		switch e.Reason {
+		case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
+			perdurev1.Reason_REASON_SHUTTING_DOWN, perdurev1.Reason_REASON_OVERLOADED:
+			return refused, e
+		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+			return unclear, e
+		}
+		return final, e
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		// Canceled comes from a server that stops; the caller's own cancelling is seen in its context.
+		if sent {
+			return unclear, err
+		}
+		return unsent, err
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		if sent {
+			return broken, err
+		}
+	}
+	return final, err
+}
+
+// call runs one call with retries. attempt is called with a context of its own and the node to ask; it
+// must build the request anew each time (its age grows). write says that an unanswered attempt may have
+// changed something. wait is how long the server may hold the answer back (a long poll).
+func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.Duration, attempt func(context.Context, *node) error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout+wait)
+		defer cancel()
+	}
+	var (
+		pause = backoffMin
+		maybe bool               // an attempt may have been applied
+		fresh = len(c.nodes) - 1 // nodes not tried yet
+		gone  = &callError{op: op, id: id}
+	)
+	gaveUp := func() error {
+		gone.kind, gone.ended = ErrUnavailable, ctx.Err()
+		if maybe && write {
+			gone.kind = ErrOutcomeUnknown
+		}
+		return gone
+	}
+	for ctx.Err() == nil {
+		n := c.node()
+		gone.attempts++
+		sent, err := once(ctx, n, attemptTimeout+wait, attempt)
+		if err == nil {
+			return nil
+		}
+		v, err := judge(err, sent)
+		if v == final {
+			return err
+		}
+		gone.cause = err
+		maybe = maybe || v == unclear || v == broken
+		if v == broken {
+			return gaveUp()
+		}
+		c.leave(n)
+		c.log.DebugContext(ctx, "call failed, will retry", "op", op, "id", id, "node", n.addr, "attempt", gone.attempts, "err", err)
+		if v == unsent && fresh > 0 {
+			fresh-- // there is a node that was not asked yet: no reason to wait
+			continue
+		}
+		select {
+		case <-c.clock.After(c.jitter(pause)):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, backoffMax)
+	}
+	return gaveUp()
+}
+
+// once makes one attempt, bounded by patience, and reports whether the request was handed to the network.
+func once(ctx context.Context, n *node, patience time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
+	p := new(probe)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), patience)
+	defer cancel()
+	err = attempt(ctx, n)
+	return p.sent.Load(), err
+}
+
+// jitter is d, or up to half of it less, so that clients that failed together do not return together.
+func (c *Client) jitter(d time.Duration) time.Duration {
+	return d - time.Duration(c.fraction()*float64(d)/2)
+}
+
+// fraction is a random number in [0, 1).
+func (c *Client) fraction() float64 {
+	var b [8]byte
+	c.fill(b[:])
+	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
+}
+
+func (c *Client) fill(b []byte) {
+	if _, err := io.ReadFull(c.opts.Rand, b); err != nil {
+		// Without randomness no request id is unique, and retries would not be safe.
+		panic("client: no randomness: " + err.Error())
+	}
+}
+
+// Request is the identity of one write over all its attempts.
+type Request struct {
+	id    [16]byte
+	first time.Time
+	clock Clock
+}
+
+// NewRequest draws a request id. Its age counts from the first call of Wire.
+func (c *Client) NewRequest() *Request {
+	r := &Request{clock: c.clock}
+	c.fill(r.id[:])
+	return r
+}
+
+// Wire is the request as the next attempt must carry it: the same id, with its age by now. It is not
+// safe for concurrent use.
+func (r *Request) Wire() *perdurev1.RequestID {
+	now := r.clock.Now()
+	if r.first.IsZero() {
+		r.first = now
+	}
+	return &perdurev1.RequestID{Id: r.id[:], AgeMs: uint64(max(0, now.Sub(r.first).Milliseconds()))}
+}
+
+// probe learns from gRPC whether a request was handed to the network: only then can it have been applied.
+type probe struct{ sent atomic.Bool }
+
+type probeKey struct{}
+
+// sentProbe is the stats handler that tells the probe in a call's context.
+type sentProbe struct{}
+
+func (sentProbe) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sentProbe) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.OutPayload); ok {
+		if p, ok := ctx.Value(probeKey{}).(*probe); ok {
+			p.sent.Store(true)
+		}
+	}
+}
+func (sentProbe) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sentProbe) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -1,0 +1,227 @@
+// Package client is the Go library that talks to a Perdure cluster: it starts, awaits, signals and
+// cancels executions, and creates and settles promises.
+//
+// It owns the connections, the retries and the request ids. It promises that one call of a method takes
+// effect at most once, however often it was sent, and that an error says whether it may have taken
+// effect (ErrOutcomeUnknown) or surely did not (ErrUnavailable, or the server's *api.Error). A crash of
+// the caller loses the request ids in flight: call again under the same execution or promise id, which
+// is the idempotency key that outlives a process.
+//
+// # Retries
+//
+// A write gets 16 random bytes as its request id, kept over every attempt, together with the age of the
+// first one; the cluster keeps the answer under that id and repeats it. So a write is retried through
+// broken connections, changes of leader and overload until the context or Options.Timeout ends. With
+// several addresses, an attempt that could not be answered goes to the next one.
+//
+// A Client is safe for concurrent use. It connects on first use; Dial does no I/O.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const (
+	// DefaultAddr is where a node listens unless it is told otherwise.
+	DefaultAddr = "127.0.0.1:7400"
+	// DefaultNamespace is the namespace of those who name none.
+	DefaultNamespace = "default"
+	// DefaultTimeout bounds a call whose context has no deadline.
+	DefaultTimeout = 30 * time.Second
+
+	// maxMessageBytes bounds one answer: a page of a journal is about 1 MiB, but one entry may hold two
+	// payloads of 4 MiB.
+	maxMessageBytes = 64 << 20
+	// attemptTimeout ends an attempt that got no answer at all (a host that vanished without a word), so
+	// that the next address is tried well before the caller's patience ends.
+	attemptTimeout = 5 * time.Second
+)
+
+// Options configures a Client. The zero value talks to a node on this machine.
+type Options struct {
+	// Addrs are gRPC targets ("host:port") of any nodes of one cluster; default DefaultAddr. Every node
+	// answers every call; more than one address is for when a node is down.
+	Addrs []string
+	// Namespace is the tenant of every id; default "default".
+	Namespace string
+	// DialOptions come after the client's own, so they win: transport credentials (default: plaintext),
+	// interceptors, a dialer.
+	DialOptions []grpc.DialOption
+	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
+	Timeout time.Duration
+	// Logger hears of retries (debug) only; default slog.Default().
+	Logger *slog.Logger
+
+	// Clock measures ages and waits between retries; default the machine's. For tests.
+	Clock Clock
+	// Rand is the source of request ids and jitter; default crypto/rand. For tests. It must be safe for
+	// concurrent use.
+	Rand io.Reader
+}
+
+// Clock is the time that retries live by. Deadlines of a context are always the machine's.
+type Clock interface {
+	// Now is the current time; differences are taken between two of them.
+	Now() time.Time
+	// After yields one value once d has passed.
+	After(d time.Duration) <-chan time.Time
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time                         { return time.Now() }
+func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// SystemClock is the machine's clock.
+func SystemClock() Clock { return systemClock{} }
+
+// Status is how far an execution has come.
+type Status = perdurev1.ExecutionStatus
+
+// Client talks to one cluster in one namespace. Make it with Dial.
+type Client struct {
+	opts  Options
+	clock Clock
+	log   *slog.Logger
+	nodes []*node
+	// at is the index of the node that calls go to, modulo len(nodes); a failed attempt moves it on.
+	at atomic.Uint64
+	// streams counts calls of Work: each goes one node further, so that a worker whose stream broke does
+	// not come back to the node that broke it.
+	streams atomic.Uint64
+}
+
+// node is one address with its connection and the services on it.
+type node struct {
+	addr       string
+	conn       *grpc.ClientConn
+	executions perdurev1.ExecutionsClient
+	promises   perdurev1.PromisesClient
+	tasks      perdurev1.TasksClient
+}
+
+// Dial makes a client. It does no I/O: an address nobody listens on shows at the first call. An error
+// means that the options are wrong.
+func Dial(opts Options) (*Client, error) {
+	if len(opts.Addrs) == 0 {
+		opts.Addrs = []string{DefaultAddr}
+	}
+	if opts.Namespace == "" {
+		opts.Namespace = DefaultNamespace
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = DefaultTimeout
+	}
+	if opts.Timeout < 0 {
+		return nil, fmt.Errorf("client: timeout %v is negative", opts.Timeout)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Clock == nil {
+		opts.Clock = systemClock{}
+	}
+	if opts.Rand == nil {
+		opts.Rand = rand.Reader
+	}
+	c := &Client{opts: opts, clock: opts.Clock, log: opts.Logger}
+	dial := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		// A node that comes back is found again within a second, not within gRPC's default two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+		// The client retries by itself, with its request ids; gRPC's own retries would only blur what was sent.
+		grpc.WithDisableRetry(),
+		grpc.WithStatsHandler(sentProbe{}),
+	}, opts.DialOptions...)
+	for _, addr := range opts.Addrs {
+		conn, err := grpc.NewClient(addr, dial...)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("client: address %q: %w", addr, err), c.Close())
+		}
+		c.nodes = append(c.nodes, &node{
+			addr:       addr,
+			conn:       conn,
+			executions: perdurev1.NewExecutionsClient(conn),
+			promises:   perdurev1.NewPromisesClient(conn),
+			tasks:      perdurev1.NewTasksClient(conn),
+		})
+	}
+	// Clients that were given the same list begin at different nodes.
+	c.at.Store(uint64(c.fraction() * float64(len(c.nodes))))
+	c.streams.Store(c.at.Load())
+	return c, nil
+}
+
+// Close ends the connections; calls in flight fail. It is idempotent.
+func (c *Client) Close() error {
+	var errs []error
+	for _, n := range c.nodes {
+		if err := n.conn.Close(); err != nil && !errors.Is(err, grpc.ErrClientConnClosing) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Namespace is the namespace every call names.
+func (c *Client) Namespace() string { return c.opts.Namespace }
+
+// Clock is the clock the client was made with.
+func (c *Client) Clock() Clock { return c.clock }
+
+// Rand is the source of randomness the client was made with.
+func (c *Client) Rand() io.Reader { return c.opts.Rand }
+
+// Logger is the logger the client was made with; never nil.
+func (c *Client) Logger() *slog.Logger { return c.log }
+
+// Conn is the connection that calls go to now, for services this package has no methods for. Calls made
+// on it are not retried and do not fail over.
+func (c *Client) Conn() grpc.ClientConnInterface { return c.node().conn }
+
+func (c *Client) node() *node { return c.nodes[c.at.Load()%uint64(len(c.nodes))] }
+
+// leave makes later calls go to the node after n, unless somebody has moved on already.
+func (c *Client) leave(n *node) {
+	at := c.at.Load()
+	if c.nodes[at%uint64(len(c.nodes))] == n {
+		c.at.CompareAndSwap(at, at+1)
+	}
+}
+
+// Work opens a raw worker stream, as package durable and tools use it. Each call tries the nodes in
+// order, beginning one further than the call before, and returns the first stream that opens, or
+// ErrUnavailable with the last failure; it does not wait and does not retry. The stream lives until it
+// breaks or ctx ends.
+func (c *Client) Work(ctx context.Context) (perdurev1.Tasks_WorkClient, error) {
+	var last error
+	for range c.nodes {
+		n := c.nodes[(c.streams.Add(1)-1)%uint64(len(c.nodes))]
+		stream, err := n.tasks.Work(ctx)
+		if err == nil {
+			return stream, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		last = fmt.Errorf("%s: %w", n.addr, err)
+	}
+	return nil, &callError{op: "work", kind: ErrUnavailable, cause: last, attempts: len(c.nodes)}
+}

@@ -1,0 +1,319 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// pollWait is how long a server is asked to hold back the answer of one long poll.
+const pollWait = 20 * time.Second
+
+// StartOptions says what to start.
+type StartOptions struct {
+	// ID names the execution and is its idempotency key: 1 to 1,024 bytes, no ':' and no NUL.
+	ID string
+	// Function is the name a worker registered.
+	Function string
+	// Input is given to the function as it is; at most 4 MiB.
+	Input []byte
+	// Timeout, if positive, cancels the execution with "timed out" when it has not finished by then.
+	// Counted in milliseconds, rounded up.
+	Timeout time.Duration
+	// Tags are for people and searches; at most 64.
+	Tags map[string]string
+	// Digest is recorded as the component digest of the code that is expected to run it.
+	Digest string
+	// AllowUnknownFunction starts it even if no worker ever registered the function; it then waits for one.
+	AllowUnknownFunction bool
+}
+
+// Started is the answer of Start.
+type Started struct {
+	ID          string
+	Incarnation uint64
+	// Created is false when the same start had been made before.
+	Created bool
+	Status  Status
+}
+
+// Start starts an execution, and does not wait for it. Starting the same function with the same input
+// under the same id again answers with what exists. Errors: *api.Error with ID_CONFLICT (the id was
+// started differently), FUNCTION_UNKNOWN, BAD_ID and others; ErrOutcomeUnknown; ErrUnavailable.
+func (c *Client) Start(ctx context.Context, o StartOptions) (Started, error) {
+	r := c.NewRequest()
+	var resp *perdurev1.StartResponse
+	err := c.call(ctx, "start", o.ID, true, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Start(ctx, &perdurev1.StartRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: o.ID, Function: o.Function, Input: o.Input,
+			TimeoutMs: Millis(o.Timeout), Tags: o.Tags, ComponentDigest: o.Digest,
+			AllowUnknownFunction: o.AllowUnknownFunction,
+		})
+		return err
+	})
+	if err != nil {
+		return Started{}, err
+	}
+	return Started{ID: resp.GetId(), Incarnation: resp.GetIncarnation(), Created: resp.GetCreated(), Status: resp.GetStatus()}, nil
+}
+
+// Result waits until the execution has finished or ctx ends, and returns its result. An execution that
+// failed or was cancelled is an *ExecutionError. Otherwise the error is *api.Error (EXECUTION_NOT_FOUND),
+// the context's, or ErrUnavailable when no node answered for longer than Options.Timeout.
+func (c *Client) Result(ctx context.Context, id string) ([]byte, error) {
+	for {
+		resp, err := c.poll(ctx, id, pollWait)
+		if err != nil {
+			return nil, err
+		}
+		if resp.GetDone() {
+			return Outcome(id, resp.GetStatus(), resp.GetOutcome())
+		}
+	}
+}
+
+// PollResult asks once whether the execution has finished, holding the question open for at most wait
+// (up to a minute). done is false when it has not; result and err are as with Result.
+func (c *Client) PollResult(ctx context.Context, id string, wait time.Duration) (result []byte, done bool, err error) {
+	resp, err := c.poll(ctx, id, wait)
+	if err != nil || !resp.GetDone() {
+		return nil, false, err
+	}
+	result, err = Outcome(id, resp.GetStatus(), resp.GetOutcome())
+	return result, true, err
+}
+
+func (c *Client) poll(ctx context.Context, id string, wait time.Duration) (*perdurev1.ResultResponse, error) {
+	var resp *perdurev1.ResultResponse
+	wait = c.held(ctx, wait)
+	err := c.call(ctx, "result", id, false, wait, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Result(ctx, &perdurev1.ResultRequest{
+			Namespace: c.opts.Namespace, Id: id, WaitMs: Millis(wait)})
+		return err
+	})
+	return resp, err
+}
+
+// held is how long a server may hold back an answer: wait, but less than what ctx has left.
+func (c *Client) held(ctx context.Context, wait time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline))
+	}
+	return max(0, min(wait, time.Minute))
+}
+
+// Outcome turns a finished execution's status and outcome into what Result returns.
+func Outcome(id string, status Status, o *perdurev1.Outcome) ([]byte, error) {
+	if status == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED && o.GetFailure() == nil {
+		return o.GetValue(), nil
+	}
+	f := o.GetFailure()
+	if f == nil {
+		f = &perdurev1.Failure{Type: "failed"}
+		if status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED {
+			f.Type = "cancelled"
+		}
+	}
+	return nil, &ExecutionError{ID: id, Status: status, Failure: f}
+}
+
+// ReadOption changes how a read is made.
+type ReadOption func(*readOptions)
+
+type readOptions struct {
+	level perdurev1.ReadLevel
+	from  uint64
+	wait  time.Duration
+}
+
+// Stale lets any replica answer from what it has: cheaper, and possibly behind. The default is linearizable.
+func Stale() ReadOption {
+	return func(o *readOptions) { o.level = perdurev1.ReadLevel_READ_LEVEL_STALE }
+}
+
+// FromSeq makes Journal begin at this sequence number.
+func FromSeq(seq uint64) ReadOption { return func(o *readOptions) { o.from = seq } }
+
+// Follow makes Journal go on after the last entry: it looks for new ones every so often, until the
+// execution has finished.
+func Follow(every time.Duration) ReadOption {
+	return func(o *readOptions) { o.wait = max(every, time.Millisecond) }
+}
+
+func readOpts(opts []ReadOption) (o readOptions) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// Describe reports everything about an execution except its journal.
+func (c *Client) Describe(ctx context.Context, id string, opts ...ReadOption) (*perdurev1.Execution, error) {
+	o := readOpts(opts)
+	var resp *perdurev1.DescribeResponse
+	err := c.call(ctx, "describe", id, false, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Describe(ctx, &perdurev1.DescribeRequest{
+			Namespace: c.opts.Namespace, Id: id, Level: o.level})
+		return err
+	})
+	return resp.GetExecution(), err
+}
+
+// Journal yields the entries of an execution's journal in order, page by page, as of when the last page
+// is read. An error is yielded once and ends it.
+func (c *Client) Journal(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*perdurev1.JournalEntry, error] {
+	o := readOpts(opts)
+	return func(yield func(*perdurev1.JournalEntry, error) bool) {
+		for next := o.from; ; {
+			var resp *perdurev1.JournalResponse
+			err := c.call(ctx, "journal", id, false, 0, func(ctx context.Context, n *node) (err error) {
+				resp, err = n.executions.Journal(ctx, &perdurev1.JournalRequest{
+					Namespace: c.opts.Namespace, Id: id, FromSeq: next, Level: o.level})
+				return err
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			ended := false
+			for _, e := range resp.GetEntries() {
+				next = e.GetSeq() + 1
+				ended = ended || ends(e.GetEvent())
+				if !yield(e, nil) {
+					return
+				}
+			}
+			switch {
+			case ended:
+				return
+			case len(resp.GetEntries()) > 0 && next < resp.GetNextSeq():
+			case o.wait == 0:
+				return
+			default:
+				select {
+				case <-c.clock.After(o.wait):
+				case <-ctx.Done():
+					yield(nil, ctx.Err())
+					return
+				}
+			}
+		}
+	}
+}
+
+// ends reports whether nothing can follow this event in a journal.
+func ends(e *perdurev1.Event) bool {
+	switch e.GetKind().(type) {
+	case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed, *perdurev1.Event_ExecutionCancelled:
+		return true
+	}
+	return false
+}
+
+// ListOptions selects executions; the zero value selects all.
+type ListOptions struct {
+	// Status: any of these; none means every status.
+	Status []Status
+	// Function: exactly this name.
+	Function string
+	// IDPrefix: ids that begin so.
+	IDPrefix string
+	// Limit ends the listing after so many; 0 means no limit.
+	Limit int
+	// PageSize is how many one request fetches, at most 1,000; 0 leaves it to the server.
+	PageSize int
+	// Stale lets any replica answer.
+	Stale bool
+}
+
+// List yields executions, newest first. An error is yielded once and ends it.
+func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*perdurev1.ExecutionSummary, error] {
+	return func(yield func(*perdurev1.ExecutionSummary, error) bool) {
+		req := &perdurev1.ListRequest{
+			Namespace: c.opts.Namespace, Status: o.Status, Function: o.Function, IdPrefix: o.IDPrefix,
+			Limit: uint32(max(0, min(o.PageSize, 1000))),
+		}
+		if o.Stale {
+			req.Level = perdurev1.ReadLevel_READ_LEVEL_STALE
+		}
+		if o.Limit > 0 && o.PageSize == 0 {
+			req.Limit = uint32(min(o.Limit, 1000))
+		}
+		for count := 0; ; {
+			var resp *perdurev1.ListResponse
+			err := c.call(ctx, "list", "", false, 0, func(ctx context.Context, n *node) (err error) {
+				resp, err = n.executions.List(ctx, req)
+				return err
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range resp.GetExecutions() {
+				if count++; !yield(e, nil) || count == o.Limit {
+					return
+				}
+			}
+			if req.Cursor = resp.GetCursor(); len(req.Cursor) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// Signal delivers a named value to an execution. It is buffered until the execution asks for it, first
+// in first out by name. The payload is opaque here; package durable reads JSON unless told otherwise.
+func (c *Client) Signal(ctx context.Context, id, name string, payload []byte) error {
+	r := c.NewRequest()
+	return c.call(ctx, "signal", id, true, 0, func(ctx context.Context, n *node) error {
+		_, err := n.executions.Signal(ctx, &perdurev1.SignalRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: id, Name: name, Payload: payload})
+		return err
+	})
+}
+
+// Cancel asks an execution to stop. Its worker may clean up for as long as grace (0: the server's 30 s);
+// then it is ended. The status is the one after the request: CANCELLING, or the final one.
+func (c *Client) Cancel(ctx context.Context, id, reason string, grace time.Duration) (Status, error) {
+	r := c.NewRequest()
+	var resp *perdurev1.CancelResponse
+	err := c.call(ctx, "cancel", id, true, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Cancel(ctx, &perdurev1.CancelRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: id, Reason: reason, GraceMs: Millis(grace)})
+		return err
+	})
+	return resp.GetStatus(), err
+}
+
+// Terminate ends an execution at once; its worker is not asked.
+func (c *Client) Terminate(ctx context.Context, id, reason string) (Status, error) {
+	r := c.NewRequest()
+	var resp *perdurev1.TerminateResponse
+	err := c.call(ctx, "terminate", id, true, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Terminate(ctx, &perdurev1.TerminateRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: id, Reason: reason})
+		return err
+	})
+	return resp.GetStatus(), err
+}
+
+// Millis is d in whole milliseconds as the wire counts them, rounded up; 0 for nothing or less.
+func Millis(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
+
+// Unavailable reports whether err means that no node could be reached or could serve, as opposed to a
+// refusal: the cluster's state, not the request, is what to look at.
+func Unavailable(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown)
+}
