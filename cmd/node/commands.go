@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure/embed"
+)
+
+// release is set when a release is built (-ldflags "-X main.release=v1.2.3").
+var release string
+
+// version is the release, or else what the Go tool knows about the sources.
+func version() string {
+	if release != "" {
+		return release
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// stopped carries the exit code of a command that has said everything already.
+type stopped int
+
+func (s stopped) Error() string { return fmt.Sprintf("exit %d", int(s)) }
+
+// run parses the command line, carries it out and returns the exit code. An error that no command made
+// comes from parsing: bad usage.
+func (p *process) run(args []string) int {
+	root := p.rootCommand()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteC()
+	var code stopped
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintf(p.stderr, "node: %v\n", err)
+	var config *embed.ConfigError
+	if !errors.As(err, &config) {
+		fmt.Fprintf(p.stderr, "see %s --help\n", cmd.CommandPath())
+	}
+	return exitUsage
+}
+
+func (p *process) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "node",
+		Short: "The Perdure server",
+		Long: `The Perdure server: a store for executions that must finish.
+
+Every flag is also an environment variable (PERDURE_ and the flag's name in
+capitals, with _ for -) and a key of the configuration file (the flag's name).
+A flag wins over the environment, the environment over the file.`,
+		Example: `  node dev
+  node start --node-id n1 --data /var/lib/perdure`,
+		Args:              cobra.NoArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.New("a command is missing: dev, start or version")
+		},
+	}
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.AddCommand(p.devCommand(), p.startCommand(), p.versionCommand())
+	return root
+}
+
+func (p *process) devCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run one node for development",
+		Long: `Run one node for development, with its data in ./perdure-data. It prints where it
+listens when it is ready, and warnings only after that. Ctrl-C stops it; the
+data stays, and the next start goes on from it.`,
+		Example: `  node dev
+  node dev --data /tmp/try --log-level info
+  node dev --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 --peer-addr 127.0.0.1:0 --gossip-addr 127.0.0.1:0`,
+		Args: cobra.NoArgs,
+	}
+	defaults := map[string]string{"log-level": "warn"}
+	flags := addSettings(cmd, defaults, false)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := embed.Load(flags.sources(p.lookup))
+		if err != nil {
+			return err
+		}
+		return p.outcome(p.serve(cfg, func(n server, took time.Duration) { p.banner(cfg, n, took) }))
+	}
+	return cmd
+}
+
+// banner is what a developer needs to know next. Scripts may wait for its first line.
+func (p *process) banner(cfg embed.Config, n server, took time.Duration) {
+	next := "perdure start FUNCTION"
+	if n.GRPCAddr() != embed.DefaultConfig().GRPCAddr {
+		next += " --addr " + n.GRPCAddr()
+	}
+	fmt.Fprintf(p.stdout, `perdure %s: ready in %s
+  gRPC  %-21s  clients and workers
+  HTTP  %-21s  health and metrics
+  data  %s
+Next: start a worker, then %s
+Ctrl-C stops the node; the data stays.
+`, version(), took.Round(time.Millisecond), n.GRPCAddr(), n.HTTPAddr(), cfg.DataDir, next)
+}
+
+func (p *process) startCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Run a node for service",
+		Long: `Run a node for service. It logs on stderr; SIGINT and SIGTERM stop it in order
+within --shutdown-grace, a second signal ends it at once.
+
+In this version a node is the only member of its cluster: --join, and
+--bootstrap-expect above 1, are refused.`,
+		Example: `  node start --node-id n1 --data /var/lib/perdure
+  node start --config /etc/perdure.yaml --log-format json
+  PERDURE_DATA=/var/lib/perdure node start`,
+		Args: cobra.NoArgs,
+	}
+	flags := addSettings(cmd, nil, true)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := embed.Load(flags.sources(p.lookup))
+		if err != nil {
+			return err
+		}
+		return p.outcome(p.serve(cfg, func(server, time.Duration) {}))
+	}
+	return cmd
+}
+
+func (p *process) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print what this binary is",
+		Example: "  node version",
+		Args:    cobra.NoArgs,
+		Run: func(*cobra.Command, []string) {
+			fmt.Fprintf(p.stdout, "perdure node %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		},
+	}
+}
+
+// outcome turns an exit code into what run understands.
+func (p *process) outcome(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return stopped(code)
+}

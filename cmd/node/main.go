@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"perdure/embed"
+)
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	p := &process{
+		stdout:  os.Stdout,
+		stderr:  os.Stderr,
+		lookup:  os.LookupEnv,
+		signals: signals,
+		exit:    os.Exit,
+		start: func(ctx context.Context, cfg embed.Config) (server, error) {
+			return embed.Start(ctx, cfg)
+		},
+	}
+	os.Exit(p.run(os.Args[1:]))
+}
+
+// process is what a run of this command needs from the world, so that tests can be the world.
+type process struct {
+	stdout  io.Writer
+	stderr  io.Writer
+	lookup  func(name string) (string, bool)
+	signals <-chan os.Signal
+	// exit ends the process at once. A test's may return.
+	exit  func(code int)
+	start func(ctx context.Context, cfg embed.Config) (server, error)
+}
+
+// server is the part of *embed.Node that a process needs.
+type server interface {
+	GRPCAddr() string
+	HTTPAddr() string
+	// Done is closed when the node halted by itself; Err then says why.
+	Done() <-chan struct{}
+	Err() error
+	Close(ctx context.Context) error
+}
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// serve runs one node from its start to its stop and returns the exit code. announce is called once, when
+// the node is ready.
+func (p *process) serve(cfg embed.Config, announce func(n server, took time.Duration)) int {
+	began := time.Now()
+
+	// 1. The log, because everything after it may have something to say. The node shares it.
+	log := cfg.NewLogger(p.stderr)
+	cfg.Logger = log
+	log.Info("starting", "version", version(), "settings", cfg)
+
+	// 2. The first signal asks for an orderly stop, also of a start that takes long; a second one ends the
+	// process at once. Listening comes before the node, so that no signal finds nobody.
+	stopAsked, unlisten := p.listen(log)
+	defer unlisten()
+
+	// 3. The node. The context lives as long as the node does; until the node is there, the first signal
+	// ends it.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	n, err := p.startOrStop(ctx, cancel, cfg, stopAsked)
+	if err != nil {
+		select {
+		case <-stopAsked:
+			log.Info("stopped before it was ready", "cause", err)
+			return exitDone
+		default:
+			fmt.Fprintf(p.stderr, "node: cannot start: %v\n", err)
+			return exitFailed
+		}
+	}
+
+	// 4. Ready: it leads its partitions and answers calls.
+	took := time.Since(began)
+	log.Info("ready", "grpc", n.GRPCAddr(), "http", n.HTTPAddr(), "took", took)
+	announce(n, took)
+
+	// 5. Serve, until somebody asks to stop or the node halts by itself (a damaged store, a diverged
+	// replica).
+	code := exitDone
+	if halted := waitForEnd(stopAsked, n.Done()); halted {
+		fmt.Fprintf(p.stderr, "node: halted: %v\n", n.Err())
+		code = exitFailed
+	}
+	log.Info("stopping", "grace", cfg.ShutdownGrace)
+
+	// 6. Stop, in order and within the grace. What is not done by then is what a crash leaves too: the
+	// next start replays it.
+	closing, release := context.WithTimeout(context.Background(), cfg.ShutdownGrace)
+	defer release()
+	if err := n.Close(closing); err != nil {
+		fmt.Fprintf(p.stderr, "node: did not stop in order: %v\n", err)
+		return exitFailed
+	}
+	log.Info("stopped", "served", time.Since(began))
+	return code
+}
+
+// listen closes stopAsked at the first signal and ends the process at the second. unlisten ends the
+// listening and returns when it has ended.
+func (p *process) listen(log *slog.Logger) (stopAsked <-chan struct{}, unlisten func()) {
+	asked := make(chan struct{})
+	quit := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for count := 1; ; count++ {
+			select {
+			case sig := <-p.signals:
+				if count > 1 {
+					fmt.Fprintf(p.stderr, "node: second signal (%v): ending at once\n", sig)
+					p.exit(exitFailed)
+					return
+				}
+				log.Info("signal", "signal", sig.String())
+				close(asked)
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return asked, func() { close(quit); <-ended }
+}
+
+// startOrStop starts the node; stopAsked cancels a start that is still under way, and nothing later.
+func (p *process) startOrStop(ctx context.Context, cancel func(), cfg embed.Config, stopAsked <-chan struct{}) (server, error) {
+	started := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-stopAsked:
+			cancel()
+		case <-started:
+		}
+	}()
+	n, err := p.start(ctx, cfg)
+	close(started)
+	<-watched
+	return n, err
+}
+
+// waitForEnd waits for a request to stop or for the node to halt, and says whether it was the latter. When
+// both have happened the request counts: a node that was told to stop while it started may halt of that.
+func waitForEnd(stopAsked, done <-chan struct{}) (halted bool) {
+	select {
+	case <-stopAsked:
+		return false
+	case <-done:
+	}
+	select {
+	case <-stopAsked:
+		return false
+	default:
+		return true
+	}
+}
