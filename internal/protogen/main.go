@@ -60,7 +60,7 @@ func run(ctx context.Context, check bool) error {
 			fmt.Fprintf(os.Stderr, "protogen: api/%s is %s\n", c.path, c.why)
 		}
 		if len(changes) > 0 {
-			return fmt.Errorf("%d generated files differ from their sources; run: go generate ./api/...", len(changes))
+			return fmt.Errorf("%d generated files differ from their sources (to write them: go generate ./api/...)", len(changes))
 		}
 		return nil
 	}
