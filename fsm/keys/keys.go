@@ -1,0 +1,263 @@
+// Package keys lays out a partition's state as keys: one family per kind of object, ordered so that
+// every read the machine makes is a point read or one short scan.
+//
+// It owns the family numbers and the key encoding. It promises that the encoding is canonical (same
+// object, same key), that keys of one family sort as their parts do, and that a number once given is
+// never reused. It keeps nothing, so a crash loses nothing.
+//
+// Strings inside a key end with 00 01, and a 00 in them is written as 00 FF, so any bytes may stand in
+// an id and no key is a prefix of another object's. Numbers are big endian.
+package keys
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Family is the first byte of every key. Numbers are for life: append, never renumber.
+type Family byte
+
+const (
+	Meta Family = 0x01 // name → value: applied and covered index, clock, checksum, stamp, …
+
+	Promise    Family = 0x10 // namespace, id
+	Task       Family = 0x11 // namespace, id
+	Callback   Family = 0x12 // namespace, awaited, awaiter
+	AwaitedBy  Family = 0x13 // namespace, awaiter, awaited (the callback, seen from the other end)
+	Listener   Family = 0x14 // namespace, id, address
+	Header     Family = 0x20 // namespace, id
+	Journal    Family = 0x21 // namespace, id, incarnation, sequence
+	Deadline   Family = 0x30 // kind, time, namespace, id
+	Ready      Family = 0x31 // namespace, function, order, id
+	Outbox     Family = 0x40 // destination, epoch, sequence
+	Channel    Family = 0x41 // destination → epoch, next sequence
+	Inbox      Family = 0x42 // source → epoch, high-water
+	Reply      Family = 0x50 // request id
+	ReplyAge   Family = 0x51 // time, request id
+	Visibility Family = 0x60 // namespace, class, newest first, id
+	Function   Family = 0x70 // namespace, function
+)
+
+// Table names every family, for inspection and for the test that pins the numbers.
+func Table() []struct {
+	Family Family
+	Name   string
+} {
+	return []struct {
+		Family Family
+		Name   string
+	}{
+		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
+		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
+		{Deadline, "deadline"}, {Ready, "ready"}, {Outbox, "outbox"}, {Channel, "channel"},
+		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
+		{Function, "function"},
+	}
+}
+
+// DeadlineKind orders what is due within one tick: promises first, so that what they wake is seen by
+// the rest (recovery protocol, sweep order).
+type DeadlineKind byte
+
+const (
+	DuePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, bare promises
+	DueLease   DeadlineKind = 2 // an acquired task's lease
+	DueRetry   DeadlineKind = 3 // a pending task's retry timer
+	DueGrace   DeadlineKind = 4 // a cancelling execution's grace
+)
+
+// DeadlineKinds lists the kinds in the order a tick carries them out.
+var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueLease, DueRetry}
+
+// AppendString appends a string part.
+func AppendString(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if s[i] == 0 {
+			b = append(b, 0, 0xff)
+			continue
+		}
+		b = append(b, s[i])
+	}
+	return append(b, 0, 1)
+}
+
+// CutString reads a string part off the front of b.
+func CutString(b []byte) (s string, rest []byte, err error) {
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); i++ {
+		if b[i] != 0 {
+			out = append(out, b[i])
+			continue
+		}
+		if i+1 >= len(b) {
+			break
+		}
+		switch b[i+1] {
+		case 1:
+			return string(out), b[i+2:], nil
+		case 0xff:
+			out = append(out, 0)
+			i++
+		default:
+			return "", nil, fmt.Errorf("keys: bad escape %#x in a key", b[i+1])
+		}
+	}
+	return "", nil, fmt.Errorf("keys: string part without an end")
+}
+
+// AppendUint64 appends a number so that smaller ones sort first.
+func AppendUint64(b []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(b, n) }
+
+// CutUint64 reads a number off the front of b.
+func CutUint64(b []byte) (n uint64, rest []byte, err error) {
+	if len(b) < 8 {
+		return 0, nil, fmt.Errorf("keys: number part of %d bytes", len(b))
+	}
+	return binary.BigEndian.Uint64(b), b[8:], nil
+}
+
+// Of is a key of the given family made of string parts.
+func Of(f Family, parts ...string) []byte {
+	n := 1
+	for _, p := range parts {
+		n += len(p) + 2
+	}
+	b := append(make([]byte, 0, n+16), byte(f))
+	for _, p := range parts {
+		b = AppendString(b, p)
+	}
+	return b
+}
+
+// MetaKey names one of the partition's own values.
+func MetaKey(name string) []byte { return append([]byte{byte(Meta)}, name...) }
+
+// JournalPrefix is the common prefix of one incarnation's journal.
+func JournalPrefix(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Journal, namespace, id), incarnation)
+}
+
+// JournalEntry is the key of one journal entry.
+func JournalEntry(namespace, id string, incarnation, seq uint64) []byte {
+	return AppendUint64(JournalPrefix(namespace, id, incarnation), seq)
+}
+
+// DeadlineOf is the key of one deadline, at unix milliseconds.
+func DeadlineOf(kind DeadlineKind, at int64, namespace, id string) []byte {
+	b := append(make([]byte, 0, 16+len(namespace)+len(id)), byte(Deadline), byte(kind))
+	b = AppendUint64(b, uint64(max(at, 0)))
+	return AppendString(AppendString(b, namespace), id)
+}
+
+// DeadlineBounds spans the deadlines of a kind that are due at now: [lower, upper).
+func DeadlineBounds(kind DeadlineKind, now int64) (lower, upper []byte) {
+	lower = []byte{byte(Deadline), byte(kind)}
+	upper = AppendUint64([]byte{byte(Deadline), byte(kind)}, uint64(max(now, 0))+1)
+	return lower, upper
+}
+
+// ParseDeadline reads a deadline's key.
+func ParseDeadline(key []byte) (kind DeadlineKind, at int64, namespace, id string, err error) {
+	if len(key) < 2 || Family(key[0]) != Deadline {
+		return 0, 0, "", "", fmt.Errorf("keys: %x is not a deadline", key)
+	}
+	kind = DeadlineKind(key[1])
+	n, rest, err := CutUint64(key[2:])
+	if err != nil {
+		return 0, 0, "", "", err
+	}
+	namespace, rest, err = CutString(rest)
+	if err != nil {
+		return 0, 0, "", "", err
+	}
+	id, _, err = CutString(rest)
+	return kind, int64(n), namespace, id, err
+}
+
+// ReadyOf is the place of a pending task in its function's queue: in the order of its retry time, which
+// is the order in which tasks became pending.
+func ReadyOf(namespace, function string, order int64, id string) []byte {
+	return AppendString(AppendUint64(Of(Ready, namespace, function), uint64(max(order, 0))), id)
+}
+
+// ParseReady reads the order and id of a ready key, given the prefix Of(Ready, namespace, function).
+func ParseReady(key, prefix []byte) (order int64, id string, err error) {
+	if len(key) < len(prefix) {
+		return 0, "", fmt.Errorf("keys: %x is not a place in a queue", key)
+	}
+	n, rest, err := CutUint64(key[len(prefix):])
+	if err != nil {
+		return 0, "", err
+	}
+	id, _, err = CutString(rest)
+	return int64(n), id, err
+}
+
+// OutboxPrefix spans one channel's epoch.
+func OutboxPrefix(destination uint32, epoch uint64) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{byte(Outbox)}, destination)
+	return AppendUint64(b, epoch)
+}
+
+// OutboxOf is the key of one message under way.
+func OutboxOf(destination uint32, epoch, seq uint64) []byte {
+	return AppendUint64(OutboxPrefix(destination, epoch), seq)
+}
+
+// Number is a key made of a family and one number.
+func Number(f Family, n uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{byte(f)}, n)
+}
+
+// ReplyAgeOf orders stored replies by machine time.
+func ReplyAgeOf(at int64, request []byte) []byte {
+	return append(AppendUint64([]byte{byte(ReplyAge)}, uint64(max(at, 0))), request...)
+}
+
+// ReplyOf is the key of a stored reply.
+func ReplyOf(request []byte) []byte { return append([]byte{byte(Reply)}, request...) }
+
+// VisibilityClass groups executions for listing.
+type VisibilityClass byte
+
+const (
+	Open      VisibilityClass = 1
+	Completed VisibilityClass = 2
+	Failed    VisibilityClass = 3
+	Cancelled VisibilityClass = 4
+)
+
+// VisibilityPrefix spans one class of a namespace.
+func VisibilityPrefix(namespace string, class VisibilityClass) []byte {
+	return append(Of(Visibility, namespace), byte(class))
+}
+
+// VisibilityOf is an execution's place in the listing: newest first, then by id.
+func VisibilityOf(namespace string, class VisibilityClass, createdMS int64, id string) []byte {
+	return AppendString(AppendUint64(VisibilityPrefix(namespace, class), ^uint64(createdMS)), id)
+}
+
+// ParseVisibility reads creation time and id of a listing key, given its prefix.
+func ParseVisibility(key, prefix []byte) (createdMS int64, id string, err error) {
+	if len(key) < len(prefix) {
+		return 0, "", fmt.Errorf("keys: %x is not a listing key", key)
+	}
+	n, rest, err := CutUint64(key[len(prefix):])
+	if err != nil {
+		return 0, "", err
+	}
+	id, _, err = CutString(rest)
+	return int64(^n), id, err
+}
+
+// After is the smallest key greater than every key with this prefix; nil means no bound.
+func After(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			out := append([]byte(nil), prefix[:i+1]...)
+			out[i]++
+			return out
+		}
+	}
+	return nil
+}

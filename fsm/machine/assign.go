@@ -1,0 +1,84 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// applyAssign does nothing by itself: it exists to carry offers when there is nothing else to propose.
+func applyAssign(*txn, *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	return &commandv1.Reply{Kind: &commandv1.Reply_Assign{Assign: &commandv1.AssignReply{}}}, nil
+}
+
+// assign lets workers with room take pending tasks, those that have been pending longest first.
+func (t *txn) assign(offers []*commandv1.Offer) {
+	for _, o := range offers {
+		room := int(o.Room)
+		if room <= 0 || o.Worker == "" || o.LeaseMs < 1 {
+			continue
+		}
+		for _, w := range t.waiting(o, room) {
+			task, ok := t.store(o.Namespace).Task(w.id)
+			if !ok {
+				continue
+			}
+			// What is due on it comes first; it may be over.
+			t.carryOutDue(o.Namespace, w.id)
+			held, err := recovery.Acquire(t.store(o.Namespace), t.now, recovery.TaskRef{
+				ID: w.id, Incarnation: task.Incarnation, Version: task.Version,
+			}, o.Worker, o.LeaseMs)
+			if err != nil {
+				continue
+			}
+			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: token(o.Namespace, held.Task)})
+		}
+	}
+}
+
+type waiting struct {
+	order        int64
+	function, id string
+}
+
+// waiting lists up to room pending tasks of the functions an offer names, oldest first.
+func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
+	var all []waiting
+	for _, fn := range o.Functions {
+		q := Queue{o.Namespace, fn}
+		pending := t.m.ready[q]
+		for _, c := range t.ready {
+			if c.queue == q {
+				pending += c.by
+			}
+		}
+		if pending <= 0 {
+			continue
+		}
+		prefix := keys.Of(keys.Ready, o.Namespace, fn)
+		n := 0
+		t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+			order, taskID, err := keys.ParseReady(key, prefix)
+			if err != nil {
+				corrupt("place in a queue", key, err)
+			}
+			all = append(all, waiting{order, fn, taskID})
+			n++
+			return n < room
+		})
+	}
+	slices.SortFunc(all, func(a, b waiting) int {
+		switch {
+		case a.order != b.order:
+			return int(min(max(a.order-b.order, -1), 1))
+		case a.function != b.function:
+			return strings.Compare(a.function, b.function)
+		}
+		return strings.Compare(a.id, b.id)
+	})
+	return all[:min(len(all), room)]
+}

@@ -1,0 +1,62 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+const defaultGraceMS = 30_000
+
+// applyCancel asks an execution to stop. The request is recorded at once; the worker acknowledges, or
+// the grace period ends the execution without it. Asking again changes nothing.
+func applyCancel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetCancel(), cmd.Namespace
+	ex, ok := t.execution(ns, req.Id)
+	if !ok {
+		return nil, notFound(ns, req.Id)
+	}
+	if !ex.j.Status().Terminal() && ex.j.Status() != journal.StatusCancelling {
+		if err := t.requestCancel(ex, req.Reason, req.GraceMs); err != nil {
+			return nil, ruleError(ns, err)
+		}
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Cancel{Cancel: &perdurev1.CancelResponse{Status: statusToWire(ex.h.Status)}}}, nil
+}
+
+func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
+	wait, on, _, blocked := ex.j.Wait()
+	if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
+		return err
+	}
+	if graceMS <= 0 {
+		graceMS = defaultGraceMS
+	}
+	ex.h.GraceAt = t.now + graceMS
+	t.put(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
+	t.fx.due(ex.h.GraceAt)
+	s := t.store(ex.ns)
+	task, ok := s.Task(ex.h.ID)
+	if !ok {
+		return nil
+	}
+	switch task.State {
+	case recovery.TaskSuspended:
+		// Its worker must see the request: the task becomes pending, waiting for nothing any more.
+		for _, awaited := range s.AwaitedBy(ex.h.ID) {
+			s.RemoveCallback(awaited, ex.h.ID)
+		}
+		_, fx := recovery.Resume(s, t.now, ex.h.ID, ex.h.ID, retryMS)
+		t.effects(ex.ns, fx)
+		if blocked && wait == journal.AwaitSignal {
+			// Nobody will receive it: the wait's promise ends here.
+			return t.settle(ex.ns, string(on[0]), recovery.PromiseRejectedCanceled, nil)
+		}
+	case recovery.TaskAcquired:
+		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: token(ex.ns, task)})
+	}
+	return nil
+}

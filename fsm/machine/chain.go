@@ -1,0 +1,200 @@
+package machine
+
+import (
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+
+	commandv1 "perdure/api/command/v1"
+)
+
+// Failure types that the server itself gives.
+const (
+	FailureTimeout   = "timeout"
+	FailureCancelled = "cancelled"
+	FailureConflict  = "conflict"
+)
+
+// outcomeOf is the result that a settled promise has for those who wait for it.
+func outcomeOf(p recovery.Promise) []byte {
+	switch p.State {
+	case recovery.PromiseRejectedTimedout:
+		return failureBytes(FailureTimeout, "timed out")
+	case recovery.PromiseRejectedCanceled:
+		if len(p.Value) > 0 {
+			return p.Value
+		}
+		return failureBytes(FailureCancelled, "cancelled")
+	case recovery.PromiseResolved:
+		if len(p.Value) > 0 {
+			return p.Value
+		}
+		return recovery.AppendOutcome(nil, recovery.Outcome{})
+	default:
+		return p.Value
+	}
+}
+
+func failureBytes(kind, message string) []byte {
+	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: kind, Message: message}})
+}
+
+// settle settles a promise and carries the chain to its end (recovery protocol, settlement chain).
+func (t *txn) settle(ns, objectID string, state recovery.PromiseState, value []byte) error {
+	st, err := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: objectID}, state, value)
+	if err != nil {
+		return err
+	}
+	t.chain(ns, st)
+	return nil
+}
+
+// timeout carries out a promise's deadline, if it is due.
+func (t *txn) timeout(ns, objectID string) {
+	t.ended(ns, recovery.TimeoutPromise(t.store(ns), t.now, recovery.Ref{ID: objectID}))
+}
+
+// ended writes the end of an execution whose promise was settled by its deadline, and goes on with the
+// chain. Promise and journal end together (the ending table).
+func (t *txn) ended(ns string, st recovery.Settlement) {
+	if !st.Changed {
+		return
+	}
+	if ex, ok := t.execution(ns, st.Promise.ID); ok && !ex.j.Status().Terminal() {
+		if ex.j.Status() != journal.StatusCancelling {
+			t.must(ex, journal.CancelRequested{Reason: "timed out"})
+		}
+		t.must(ex, journal.ExecutionCancelled{Reason: "timed out"})
+		t.close(ex)
+	}
+	t.chain(ns, st)
+}
+
+// chain is what follows the settlement of one promise: the caller's journal learns the result, awaiters
+// whose wait is satisfied get their task back, listeners are told. It settles nothing else.
+func (t *txn) chain(ns string, st recovery.Settlement) {
+	if !st.Changed {
+		return
+	}
+	t.tellCaller(ns, st.Promise)
+	for _, awaiter := range st.Awaiters {
+		t.wake(ns, awaiter, st.Promise.ID)
+	}
+	for _, address := range st.Listeners {
+		t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, st.Promise.ID, address})
+	}
+}
+
+// wake gives an awaiter its task back. A journaled one is woken only when its wait is satisfied; until
+// then it stays suspended on its other callbacks.
+func (t *txn) wake(ns, awaiter, by string) {
+	if ex, ok := t.execution(ns, awaiter); ok {
+		if ex.j.Status() != journal.StatusBlocked || !ex.j.WaitSatisfied() {
+			return
+		}
+		t.must(ex, journal.ExecutionResumed{})
+	}
+	_, fx := recovery.Resume(t.store(ns), t.now, awaiter, by, retryMS)
+	t.effects(ns, fx)
+}
+
+// tellCaller records a settled child promise as a fact in the journal of the execution it belongs to.
+func (t *txn) tellCaller(ns string, p recovery.Promise) {
+	if child, ok := t.execution(ns, p.ID); ok && child.h.ParentPromise != "" && child.h.ParentPromise != p.ID {
+		// Placed elsewhere: its caller holds a proxy, which a message settles.
+		t.send(ns, child.h.Parent, &commandv1.Message{
+			FromId: p.ID, FromIncarnation: child.h.Incarnation,
+			ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
+			Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: outcomeToWire(outcomeOf(p))}},
+		})
+		return
+	}
+	promise := id.PromiseID(p.ID)
+	parent, ok := promise.Parent()
+	if !ok {
+		return
+	}
+	ex, ok := t.execution(ns, string(parent))
+	if !ok || ex.j.Status().Terminal() || t.callerIncarnation(ns, p) != ex.h.Incarnation {
+		return
+	}
+	if fired, isTimer := ex.j.Timer(promise); isTimer {
+		if !fired {
+			t.must(ex, journal.TimerFired{Promise: promise})
+		}
+		return
+	}
+	if inv, invoked := ex.j.Invoke(promise); invoked {
+		if inv.Open != 0 {
+			t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcomeOf(p), Attempt: inv.Open})
+		}
+		return
+	}
+	if p.State == recovery.PromiseRejectedTimedout {
+		t.signalTimedOut(ex, promise)
+	}
+}
+
+// callerIncarnation is the life of the caller to which a child promise belongs.
+func (t *txn) callerIncarnation(ns string, p recovery.Promise) uint64 {
+	if child, ok := t.execution(ns, p.ID); ok {
+		return child.h.ParentIncarnation
+	}
+	return p.Incarnation
+}
+
+// signalTimedOut ends a wait for a signal whose deadline has passed: a delivery of a typed time-out
+// and its receipt, in one apply.
+func (t *txn) signalTimedOut(ex *execution, promise id.PromiseID) {
+	kind, on, name, blocked := ex.j.Wait()
+	if !blocked || kind != journal.AwaitSignal || len(on) != 1 || on[0] != promise {
+		return
+	}
+	payload := failureBytes(FailureTimeout, "no signal \""+name+"\" came before the deadline")
+	delivery := ex.j.Deliveries(name) + 1
+	t.must(ex, journal.SignalDelivered{Name: name, Payload: payload, DeliveryID: delivery})
+	t.must(ex, journal.SignalReceived{Promise: promise, Name: name, Payload: payload, DeliveryID: delivery})
+}
+
+// finish ends an execution from within: its last journal entry is written already.
+func (t *txn) finish(ex *execution, state recovery.PromiseState, value []byte) error {
+	t.close(ex)
+	return t.settle(ex.ns, ex.h.ID, state, value)
+}
+
+// cancelled ends an execution as cancelled, whatever it was doing.
+func (t *txn) cancelled(ex *execution, reason string) error {
+	if ex.j.Status() != journal.StatusCancelling {
+		if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
+			return err
+		}
+	}
+	if err := t.append(ex, journal.ExecutionCancelled{Reason: reason}); err != nil {
+		return err
+	}
+	return t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))
+}
+
+// carryOutDue does what is due on one object now: its promise's deadline, its task's lease, its grace.
+func (t *txn) carryOutDue(ns, objectID string) {
+	t.timeout(ns, objectID)
+	t.graceOver(ns, objectID)
+	_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
+	t.effects(ns, fx)
+}
+
+// graceOver ends a cancelling execution whose worker did not acknowledge in time.
+func (t *txn) graceOver(ns, objectID string) {
+	ex, ok := t.execution(ns, objectID)
+	if !ok || ex.h.GraceAt == 0 || ex.h.GraceAt > t.now {
+		return
+	}
+	t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ns, objectID))
+	ex.h.GraceAt, ex.dirty = 0, true
+	if ex.j.Status() == journal.StatusCancelling {
+		if err := t.cancelled(ex, "the grace period ended"); err != nil {
+			panic(fault{err})
+		}
+	}
+}

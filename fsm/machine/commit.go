@@ -1,0 +1,330 @@
+package machine
+
+import (
+	"bytes"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// commit is one step of an execution while it is being applied.
+type commit struct {
+	t   *txn
+	ex  *execution
+	req *perdurev1.Commit
+	// first is the journal's length before the commit.
+	first uint64
+	// added are entries the server wrote in the course of this commit, to be told to the worker.
+	added []*perdurev1.JournalEntry
+	// over: an event that ends the turn has been written; no event may follow.
+	over  bool
+	state recovery.TaskState
+}
+
+// applyCommit applies one step of an execution: the events its worker hands back, with what follows
+// from them. The guard is the task's token and the number of child ids taken; what arrived meanwhile
+// does not invalidate a commit. It applies whole or not at all.
+func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetCommit(), cmd.Namespace
+	ex, refused := t.held(ns, req.Task)
+	if ex != nil && len(ex.h.LastCommit) > 0 && bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {
+		return t.commitAnswer(ex, req.KnownSeq, ex.h.LastState, nil), nil
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	if have := ex.j.NextChild(); have != req.NextChild {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+			"execution %q has taken %d child ids, the commit expects %d", ex.h.ID, have, req.NextChild).
+			With("namespace", ns).With("id", ex.h.ID).With("rule", "next_child")
+	}
+	c := &commit{t: t, ex: ex, req: req, first: ex.j.NextSeq(), state: recovery.TaskAcquired}
+	for _, w := range req.Events {
+		if c.over {
+			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+				"execution %q: an event follows one that ends the turn", ex.h.ID).With("namespace", ns).With("id", ex.h.ID)
+		}
+		ev, err := EventFromWire(w)
+		if err == nil {
+			err = c.event(ev)
+		}
+		if err != nil {
+			return nil, ruleError(ns, err)
+		}
+	}
+	ex.h.LastCommit, ex.h.LastState = cmd.GetRequest().GetId(), c.state
+	ex.h.Problem, ex.h.Releases = "", 0
+	ex.dirty = true
+	return t.commitAnswer(ex, req.KnownSeq, c.state, c), nil
+}
+
+// held finds the execution a token names and checks that the token is the current one. The execution is
+// answered even with a refusal, if it is the right life of it.
+func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Error) {
+	stale := func(why string) *api.Error {
+		return api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is no longer yours: %s", token.GetId(), why).
+			With("namespace", ns).With("id", token.GetId())
+	}
+	ex, ok := t.execution(ns, token.GetId())
+	if !ok {
+		return nil, stale("there is no such execution")
+	}
+	if token.Incarnation != ex.h.Incarnation {
+		return nil, stale("the token is of another incarnation")
+	}
+	if _, err := recovery.Fence(t.store(ns), t.now, recovery.TaskRef{ID: token.Id, Incarnation: token.Incarnation, Version: token.Version}); err != nil {
+		return ex, stale(err.Error())
+	}
+	return ex, nil
+}
+
+// commitAnswer tells the worker what it needs to go on: the task's state, and the journal's entries from
+// known on that it did not write. For a repeated commit (c is nil) that is all of them.
+func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState, c *commit) *commandv1.Reply {
+	reply := &perdurev1.CommitReply{
+		State: taskStateToWire(state), Status: statusToWire(ex.h.Status),
+		NextSeq: ex.j.NextSeq(), NextChild: ex.j.NextChild(),
+	}
+	upper := ex.j.NextSeq()
+	if c != nil {
+		upper = c.first
+	}
+	if state == recovery.TaskAcquired && known < upper {
+		reply.Entries = t.entries(ex, known, upper)
+	}
+	if c != nil && state == recovery.TaskAcquired {
+		reply.Entries = append(reply.Entries, c.added...)
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: reply}}
+}
+
+// entries reads journal entries [from, to).
+func (t *txn) entries(ex *execution, from, to uint64) []*perdurev1.JournalEntry {
+	var out []*perdurev1.JournalEntry
+	t.scan(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, from), keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, to),
+		func(key, value []byte) bool {
+			entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+			if err != nil {
+				corrupt("journal", key, err)
+			}
+			out = append(out, EntryToWire(entry))
+			return true
+		})
+	return out
+}
+
+// append writes one of the worker's events.
+func (c *commit) append(ev journal.Event) error { return c.t.append(c.ex, ev) }
+
+// add writes an event of the server's, which the worker is told of.
+func (c *commit) add(ev journal.Event) error {
+	seq := c.ex.j.NextSeq()
+	if err := c.t.append(c.ex, ev); err != nil {
+		return err
+	}
+	c.added = append(c.added, EntryToWire(journal.Entry{Seq: seq, Time: c.t.now, Event: ev}))
+	return nil
+}
+
+// event applies one event of a commit, with what follows from it.
+func (c *commit) event(ev journal.Event) error {
+	cancelling := c.ex.j.Status() == journal.StatusCancelling
+	switch e := ev.(type) {
+	case journal.ExecutionCompleted:
+		if cancelling {
+			return c.end(journal.ExecutionCancelled{Reason: "cancelled"})
+		}
+		return c.end(e)
+	case journal.ExecutionFailed:
+		if cancelling {
+			return c.end(journal.ExecutionCancelled{Reason: "cancelled"})
+		}
+		return c.end(e)
+	case journal.ExecutionCancelled:
+		return c.end(e)
+	}
+	if cancelling {
+		// A cancel came while this commit was on its way. Results of attempts that had started are
+		// facts and are recorded; new work is not begun. The answer's status tells the worker.
+		if done, ok := ev.(journal.InvokeCompleted); ok {
+			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt {
+				return c.append(done)
+			}
+		}
+		return nil
+	}
+	switch e := ev.(type) {
+	case journal.InvokeScheduled:
+		return c.invoke(e)
+	case journal.InvokeStarted:
+		return c.local(e.Promise, e)
+	case journal.InvokeCompleted:
+		return c.local(e.Promise, e)
+	case journal.InvokeRetrying:
+		return c.local(e.Promise, e)
+	case journal.TimerScheduled:
+		return c.timer(e)
+	case journal.ExecutionAwaiting:
+		return c.await(e)
+	case journal.RandomGenerated, journal.TimeRecorded,
+		journal.JoinSetCreated, journal.JoinSetSubmitted, journal.JoinSetAwaited:
+		return c.append(e)
+	default:
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+			"execution %q: %s is written by the server, not by a worker", c.ex.h.ID, ev.Kind()).With("id", c.ex.h.ID)
+	}
+}
+
+// local admits an event of an invocation that the worker itself runs.
+func (c *commit) local(promise id.PromiseID, ev journal.Event) error {
+	if inv, ok := c.ex.j.Invoke(promise); ok && inv.Kind != journal.InvokeStep && inv.Kind != journal.InvokeHTTP {
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+			"%s of %q is the server's to write: it is not a local step", ev.Kind(), promise).With("id", c.ex.h.ID)
+	}
+	return c.append(ev)
+}
+
+// invoke begins a side effect: a local step's record, a child execution, or a one-way operation.
+func (c *commit) invoke(e journal.InvokeScheduled) error {
+	if err := c.append(e); err != nil {
+		return err
+	}
+	switch e.Invoke {
+	case journal.InvokeStep, journal.InvokeHTTP:
+		return nil
+	case journal.InvokeFunction:
+		if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
+			return err
+		}
+		return c.child(e)
+	case journal.InvokeSend:
+		if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
+			return err
+		}
+		if err := c.sendOut(e); err != nil {
+			return err
+		}
+		return c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})})
+	default:
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+			"execution %q: a worker cannot schedule an invocation of kind %s", c.ex.h.ID, e.Invoke).With("id", c.ex.h.ID)
+	}
+}
+
+// timer makes a timer's promise, which its deadline resolves.
+func (c *commit) timer(e journal.TimerScheduled) error {
+	if e.Duration < 0 || e.Duration >= Never-c.t.now {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "timer %q: a duration of %d ms", e.Promise, e.Duration).With("id", c.ex.h.ID)
+	}
+	e.FireAt = c.t.now + e.Duration
+	if err := c.append(e); err != nil {
+		return err
+	}
+	made, _, err := recovery.Create(c.t.store(c.ex.ns), c.t.now, recovery.CreateRequest{
+		ID: string(e.Promise), Incarnation: c.ex.h.Incarnation, Timer: true, TimeoutAt: e.FireAt,
+	}, retryMS)
+	if err == nil && made.Promise.State != recovery.PromisePending {
+		err = c.add(journal.TimerFired{Promise: e.Promise})
+	}
+	return err
+}
+
+// await ends the turn with a wait, unless the wait is satisfied already: then it is not recorded, the
+// task stays with the worker, and the answer carries what it waits for.
+func (c *commit) await(e journal.ExecutionAwaiting) error {
+	ns, ex := c.ex.ns, c.ex
+	if ex.j.Satisfied(e.Wait, e.On, e.Signal) {
+		c.over = true
+		if e.Wait != journal.AwaitSignal {
+			return nil
+		}
+		delivery, payload, _ := ex.j.NextReceipt(e.Signal)
+		if len(e.On) != 1 {
+			return c.append(e) // refused by name
+		}
+		return c.add(journal.SignalReceived{Promise: e.On[0], Name: e.Signal, Payload: payload, DeliveryID: delivery})
+	}
+	if err := c.append(e); err != nil {
+		return err
+	}
+	if e.Wait == journal.AwaitSignal {
+		timeout := c.t.deadline(c.req.WaitTimeoutMs)
+		if timeout == 0 {
+			timeout = Never
+		}
+		if _, _, err := recovery.Create(c.t.store(ns), c.t.now, recovery.CreateRequest{
+			ID: string(e.On[0]), Incarnation: ex.h.Incarnation, External: true, TimeoutAt: timeout,
+		}, retryMS); err != nil {
+			return err
+		}
+	}
+	awaited := make([]recovery.Ref, 0, len(e.On))
+	for _, p := range e.On {
+		if !ex.j.Resolved(p) {
+			awaited = append(awaited, recovery.Ref{ID: string(p)})
+		}
+	}
+	token := c.req.Task
+	sus, err := recovery.Suspend(c.t.store(ns), c.t.now,
+		recovery.TaskRef{ID: ex.h.ID, Incarnation: ex.h.Incarnation, Version: token.Version}, awaited, false)
+	if err != nil {
+		return err
+	}
+	if len(sus.Ready) > 0 {
+		// Its deadline has passed and only the tick is missing: carry it out, and go on at once.
+		for _, p := range sus.Ready {
+			c.t.timeout(ns, p.ID)
+		}
+		if ex.j.Status() == journal.StatusBlocked && ex.j.WaitSatisfied() {
+			c.t.must(ex, journal.ExecutionResumed{})
+		}
+		if ex.j.Status() == journal.StatusBlocked {
+			// The wait needs more than what was due: suspend on the rest.
+			return c.suspendRest(e)
+		}
+		c.over = true
+		c.added = c.t.entries(ex, c.first, ex.j.NextSeq())
+		return nil
+	}
+	c.over, c.state = true, sus.Task.State
+	return nil
+}
+
+// suspendRest suspends on those members of a wait that are still unresolved.
+func (c *commit) suspendRest(e journal.ExecutionAwaiting) error {
+	var awaited []recovery.Ref
+	for _, p := range e.On {
+		if !c.ex.j.Resolved(p) {
+			awaited = append(awaited, recovery.Ref{ID: string(p)})
+		}
+	}
+	sus, err := recovery.Suspend(c.t.store(c.ex.ns), c.t.now,
+		recovery.TaskRef{ID: c.ex.h.ID, Incarnation: c.ex.h.Incarnation, Version: c.req.Task.Version}, awaited, false)
+	if err != nil {
+		return err
+	}
+	c.over, c.state = true, sus.Task.State
+	return nil
+}
+
+// end writes the execution's end and settles its promise (the ending table).
+func (c *commit) end(ev journal.Event) error {
+	if err := c.append(ev); err != nil {
+		return err
+	}
+	c.over, c.state = true, recovery.TaskFulfilled
+	switch e := ev.(type) {
+	case journal.ExecutionCompleted:
+		return c.t.finish(c.ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: e.Result}))
+	case journal.ExecutionFailed:
+		return c.t.finish(c.ex, recovery.PromiseRejected, e.Error)
+	case journal.ExecutionCancelled:
+		return c.t.finish(c.ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, e.Reason))
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package machine
+
+import (
+	"strconv"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// options finds what the commit says about a child besides its InvokeScheduled.
+func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
+	for _, o := range c.req.Children {
+		if o.PromiseId == string(promise) {
+			return o
+		}
+	}
+	return &perdurev1.ChildOptions{}
+}
+
+// child starts the child execution of an invocation: in this partition under the promise's own id, or,
+// spread, under a root of its own, with a proxy promise here that its end settles by a message.
+func (c *commit) child(e journal.InvokeScheduled) error {
+	t, ex, opts := c.t, c.ex, c.options(e.Promise)
+	deadline := t.deadline(opts.TimeoutMs)
+	if !opts.Spread {
+		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
+			return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
+		}
+		_, err := t.start(ex.ns, birth{
+			id: string(e.Promise), function: e.Function, digest: ex.h.Digest, input: e.Input,
+			tags: tagsFromWire(opts.Tags), deadlineMS: deadline,
+			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise),
+		})
+		return err
+	}
+	timeout := deadline
+	if timeout == 0 {
+		timeout = Never
+	}
+	if _, _, err := recovery.Create(t.store(ex.ns), t.now, recovery.CreateRequest{
+		ID: string(e.Promise), Incarnation: ex.h.Incarnation, External: true, TimeoutAt: timeout,
+	}, retryMS); err != nil {
+		return err
+	}
+	key := string(e.Promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
+	return t.send(ex.ns, id.SpreadRoot(ex.h.Digest, ex.h.ID, key), &commandv1.Message{
+		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation,
+		ToId: id.SpreadRoot(ex.h.Digest, ex.h.ID, key),
+		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
+			Function: e.Function, Input: e.Input, PromiseId: string(e.Promise), DeadlineMs: deadline,
+			Tags: opts.Tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
+		}},
+	})
+}
+
+// sendOut carries out a one-way operation.
+func (c *commit) sendOut(e journal.InvokeScheduled) error {
+	for _, s := range c.req.Sends {
+		if s.PromiseId != string(e.Promise) {
+			continue
+		}
+		msg := &commandv1.Message{FromId: c.ex.h.ID, FromIncarnation: c.ex.h.Incarnation}
+		switch w := s.What.(type) {
+		case *perdurev1.Send_Signal:
+			msg.ToId, msg.Kind = w.Signal.Id, &commandv1.Message_Signal{Signal: w.Signal}
+		case *perdurev1.Send_Start:
+			msg.ToId, msg.Kind = w.Start.Id, &commandv1.Message_Start{Start: w.Start}
+		default:
+			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q says nothing", e.Promise).With("id", c.ex.h.ID)
+		}
+		return c.t.send(c.ex.ns, msg.ToId, msg)
+	}
+	return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the commit has no content for one-way operation %q", e.Promise).With("id", c.ex.h.ID)
+}

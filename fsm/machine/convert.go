@@ -1,0 +1,204 @@
+package machine
+
+import (
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// The wire's values against the rules' own. Results and payloads stand in journals and promises as
+// recovery.Outcome in its canonical encoding.
+
+func outcomeFromWire(o *perdurev1.Outcome) ([]byte, *api.Error) {
+	switch r := o.GetResult().(type) {
+	case nil:
+		return recovery.AppendOutcome(nil, recovery.Outcome{}), nil
+	case *perdurev1.Outcome_Value:
+		return recovery.AppendOutcome(nil, recovery.Outcome{Data: r.Value}), nil
+	case *perdurev1.Outcome_Failure:
+		return failureFromWire(r.Failure), nil
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an outcome of an unknown kind")
+	}
+}
+
+func failureFromWire(f *perdurev1.Failure) []byte {
+	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{
+		Type: f.GetType(), Message: f.GetMessage(), Details: f.GetDetails(), NonRetryable: f.GetNonRetryable(),
+	}})
+}
+
+// outcomeToWire decodes a canonical outcome; what is not one (a journal of another kind) is shown as a
+// plain value.
+func outcomeToWire(b []byte) *perdurev1.Outcome {
+	o, err := recovery.DecodeOutcome(b)
+	if err != nil {
+		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: b}}
+	}
+	if f := o.Failure; f != nil {
+		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{
+			Type: f.Type, Message: f.Message, Details: f.Details, NonRetryable: f.NonRetryable,
+		}}}
+	}
+	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: o.Data}}
+}
+
+func failureToWire(b []byte) *perdurev1.Failure {
+	if f := outcomeToWire(b).GetFailure(); f != nil {
+		return f
+	}
+	return &perdurev1.Failure{Message: string(b)}
+}
+
+func statusToWire(s journal.Status) perdurev1.ExecutionStatus {
+	return perdurev1.ExecutionStatus(s) // the numbers are the same, pinned by a test
+}
+
+func taskStateToWire(s recovery.TaskState) perdurev1.TaskState { return perdurev1.TaskState(s) }
+
+func promiseStateFromWire(s perdurev1.PromiseState) recovery.PromiseState {
+	return recovery.PromiseState(s)
+}
+
+func promiseToWire(ns string, p recovery.Promise) *perdurev1.Promise {
+	out := &perdurev1.Promise{
+		Namespace: ns, Id: p.ID, State: perdurev1.PromiseState(p.State), Param: p.Param, Tags: tagsToWire(p.Tags),
+		CreatedAtMs: p.CreatedAt, SettledAtMs: p.SettledAt,
+	}
+	if p.TimeoutAt != Never {
+		out.TimeoutAtMs = p.TimeoutAt
+	}
+	if p.State.Settled() {
+		out.Value = outcomeToWire(outcomeOf(p))
+	}
+	return out
+}
+
+func parentOf(objectID string) (string, bool) {
+	p, ok := id.PromiseID(objectID).Parent()
+	return string(p), ok
+}
+
+// EntryToWire shows a journal entry as the API does.
+func EntryToWire(e journal.Entry) *perdurev1.JournalEntry {
+	return &perdurev1.JournalEntry{Seq: e.Seq, TimeMs: e.Time, Event: eventToWire(e.Event)}
+}
+
+func eventToWire(ev journal.Event) *perdurev1.Event {
+	out := &perdurev1.Event{}
+	switch e := ev.(type) {
+	case journal.ExecutionStarted:
+		out.Kind = &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{
+			ComponentDigest: e.ComponentDigest, Input: e.Input, ParentId: string(e.Parent), IdempotencyKey: e.IdempotencyKey}}
+	case journal.ExecutionCompleted:
+		out.Kind = &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: e.Result}}
+	case journal.ExecutionFailed:
+		out.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureToWire(e.Error)}}
+	case journal.CancelRequested:
+		out.Kind = &perdurev1.Event_CancelRequested{CancelRequested: &perdurev1.CancelRequested{Reason: e.Reason}}
+	case journal.ExecutionCancelled:
+		out.Kind = &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: e.Reason}}
+	case journal.InvokeScheduled:
+		out.Kind = &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
+			PromiseId: string(e.Promise), Kind: perdurev1.InvokeKind(e.Invoke), FunctionName: e.Function, Input: e.Input, RetryPolicy: e.RetryPolicy}}
+	case journal.InvokeStarted:
+		out.Kind = &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: string(e.Promise), Attempt: e.Attempt}}
+	case journal.InvokeCompleted:
+		out.Kind = &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{
+			PromiseId: string(e.Promise), Result: outcomeToWire(e.Result), Attempt: e.Attempt}}
+	case journal.InvokeRetrying:
+		out.Kind = &perdurev1.Event_InvokeRetrying{InvokeRetrying: &perdurev1.InvokeRetrying{
+			PromiseId: string(e.Promise), FailedAttempt: e.FailedAttempt, Error: failureToWire(e.Error), RetryAtMs: e.RetryAt}}
+	case journal.RandomGenerated:
+		out.Kind = &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{PromiseId: string(e.Promise), Value: e.Value}}
+	case journal.TimeRecorded:
+		out.Kind = &perdurev1.Event_TimeRecorded{TimeRecorded: &perdurev1.TimeRecorded{PromiseId: string(e.Promise), TimeMs: e.Time}}
+	case journal.TimerScheduled:
+		out.Kind = &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{
+			PromiseId: string(e.Promise), DurationMs: e.Duration, FireAtMs: e.FireAt}}
+	case journal.TimerFired:
+		out.Kind = &perdurev1.Event_TimerFired{TimerFired: &perdurev1.TimerFired{PromiseId: string(e.Promise)}}
+	case journal.SignalDelivered:
+		out.Kind = &perdurev1.Event_SignalDelivered{SignalDelivered: &perdurev1.SignalDelivered{
+			Name: e.Name, Payload: outcomeToWire(e.Payload), DeliveryId: e.DeliveryID}}
+	case journal.SignalReceived:
+		out.Kind = &perdurev1.Event_SignalReceived{SignalReceived: &perdurev1.SignalReceived{
+			PromiseId: string(e.Promise), Name: e.Name, Payload: outcomeToWire(e.Payload), DeliveryId: e.DeliveryID}}
+	case journal.ExecutionAwaiting:
+		on := make([]string, len(e.On))
+		for i, p := range e.On {
+			on[i] = string(p)
+		}
+		out.Kind = &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
+			WaitingOn: on, Kind: perdurev1.AwaitKind(e.Wait), SignalName: e.Signal}}
+	case journal.ExecutionResumed:
+		out.Kind = &perdurev1.Event_ExecutionResumed{ExecutionResumed: &perdurev1.ExecutionResumed{}}
+	case journal.JoinSetCreated:
+		out.Kind = &perdurev1.Event_JoinSetCreated{JoinSetCreated: &perdurev1.JoinSetCreated{JoinSetId: string(e.Set)}}
+	case journal.JoinSetSubmitted:
+		out.Kind = &perdurev1.Event_JoinSetSubmitted{JoinSetSubmitted: &perdurev1.JoinSetSubmitted{JoinSetId: string(e.Set), PromiseId: string(e.Promise)}}
+	case journal.JoinSetAwaited:
+		out.Kind = &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
+			JoinSetId: string(e.Set), PromiseId: string(e.Promise), Result: outcomeToWire(e.Result)}}
+	}
+	return out
+}
+
+// EventFromWire reads an event as the API carries it. The journal's guard judges the rest.
+func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
+	switch k := w.GetKind().(type) {
+	case *perdurev1.Event_ExecutionCompleted:
+		return journal.ExecutionCompleted{Result: k.ExecutionCompleted.Result}, nil
+	case *perdurev1.Event_ExecutionFailed:
+		return journal.ExecutionFailed{Error: failureFromWire(k.ExecutionFailed.Error)}, nil
+	case *perdurev1.Event_ExecutionCancelled:
+		return journal.ExecutionCancelled{Reason: k.ExecutionCancelled.Reason}, nil
+	case *perdurev1.Event_InvokeScheduled:
+		e := k.InvokeScheduled
+		return journal.InvokeScheduled{Promise: id.PromiseID(e.PromiseId), Invoke: journal.InvokeKind(e.Kind),
+			Function: e.FunctionName, Input: e.Input, RetryPolicy: e.RetryPolicy}, nil
+	case *perdurev1.Event_InvokeStarted:
+		return journal.InvokeStarted{Promise: id.PromiseID(k.InvokeStarted.PromiseId), Attempt: k.InvokeStarted.Attempt}, nil
+	case *perdurev1.Event_InvokeCompleted:
+		result, err := outcomeFromWire(k.InvokeCompleted.Result)
+		if err != nil {
+			return nil, err
+		}
+		return journal.InvokeCompleted{Promise: id.PromiseID(k.InvokeCompleted.PromiseId), Result: result, Attempt: k.InvokeCompleted.Attempt}, nil
+	case *perdurev1.Event_InvokeRetrying:
+		e := k.InvokeRetrying
+		return journal.InvokeRetrying{Promise: id.PromiseID(e.PromiseId), FailedAttempt: e.FailedAttempt,
+			Error: failureFromWire(e.Error), RetryAt: e.RetryAtMs}, nil
+	case *perdurev1.Event_RandomGenerated:
+		return journal.RandomGenerated{Promise: id.PromiseID(k.RandomGenerated.PromiseId), Value: k.RandomGenerated.Value}, nil
+	case *perdurev1.Event_TimeRecorded:
+		return journal.TimeRecorded{Promise: id.PromiseID(k.TimeRecorded.PromiseId), Time: k.TimeRecorded.TimeMs}, nil
+	case *perdurev1.Event_TimerScheduled:
+		return journal.TimerScheduled{Promise: id.PromiseID(k.TimerScheduled.PromiseId), Duration: k.TimerScheduled.DurationMs}, nil
+	case *perdurev1.Event_ExecutionAwaiting:
+		e := k.ExecutionAwaiting
+		on := make([]id.PromiseID, len(e.WaitingOn))
+		for i, p := range e.WaitingOn {
+			on[i] = id.PromiseID(p)
+		}
+		return journal.ExecutionAwaiting{On: on, Wait: journal.AwaitKind(e.Kind), Signal: e.SignalName}, nil
+	case *perdurev1.Event_JoinSetCreated:
+		return journal.JoinSetCreated{Set: journal.JoinSetID(k.JoinSetCreated.JoinSetId)}, nil
+	case *perdurev1.Event_JoinSetSubmitted:
+		return journal.JoinSetSubmitted{Set: journal.JoinSetID(k.JoinSetSubmitted.JoinSetId), Promise: id.PromiseID(k.JoinSetSubmitted.PromiseId)}, nil
+	case *perdurev1.Event_JoinSetAwaited:
+		result, err := outcomeFromWire(k.JoinSetAwaited.Result)
+		if err != nil {
+			return nil, err
+		}
+		return journal.JoinSetAwaited{Set: journal.JoinSetID(k.JoinSetAwaited.JoinSetId),
+			Promise: id.PromiseID(k.JoinSetAwaited.PromiseId), Result: result}, nil
+	case *perdurev1.Event_ExecutionStarted, *perdurev1.Event_CancelRequested, *perdurev1.Event_TimerFired,
+		*perdurev1.Event_SignalDelivered, *perdurev1.Event_SignalReceived, *perdurev1.Event_ExecutionResumed:
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%T is written by the server, not by a worker", k)
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
+	}
+}

@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// applyDeliver applies messages of another partition's outbox together with the inbox's high-water, so
+// that each is applied exactly once and in order, whatever is repeated or crashes.
+func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req := cmd.GetDeliver()
+	key := keys.Number(keys.Inbox, req.Source)
+	epoch, through := t.channel(key)
+	switch {
+	case req.Epoch < epoch:
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, epoch)
+	case req.Epoch > epoch:
+		epoch, through = req.Epoch, 0
+	}
+	for _, msg := range req.Messages {
+		if msg.Seq <= through {
+			continue
+		}
+		if msg.Seq != through+1 {
+			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
+				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, through)
+		}
+		if err := t.receive(msg); err != nil {
+			return nil, ruleError(msg.Namespace, err)
+		}
+		through = msg.Seq
+	}
+	t.putChannel(key, epoch, through)
+	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: through}}}, nil
+}
+
+// receive carries out one message. What can no longer be done is answered or dropped, never refused:
+// a message that blocked its channel would block all that follow.
+func (t *txn) receive(msg *commandv1.Message) error {
+	switch w := msg.Kind.(type) {
+	case *commandv1.Message_StartChild:
+		return t.receiveStartChild(msg, w.StartChild)
+	case *commandv1.Message_ChildDone:
+		return t.receiveChildDone(msg, w.ChildDone)
+	case *commandv1.Message_Signal:
+		ex, ok := t.execution(msg.Namespace, msg.ToId)
+		if !ok || ex.j.Status().Terminal() {
+			return nil
+		}
+		_, err := t.deliverSignal(ex, w.Signal.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.Payload}))
+		return err
+	case *commandv1.Message_Start:
+		if _, taken := t.store(msg.Namespace).Promise(msg.ToId); taken {
+			return nil
+		}
+		_, err := t.start(msg.Namespace, birth{
+			id: msg.ToId, function: w.Start.Function, input: w.Start.Input, tags: tagsFromWire(w.Start.Tags),
+			deadlineMS: t.deadline(w.Start.TimeoutMs),
+		})
+		return err
+	default:
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "message %d is of a kind this version does not know", msg.Seq)
+	}
+}
+
+func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild) error {
+	ns := msg.Namespace
+	if ex, ok := t.execution(ns, msg.ToId); ok && ex.h.ParentPromise == w.PromiseId && ex.h.ParentIncarnation == msg.FromIncarnation {
+		return nil
+	}
+	if _, taken := t.store(ns).Promise(msg.ToId); taken {
+		return t.send(ns, msg.FromId, &commandv1.Message{
+			FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
+			Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: &perdurev1.Outcome{
+				Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: FailureConflict, Message: "the child's id is taken"}},
+			}}},
+		})
+	}
+	_, err := t.start(ns, birth{
+		id: msg.ToId, function: w.Function, digest: w.ComponentDigest, input: w.Input, tags: tagsFromWire(w.Tags),
+		deadlineMS: w.DeadlineMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
+		parentPromise: w.PromiseId, key: w.IdempotencyKey,
+	})
+	return err
+}
+
+// receiveChildDone settles the proxy of a child that was placed elsewhere.
+func (t *txn) receiveChildDone(msg *commandv1.Message, w *commandv1.ChildDone) error {
+	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
+	if !ok || p.Incarnation != msg.ToIncarnation || p.Target != "" {
+		return nil
+	}
+	t.timeout(msg.Namespace, msg.ToId)
+	value, refused := outcomeFromWire(w.Outcome)
+	if refused != nil {
+		return refused
+	}
+	state := recovery.PromiseResolved
+	if w.Outcome.GetFailure() != nil {
+		state = recovery.PromiseRejected
+	}
+	return t.settle(msg.Namespace, msg.ToId, state, value)
+}

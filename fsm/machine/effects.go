@@ -1,0 +1,66 @@
+package machine
+
+import (
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Effects are what an entry wants done outside the state. The leader carries them out; followers drop
+// them. Doing one twice, or losing one, is harmless: a new leader finds everything again in the state.
+type Effects struct {
+	// Ready names functions that got a pending task which no offer of this entry took.
+	Ready []Queue
+	// Assigned are tasks that offers of this entry acquired.
+	Assigned []Assignment
+	// Cancelling are acquired tasks whose execution was asked to cancel.
+	Cancelling []Assignment
+	// Settled are promises that were settled.
+	Settled []Ref
+	// Unblocked are listeners to be told of a settled promise.
+	Unblocked []Unblock
+	// Outbox names partitions for which messages were written.
+	Outbox []uint32
+	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
+	NextDue int64
+}
+
+// Queue is the queue of pending tasks of one function.
+type Queue struct{ Namespace, Function string }
+
+// Ref names an object.
+type Ref struct{ Namespace, ID string }
+
+// Assignment is a task and the worker that holds it.
+type Assignment struct {
+	Worker   string
+	Function string
+	Token    *perdurev1.TaskToken
+}
+
+// Unblock is one listener of a settled promise.
+type Unblock struct {
+	Namespace, ID, Address string
+}
+
+// Result is what applying one entry gave.
+type Result struct {
+	// Replies answer the entry's commands, in their order.
+	Replies []*commandv1.Reply
+	Effects Effects
+}
+
+func (fx *Effects) add(more *Effects) {
+	fx.Ready = append(fx.Ready, more.Ready...)
+	fx.Assigned = append(fx.Assigned, more.Assigned...)
+	fx.Cancelling = append(fx.Cancelling, more.Cancelling...)
+	fx.Settled = append(fx.Settled, more.Settled...)
+	fx.Unblocked = append(fx.Unblocked, more.Unblocked...)
+	fx.Outbox = append(fx.Outbox, more.Outbox...)
+	fx.due(more.NextDue)
+}
+
+func (fx *Effects) due(at int64) {
+	if at > 0 && (fx.NextDue == 0 || at < fx.NextDue) {
+		fx.NextDue = at
+	}
+}

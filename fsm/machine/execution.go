@@ -1,0 +1,237 @@
+package machine
+
+import (
+	"container/list"
+	"strconv"
+	"strings"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// execution is an execution as the machine holds it while commands touch it: its header and the guard's
+// memory of its journal. It is a cache of what is stored.
+type execution struct {
+	ns string
+	h  Header
+	j  *journal.State
+	// dirty: the header is to be written when the transaction commits.
+	dirty bool
+	// touched: on the transaction's list; before is its header when it came there, and born says that
+	// this transaction made it.
+	touched bool
+	born    bool
+	before  Header
+	place   *list.Element
+}
+
+func (ex *execution) pid() id.PromiseID { return id.PromiseID(ex.h.ID) }
+
+// execCache keeps the most recently used executions. Its content never reaches state or output.
+type execCache struct {
+	max   int
+	byKey map[Ref]*execution
+	order *list.List
+}
+
+func newExecCache(max int) *execCache {
+	return &execCache{max: max, byKey: map[Ref]*execution{}, order: list.New()}
+}
+
+func (c *execCache) get(ns, objectID string) *execution { return c.byKey[Ref{ns, objectID}] }
+
+// keep makes an execution the most recently used one.
+func (c *execCache) keep(ex *execution) {
+	if ex.place != nil {
+		c.order.MoveToFront(ex.place)
+		return
+	}
+	ex.place = c.order.PushFront(ex)
+	c.byKey[Ref{ex.ns, ex.h.ID}] = ex
+}
+
+// trim forgets the least recently used ones. Not within a transaction: what it has touched must be found.
+func (c *execCache) trim() {
+	for c.order.Len() > c.max {
+		c.drop(c.order.Back().Value.(*execution))
+	}
+}
+
+func (c *execCache) drop(ex *execution) {
+	if ex.place != nil {
+		c.order.Remove(ex.place)
+		ex.place = nil
+	}
+	if c.byKey[Ref{ex.ns, ex.h.ID}] == ex {
+		delete(c.byKey, Ref{ex.ns, ex.h.ID})
+	}
+}
+
+// retryBound reads how many retries a policy allows from its text, "attempts=N" first.
+func retryBound(policy string) int {
+	const standard = 3
+	first, _, _ := strings.Cut(policy, ",")
+	n, ok := strings.CutPrefix(first, "attempts=")
+	if !ok {
+		return standard
+	}
+	attempts, err := strconv.Atoi(n)
+	if err != nil || attempts < 1 {
+		return standard
+	}
+	return attempts - 1
+}
+
+func newJournal(objectID string) *journal.State {
+	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(retryBound))
+}
+
+// touch puts an execution on the transaction's list.
+func (t *txn) touch(ex *execution) *execution {
+	if !ex.touched {
+		ex.touched, ex.before = true, ex.h
+		ex.j.Begin()
+		t.touched = append(t.touched, ex)
+		t.m.cache.keep(ex)
+	}
+	return ex
+}
+
+// execution finds an execution, reading its journal if it is not in memory.
+func (t *txn) execution(ns, objectID string) (*execution, bool) {
+	if ex := t.m.cache.get(ns, objectID); ex != nil {
+		return t.touch(ex), true
+	}
+	key := keys.Of(keys.Header, ns, objectID)
+	b, ok := t.get(key)
+	if !ok {
+		return nil, false
+	}
+	h, err := decodeHeader(b)
+	if err != nil {
+		corrupt("execution header", key, err)
+	}
+	ex := &execution{ns: ns, h: h, j: newJournal(objectID)}
+	prefix := keys.JournalPrefix(ns, objectID, h.Incarnation)
+	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		if err == nil {
+			err = ex.j.Append(entry.Seq, entry.Event)
+		}
+		if err != nil {
+			corrupt("journal", key, err)
+		}
+		return true
+	})
+	if ex.j.NextSeq() != h.Events || ex.j.Status() != h.Status {
+		corrupt("execution header", key, &CorruptError{What: "journal", Key: prefix,
+			Detail: "the journal has " + strconv.FormatUint(ex.j.NextSeq(), 10) + " entries and ends " + ex.j.Status().String() +
+				", the header says " + strconv.FormatUint(h.Events, 10) + " and " + h.Status.String()})
+	}
+	return t.touch(ex), true
+}
+
+// append adds one event to an execution's journal. The guard judges it; on a refusal the caller gives
+// the transaction up.
+func (t *txn) append(ex *execution, ev journal.Event) error {
+	seq := ex.j.NextSeq()
+	if err := ex.j.Append(seq, ev); err != nil {
+		return err
+	}
+	b := journal.AppendEntry(nil, journal.Entry{Seq: seq, Time: t.now, Event: ev})
+	t.put(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq), b)
+	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
+	ex.dirty = true
+	return nil
+}
+
+// must appends an event that the rules cannot refuse; a refusal is a defect and stops the replica.
+func (t *txn) must(ex *execution, ev journal.Event) {
+	if err := t.append(ex, ev); err != nil {
+		panic(fault{err})
+	}
+}
+
+// birth is what a new execution is made of.
+type birth struct {
+	id, function, digest string
+	input                []byte
+	tags                 []recovery.Tag
+	deadlineMS           int64 // 0: none
+	parent               string
+	parentIncarnation    uint64
+	parentPromise        string
+	key                  string
+	request              []byte
+}
+
+// start makes an execution: its promise, its task (pending), its header, the first journal entry, and
+// its place in the listing. The id must be free.
+func (t *txn) start(ns string, b birth) (*execution, error) {
+	timeout := b.deadlineMS
+	if timeout == 0 {
+		timeout = Never
+	}
+	_, fx, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{
+		ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout,
+	}, retryMS)
+	if err != nil {
+		return nil, err
+	}
+	ex := t.touch(&execution{
+		ns: ns, born: true,
+		h: Header{
+			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
+			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
+			ParentPromise: b.parentPromise, StartRequest: b.request,
+		},
+		j: newJournal(b.id),
+	})
+	if err := t.append(ex, journal.ExecutionStarted{
+		ComponentDigest: b.digest, Input: b.input, Parent: id.PromiseID(b.parent), IdempotencyKey: b.key,
+	}); err != nil {
+		return nil, err
+	}
+	t.effects(ns, fx)
+	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), []byte(b.function))
+	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
+		// Its deadline had passed before it began.
+		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
+	}
+	return ex, nil
+}
+
+// close notes the end of an execution in its header and in the listing.
+func (t *txn) close(ex *execution) {
+	if ex.h.ClosedMS != 0 {
+		return
+	}
+	ex.h.ClosedMS = t.now
+	if ex.h.GraceAt != 0 {
+		t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
+		ex.h.GraceAt = 0
+	}
+	ex.dirty = true
+	class := map[journal.Status]keys.VisibilityClass{
+		journal.StatusCompleted: keys.Completed, journal.StatusFailed: keys.Failed, journal.StatusCancelled: keys.Cancelled,
+	}[ex.h.Status]
+	t.remove(keys.VisibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
+	e := encoder{}
+	e.str(ex.h.Function)
+	e.i64(ex.h.ClosedMS)
+	t.put(keys.VisibilityOf(ex.ns, class, ex.h.CreatedMS, ex.h.ID), e.b)
+}
+
+func notFound(ns, objectID string) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "no execution %q in namespace %q", objectID, ns).
+		With("namespace", ns).With("id", objectID)
+}
+
+func finished(ex *execution) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_ALREADY_FINISHED, "execution %q has ended: %s", ex.h.ID, ex.h.Status).
+		With("namespace", ex.ns).With("id", ex.h.ID).With("status", ex.h.Status.String())
+}

@@ -1,0 +1,77 @@
+package machine
+
+import (
+	"fmt"
+
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// InvariantError is a state that the rules say cannot be: a defect of this program. The replica stops.
+type InvariantError struct {
+	Namespace, ID, Rule, Detail string
+}
+
+// Error names the invariant and the object.
+func (e *InvariantError) Error() string {
+	return fmt.Sprintf("fsm: invariant %s broken by %q in namespace %q: %s", e.Rule, e.ID, e.Namespace, e.Detail)
+}
+
+// checkInvariants judges what a command leaves of the executions it has touched: promise, task and
+// journal must agree (recovery protocol, server invariants; the ending table).
+func (t *txn) checkInvariants() error {
+	for _, ex := range t.touched {
+		broken := func(rule, format string, args ...any) error {
+			return &InvariantError{ex.ns, ex.h.ID, rule, fmt.Sprintf(format, args...)}
+		}
+		s := t.store(ex.ns)
+		p, ok := s.Promise(ex.h.ID)
+		if !ok {
+			return broken("orphan_journal", "an execution without a promise")
+		}
+		task, ok := s.Task(ex.h.ID)
+		if !ok {
+			return broken("orphan_invokes", "an execution without a task")
+		}
+		status := ex.j.Status()
+		if p.State.Settled() != status.Terminal() {
+			return broken("ending", "promise %s, journal %s", p.State, status)
+		}
+		if p.State.Settled() != (task.State == recovery.TaskFulfilled) {
+			return broken("fulfilled", "promise %s, task %s", p.State, task.State)
+		}
+		if p.State == recovery.PromiseRejectedTimedout && p.SettledAt != p.TimeoutAt {
+			return broken("timedout_settled_at_mismatch", "settled at %d, deadline %d", p.SettledAt, p.TimeoutAt)
+		}
+		if (task.State == recovery.TaskAcquired) != (task.PID != "" && task.TTL > 0 && task.LeaseAt > 0) {
+			return broken("acquired_task_no_lease", "task %s held by %q until %d", task.State, task.PID, task.LeaseAt)
+		}
+		if task.State == recovery.TaskPending && task.RetryAt == 0 {
+			return broken("pending_task_no_ttimeout", "a pending task without a retry timer")
+		}
+		if task.State == recovery.TaskSuspended {
+			if status != journal.StatusBlocked {
+				return broken("suspended_blocked", "a suspended task of a journal that is %s", status)
+			}
+			live := false
+			for _, awaited := range s.AwaitedBy(ex.h.ID) {
+				if a, ok := s.Promise(awaited); ok && a.State == recovery.PromisePending {
+					live = true
+				}
+			}
+			if !live {
+				return broken("suspended_no_callback", "a suspended task that waits for nothing pending")
+			}
+			if len(task.Resumes) > 0 {
+				return broken("suspended_with_consumed_callbacks", "a suspended task that was resumed by %v", task.Resumes)
+			}
+		}
+		if status == journal.StatusBlocked && ex.j.WaitSatisfied() {
+			return broken("satisfied_wait_resumed", "the wait is satisfied and the execution was not resumed")
+		}
+		if p.State.Settled() && (len(s.Callbacks(ex.h.ID)) > 0 || len(s.Listeners(ex.h.ID)) > 0) {
+			return broken("listener_for_settled_promise", "a settled promise with callbacks or listeners")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package machine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/id"
+)
+
+// FeatureLevel is the newest set of formats and commands this program knows. A state at a higher level
+// was written by a newer program and is refused.
+const FeatureLevel = 1
+
+// Names of the partition's own values.
+const (
+	metaApplied  = "applied"  // the index of the last entry in the state
+	metaClock    = "clock"    // the machine's time
+	metaChecksum = "checksum" // of every mutation so far
+	metaFeature  = "feature"  // the feature level
+	metaEvicted  = "evicted"  // stored replies up to this time are gone
+	metaReplies  = "replies"  // how many replies are stored
+)
+
+// Config is what a machine needs to know of its surroundings. It must be the same on every replica of a
+// partition.
+type Config struct {
+	// Partition is this one's number, Partitions how many the cluster has.
+	Partition, Partitions uint32
+	// CachedExecutions bounds the decoded executions kept in memory; 0 means 8,192.
+	CachedExecutions int
+	// MaxReplies bounds stored replies; 0 means 100,000.
+	MaxReplies uint64
+	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
+	// machine on a violation.
+	CheckInvariants bool
+}
+
+// Place is the partition of an id. Slots are dealt in equal runs.
+func Place(namespace, objectID string, partitions uint32) uint32 {
+	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
+}
+
+// Machine applies entries. It is not safe for concurrent use; queries do not go through it.
+type Machine struct {
+	cfg      Config
+	batch    *layer
+	txn      *txn
+	clock    int64
+	applied  uint64
+	checksum uint64
+	feature  uint64
+	evicted  int64
+	replies  uint64
+	cache    *execCache
+	// ready counts the pending tasks in each function's queue; a cache of the state.
+	ready  map[Queue]int
+	broken error
+}
+
+// New opens the machine over a state; an empty one is a new partition's.
+func New(cfg Config, state Reader) (*Machine, error) {
+	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
+		return nil, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
+	}
+	if cfg.CachedExecutions == 0 {
+		cfg.CachedExecutions = 8192
+	}
+	if cfg.MaxReplies == 0 {
+		cfg.MaxReplies = 100_000
+	}
+	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions), ready: map[Queue]int{}}
+	m.txn = newTxn(m)
+	for _, v := range []struct {
+		name string
+		into *uint64
+	}{{metaApplied, &m.applied}, {metaChecksum, &m.checksum}, {metaFeature, &m.feature}, {metaReplies, &m.replies}} {
+		n, err := metaNumber(state, v.name)
+		if err != nil {
+			return nil, err
+		}
+		*v.into = n
+	}
+	for _, v := range []struct {
+		name string
+		into *int64
+	}{{metaClock, &m.clock}, {metaEvicted, &m.evicted}} {
+		n, err := metaNumber(state, v.name)
+		if err != nil {
+			return nil, err
+		}
+		*v.into = int64(n)
+	}
+	if m.feature > FeatureLevel {
+		return nil, fmt.Errorf("fsm: the state is at feature level %d, this program knows up to %d: it was written by a newer version", m.feature, FeatureLevel)
+	}
+	if err := m.countReady(state); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func metaNumber(r Reader, name string) (uint64, error) {
+	key := keys.MetaKey(name)
+	v, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, &CorruptError{What: "value " + name, Key: key, Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+func (m *Machine) putMeta(name string, n uint64) {
+	m.batch.put(keys.MetaKey(name), binary.BigEndian.AppendUint64(nil, n))
+}
+
+func (m *Machine) countReady(state Reader) error {
+	var bad error
+	err := state.Scan([]byte{byte(keys.Ready)}, []byte{byte(keys.Ready) + 1}, func(key, _ []byte) bool {
+		ns, rest, err := keys.CutString(key[1:])
+		if err == nil {
+			var fn string
+			if fn, _, err = keys.CutString(rest); err == nil {
+				m.ready[Queue{ns, fn}]++
+				return true
+			}
+		}
+		bad = &CorruptError{What: "place in a queue", Key: append([]byte(nil), key...), Detail: err.Error()}
+		return false
+	})
+	return errors.Join(err, bad)
+}
+
+// Applied is the index of the last applied entry, Clock the machine's time in unix milliseconds, and
+// Checksum covers every mutation up to Applied.
+func (m *Machine) Applied() uint64  { return m.applied }
+func (m *Machine) Clock() int64     { return m.clock }    // see Applied
+func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
+
+// Writes are the mutations since the last Committed, to be made durable in one batch.
+func (m *Machine) Writes() []Write {
+	out := make([]Write, 0, len(m.batch.log)+3)
+	for _, w := range m.batch.log {
+		v := w.value
+		if w.removed {
+			v = nil
+		} else if v == nil {
+			v = []byte{}
+		}
+		out = append(out, Write{Key: []byte(w.key), Value: v})
+	}
+	return out
+}
+
+// Committed says that Writes are part of the state below now.
+func (m *Machine) Committed() { m.batch.reset() }
+
+// fault is a storage error on its way up through rules whose interfaces have no error.
+type fault struct{ err error }
+
+// Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
+// error means that this replica must stop: damage, an unknown command, a broken invariant. A refused
+// command is not an error; its reply says why.
+func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err error) {
+	if m.broken != nil {
+		return nil, m.broken
+	}
+	if index <= m.applied {
+		return nil, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(fault)
+			if !ok {
+				panic(r)
+			}
+			err = f.err
+		}
+		if err != nil {
+			res, m.broken = nil, fmt.Errorf("fsm: partition %d stopped at index %d: %w", m.cfg.Partition, index, err)
+			err = m.broken
+		}
+	}()
+	m.clock = max(m.clock, entry.TimeMs)
+	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
+	for i, cmd := range entry.Commands {
+		reply, err := m.command(index, cmd, &res.Effects)
+		if err != nil {
+			return nil, err
+		}
+		res.Replies[i] = reply
+	}
+	if len(entry.Offers) > 0 {
+		m.txn.begin(index)
+		m.txn.assign(entry.Offers)
+		m.txn.commit(&res.Effects)
+	}
+	m.reportReady(&res.Effects)
+	m.applied = index
+	m.putMeta(metaApplied, m.applied)
+	m.putMeta(metaClock, uint64(m.clock))
+	m.putMeta(metaChecksum, m.checksum)
+	if m.feature == 0 {
+		m.feature = FeatureLevel
+		m.putMeta(metaFeature, m.feature)
+	}
+	return res, nil
+}
+
+// reportReady drops from Ready the queues that offers have emptied, and repetitions.
+func (m *Machine) reportReady(fx *Effects) {
+	kept := fx.Ready[:0]
+next:
+	for _, q := range fx.Ready {
+		if m.ready[q] == 0 {
+			continue
+		}
+		for _, k := range kept {
+			if k == q {
+				continue next
+			}
+		}
+		kept = append(kept, q)
+	}
+	fx.Ready = kept
+}
+
+func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*commandv1.Reply, error) {
+	t := m.txn
+	if cmd.Id != "" {
+		if p := Place(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {
+			return refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
+				"%q belongs to partition %d, not %d", cmd.Id, p, m.cfg.Partition).With("id", cmd.Id)), nil
+		}
+		// What is due on the object comes first, and stays even if the command is refused.
+		t.begin(index)
+		t.carryOutDue(cmd.Namespace, cmd.Id)
+		t.commit(fx)
+	}
+	t.begin(index)
+	run, known := commands[commandKind(cmd)]
+	if !known {
+		t.abort()
+		return nil, fmt.Errorf("unknown command kind %T: written by a newer version; this replica must not guess", cmd.Kind)
+	}
+	if reply, repeated, refused := t.repeated(cmd, run); repeated {
+		t.abort()
+		if refused != nil {
+			return refusal(refused), nil
+		}
+		return reply, nil
+	}
+	reply, refused := run.apply(t, cmd)
+	if refused != nil {
+		t.abort()
+		return refusal(refused), nil
+	}
+	if run.stored {
+		t.storeReply(cmd, reply)
+	}
+	if m.cfg.CheckInvariants {
+		if err := t.checkInvariants(); err != nil {
+			return nil, err
+		}
+	}
+	t.commit(fx)
+	return reply, nil
+}
+
+// refusal is the reply to a command that changed nothing.
+func refusal(e *api.Error) *commandv1.Reply {
+	out := &commandv1.Error{Reason: e.Reason, Message: e.Message}
+	for _, k := range e.Keys() {
+		out.Details = append(out.Details, &commandv1.Detail{Key: k, Value: e.Meta[k]})
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Error{Error: out}}
+}
+
+// ReplyError is the refusal a reply carries, or nil.
+func ReplyError(r *commandv1.Reply) *api.Error { return fromError(r.GetError()) }
+
+// QueryError is the refusal a query's reply carries, or nil.
+func QueryError(r *commandv1.QueryReply) *api.Error { return fromError(r.GetError()) }
+
+func fromError(e *commandv1.Error) *api.Error {
+	if e == nil {
+		return nil
+	}
+	out := &api.Error{Reason: e.Reason, Message: e.Message}
+	for _, d := range e.Details {
+		out.With(d.Key, d.Value)
+	}
+	return out
+}
+
+// sum continues the checksum over one mutation.
+func (m *Machine) sum(w *write) {
+	var head [17]byte
+	binary.BigEndian.PutUint64(head[:8], m.checksum)
+	binary.BigEndian.PutUint64(head[8:16], uint64(len(w.key)))
+	if w.removed {
+		head[16] = 1
+	}
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.Write(head[:])
+	_, _ = d.WriteString(w.key)
+	_, _ = d.Write(w.value)
+	m.checksum = d.Sum64()
+}

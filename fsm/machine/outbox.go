@@ -1,0 +1,106 @@
+package machine
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+)
+
+// send hands a message to whoever owns an id: at once if that is this partition, else through the
+// outbox of the channel to its partition, numbered without gaps within the channel's epoch.
+func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
+	msg.Namespace, msg.ToId = ns, orDefault(msg.ToId, toID)
+	dst := Place(ns, toID, t.m.cfg.Partitions)
+	if dst == t.m.cfg.Partition {
+		return t.receive(msg)
+	}
+	epoch, next := t.channel(keys.Number(keys.Channel, dst))
+	if epoch == 0 {
+		epoch = 1
+	}
+	next++
+	msg.Seq = next
+	b, err := wire.Marshal(msg)
+	if err != nil {
+		return err
+	}
+	t.put(keys.OutboxOf(dst, epoch, next), b)
+	t.putChannel(keys.Number(keys.Channel, dst), epoch, next)
+	t.fx.Outbox = append(t.fx.Outbox, dst)
+	return nil
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// channel reads one end of a channel: its epoch and the last number given or seen.
+func (t *txn) channel(key []byte) (epoch, last uint64) {
+	b, ok := t.get(key)
+	if !ok {
+		return 0, 0
+	}
+	d := decoder{b: b}
+	epoch, last = d.u64(), d.u64()
+	if err := d.end(); err != nil {
+		corrupt("channel", key, err)
+	}
+	return epoch, last
+}
+
+func (t *txn) putChannel(key []byte, epoch, last uint64) {
+	e := encoder{}
+	e.u64(epoch)
+	e.u64(last)
+	t.put(key, e.b)
+}
+
+// Outgoing reads what a state's outbox holds for a destination, oldest first, up to limit messages.
+func Outgoing(r Reader, destination uint32, limit int) (epoch uint64, msgs []*commandv1.Message, err error) {
+	prefix := keys.Number(keys.Outbox, destination)
+	var bad error
+	err = r.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		e, _, perr := keys.CutUint64(key[len(prefix):])
+		msg := &commandv1.Message{}
+		if perr == nil {
+			perr = proto.Unmarshal(value, msg)
+		}
+		if perr != nil {
+			bad = &CorruptError{What: "message", Key: append([]byte(nil), key...), Detail: perr.Error()}
+			return false
+		}
+		if len(msgs) > 0 && e != epoch {
+			return false
+		}
+		epoch = e
+		msgs = append(msgs, msg)
+		return len(msgs) < limit
+	})
+	if err == nil {
+		err = bad
+	}
+	return epoch, msgs, err
+}
+
+// Destinations lists the partitions for which a state's outbox holds messages.
+func Destinations(r Reader, partitions uint32) ([]uint32, error) {
+	var out []uint32
+	for dst := uint32(0); dst < partitions; dst++ {
+		prefix := keys.Number(keys.Outbox, dst)
+		any := false
+		if err := r.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+			any = true
+			return false
+		}); err != nil {
+			return nil, err
+		}
+		if any {
+			out = append(out, dst)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,29 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/recovery"
+)
+
+// applyCreatePromise makes a bare promise, which somebody outside settles. Idempotent by id.
+func applyCreatePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetCreatePromise(), cmd.Namespace
+	timeout := t.deadline(req.TimeoutMs)
+	if timeout == 0 {
+		timeout = Never
+	}
+	made, fx, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{
+		ID: req.Id, Incarnation: t.index, Param: req.Param, Tags: tagsFromWire(req.Tags), External: true, TimeoutAt: timeout,
+	}, retryMS)
+	if err != nil {
+		return nil, ruleError(ns, err)
+	}
+	t.effects(ns, fx)
+	return promiseReply(ns, made.Promise), nil
+}
+
+func promiseReply(ns string, p recovery.Promise) *commandv1.Reply {
+	return &commandv1.Reply{Kind: &commandv1.Reply_Promise{Promise: &perdurev1.PromiseResponse{Promise: promiseToWire(ns, p)}}}
+}

@@ -1,0 +1,90 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
+	h, ok := x.header(x.q.Id)
+	if !ok {
+		return nil, notFound(x.q.Namespace, x.q.Id)
+	}
+	p, _ := x.promiseOf(h.ID)
+	out := &perdurev1.Execution{
+		Namespace: x.q.Namespace, Id: h.ID, Incarnation: h.Incarnation, Function: h.Function,
+		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
+		JournalEvents: h.Events, ParentId: h.Parent, Tags: tagsToWire(h.Tags), ComponentDigest: h.Digest,
+		LastProblem: h.Problem, Partition: x.partition,
+	}
+	if p.State.Settled() {
+		out.Outcome = outcomeToWire(outcomeOf(p))
+	}
+	task, hasTask := x.taskOf(h.ID)
+	if hasTask {
+		out.Task = &perdurev1.TaskInfo{State: task.State.String(), Version: task.Version, Worker: task.PID,
+			LeaseUntilMs: task.LeaseAt, RetryAtMs: task.RetryAt}
+	}
+	if h.Status == journal.StatusBlocked {
+		out.Waiting = x.waiting(h)
+	}
+	out.WakeSource = x.wakeSource(h, p, task, out.Waiting)
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
+}
+
+// waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal.
+func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
+	const window = 64
+	for upper := h.Events; upper > 0; {
+		from := uint64(0)
+		if upper > window {
+			from = upper - window
+		}
+		entries := x.entries(h, from, int(upper-from), 1<<30)
+		for i := len(entries) - 1; i >= 0; i-- {
+			if w := entries[i].Event.GetExecutionAwaiting(); w != nil {
+				return w
+			}
+		}
+		upper = from
+	}
+	return nil
+}
+
+// wakeSource names what will move an execution next. Every one that is not finished has such a source;
+// one that has none is a defect and is reported as stuck.
+func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
+	switch {
+	case h.Status.Terminal() || p.State.Settled():
+		return "finished"
+	case task.State == recovery.TaskAcquired:
+		return "worker " + task.PID
+	case task.State == recovery.TaskPending:
+		if _, queued := x.get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
+			return "retry timer"
+		}
+		return "no worker"
+	case h.Status == journal.StatusCancelling:
+		return "cancel grace"
+	case w == nil:
+		return "stuck"
+	case w.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL:
+		return "signal " + w.SignalName
+	}
+	for _, on := range w.WaitingOn {
+		child, ok := x.promiseOf(on)
+		switch {
+		case !ok || child.State.Settled():
+			continue
+		case child.Timer:
+			return "timer " + on
+		default:
+			return "child " + on
+		}
+	}
+	return "stuck"
+}

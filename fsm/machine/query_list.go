@@ -1,0 +1,156 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+)
+
+// listBudget bounds how many listing entries one query looks at before it answers with what it has.
+const listBudget = 100_000
+
+// ListPosition is where a listing goes on: after the execution created at CreatedMS with this id.
+type ListPosition struct {
+	CreatedMS int64
+	ID        string
+}
+
+// Encode is the position as an opaque cursor.
+func (p ListPosition) Encode() []byte {
+	e := encoder{}
+	e.i64(p.CreatedMS)
+	e.str(p.ID)
+	return e.b
+}
+
+// DecodeListPosition reads a cursor.
+func DecodeListPosition(b []byte) (ListPosition, error) {
+	d := decoder{b: b}
+	p := ListPosition{CreatedMS: d.i64(), ID: d.str()}
+	if err := d.end(); err != nil {
+		return ListPosition{}, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor is damaged: %v", err)
+	}
+	return p, nil
+}
+
+// CompareListed orders executions as listings do: newest first, then by id.
+func CompareListed(a, b *perdurev1.ExecutionSummary) int {
+	switch {
+	case a.CreatedMs > b.CreatedMs:
+		return -1
+	case a.CreatedMs < b.CreatedMs:
+		return 1
+	}
+	return strings.Compare(a.Id, b.Id)
+}
+
+func classOf(s perdurev1.ExecutionStatus) keys.VisibilityClass {
+	switch s {
+	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED:
+		return keys.Completed
+	case perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED:
+		return keys.Failed
+	case perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
+		return keys.Cancelled
+	default:
+		return keys.Open
+	}
+}
+
+// list reads one partition's part of a listing; whoever asks several partitions merges their answers.
+func (x *query) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Error) {
+	limit := int(req.Limit)
+	if limit <= 0 {
+		limit = 100
+	}
+	limit = min(limit, 1000)
+	var after ListPosition
+	if len(req.Cursor) > 0 {
+		p, err := DecodeListPosition(req.Cursor)
+		if err != nil {
+			return nil, err.(*api.Error)
+		}
+		after = p
+	}
+	classes := []keys.VisibilityClass{keys.Open, keys.Completed, keys.Failed, keys.Cancelled}
+	if len(req.Status) > 0 {
+		classes = classes[:0:0]
+		for _, s := range req.Status {
+			if c := classOf(s); !slices.Contains(classes, c) {
+				classes = append(classes, c)
+			}
+		}
+	}
+	var all []*perdurev1.ExecutionSummary
+	var stopped []*perdurev1.ExecutionSummary // the last looked at, of classes cut off by the budget
+	for _, class := range classes {
+		found, cut := x.listClass(req, class, after, limit)
+		all = append(all, found...)
+		if cut != nil {
+			stopped = append(stopped, cut)
+		}
+	}
+	slices.SortFunc(all, CompareListed)
+	reply := &perdurev1.ListResponse{}
+	more := len(all) > limit
+	if more {
+		all = all[:limit]
+	}
+	// Nothing beyond where some class was cut off may be shown yet.
+	for _, cut := range stopped {
+		for len(all) > 0 && CompareListed(all[len(all)-1], cut) > 0 {
+			all, more = all[:len(all)-1], true
+		}
+	}
+	reply.Executions = all
+	switch {
+	case len(all) > 0 && (more || len(all) == limit || len(stopped) > 0):
+		last := all[len(all)-1]
+		reply.Cursor = ListPosition{CreatedMS: last.CreatedMs, ID: last.Id}.Encode()
+	case len(stopped) > 0:
+		slices.SortFunc(stopped, CompareListed)
+		reply.Cursor = ListPosition{CreatedMS: stopped[0].CreatedMs, ID: stopped[0].Id}.Encode()
+	}
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_List{List: reply}}, nil
+}
+
+func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass, after ListPosition, limit int) (found []*perdurev1.ExecutionSummary, cut *perdurev1.ExecutionSummary) {
+	prefix := keys.VisibilityPrefix(x.q.Namespace, class)
+	lower := prefix
+	if after.ID != "" {
+		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
+	}
+	looked := 0
+	x.scan(lower, keys.After(prefix), func(key, value []byte) bool {
+		created, objectID, err := keys.ParseVisibility(key, prefix)
+		if err != nil {
+			corrupt("listing", key, err)
+		}
+		looked++
+		if looked > listBudget {
+			cut = &perdurev1.ExecutionSummary{Id: objectID, CreatedMs: created}
+			return false
+		}
+		if !strings.HasPrefix(objectID, req.IdPrefix) {
+			return true
+		}
+		h, ok := x.header(objectID)
+		if !ok || (req.Function != "" && h.Function != req.Function) {
+			return true
+		}
+		p, _ := x.promiseOf(objectID)
+		status := x.status(h, p)
+		if len(req.Status) > 0 && !slices.Contains(req.Status, status) {
+			return true
+		}
+		found = append(found, &perdurev1.ExecutionSummary{
+			Id: h.ID, Function: h.Function, Status: status, CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, Incarnation: h.Incarnation,
+		})
+		return len(found) <= limit
+	})
+	return found, cut
+}

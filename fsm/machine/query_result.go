@@ -1,0 +1,75 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+func (x *query) result() (*commandv1.QueryReply, *api.Error) {
+	h, ok := x.header(x.q.Id)
+	if !ok {
+		return nil, notFound(x.q.Namespace, x.q.Id)
+	}
+	p, _ := x.promiseOf(h.ID)
+	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled()}
+	if out.Done {
+		out.Outcome = outcomeToWire(outcomeOf(p))
+	}
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Result{Result: out}}, nil
+}
+
+// promise answers a promise by id. A local step has no record of its own: its promise is what the
+// journal of its execution says.
+func (x *query) promise() (*commandv1.QueryReply, *api.Error) {
+	p, ok := x.promiseOf(x.q.Id)
+	if !ok {
+		p, ok = x.stepPromise()
+	}
+	if !ok {
+		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", x.q.Id, x.q.Namespace).
+			With("namespace", x.q.Namespace).With("id", x.q.Id)
+	}
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Promise{
+		Promise: &perdurev1.PromiseResponse{Promise: promiseToWire(x.q.Namespace, p)}}}, nil
+}
+
+func (x *query) stepPromise() (recovery.Promise, bool) {
+	parent, ok := parentOf(x.q.Id)
+	if !ok {
+		return recovery.Promise{}, false
+	}
+	h, ok := x.header(parent)
+	if !ok {
+		return recovery.Promise{}, false
+	}
+	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: Never}
+	found := false
+	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
+	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		if err != nil {
+			corrupt("journal", key, err)
+		}
+		switch e := entry.Event.(type) {
+		case journal.InvokeScheduled:
+			if e.Promise == id.PromiseID(x.q.Id) {
+				found, p.CreatedAt, p.Param = true, entry.Time, e.Input
+			}
+		case journal.InvokeCompleted:
+			if e.Promise == id.PromiseID(x.q.Id) {
+				p.State, p.SettledAt, p.Value = recovery.PromiseResolved, entry.Time, e.Result
+				if o, err := recovery.DecodeOutcome(e.Result); err == nil && o.Failure != nil {
+					p.State = recovery.PromiseRejected
+				}
+				return false
+			}
+		}
+		return true
+	})
+	return p, found
+}

@@ -1,0 +1,91 @@
+package machine
+
+import (
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// held lists the tasks that a worker holds, or all that are held when no worker is named: every held
+// task has a lease in the deadline index.
+func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
+	reply := &commandv1.HeldReply{}
+	if err := EachHeld(x.r, func(ns string, task recovery.Task) {
+		if req.Worker == "" || task.PID == req.Worker {
+			reply.Tasks = append(reply.Tasks, token(ns, task))
+		}
+	}); err != nil {
+		panic(fault{err})
+	}
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Held{Held: reply}}
+}
+
+// EachHeld visits every acquired task of a state.
+func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			f, ok := p.(fault)
+			if !ok {
+				panic(p)
+			}
+			err = f.err
+		}
+	}()
+	x := &query{r: r, q: &commandv1.Query{}}
+	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
+	x.scan(lower, upper, func(key, _ []byte) bool {
+		_, _, ns, objectID, err := keys.ParseDeadline(key)
+		if err != nil {
+			corrupt("deadline", key, err)
+		}
+		x.q.Namespace = ns
+		if task, ok := x.taskOf(objectID); ok && task.State == recovery.TaskAcquired {
+			fn(ns, task)
+		}
+		return true
+	})
+	return nil
+}
+
+// functions tells which of the functions asked for nobody has registered here.
+func (x *query) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
+	reply := &commandv1.FunctionsReply{}
+	for _, fn := range req.Functions {
+		if _, known := x.get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
+			reply.Unknown = append(reply.Unknown, fn)
+		}
+	}
+	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Functions{Functions: reply}}
+}
+
+// ReadyQueues lists the functions that have pending tasks in a state.
+func ReadyQueues(r Reader) ([]Queue, error) {
+	var out []Queue
+	lower := []byte{byte(keys.Ready)}
+	upper := []byte{byte(keys.Ready) + 1}
+	for {
+		var found []byte
+		var q Queue
+		var bad error
+		err := r.Scan(lower, upper, func(key, _ []byte) bool {
+			ns, rest, err := keys.CutString(key[1:])
+			if err == nil {
+				q.Namespace = ns
+				q.Function, _, err = keys.CutString(rest)
+			}
+			bad, found = err, append([]byte(nil), key...)
+			return false
+		})
+		if err != nil {
+			return nil, err
+		}
+		if bad != nil {
+			return nil, &CorruptError{What: "place in a queue", Key: found, Detail: bad.Error()}
+		}
+		if found == nil {
+			return out, nil
+		}
+		out = append(out, q)
+		lower = keys.After(keys.Of(keys.Ready, q.Namespace, q.Function))
+	}
+}

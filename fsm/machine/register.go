@@ -1,0 +1,19 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+)
+
+// applyRegisterFunctions remembers that workers serve these functions, so that a start of a function
+// nobody has ever served can be refused by name.
+func applyRegisterFunctions(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	for _, fn := range cmd.GetRegisterFunctions().Functions {
+		key := keys.Of(keys.Function, cmd.Namespace, fn)
+		if _, known := t.get(key); !known {
+			t.put(key, []byte{})
+		}
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_RegisterFunctions{RegisterFunctions: &commandv1.RegisterFunctionsReply{}}}, nil
+}

@@ -1,0 +1,31 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/recovery"
+)
+
+// maxProblemBytes bounds what a release may say of its reason.
+const maxProblemBytes = 4096
+
+// applyRelease gives a task back unfinished, now or after a delay.
+func applyRelease(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetRelease(), cmd.Namespace
+	ex, refused := t.held(ns, req.Task)
+	if refused != nil {
+		return nil, refused
+	}
+	_, fx, err := recovery.Release(t.store(ns), t.now, recovery.TaskRef{
+		ID: ex.h.ID, Incarnation: ex.h.Incarnation, Version: req.Task.Version,
+	}, req.DelayMs, retryMS)
+	if err != nil {
+		return nil, ruleError(ns, err)
+	}
+	t.effects(ns, fx)
+	ex.h.Problem = req.Problem[:min(len(req.Problem), maxProblemBytes)]
+	ex.h.Releases++
+	ex.dirty = true
+	return &commandv1.Reply{Kind: &commandv1.Reply_Release{Release: &perdurev1.ReleaseReply{}}}, nil
+}

@@ -1,0 +1,43 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// applySignal delivers a signal from outside.
+func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetSignal(), cmd.Namespace
+	ex, ok := t.execution(ns, req.Id)
+	if !ok {
+		return nil, notFound(ns, req.Id)
+	}
+	if ex.j.Status().Terminal() {
+		return nil, finished(ex)
+	}
+	delivery, err := t.deliverSignal(ex, req.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: req.Payload}))
+	if err != nil {
+		return nil, ruleError(ns, err)
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Signal{Signal: &perdurev1.SignalResponse{DeliveryId: delivery}}}, nil
+}
+
+// deliverSignal buffers a signal durably, and hands it over if the execution waits for one of its name.
+func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64, error) {
+	delivery := ex.j.Deliveries(name) + 1
+	if err := t.append(ex, journal.SignalDelivered{Name: name, Payload: payload, DeliveryID: delivery}); err != nil {
+		return 0, err
+	}
+	kind, on, waited, blocked := ex.j.Wait()
+	if !blocked || kind != journal.AwaitSignal || waited != name {
+		return delivery, nil
+	}
+	id, buffered, _ := ex.j.NextReceipt(name)
+	if err := t.append(ex, journal.SignalReceived{Promise: on[0], Name: name, Payload: buffered, DeliveryID: id}); err != nil {
+		return 0, err
+	}
+	return delivery, t.settle(ex.ns, string(on[0]), recovery.PromiseResolved, buffered)
+}

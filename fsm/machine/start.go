@@ -1,0 +1,111 @@
+package machine
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// applyStart starts an execution under an id of the caller's choice. The id is the idempotency key: the
+// same start again finds the execution, another one is a conflict.
+func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetStart(), cmd.Namespace
+	if ex, ok := t.execution(ns, req.Id); ok {
+		if err := t.sameStart(ex, req); err != nil {
+			return nil, err
+		}
+		rid := cmd.GetRequest().GetId()
+		return started(ex, len(rid) > 0 && bytes.Equal(rid, ex.h.StartRequest)), nil
+	}
+	if _, ok := t.store(ns).Promise(req.Id); ok {
+		return nil, api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "id %q is a promise already", req.Id).
+			With("namespace", ns).With("id", req.Id)
+	}
+	if _, known := t.get(keys.Of(keys.Function, ns, req.Function)); !known && !req.AllowUnknownFunction {
+		return nil, api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,
+			"no worker has ever registered a function %q in namespace %q", req.Function, ns).
+			With("namespace", ns).With("id", req.Id).With("function", req.Function)
+	}
+	ex, err := t.start(ns, birth{
+		id: req.Id, function: req.Function, digest: req.ComponentDigest, input: req.Input,
+		tags: tagsFromWire(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
+	})
+	if err != nil {
+		return nil, ruleError(ns, err)
+	}
+	return started(ex, true), nil
+}
+
+func started(ex *execution, created bool) *commandv1.Reply {
+	return &commandv1.Reply{Kind: &commandv1.Reply_Start{Start: &perdurev1.StartResponse{
+		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: statusToWire(ex.h.Status),
+	}}}
+}
+
+// deadline is a timeout as a point in time; 0 for none.
+func (t *txn) deadline(timeoutMS int64) int64 {
+	if timeoutMS <= 0 || timeoutMS >= Never-t.now {
+		return 0
+	}
+	return t.now + timeoutMS
+}
+
+// sameStart refuses a start that differs from the one that made the execution.
+func (t *txn) sameStart(ex *execution, req *perdurev1.StartRequest) *api.Error {
+	differs := ""
+	switch {
+	case ex.h.Function != req.Function:
+		differs = "function " + ex.h.Function + ", not " + req.Function
+	case !bytes.Equal(t.input(ex), req.Input):
+		differs = "another input"
+	default:
+		return nil
+	}
+	return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "execution %q was started before with %s", ex.h.ID, differs).
+		With("namespace", ex.ns).With("id", ex.h.ID)
+}
+
+// input reads the input back from the journal's first entry.
+func (t *txn) input(ex *execution) []byte {
+	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
+	b, ok := t.get(key)
+	if !ok {
+		corrupt("journal", key, &CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+	}
+	entry, err := journal.DecodeEntry(b)
+	if err != nil {
+		corrupt("journal", key, err)
+	}
+	return entry.Event.(journal.ExecutionStarted).Input
+}
+
+// tagsFromWire sorts a map of tags; the result is nil for none.
+func tagsFromWire(m map[string]string) []recovery.Tag {
+	if len(m) == 0 {
+		return nil
+	}
+	tags := make([]recovery.Tag, 0, len(m))
+	for k, v := range m { //lint:sorted sorted below
+		tags = append(tags, recovery.Tag{Key: k, Value: v})
+	}
+	slices.SortFunc(tags, func(a, b recovery.Tag) int { return strings.Compare(a.Key, b.Key) })
+	return tags
+}
+
+func tagsToWire(tags []recovery.Tag) map[string]string {
+	if len(tags) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(tags))
+	for _, t := range tags {
+		m[t.Key] = t.Value
+	}
+	return m
+}

@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// Never is the deadline of a promise that has none: the latest time the wire can carry (2^53 - 1 ms).
+// It is not put into the deadline index.
+const Never int64 = 1<<53 - 1
+
+// retryMS is after how long a pending task is announced again. Workers find pending tasks by offering
+// room, so this only heals a lost announcement.
+const retryMS = 600_000
+
+// store is the recovery rules' view of one namespace, within a transaction. It keeps the deadline index
+// and the queues of pending tasks in step with the objects they derive from.
+type store struct {
+	t  *txn
+	ns string
+}
+
+func (t *txn) store(ns string) store { return store{t, ns} }
+
+// Promise implements recovery.Store.
+func (s store) Promise(id string) (recovery.Promise, bool) {
+	key := keys.Of(keys.Promise, s.ns, id)
+	b, ok := s.t.get(key)
+	if !ok {
+		return recovery.Promise{}, false
+	}
+	p, err := recovery.DecodePromise(b)
+	if err != nil {
+		corrupt("promise", key, err)
+	}
+	return p, true
+}
+
+// PutPromise implements recovery.Store.
+func (s store) PutPromise(p recovery.Promise) {
+	if p.TimeoutAt != Never {
+		due := keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, s.ns, p.ID)
+		if p.State == recovery.PromisePending {
+			s.t.put(due, []byte{})
+			s.t.fx.due(p.TimeoutAt)
+		} else if old, ok := s.Promise(p.ID); ok && old.State == recovery.PromisePending {
+			s.t.remove(due)
+		}
+	}
+	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
+	if p.State.Settled() {
+		s.t.fx.Settled = append(s.t.fx.Settled, Ref{s.ns, p.ID})
+	}
+}
+
+// Task implements recovery.Store.
+func (s store) Task(id string) (recovery.Task, bool) {
+	key := keys.Of(keys.Task, s.ns, id)
+	b, ok := s.t.get(key)
+	if !ok {
+		return recovery.Task{}, false
+	}
+	task, err := recovery.DecodeTask(b)
+	if err != nil {
+		corrupt("task", key, err)
+	}
+	return task, true
+}
+
+// PutTask implements recovery.Store.
+func (s store) PutTask(task recovery.Task) {
+	if old, ok := s.Task(task.ID); ok {
+		oldAt, oldArmed := old.Deadline()
+		newAt, newArmed := task.Deadline()
+		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
+			s.t.remove(keys.DeadlineOf(dueKind(old.State), oldAt, s.ns, old.ID))
+		}
+		if old.State == recovery.TaskPending && !(task.State == recovery.TaskPending && task.RetryAt == old.RetryAt) {
+			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
+			if _, queued := s.t.get(place); queued {
+				s.t.remove(place)
+				s.t.ready = append(s.t.ready, readyChange{Queue{s.ns, old.Target}, -1})
+			}
+		}
+	}
+	if at, armed := task.Deadline(); armed {
+		s.t.put(keys.DeadlineOf(dueKind(task.State), at, s.ns, task.ID), []byte{})
+		s.t.fx.due(at)
+	}
+	s.t.put(keys.Of(keys.Task, s.ns, task.ID), recovery.AppendTask(nil, task))
+}
+
+func dueKind(s recovery.TaskState) keys.DeadlineKind {
+	if s == recovery.TaskAcquired {
+		return keys.DueLease
+	}
+	return keys.DueRetry
+}
+
+// strings lists the last string part of the keys below a prefix.
+func (s store) strings(prefix []byte) []string {
+	var out []string
+	s.t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+		part, _, err := keys.CutString(key[len(prefix):])
+		if err != nil {
+			corrupt("set", key, err)
+		}
+		out = append(out, part)
+		return true
+	})
+	return out
+}
+
+// Callbacks implements recovery.Store.
+func (s store) Callbacks(awaited string) []string {
+	return s.strings(keys.Of(keys.Callback, s.ns, awaited))
+}
+
+// AddCallback implements recovery.Store.
+func (s store) AddCallback(awaited, awaiter string) {
+	s.t.put(keys.Of(keys.Callback, s.ns, awaited, awaiter), []byte{})
+	s.t.put(keys.Of(keys.AwaitedBy, s.ns, awaiter, awaited), []byte{})
+}
+
+// RemoveCallback implements recovery.Store.
+func (s store) RemoveCallback(awaited, awaiter string) {
+	s.t.remove(keys.Of(keys.Callback, s.ns, awaited, awaiter))
+	s.t.remove(keys.Of(keys.AwaitedBy, s.ns, awaiter, awaited))
+}
+
+// AwaitedBy implements recovery.Store.
+func (s store) AwaitedBy(awaiter string) []string {
+	return s.strings(keys.Of(keys.AwaitedBy, s.ns, awaiter))
+}
+
+// Listeners implements recovery.Store.
+func (s store) Listeners(id string) []string {
+	return s.strings(keys.Of(keys.Listener, s.ns, id))
+}
+
+// AddListener implements recovery.Store.
+func (s store) AddListener(id, address string) {
+	s.t.put(keys.Of(keys.Listener, s.ns, id, address), []byte{})
+}
+
+// ClearListeners implements recovery.Store.
+func (s store) ClearListeners(id string) {
+	for _, address := range s.Listeners(id) {
+		s.t.remove(keys.Of(keys.Listener, s.ns, id, address))
+	}
+}

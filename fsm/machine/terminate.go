@@ -1,0 +1,27 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// applyTerminate ends an execution at once, without its worker, whose next commit finds a stale task.
+// Terminating what has ended changes nothing.
+func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetTerminate(), cmd.Namespace
+	ex, ok := t.execution(ns, req.Id)
+	if !ok {
+		return nil, notFound(ns, req.Id)
+	}
+	if !ex.j.Status().Terminal() {
+		reason := req.Reason
+		if reason == "" {
+			reason = "terminated"
+		}
+		if err := t.cancelled(ex, reason); err != nil {
+			return nil, ruleError(ns, err)
+		}
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Terminate{Terminate: &perdurev1.TerminateResponse{Status: statusToWire(ex.h.Status)}}}, nil
+}

@@ -1,0 +1,90 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+const defaultTickLimit = 256
+
+// applyTick carries out deadlines that have passed, in a fixed order: promises, then graces, then
+// leases, then retries; within a kind by time and id (recovery protocol, sweep order). It also forgets
+// stored replies that are too old.
+func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	limit := int(cmd.GetTick().Limit)
+	if limit <= 0 {
+		limit = defaultTickLimit
+	}
+	done := 0
+	for _, kind := range keys.DeadlineKinds {
+		for _, due := range t.dueNow(kind, limit-done) {
+			t.carryOut(kind, due)
+			done++
+		}
+	}
+	t.evictReplies()
+	return &commandv1.Reply{Kind: &commandv1.Reply_Tick{Tick: &commandv1.TickReply{Done: uint32(done)}}}, nil
+}
+
+// dueNow lists objects of a kind whose deadline has passed, earliest first.
+func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
+	if limit <= 0 {
+		return nil
+	}
+	lower, upper := keys.DeadlineBounds(kind, t.now)
+	var due []Ref
+	t.scan(lower, upper, func(key, _ []byte) bool {
+		_, _, ns, objectID, err := keys.ParseDeadline(key)
+		if err != nil {
+			corrupt("deadline", key, err)
+		}
+		due = append(due, Ref{ns, objectID})
+		return len(due) < limit
+	})
+	return due
+}
+
+// carryOut does what one deadline asks for. Each rule looks again whether it is still due.
+func (t *txn) carryOut(kind keys.DeadlineKind, due Ref) {
+	ref := recovery.Ref{ID: due.ID}
+	switch kind {
+	case keys.DuePromise:
+		t.timeout(due.Namespace, due.ID)
+	case keys.DueGrace:
+		t.graceOver(due.Namespace, due.ID)
+	case keys.DueLease:
+		_, fx := recovery.ExpireLease(t.store(due.Namespace), t.now, ref, retryMS)
+		t.effects(due.Namespace, fx)
+	case keys.DueRetry:
+		_, fx := recovery.RetryDue(t.store(due.Namespace), t.now, ref, retryMS)
+		t.effects(due.Namespace, fx)
+	}
+}
+
+// NextDue is the earliest deadline in a state, in unix milliseconds; ok is false when there is none.
+func NextDue(r Reader) (at int64, ok bool, err error) {
+	for _, kind := range keys.DeadlineKinds {
+		lower, upper := keys.DeadlineBounds(kind, Never)
+		var bad error
+		scanErr := r.Scan(lower, upper, func(key, _ []byte) bool {
+			_, t, _, _, perr := keys.ParseDeadline(key)
+			if perr != nil {
+				bad = &CorruptError{What: "deadline", Key: append([]byte(nil), key...), Detail: perr.Error()}
+				return false
+			}
+			if !ok || t < at {
+				at, ok = t, true
+			}
+			return false
+		})
+		if scanErr != nil {
+			return 0, false, scanErr
+		}
+		if bad != nil {
+			return 0, false, bad
+		}
+	}
+	return at, ok, nil
+}

@@ -1,0 +1,23 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+)
+
+// applyTrim removes from the outbox what its destination has acknowledged.
+func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req := cmd.GetTrim()
+	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
+	upper := keys.OutboxOf(req.Destination, req.Epoch, req.Through+1)
+	var gone [][]byte
+	t.scan(lower, upper, func(key, _ []byte) bool {
+		gone = append(gone, append([]byte(nil), key...))
+		return true
+	})
+	for _, key := range gone {
+		t.remove(key)
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil
+}

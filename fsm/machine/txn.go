@@ -1,0 +1,143 @@
+package machine
+
+import (
+	"perdure/journal"
+	"perdure/recovery"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+)
+
+// txn is the writes of one command over the entry's, taken over or dropped as a whole.
+type txn struct {
+	*layer
+	m     *Machine
+	index uint64
+	now   int64
+	fx    Effects
+	// touched are the executions this transaction has read or changed, in order.
+	touched []*execution
+	// ready are changes of the queues' lengths.
+	ready []readyChange
+}
+
+type readyChange struct {
+	queue Queue
+	by    int
+}
+
+func newTxn(m *Machine) *txn { return &txn{m: m, layer: newLayer(m.batch)} }
+
+func (t *txn) begin(index uint64) {
+	t.reset()
+	t.index, t.now = index, t.m.clock
+	t.fx = Effects{}
+	t.touched = t.touched[:0]
+	t.ready = t.ready[:0]
+}
+
+// commit hands the writes to the entry and adds them to the checksum.
+func (t *txn) commit(fx *Effects) {
+	for _, ex := range t.touched {
+		if ex.dirty {
+			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.encode())
+		}
+		ex.j.Commit()
+		ex.dirty, ex.touched, ex.born = false, false, false
+	}
+	t.m.cache.trim()
+	for _, w := range t.log {
+		t.m.sum(w)
+		t.m.batch.set([]byte(w.key), w.value, w.removed)
+	}
+	for _, c := range t.ready {
+		if n := t.m.ready[c.queue] + c.by; n == 0 {
+			delete(t.m.ready, c.queue)
+		} else {
+			t.m.ready[c.queue] = n
+		}
+	}
+	fx.add(&t.fx)
+	t.reset()
+	t.touched = t.touched[:0]
+	t.ready = t.ready[:0]
+}
+
+// abort drops everything and takes back what the executions in memory have learned.
+func (t *txn) abort() {
+	for _, ex := range t.touched {
+		ex.j.Rollback()
+		if ex.born {
+			t.m.cache.drop(ex)
+		}
+		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
+	}
+	t.reset()
+	t.touched = t.touched[:0]
+	t.ready = t.ready[:0]
+	t.fx = Effects{}
+}
+
+// get is Get for callers that cannot carry a storage error; see fault.
+func (t *txn) get(key []byte) ([]byte, bool) {
+	v, ok, err := t.Get(key)
+	if err != nil {
+		panic(fault{err})
+	}
+	return v, ok
+}
+
+// scan is Scan likewise.
+func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
+	if err := t.Scan(lower, upper, fn); err != nil {
+		panic(fault{err})
+	}
+}
+
+func corrupt(what string, key []byte, err error) {
+	panic(fault{&CorruptError{What: what, Key: append([]byte(nil), key...), Detail: err.Error()}})
+}
+
+// effects takes over what a recovery rule wants told.
+func (t *txn) effects(ns string, fx recovery.Effects) {
+	for _, e := range fx.Executes {
+		task, ok := t.store(ns).Task(e.ID)
+		if !ok || task.State != recovery.TaskPending {
+			continue
+		}
+		q := Queue{ns, e.Target}
+		t.put(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
+		t.ready = append(t.ready, readyChange{q, 1})
+		t.fx.Ready = append(t.fx.Ready, q)
+	}
+	for _, u := range fx.Unblocks {
+		t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, u.Promise.ID, u.Address})
+	}
+}
+
+// ruleError turns a refusal of the rules into the wire's.
+func ruleError(ns string, err error) *api.Error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *api.Error:
+		return e
+	case *journal.Violation:
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%s", e.Error()).
+			With("namespace", ns).With("id", string(e.Execution)).With("rule", e.Rule)
+	case *recovery.Error:
+		reason := perdurev1.Reason_REASON_RULE_BROKEN
+		switch {
+		case e.Code == recovery.NotFound:
+			reason = perdurev1.Reason_REASON_PROMISE_NOT_FOUND
+		case e.Code == recovery.Invalid:
+			reason = perdurev1.Reason_REASON_BAD_REQUEST
+		case e.Rule == recovery.RuleVersion || e.Rule == recovery.RuleIncarnation || e.Rule == recovery.RuleState:
+			reason = perdurev1.Reason_REASON_STALE_TASK
+		}
+		return api.Errorf(reason, "%s", e.Error()).With("namespace", ns).With("id", e.ID).With("rule", e.Rule)
+	default:
+		panic(fault{err})
+	}
+}

@@ -1,0 +1,173 @@
+package machine
+
+import (
+	"bytes"
+
+	"github.com/google/btree"
+)
+
+// Reader is the state a machine runs on. The machine's own writes of the entry under way are layered
+// above it; a Reader sees whole batches only. Errors are of the storage (damage, I/O): they stop the
+// replica. Implementations need not be safe for concurrent use with the batch being written.
+type Reader interface {
+	// Get answers a copy the caller may keep; ok is false when the key is not there.
+	Get(key []byte) (value []byte, ok bool, err error)
+	// Scan calls fn for the keys in [lower, upper) in order until fn answers false. Key and value are
+	// valid only during the call. A nil upper means no bound.
+	Scan(lower, upper []byte, fn func(key, value []byte) bool) error
+}
+
+// Write is one mutation of the state; a nil Value removes the key.
+type Write struct {
+	Key, Value []byte
+}
+
+type write struct {
+	key     string
+	value   []byte
+	removed bool
+	order   int
+}
+
+func lessWrite(a, b *write) bool { return a.key < b.key }
+
+// layer holds writes above a Reader, in key order for scans and in first-write order for the log of
+// mutations.
+type layer struct {
+	below Reader
+	tree  *btree.BTreeG[*write]
+	log   []*write
+}
+
+func newLayer(below Reader) *layer {
+	return &layer{below: below, tree: btree.NewG(16, lessWrite)}
+}
+
+func (l *layer) reset() {
+	l.tree.Clear(true)
+	l.log = l.log[:0]
+}
+
+func (l *layer) Get(key []byte) ([]byte, bool, error) {
+	if len(l.log) > 0 {
+		if w, ok := l.tree.Get(&write{key: string(key)}); ok {
+			if w.removed {
+				return nil, false, nil
+			}
+			return w.value, true, nil
+		}
+	}
+	return l.below.Get(key)
+}
+
+func (l *layer) put(key, value []byte) { l.set(key, value, false) }
+func (l *layer) remove(key []byte)     { l.set(key, nil, true) }
+func (l *layer) has(key []byte) (bool, error) {
+	_, ok, err := l.Get(key)
+	return ok, err
+}
+
+func (l *layer) set(key, value []byte, removed bool) {
+	probe := &write{key: string(key), value: value, removed: removed, order: len(l.log)}
+	if w, ok := l.tree.Get(probe); ok {
+		w.value, w.removed = value, removed
+		return
+	}
+	l.tree.ReplaceOrInsert(probe)
+	l.log = append(l.log, probe)
+}
+
+// Scan merges the layer's writes with what is below.
+func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	if len(l.log) == 0 {
+		return l.below.Scan(lower, upper, fn)
+	}
+	var mine []*write
+	collect := func(w *write) bool {
+		mine = append(mine, w)
+		return true
+	}
+	if upper == nil {
+		l.tree.AscendGreaterOrEqual(&write{key: string(lower)}, collect)
+	} else {
+		l.tree.AscendRange(&write{key: string(lower)}, &write{key: string(upper)}, collect)
+	}
+	if len(mine) == 0 {
+		return l.below.Scan(lower, upper, fn)
+	}
+	i, stopped := 0, false
+	emit := func(w *write) bool { return w.removed || fn([]byte(w.key), w.value) }
+	err := l.below.Scan(lower, upper, func(key, value []byte) bool {
+		for i < len(mine) && mine[i].key < string(key) {
+			if !emit(mine[i]) {
+				stopped = true
+				return false
+			}
+			i++
+		}
+		if i < len(mine) && mine[i].key == string(key) {
+			i++
+			if !emit(mine[i-1]) {
+				stopped = true
+				return false
+			}
+			return true
+		}
+		if !fn(key, value) {
+			stopped = true
+			return false
+		}
+		return true
+	})
+	if err != nil || stopped {
+		return err
+	}
+	for ; i < len(mine); i++ {
+		if !emit(mine[i]) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// MemReader is a Reader over a sorted tree in memory: what the simulator and tests run the machine on.
+type MemReader struct {
+	tree *btree.BTreeG[*write]
+}
+
+// NewMemReader answers an empty state.
+func NewMemReader() *MemReader { return &MemReader{tree: btree.NewG(32, lessWrite)} }
+
+// Get implements Reader.
+func (m *MemReader) Get(key []byte) ([]byte, bool, error) {
+	w, ok := m.tree.Get(&write{key: string(key)})
+	if !ok {
+		return nil, false, nil
+	}
+	return bytes.Clone(w.value), true, nil
+}
+
+// Scan implements Reader.
+func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	visit := func(w *write) bool { return fn([]byte(w.key), w.value) }
+	if upper == nil {
+		m.tree.AscendGreaterOrEqual(&write{key: string(lower)}, visit)
+		return nil
+	}
+	m.tree.AscendRange(&write{key: string(lower)}, &write{key: string(upper)}, visit)
+	return nil
+}
+
+// Apply carries out mutations.
+func (m *MemReader) Apply(writes []Write) {
+	for _, w := range writes {
+		if w.Value == nil {
+			m.tree.Delete(&write{key: string(w.Key)})
+			continue
+		}
+		m.tree.ReplaceOrInsert(&write{key: string(w.Key), value: w.Value})
+	}
+}
+
+// Clone answers an independent copy.
+func (m *MemReader) Clone() *MemReader { return &MemReader{tree: m.tree.Clone()} }
