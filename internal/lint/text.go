@@ -20,8 +20,8 @@ const (
 )
 
 // checkComments is the law "comments": every package has a package comment of at least minDocLines
-// lines of prose in one of its files. For a generated package the comment stands above the package line
-// of its .proto file, or in a doc.go beside it.
+// lines of prose in one of its files. A generated package has it in a doc.go beside the generated files:
+// the generator sets a comment of the .proto file apart from the package clause.
 func checkComments(t *tree) []finding {
 	longest := make(map[string]int)
 	for _, f := range t.goFiles() {
