@@ -64,7 +64,8 @@ const (
 const (
 	// SettledNotFulfilled: a promise is settled exactly if its task is fulfilled.
 	SettledNotFulfilled = "settled_not_fulfilled"
-	// PromiseTimes: createdAt ≤ settledAt ≤ timeoutAt; a pending promise has no settledAt and no value.
+	// PromiseTimes: createdAt ≤ settledAt ≤ timeoutAt; a promise settled at its deadline is what its
+	// deadline makes of it; a pending promise has no settledAt and no value.
 	PromiseTimes = "promise_times"
 	// CallbackIndex: both directions of the callback relation hold the same pairs.
 	CallbackIndex = "callback_index"
@@ -136,6 +137,9 @@ func (c *checker) promise(p Promise) {
 			TimedoutSettledAtMismatch, p.ID, "settledAt %d, timeoutAt %d", p.SettledAt, p.TimeoutAt)
 		c.report(p.CreatedAt > p.SettledAt || p.SettledAt > p.TimeoutAt,
 			PromiseTimes, p.ID, "createdAt %d, settledAt %d, timeoutAt %d", p.CreatedAt, p.SettledAt, p.TimeoutAt)
+		due := Promise{State: PromisePending, Timer: p.Timer, TimeoutAt: p.TimeoutAt}.At(p.TimeoutAt)
+		c.report(p.SettledAt == p.TimeoutAt && (p.State != due.State || len(p.Value) > 0),
+			PromiseTimes, p.ID, "%s with %d bytes of value by its deadline, must be %s with none", p.State, len(p.Value), due.State)
 		return
 	}
 	c.report(!p.State.Valid() || p.SettledAt != 0 || len(p.Value) > 0 || p.CreatedAt >= p.TimeoutAt,

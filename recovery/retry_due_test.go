@@ -1,0 +1,45 @@
+package recovery
+
+import "testing"
+
+func TestRetryDue(t *testing.T) {
+	w := newWorld(t)
+	w.make("a", true, 1000)
+	w.hold("held", 1000)
+	w.make("short", true, 150)
+	before := dump(w.s)
+	for _, tc := range []struct {
+		now int64
+		ref Ref
+	}{
+		{retry - 1, Ref{ID: "a"}},
+		{150, Ref{ID: "short"}}, // nobody is told to work on what is past its deadline
+		{retry, Ref{"a", 8}},
+		{500, Ref{ID: "held"}},
+		{500, Ref{ID: "missing"}},
+	} {
+		if done, fx := RetryDue(w.s, tc.now, tc.ref, retry); done || !fx.Empty() {
+			t.Errorf("%v at %d: done %v, effects %v", tc.ref, tc.now, done, fx)
+		}
+	}
+	w.is(dump(w.s), before)
+
+	done, fx := RetryDue(w.s, retry+5, Ref{"a", 7}, retry)
+	w.sound(retry + 5)
+	if !done {
+		t.Error("not done")
+	}
+	w.effects(fx, "execute a#7 v0 to w")
+	w.is(showTask(w.task("a")), "task a#7 pending v0 target=w retry=205")
+
+	// An interval that is none must not make the timer due for ever.
+	for _, bad := range []int64{0, -5} {
+		at := w.task("a").RetryAt
+		if done, _ := RetryDue(w.s, at, Ref{ID: "a"}, bad); !done {
+			t.Error("not done")
+		}
+		if got := w.task("a").RetryAt; got != at+1 {
+			t.Errorf("interval %d: next at %d", bad, got)
+		}
+	}
+}
