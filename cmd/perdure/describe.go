@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+func (a *app) describeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe ID",
+		Short: "Show an execution: its status, what it waits for, who works on it",
+		Example: `  perdure describe order-42
+  perdure describe order-42 --json`,
+		Args: exactly("ID"),
+		RunE: a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+			e, err := c.Describe(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(messageObject(e.ProtoReflect()))
+			}
+			return a.describe(e)
+		}),
+	}
+}
+
+// describe shows an execution as lines of name and value; what it has not, it does not show.
+func (a *app) describe(e *perdurev1.Execution) error {
+	w := a.table()
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	line("ID", printable(e.GetId()))
+	if e.GetNamespace() != client.DefaultNamespace {
+		line("Namespace", printable(e.GetNamespace()))
+	}
+	line("Function", orDash(e.GetFunction()))
+	line("Status", statusText(e.GetStatus()))
+	if e.GetWaiting() != nil {
+		line("Waits for", awaitingText(e.GetWaiting()))
+	}
+	line("Woken by", wakeText(e.GetWakeSource()))
+	line("Task", a.taskText(e.GetTask()))
+	if e.GetLastProblem() != "" {
+		line("Problem", printable(e.GetLastProblem()))
+	}
+	if o := e.GetOutcome(); o != nil {
+		if f := o.GetFailure(); f != nil {
+			line("Failure", failureText(f))
+		} else {
+			line("Result", preview(o.GetValue()))
+		}
+	}
+	line("Created", a.moment(e.GetCreatedMs()))
+	if ms := e.GetDeadlineMs(); ms != 0 {
+		line("Deadline", a.moment(ms))
+	}
+	if ms := e.GetClosedMs(); ms != 0 {
+		line("Finished", a.moment(ms)+", after "+span(time.Duration(ms-e.GetCreatedMs())*time.Millisecond))
+	}
+	line("Journal", fmt.Sprintf("%d events", e.GetJournalEvents()))
+	if e.GetParentId() != "" {
+		line("Parent", printable(e.GetParentId()))
+	}
+	line("Tags", tagText(e.GetTags()))
+	if e.GetComponentDigest() != "" {
+		line("Digest", printable(e.GetComponentDigest()))
+	}
+	line("Partition", fmt.Sprintf("%d, incarnation %d", e.GetPartition(), e.GetIncarnation()))
+	return w.Flush()
+}
+
+// awaitingText shows what an execution waits for.
+func awaitingText(w *perdurev1.ExecutionAwaiting) string {
+	ids := make([]string, len(w.GetWaitingOn()))
+	for i, id := range w.GetWaitingOn() {
+		ids[i] = printable(id)
+	}
+	on := strings.Join(ids, ", ")
+	switch w.GetKind() {
+	case perdurev1.AwaitKind_AWAIT_KIND_SIGNAL:
+		return fmt.Sprintf("signal %q as %s", w.GetSignalName(), on)
+	case perdurev1.AwaitKind_AWAIT_KIND_ANY:
+		return "any of " + on
+	case perdurev1.AwaitKind_AWAIT_KIND_ALL:
+		return "all of " + on
+	default:
+		return on
+	}
+}
+
+// wakeText explains the wake sources whose names do not say what to do.
+func wakeText(source string) string {
+	switch source {
+	case "no worker":
+		return "no worker: none that is connected serves this function"
+	case "signal":
+		return "signal: somebody has to send it (perdure signal)"
+	case "finished":
+		return ""
+	}
+	if source == "" {
+		return ""
+	}
+	return printable(source)
+}
+
+// taskText shows who may advance the execution, and until when.
+func (a *app) taskText(t *perdurev1.TaskInfo) string {
+	if t == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s, version %d", orDash(t.GetState()), t.GetVersion())
+	if t.GetWorker() != "" {
+		text += ", worker " + printable(t.GetWorker())
+	}
+	if t.GetLeaseUntilMs() != 0 {
+		text += ", lease ends " + a.since(t.GetLeaseUntilMs())
+	}
+	if t.GetRetryAtMs() != 0 {
+		text += ", offered again " + a.since(t.GetRetryAtMs())
+	}
+	return text
+}

@@ -1,0 +1,41 @@
+// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions, and
+// creates and settles promises.
+//
+// It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
+// prints. It promises that an exit code of 0 means that the cluster has acknowledged what was asked. It
+// keeps nothing: a crash loses only the answer, and asking again with the same id is safe.
+//
+// # Exit codes
+//
+//	0  done
+//	1  failed: the execution asked for ended in a failure, or something went wrong that is none of the below
+//	2  bad usage: the command line, or a value that the cluster refuses for what it is
+//	3  not found: no such execution, promise or function
+//	4  conflict: the id is taken, finished, or settled differently
+//	5  unavailable, ask again: no node answered, it is not known whether a write was applied, or (result,
+//	   promise get --wait) the thing waited for had not ended in time
+//
+// # JSON
+//
+// With --json every command prints one object on one line; list and journal print one for each row. An
+// object has the fields of the wire message it shows (api/perdure/v1), by their names there, all of them,
+// in their order, except that
+//
+//   - an enum is its name in lower case without its prefix: "running", "rejected_timedout", "step";
+//   - a payload (input, value, result, param, …) that is JSON is embedded as it is; an empty one is null;
+//     any other is base64 under its name with _base64 behind it;
+//   - a message that is not there (no outcome yet, no task) is left out; a time that is not there is 0;
+//   - a row of a journal is flat: seq, time_ms, kind ("InvokeScheduled"), then the event's own fields, of
+//     which a kind and a time_ms are called event_kind and event_time_ms.
+//
+// start prints {"id", "incarnation", "created", "status"}; result and start --wait {"id", "done"}, and once
+// it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created");
+// cancel and terminate {"id", "status"}; signal {"id", "name"}; version {"version", "go", "os", "arch"}.
+//
+// Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
+// reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
+// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, FAILED.
+//
+// Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,
+// text.go values into columns for people.
+package main

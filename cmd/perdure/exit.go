@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+// Exit codes; scripts rely on them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
+)
+
+// usageError is a command line that cannot be carried out as it stands.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// notFinishedError says that something had not ended when the caller's patience did.
+type notFinishedError struct {
+	what, id string
+	waited   time.Duration
+}
+
+func (e *notFinishedError) Error() string {
+	if e.waited == 0 {
+		return fmt.Sprintf("%s %q has not ended yet", e.what, e.id)
+	}
+	return fmt.Sprintf("%s %q has not ended within %s", e.what, e.id, e.waited)
+}
+
+// conflictError says that something is not, and will not be, what the command would have made it.
+type conflictError struct {
+	id, message string
+}
+
+func (e *conflictError) Error() string { return e.message }
+
+// complaint is an error in the words of the command line.
+type complaint struct {
+	exit    int
+	reason  string
+	message string
+	// ids are the ids concerned, in order: key, value, key, value, …
+	ids  []string
+	hint string
+}
+
+// complain judges an error. The client's own verdicts come before what it wraps: a refusal that was
+// retried until the time was up means unavailable.
+func (a *app) complain(ctx context.Context, err error) complaint {
+	var (
+		usage     *usageError
+		execution *client.ExecutionError
+		waiting   *notFinishedError
+		conflict  *conflictError
+		refusal   *api.Error
+	)
+	c := complaint{exit: exitFailed, reason: "FAILED", message: err.Error()}
+	switch {
+	case errors.As(err, &usage):
+		c.exit, c.reason = exitUsage, "BAD_USAGE"
+	case errors.As(err, &execution):
+		c.reason = "EXECUTION_" + strings.ToUpper(enumName(perdurev1.ExecutionStatus(0).Descriptor(), int32(execution.Status)))
+		c.ids = []string{"id", execution.ID}
+	case errors.As(err, &waiting):
+		c.exit, c.reason = exitUnavailable, "NOT_FINISHED"
+		c.ids = []string{"id", waiting.id}
+		if waiting.what == "execution" {
+			c.hint = "perdure describe " + shellWord(waiting.id) + " shows what it waits for"
+		}
+	case errors.As(err, &conflict):
+		c.exit, c.reason = exitConflict, "CONFLICT"
+		c.ids = []string{"id", conflict.id}
+	case ctx.Err() != nil:
+		c.reason, c.message = "INTERRUPTED", "interrupted"
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			c.message += "; it is not known whether the request was carried out"
+		}
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		c.exit, c.reason = exitUnavailable, "OUTCOME_UNKNOWN"
+		c.message = "it is not known whether the request was carried out: " + lastCause(err)
+		c.hint = "look first (perdure describe, journal or promise get); start and promise create may simply be repeated with the same id"
+	case errors.Is(err, client.ErrUnavailable):
+		c.exit, c.reason = exitUnavailable, "UNAVAILABLE"
+		c.message = fmt.Sprintf("no node could serve the request within %s at %s: %s", a.timeout, strings.Join(a.addrs, ", "), lastCause(err))
+		c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + " names others"
+	default:
+		if e, ok := api.FromStatus(err); ok {
+			refusal = e
+			c.exit, c.reason, c.message = exitOfReason(e.Reason), api.ReasonName(e.Reason), e.Message
+			for _, key := range e.Keys() {
+				c.ids = append(c.ids, key, e.Meta[key])
+			}
+			c.hint = a.hint(refusal)
+		} else if st, ok := status.FromError(err); ok {
+			c.exit, c.message = exitOfCode(st.Code()), fmt.Sprintf("%s (%s)", st.Message(), st.Code())
+			if st.Code() == codes.Unimplemented {
+				c.hint = "is this the gRPC address of a Perdure node of this version?"
+			}
+		}
+	}
+	return c
+}
+
+// exitOfReason is the exit code of a refusal.
+func exitOfReason(r perdurev1.Reason) int {
+	switch r {
+	case perdurev1.Reason_REASON_BAD_ID, perdurev1.Reason_REASON_ID_TOO_LONG, perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE,
+		perdurev1.Reason_REASON_TOO_MANY_TAGS, perdurev1.Reason_REASON_BAD_REQUEST:
+		return exitUsage
+	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		return exitNotFound
+	case perdurev1.Reason_REASON_ID_CONFLICT, perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN,
+		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE:
+		return exitConflict
+	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
+		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		return exitUnavailable
+	default:
+		// CORRUPT, and reasons this binary does not know yet: asking again is no use.
+		return exitFailed
+	}
+}
+
+// exitOfCode is the exit code of an answer that carries no reason of Perdure's.
+func exitOfCode(code codes.Code) int {
+	switch code {
+	case codes.OK:
+		return exitDone
+	case codes.InvalidArgument, codes.OutOfRange:
+		return exitUsage
+	case codes.NotFound:
+		return exitNotFound
+	case codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		return exitConflict
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+		return exitUnavailable
+	default:
+		return exitFailed
+	}
+}
+
+// hint says what to do about a refusal, where there is something to say.
+func (a *app) hint(e *api.Error) string {
+	switch e.Reason {
+	case perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		return "no worker has registered this function yet: start one, or pass --allow-unknown-function to let the execution wait for it"
+	case perdurev1.Reason_REASON_ID_CONFLICT:
+		return "the id is that of something started differently: perdure describe shows it; choose another --id for another start"
+	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND:
+		if a.namespace == client.DefaultNamespace {
+			return "perdure list shows the executions there are; --namespace names another tenant"
+		}
+		return "perdure list shows the executions there are in namespace " + a.namespace
+	case perdurev1.Reason_REASON_NOT_SETTLEABLE:
+		return "the promise of an execution ends with it: perdure signal, cancel and terminate are the ways in"
+	case perdurev1.Reason_REASON_CORRUPT:
+		return "a store is damaged: see the node's log"
+	}
+	return ""
+}
+
+// lastCause is the innermost thing that went wrong, without the frames that gRPC puts around it.
+func lastCause(err error) string {
+	if e, ok := api.FromStatus(err); ok {
+		return e.Message
+	}
+	var carrier interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &carrier) || carrier.GRPCStatus().Message() == "" {
+		return err.Error()
+	}
+	message := carrier.GRPCStatus().Message()
+	if _, quoted, framed := strings.Cut(message, "desc = "); framed {
+		if inner, err := strconv.Unquote(quoted); err == nil {
+			message = inner
+		}
+	}
+	return strings.TrimPrefix(message, "transport: Error while dialing: ")
+}
+
+// report says on stderr what went wrong and returns the exit code.
+func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
+	var command *commandError
+	if !errors.As(err, &command) {
+		err = usagef("%v", err)
+	}
+	c := a.complain(ctx, err)
+	if c.reason == "BAD_USAGE" && c.hint == "" {
+		c.hint = cmd.CommandPath() + " --help shows how"
+	}
+	if a.json {
+		ids := object{}
+		for i := 0; i+1 < len(c.ids); i += 2 {
+			ids = append(ids, member{c.ids[i], c.ids[i+1]})
+		}
+		line := appendJSON(nil, object{{"error", object{
+			{"exit", c.exit}, {"reason", c.reason}, {"message", c.message}, {"ids", ids}, {"hint", c.hint},
+		}}})
+		fmt.Fprintf(a.stderr, "%s\n", line)
+		return c.exit
+	}
+	fmt.Fprintf(a.stderr, "perdure: %s\n", c.message)
+	if c.reason != "BAD_USAGE" {
+		fmt.Fprintf(a.stderr, "  reason: %s\n", c.reason)
+	}
+	for i := 0; i+1 < len(c.ids); i += 2 {
+		fmt.Fprintf(a.stderr, "  %s: %s\n", c.ids[i], printable(c.ids[i+1]))
+	}
+	if c.hint != "" {
+		fmt.Fprintf(a.stderr, "  hint: %s\n", c.hint)
+	}
+	return c.exit
+}

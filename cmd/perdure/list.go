@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+func (a *app) listCommand() *cobra.Command {
+	var (
+		o        client.ListOptions
+		statuses []string
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List executions, newest first",
+		Example: `  perdure list
+  perdure list --status running,blocked --function charge
+  perdure list --prefix order- --limit 0 --json`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&statuses, "status", nil, "only these: "+strings.Join(statusNames(), ", "))
+	flags.StringVar(&o.Function, "function", "", "only executions of this function")
+	flags.StringVar(&o.IDPrefix, "prefix", "", "only ids that begin so")
+	flags.IntVar(&o.Limit, "limit", 100, "how many at most; 0 for all")
+	if err := cmd.RegisterFlagCompletionFunc("status", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return statusNames(), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err) // only if the flag does not exist
+	}
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
+		if o.Limit < 0 {
+			return usagef("--limit %d: must not be negative", o.Limit)
+		}
+		for _, name := range statuses {
+			status, ok := statusByName(name)
+			if !ok {
+				return usagef("--status %q: unknown; one of %s", name, strings.Join(statusNames(), ", "))
+			}
+			o.Status = append(o.Status, status)
+		}
+		return a.list(ctx, c, o)
+	})
+	return cmd
+}
+
+// list prints what is selected. It asks for one more than the limit, to be able to say that there is more.
+func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) error {
+	limit := o.Limit
+	if limit > 0 {
+		o.Limit++
+	}
+	w := a.table()
+	rows, more := 0, false
+	for e, err := range c.List(ctx, o) {
+		if err != nil {
+			return err
+		}
+		if more = limit > 0 && rows == limit; more {
+			break
+		}
+		rows++
+		if a.json {
+			if err := a.printJSON(messageObject(e.ProtoReflect())); err != nil {
+				return err
+			}
+			continue
+		}
+		if rows%tableRows == 1 {
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			fmt.Fprintln(w, "ID\tFUNCTION\tSTATUS\tSTARTED\tFINISHED")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(e.GetId()), orDash(e.GetFunction()), statusText(e.GetStatus()),
+			a.since(e.GetCreatedMs()), a.since(e.GetClosedMs()))
+	}
+	if a.json {
+		return nil
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case rows == 0:
+		fmt.Fprintln(a.stderr, "no executions")
+	case more:
+		fmt.Fprintf(a.stderr, "the first %d; there are more (--limit)\n", rows)
+	}
+	return nil
+}
+
+// statusNames are the names of all statuses, in the order of their numbers.
+func statusNames() []string {
+	values := perdurev1.ExecutionStatus(0).Descriptor().Values()
+	var names []string
+	for i := range values.Len() {
+		if n := values.Get(i).Number(); n != 0 {
+			names = append(names, statusText(perdurev1.ExecutionStatus(n)))
+		}
+	}
+	return names
+}
+
+func statusByName(name string) (perdurev1.ExecutionStatus, bool) {
+	n, ok := perdurev1.ExecutionStatus_value["EXECUTION_STATUS_"+strings.ToUpper(strings.TrimSpace(name))]
+	return perdurev1.ExecutionStatus(n), ok && n != 0
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure/client"
+)
+
+func (a *app) promiseCreateCommand() *cobra.Command {
+	var (
+		timeout time.Duration
+		tags    []string
+	)
+	cmd := &cobra.Command{
+		Use:   "create ID",
+		Short: "Create a promise",
+		Long: `Create a promise that times out unless it is settled before. A promise that is
+there already is shown as it is, whatever the flags.`,
+		Example: `  perdure promise create approval-7 --timeout 24h
+  perdure promise create approval-7 --timeout 24h --param '{"order": 42}' --tag team=billing`,
+		Args: exactly("ID"),
+	}
+	param := addPayload(cmd, "param", "what whoever settles it should know")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "when it times out, from now; required")
+	cmd.Flags().StringArrayVar(&tags, "tag", nil, "`key=value` for people and searches; may be repeated")
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+		if timeout <= 0 {
+			return usagef("--timeout is required and must be more than 0: when does the promise time out?")
+		}
+		o := client.PromiseOptions{Timeout: timeout}
+		var err error
+		if o.Tags, err = parseTags(tags); err != nil {
+			return err
+		}
+		if o.Param, err = param.read(a.stdin); err != nil {
+			return err
+		}
+		p, err := c.CreatePromise(ctx, args[0], o)
+		if err != nil {
+			return err
+		}
+		return a.printPromise(p)
+	})
+	return cmd
+}

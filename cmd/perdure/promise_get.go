@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+func (a *app) promiseGetCommand() *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "get ID",
+		Short: "Show a promise, or wait until it is settled",
+		Long: `Show a promise, bare or of an execution. With --wait, wait until it is settled,
+and exit with 5 if it is not within that time. A rejected promise is shown like
+any other: the exit code is 0.`,
+		Example: `  perdure promise get approval-7
+  perdure promise get approval-7 --wait 1m --json`,
+		Args: exactly("ID"),
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until it is settled; not at all when 0")
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+		if wait < 0 {
+			return usagef("--wait %v: must not be negative", wait)
+		}
+		p, err := c.GetPromise(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if wait > 0 && pending(p) {
+			patience, cancel := context.WithTimeout(ctx, wait)
+			defer cancel()
+			settled, err := c.AwaitPromise(patience, args[0])
+			switch {
+			case err == nil:
+				p = settled
+			case !errors.Is(patience.Err(), context.DeadlineExceeded):
+				return err
+			}
+		}
+		if err := a.printPromise(p); err != nil {
+			return err
+		}
+		if wait > 0 && pending(p) {
+			return &notFinishedError{what: "promise", id: args[0], waited: wait}
+		}
+		return nil
+	})
+	return cmd
+}
+
+func pending(p *perdurev1.Promise) bool {
+	return p.GetState() == perdurev1.PromiseState_PROMISE_STATE_PENDING
+}

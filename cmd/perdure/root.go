@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure/client"
+)
+
+// Environment variables that stand for global flags.
+const (
+	envAddr      = "PERDURE_ADDR"
+	envNamespace = "PERDURE_NAMESPACE"
+)
+
+// defaultTimeout bounds one request when --timeout does not: long enough for a change of leader, short
+// enough to be told soon that no node is running.
+const defaultTimeout = 10 * time.Second
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "perdure",
+		Short: "The command line of Perdure",
+		Long: `The command line of Perdure: starts, watches and steers executions, and creates
+and settles promises.
+
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
+5 unavailable or not finished in time (ask again).
+
+Global flags may stand before the command or behind it, except that start and
+promise create have a --timeout of their own; before the command it is still
+the request's.`,
+		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
+  perdure list --status blocked
+  perdure describe order-42 --json`,
+		Args:             noSuchCommand,
+		RunE:             func(*cobra.Command, []string) error { return usagef("a command is missing") },
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		TraverseChildren: true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.out)
+	root.SetErr(a.stderr)
+
+	global := root.PersistentFlags()
+	global.StringSliceVar(&a.addrs, "addr", nil, "`host:port` of a node; repeat it, or separate by commas, to name several (default "+client.DefaultAddr+", or "+envAddr+")")
+	global.StringVar(&a.namespace, "namespace", "", "`name` of the tenant whose ids are meant (default "+client.DefaultNamespace+", or "+envNamespace+")")
+	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request may take, retries included")
+	global.BoolVar(&a.json, "json", false, "print JSON: one object, or one for each row")
+
+	root.AddCommand(
+		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
+		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.versionCommand(),
+	)
+	root.InitDefaultCompletionCmd()
+	exemplifyCompletion(root)
+	return root
+}
+
+// noSuchCommand refuses what is left when no command was found, and says which one may have been meant.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q", args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usagef("%s", message)
+}
+
+// exemplifyCompletion gives cobra's own completion commands the example that every command here has.
+func exemplifyCompletion(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Example = "  source <(perdure completion bash)"
+		for _, shell := range cmd.Commands() {
+			shell.Example = "  perdure completion " + shell.Name() + " > perdure." + shell.Name()
+		}
+	}
+}
+
+// do makes a command's function from one that fails with errors of its own: everything else cobra returns
+// is bad usage.
+func do(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := f(cmd.Context(), args); err != nil {
+			return &commandError{err}
+		}
+		return nil
+	}
+}
+
+// commandError marks an error of a command, as opposed to one of its command line.
+type commandError struct{ err error }
+
+func (e *commandError) Error() string { return e.err.Error() }
+func (e *commandError) Unwrap() error { return e.err }
+
+// doClient is do with a client for the global flags.
+func (a *app) doClient(f func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return do(func(ctx context.Context, args []string) error {
+		c, err := a.dial()
+		if err != nil {
+			return err
+		}
+		err = f(ctx, c, args)
+		if closeErr := c.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	})
+}
+
+func (a *app) dial() (*client.Client, error) {
+	if a.timeout <= 0 {
+		return nil, usagef("--timeout %v: must be more than 0", a.timeout)
+	}
+	a.addrs = a.addresses()
+	for _, addr := range a.addrs {
+		if strings.Contains(addr, "/") {
+			continue // a gRPC target with a scheme, such as unix:///run/perdure.sock
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, usagef("--addr %q: not host:port", addr)
+		}
+	}
+	if a.namespace == "" {
+		a.namespace, _ = a.lookup(envNamespace)
+	}
+	if a.namespace == "" {
+		a.namespace = client.DefaultNamespace
+	}
+	c, err := client.Dial(client.Options{Addrs: a.addrs, Namespace: a.namespace, Timeout: a.timeout})
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return c, nil
+}
+
+// addresses are those of --addr, else of the environment, else the default.
+func (a *app) addresses() []string {
+	given := a.addrs
+	if len(given) == 0 {
+		text, _ := a.lookup(envAddr)
+		given = strings.Split(text, ",")
+	}
+	var addrs []string
+	for _, addr := range given {
+		if addr = strings.TrimSpace(addr); addr != "" {
+			addrs = append(addrs, addr)
+		}
+	}
+	if len(addrs) == 0 {
+		return []string{client.DefaultAddr}
+	}
+	return addrs
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/base32"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perdure/client"
+	"perdure/id"
+)
+
+func (a *app) startCommand() *cobra.Command {
+	var (
+		o    client.StartOptions
+		tags []string
+		wait bool
+	)
+	cmd := &cobra.Command{
+		Use:   "start FUNCTION",
+		Short: "Start an execution of a function",
+		Long: `Start an execution of a function, and print its id.
+
+The id makes the start safe to repeat: the same start again finds the execution
+that is there, and a different one under the same id is a conflict (exit 4).
+Without --id a random one is drawn.
+
+With --wait it waits for the end as "perdure result" does, and prints the
+result instead of the id.`,
+		Example: `  perdure start charge --id order-42 --input '{"amount": 5}'
+  perdure start report --input @report.json --tag team=billing --timeout 1h
+  echo '[1,2,3]' | perdure start sum --input - --wait`,
+		Args: exactly("FUNCTION"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.ID, "id", "", "`id` of the execution, its idempotency key; random when missing")
+	input := addPayload(cmd, "input", "what the function is given")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the execution when it has not finished by then; none when 0")
+	flags.StringArrayVar(&tags, "tag", nil, "`key=value` for people and searches; may be repeated")
+	flags.StringVar(&o.Digest, "digest", "", "component `digest` of the code that is expected to run it")
+	flags.BoolVar(&wait, "wait", false, "wait until it has finished, and print its result")
+	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "start it even if no worker has registered the function yet")
+
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+		o.Function = args[0]
+		if o.Timeout < 0 {
+			return usagef("--timeout %v: must not be negative", o.Timeout)
+		}
+		var err error
+		if o.Tags, err = parseTags(tags); err != nil {
+			return err
+		}
+		if o.Input, err = input.read(a.stdin); err != nil {
+			return err
+		}
+		drawn := !cmd.Flags().Changed("id")
+		if drawn {
+			if o.ID, err = randomID(a.random); err != nil {
+				return err
+			}
+		} else if err := id.ValidateRoot(o.ID); err != nil {
+			return usagef("--id: %v", err)
+		}
+
+		started, err := c.Start(ctx, o)
+		if err != nil {
+			return err
+		}
+		if !wait {
+			if a.json {
+				return a.printJSON(startedObject(started))
+			}
+			if !started.Created {
+				fmt.Fprintf(a.stderr, "%s was started before and is %s\n", printable(started.ID), statusText(started.Status))
+			}
+			_, err = fmt.Fprintln(a.out, started.ID)
+			return err
+		}
+		if drawn && !a.json {
+			fmt.Fprintf(a.stderr, "started %s\n", started.ID)
+		}
+		return a.awaitResult(ctx, c, started.ID, waitForever, startedObject(started)[1:])
+	})
+	return cmd
+}
+
+// startedObject is the answer of start as JSON.
+func startedObject(s client.Started) object {
+	return object{{"id", s.ID}, {"incarnation", s.Incarnation}, {"created", s.Created}, {"status", statusText(s.Status)}}
+}
+
+// randomID draws 128 bits, written so that they need no quotes anywhere.
+func randomID(random io.Reader) (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return "", fmt.Errorf("no randomness for an id: %w", err)
+	}
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])), nil
+}
+
+// waitForever is a patience without end.
+const waitForever = time.Duration(1<<63 - 1)
