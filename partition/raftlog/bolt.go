@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,53 +15,41 @@ import (
 )
 
 // The boltdb backend keeps one raft-boltdb file per group, group-XXXXXXXX.bolt, made when the group gets
-// its first entry, and node.bolt with the stamp and the list of groups, so that a group's file which
-// disappeared is missed. raft-boltdb would store a raft.Log as it is; the driver stores one whose Data is
-// the complete record, so that checksums and order are checked like those of the other backend.
+// its first entry. The seal lists the groups that have one, so a file that disappeared is missed.
+// raft-boltdb would store a raft.Log as it is; the driver stores one whose Data is the complete record, so
+// that checksums and order are checked like those of the other backend.
 const (
-	boltNodeFile  = "node.bolt"
-	boltGroupGlob = "group-"
-	boltSuffix    = ".bolt"
+	boltPrefix = "group-"
+	boltSuffix = ".bolt"
 )
-
-var (
-	boltStampKey = []byte("stamp")
-	boltMadeKey  = []byte("raftlog")
-)
-
-func boltGroupKey(group uint32) []byte { return fmt.Appendf(nil, "group/%08x", group) }
 
 type boltDriver struct {
-	dir  string
-	node *raftboltdb.BoltStore
+	dir   string
+	hooks hooks
 
 	mu    sync.Mutex
+	known map[uint32]bool // groups that have a file
 	files map[uint32]*raftboltdb.BoltStore
 }
 
-func openBolt(dir string, opts Options, _ func(error) error) (driver, error) {
+// openBolt opens the store in dir, which has a file for each of known. It opens them when they are asked
+// for.
+func openBolt(dir string, opts Options, fresh bool, known map[uint32]span, hooks hooks) (driver, error) {
 	if opts.FS != vfs.Default {
 		return nil, errors.New("raftlog: the boltdb backend works on the real file system only")
 	}
-	path := filepath.Join(dir, boltNodeFile)
-	_, err := os.Stat(path)
-	exists := err == nil
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	if !exists && !opts.MustCreate {
-		return nil, &MissingError{Store: dir, Detail: boltNodeFile + " is not there"}
-	}
-	if !exists {
+	if fresh {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
+		if err := boltfile.SyncDir(filepath.Dir(dir)); err != nil {
+			return nil, err
+		}
 	}
-	node, err := boltfile.Open(path, boltfile.Options{Create: opts.MustCreate})
-	if err != nil {
-		return nil, boltErr(&CorruptError{}, err)
+	d := &boltDriver{dir: dir, hooks: hooks, known: map[uint32]bool{}, files: map[uint32]*raftboltdb.BoltStore{}}
+	for g := range known {
+		d.known[g] = true
 	}
-	d := &boltDriver{dir: dir, node: node, files: map[uint32]*raftboltdb.BoltStore{}}
 	return d, nil
 }
 
@@ -82,37 +68,38 @@ func boltErr(where *CorruptError, err error) error {
 }
 
 func (d *boltDriver) path(group uint32) string {
-	return filepath.Join(d.dir, fmt.Sprintf("%s%08x%s", boltGroupGlob, group, boltSuffix))
+	return filepath.Join(d.dir, fmt.Sprintf("%s%08x%s", boltPrefix, group, boltSuffix))
 }
 
 // file opens the group's file; nil if the group has none and create is not set.
 func (d *boltDriver) file(group uint32, create bool) (*raftboltdb.BoltStore, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f := d.files[group]; f != nil {
+	f := d.files[group]
+	if f == nil && d.known[group] {
+		var err error
+		if f, err = boltfile.Open(d.path(group), boltfile.Options{NoFreelistSync: true}); err != nil {
+			d.mu.Unlock()
+			return nil, boltErr(&CorruptError{Group: group, HasGroup: true}, err)
+		}
+		d.files[group] = f
+	}
+	d.mu.Unlock()
+	if f != nil || !create {
 		return f, nil
 	}
-	_, err := d.node.Get(boltGroupKey(group))
-	listed := err == nil
-	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	// A file the seal does not list is left over from a crash: of this very step, or of a drop.
+	if err := os.Remove(d.path(group)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	if !listed && !create {
-		return nil, nil
-	}
-	f, err := boltfile.Open(d.path(group), boltfile.Options{Create: !listed, NoFreelistSync: true})
+	f, err := boltfile.Open(d.path(group), boltfile.Options{Create: true, NoFreelistSync: true})
 	if err != nil {
-		return nil, boltErr(&CorruptError{Group: group, HasGroup: true}, err)
+		return nil, err
 	}
-	if !listed {
-		// The file stands before its name is listed: a crash between leaves an empty file nobody misses.
-		if err := d.node.Set(boltGroupKey(group), boltMadeKey); err != nil {
-			_ = f.Close()
-			return nil, err
-		}
-	}
-	d.files[group] = f
-	return f, nil
+	d.mu.Lock()
+	d.known[group], d.files[group] = true, f
+	d.mu.Unlock()
+	// Not under mu, and after the group is known: a seal that is written meanwhile asks for the groups.
+	return f, d.hooks.register(group)
 }
 
 // with runs fn on the group's file, guarded; fn is not called when there is none.
@@ -189,56 +176,46 @@ func (d *boltDriver) bounds(group uint32) (first, last uint64, err error) {
 }
 
 func (d *boltDriver) groups() ([]uint32, error) {
-	names, err := os.ReadDir(d.dir)
-	if err != nil {
-		return nil, err
-	}
-	var out []uint32
-	for _, e := range names {
-		name, ok := strings.CutPrefix(e.Name(), boltGroupGlob)
-		if !ok {
-			continue
-		}
-		name, ok = strings.CutSuffix(name, boltSuffix)
-		g, err := strconv.ParseUint(name, 16, 32)
-		if !ok || err != nil {
-			continue
-		}
-		if _, last, err := d.bounds(uint32(g)); err != nil {
-			return nil, err
-		} else if last != 0 {
-			out = append(out, uint32(g))
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]uint32, 0, len(d.known))
+	for g := range d.known {
+		out = append(out, g)
 	}
 	return out, nil
 }
 
-func (d *boltDriver) drop(group uint32) error {
-	return d.deleteRange(group, 0, ^uint64(0))
-}
-
-func (d *boltDriver) stamp() (out []byte, err error) {
-	err = boltfile.Guard(filepath.Join(d.dir, boltNodeFile), func() error {
-		b, err := d.node.Get(boltStampKey)
-		if errors.Is(err, raftboltdb.ErrKeyNotFound) {
-			return nil
-		}
-		out = b
+// drop removes the file after the seal no longer lists it; what a crash leaves of it is not looked at.
+func (d *boltDriver) drop(group uint32, unlist func() error) error {
+	d.mu.Lock()
+	f := d.files[group]
+	delete(d.files, group)
+	delete(d.known, group)
+	d.mu.Unlock()
+	if err := unlist(); err != nil {
 		return err
-	})
-	return out, boltErr(&CorruptError{}, err)
+	}
+	if f != nil {
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(d.path(group)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
-func (d *boltDriver) setStamp(b []byte) error {
-	return boltErr(&CorruptError{}, boltfile.Guard(filepath.Join(d.dir, boltNodeFile), func() error {
-		return d.node.Set(boltStampKey, b)
-	}))
-}
+// verify walks the pages as they are on disk. A write that goes on meanwhile could make that look wrong,
+// so it is done where no write of the group can be: at open. Here the entries' own checksums must do.
+func (d *boltDriver) verify(uint32) error { return nil }
+
+func (d *boltDriver) witness() (witness, error) { return witness{}, nil }
 
 func (d *boltDriver) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err := d.node.Close()
+	var err error
 	for g, f := range d.files {
 		err = errors.Join(err, f.Close())
 		delete(d.files, g)

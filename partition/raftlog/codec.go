@@ -35,10 +35,7 @@ const (
 )
 
 // Key families of the Pebble store. Numbers are for life.
-const (
-	familyMeta  = 0x00 // familyMeta, name: the stamp
-	familyEntry = 0x01 // familyEntry, group 4, index 8: one entry
-)
+const familyEntry = 0x01 // familyEntry, group 4, index 8: one entry
 
 const entryKeyLen = 1 + 4 + 8
 

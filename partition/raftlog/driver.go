@@ -22,13 +22,25 @@ type driver interface {
 	scan(group uint32, from, to uint64, fn func(index uint64, bytes []byte) bool) error
 	// bounds returns the first and last index, 0, 0 for an empty log.
 	bounds(group uint32) (first, last uint64, err error)
-	// groups lists the groups that hold entries, ascending.
+	// groups lists the groups that have files or entries, in any order.
 	groups() ([]uint32, error)
-	// drop removes a group altogether.
-	drop(group uint32) error
-	// stamp returns the stamp, nil if none was set.
-	stamp() ([]byte, error)
-	setStamp(b []byte) error
+	// drop removes a group altogether. It calls unlist, which takes the group out of the seal, when
+	// groups no longer lists it (or its log is hidden) and before anything of it is removed.
+	drop(group uint32, unlist func() error) error
+	// verify reads what is not an entry (bolt's pages); entries are read by the caller.
+	verify(group uint32) error
+	// witness describes the backend's own files as they are, for the seal. It works after close too.
+	witness() (witness, error)
 	// close releases the files. Everything written is durable already.
 	close() error
+}
+
+// hooks is what a driver needs from the store above it.
+type hooks struct {
+	// fatal reports a failed write the driver cannot return.
+	fatal func(error) error
+	// changed says that files came or went; a new seal is due.
+	changed func()
+	// register makes the seal list a group before its first entry is stored.
+	register func(group uint32) error
 }

@@ -29,6 +29,16 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("raftlog: store %s already exists: %s", e.Store, e.Detail)
 }
 
+// BackendError refuses a store that was made with the other backend. Its logs are not converted.
+type BackendError struct {
+	Store       string
+	Made, Asked Backend
+}
+
+func (e *BackendError) Error() string {
+	return fmt.Sprintf("raftlog: store %s was made with backend %s, not %s", e.Store, e.Made, e.Asked)
+}
+
 // CorruptError names damage: which store, which group, which entry. Group is meaningful when HasGroup,
 // Index when it is not 0. Nothing was changed by the operation that found it.
 type CorruptError struct {

@@ -48,20 +48,33 @@ func (l *groupLog) bounds() (first, last uint64, err error) {
 	return l.first, l.last, nil
 }
 
-func (l *groupLog) setBounds(first, last uint64) {
+// show lets readers see what is durable now.
+func (l *groupLog) show(first, last uint64) {
 	l.mu.Lock()
 	l.first, l.last = first, last
 	l.mu.Unlock()
 }
 
+// hide keeps readers from finding entries, before the backend loses them.
+func (l *groupLog) hide(first, last uint64) {
+	l.mu.Lock()
+	l.first, l.last, l.loaded = first, last, true
+	l.ahead.reset()
+	l.mu.Unlock()
+}
+
 // FirstIndex returns the first index, 0 for an empty log.
 func (l *groupLog) FirstIndex() (uint64, error) {
+	l.store.life.RLock()
+	defer l.store.life.RUnlock()
 	first, _, err := l.bounds()
 	return first, err
 }
 
 // LastIndex returns the last index, 0 for an empty log.
 func (l *groupLog) LastIndex() (uint64, error) {
+	l.store.life.RLock()
+	defer l.store.life.RUnlock()
 	_, last, err := l.bounds()
 	return last, err
 }
@@ -72,6 +85,8 @@ func (l *groupLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Lo
 // StoreLogs appends consecutive entries and returns when they are durable. See the package comment for
 // what it refuses.
 func (l *groupLog) StoreLogs(logs []*raft.Log) error {
+	l.store.life.RLock()
+	defer l.store.life.RUnlock()
 	if len(logs) == 0 {
 		return l.store.err()
 	}
@@ -110,20 +125,24 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 	}
 	if restart {
 		l.store.log.Warn("log starts anew after a gap", "group", l.group, "last", last, "next", first)
-		l.mu.Lock()
-		l.ahead.reset()
-		l.mu.Unlock()
+		// The backend may need two commits for it, so between them the log may be empty.
+		l.hide(0, 0)
+		if err := l.store.lower(l.group, 0); err != nil {
+			return l.store.wrote(err)
+		}
 	}
 	if err := l.store.wrote(l.store.drv.append(l.group, restart, recs)); err != nil {
 		return err
 	}
-	l.setBounds(first, recs[len(recs)-1].index)
+	l.show(first, recs[len(recs)-1].index)
 	return nil
 }
 
 // DeleteRange removes min..max, both included, durably. It must leave no hole: the range is a prefix, a
 // suffix or the whole of the log; what lies outside the log is ignored.
 func (l *groupLog) DeleteRange(min, max uint64) error {
+	l.store.life.RLock()
+	defer l.store.life.RUnlock()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	first, last, err := l.bounds()
@@ -149,30 +168,18 @@ func (l *groupLog) DeleteRange(min, max uint64) error {
 	default:
 		return &OrderError{Store: l.store.dir, Group: l.group, Last: min - 1, Index: max + 1}
 	}
-	// Readers must not find the entries any more before the backend loses them.
-	l.mu.Lock()
-	l.first, l.last = first, last
-	l.ahead.reset()
-	l.mu.Unlock()
-	return l.store.wrote(l.store.drv.deleteRange(l.group, min, max))
-}
-
-func (l *groupLog) drop() error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	if err := l.store.err(); err != nil {
-		return err
+	l.hide(first, last)
+	if err := l.store.lower(l.group, last); err != nil {
+		return l.store.wrote(err)
 	}
-	l.mu.Lock()
-	l.first, l.last, l.loaded = 0, 0, true
-	l.ahead.reset()
-	l.mu.Unlock()
-	return l.store.wrote(l.store.drv.drop(l.group))
+	return l.store.wrote(l.store.drv.deleteRange(l.group, min, max))
 }
 
 // GetLog reads one entry: raft.ErrLogNotFound outside first..last, *CorruptError if an entry inside it
 // is missing or damaged. The entry's bytes may be shared with later reads: do not change them.
 func (l *groupLog) GetLog(index uint64, out *raft.Log) error {
+	l.store.life.RLock()
+	defer l.store.life.RUnlock()
 	first, last, err := l.bounds()
 	if err != nil {
 		return err

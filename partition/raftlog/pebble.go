@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 )
 
@@ -15,39 +14,52 @@ import (
 // raising it is a decision.
 const pebbleFormat = pebble.FormatValueSeparation
 
-var stampKey = append([]byte{familyMeta}, "stamp"...)
+// maxManifestBytes bounds the MANIFEST before Pebble starts another; a new seal reads what was added.
+const maxManifestBytes = 4 << 20
 
 type pebbleDriver struct {
-	db *pebble.DB
+	db       *pebble.DB
+	manifest *manifestReader
 }
 
-func openPebble(dir string, opts Options, fatal func(error) error) (driver, error) {
-	desc, err := pebble.Peek(dir, opts.FS)
-	if err != nil {
-		return nil, pebbleErr("cannot be read", err)
-	}
-	if !desc.Exists && !opts.MustCreate {
-		return nil, &MissingError{Store: dir, Detail: "no Pebble store there"}
-	}
+// openPebble opens the store in dir, whose MANIFEST was compared with the seal.
+func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, err error) {
 	memTable := opts.MemTableBytes
 	if memTable == 0 {
 		memTable = 64 << 20
 	}
-	log := &pebbleLogger{log: opts.Logger, fatal: fatal}
+	log := &pebbleLogger{log: opts.Logger, fatal: hooks.fatal}
 	po := &pebble.Options{
 		FS:                          opts.FS,
 		Cache:                       opts.Cache,
 		FormatMajorVersion:          pebbleFormat,
 		MemTableSize:                memTable,
 		MemTableStopWritesThreshold: 4,
+		MaxManifestFileSize:         maxManifestBytes,
 		Logger:                      log,
-		ErrorIfNotExists:            !opts.MustCreate,
+		ErrorIfNotExists:            !fresh,
+		ErrorIfExists:               fresh,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { log.Errorf("background: %v", err) },
+			// Readers get the error too; Pebble's default would end the process.
+			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
+			FlushEnd:        func(pebble.FlushInfo) { hooks.changed() },
+			CompactionEnd:   func(pebble.CompactionInfo) { hooks.changed() },
+			ManifestCreated: func(pebble.ManifestCreateInfo) { hooks.changed() },
+			WALCreated:      func(pebble.WALCreateInfo) { hooks.changed() },
+		},
 	}
+	// Some damage makes Pebble panic while it replays.
+	defer func() {
+		if r := recover(); r != nil {
+			err = &CorruptError{Detail: "does not open", Err: fmt.Errorf("%v", r)}
+		}
+	}()
 	db, err := pebble.Open(dir, po)
 	if err != nil {
 		return nil, pebbleErr("does not open", err)
 	}
-	return &pebbleDriver{db: db}, nil
+	return &pebbleDriver{db: db, manifest: &manifestReader{fs: opts.FS, dir: dir}}, nil
 }
 
 // pebbleErr turns what Pebble calls corruption into a CorruptError.
@@ -100,23 +112,21 @@ func (d *pebbleDriver) deleteRange(group uint32, from, to uint64) error {
 	return d.db.DeleteRange(entryKey(group, from), upper(group, to), pebble.Sync)
 }
 
-func (d *pebbleDriver) drop(group uint32) error {
+func (d *pebbleDriver) drop(group uint32, unlist func() error) error {
+	if err := unlist(); err != nil {
+		return err
+	}
 	return d.deleteRange(group, 0, ^uint64(0))
 }
 
 func (d *pebbleDriver) get(group uint32, index uint64) ([]byte, error) {
-	return d.getKey(entryKey(group, index), &CorruptError{Group: group, HasGroup: true, Index: index, Detail: "entry cannot be read"})
-}
-
-func (d *pebbleDriver) getKey(key []byte, damage *CorruptError) ([]byte, error) {
-	v, closer, err := d.db.Get(key)
+	v, closer, err := d.db.Get(entryKey(group, index))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
-			damage.Err = err
-			return nil, damage
+			return nil, &CorruptError{Group: group, HasGroup: true, Index: index, Detail: "entry cannot be read", Err: err}
 		}
 		return nil, fmt.Errorf("raftlog: pebble: %w", err)
 	}
@@ -141,8 +151,9 @@ func (d *pebbleDriver) scan(group uint32, from, to uint64, fn func(uint64, []byt
 	for ok := it.First(); ok; ok = it.Next() {
 		_, index, valid := parseEntryKey(it.Key())
 		if !valid {
+			err := &CorruptError{Group: group, HasGroup: true, Detail: fmt.Sprintf("unknown key %x", it.Key())}
 			_ = it.Close()
-			return &CorruptError{Group: group, HasGroup: true, Detail: fmt.Sprintf("unknown key %x", it.Key())}
+			return err
 		}
 		v, err := it.ValueAndErr()
 		if err != nil {
@@ -186,8 +197,9 @@ func (d *pebbleDriver) groups() ([]uint32, error) {
 	for ok := it.First(); ok; {
 		g, _, valid := parseEntryKey(it.Key())
 		if !valid {
+			err := &CorruptError{Detail: fmt.Sprintf("unknown key %x", it.Key())}
 			_ = it.Close()
-			return nil, &CorruptError{Detail: fmt.Sprintf("unknown key %x", it.Key())}
+			return nil, err
 		}
 		out = append(out, g)
 		if g == ^uint32(0) {
@@ -198,11 +210,9 @@ func (d *pebbleDriver) groups() ([]uint32, error) {
 	return out, pebbleErr("cannot be read", it.Close())
 }
 
-func (d *pebbleDriver) stamp() ([]byte, error) {
-	return d.getKey(stampKey, &CorruptError{Detail: "stamp cannot be read"})
-}
+func (d *pebbleDriver) verify(uint32) error { return nil }
 
-func (d *pebbleDriver) setStamp(b []byte) error { return d.db.Set(stampKey, b, pebble.Sync) }
+func (d *pebbleDriver) witness() (witness, error) { return d.manifest.look() }
 
 func (d *pebbleDriver) close() error { return d.db.Close() }
 
@@ -224,6 +234,3 @@ func (l *pebbleLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Spri
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
 	panic(l.fatal(fmt.Errorf(format, args...)))
 }
-
-var _ pebble.Logger = (*pebbleLogger)(nil)
-var _ vfs.FS = vfs.Default

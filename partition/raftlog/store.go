@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sort"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/raft"
 )
 
 // Backend names a driver. The text is the configuration's value.
@@ -50,15 +50,27 @@ type Options struct {
 	OnFatal func(error)
 }
 
+// sealEvery bounds how often the seal follows the backend's flushes and compactions.
+const sealEvery = time.Second
+
 // Store is the log store of a node. All methods are safe for concurrent use.
 type Store struct {
 	dir     string
 	backend Backend
 	drv     driver
 	log     hclog.Logger
+	seal    *seal
+	lock    interface{ Close() error }
 
 	fatalOnce sync.Once
 	onFatal   func(error)
+
+	// life is held shared by every operation that uses drv, and exclusively by Close.
+	life sync.RWMutex
+
+	sealDue  chan struct{}
+	sealStop chan struct{}
+	sealDone chan struct{}
 
 	mu     sync.Mutex // guards what follows
 	groups map[uint32]*groupLog
@@ -66,10 +78,17 @@ type Store struct {
 }
 
 // Open opens the store in dir. It blocks for as long as the backend needs to replay its write-ahead log.
-// Errors: *MissingError, *ExistsError, *CorruptError, or what the file system said.
+// Errors: *MissingError, *ExistsError, *CorruptError, or what the file system said. A refused store may
+// have been replayed, but no acknowledged entry was removed from it.
 func Open(dir string, opts Options) (*Store, error) {
 	if opts.MustCreate && opts.MustExist {
 		return nil, fmt.Errorf("raftlog: store %s: MustCreate and MustExist exclude each other", dir)
+	}
+	if opts.Backend == "" {
+		opts.Backend = Pebble
+	}
+	if opts.Backend != Pebble && opts.Backend != BoltDB {
+		return nil, fmt.Errorf("raftlog: unknown backend %q (%s or %s)", opts.Backend, Pebble, BoltDB)
 	}
 	if opts.Logger == nil {
 		opts.Logger = hclog.NewNullLogger()
@@ -78,11 +97,15 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.FS = vfs.Default
 	}
 	s := &Store{
-		dir:     dir,
-		backend: opts.Backend,
-		log:     opts.Logger,
-		onFatal: opts.OnFatal,
-		groups:  map[uint32]*groupLog{},
+		dir:      dir,
+		backend:  opts.Backend,
+		log:      opts.Logger,
+		seal:     &seal{fs: opts.FS, dir: dir},
+		onFatal:  opts.OnFatal,
+		groups:   map[uint32]*groupLog{},
+		sealDue:  make(chan struct{}, 1),
+		sealStop: make(chan struct{}),
+		sealDone: make(chan struct{}),
 	}
 	if s.onFatal == nil {
 		s.onFatal = func(err error) {
@@ -91,20 +114,159 @@ func Open(dir string, opts Options) (*Store, error) {
 			os.Exit(1)
 		}
 	}
-	var err error
-	switch opts.Backend {
-	case Pebble, "":
-		s.backend = Pebble
-		s.drv, err = openPebble(dir, opts, s.fatal)
-	case BoltDB:
-		s.drv, err = openBolt(dir, opts, s.fatal)
-	default:
-		err = fmt.Errorf("raftlog: unknown backend %q (%s or %s)", opts.Backend, Pebble, BoltDB)
-	}
-	if err != nil {
+	if err := s.open(opts); err != nil {
+		if s.drv != nil {
+			_ = s.drv.close()
+		}
+		if s.lock != nil {
+			_ = s.lock.Close()
+		}
 		return nil, s.named(err)
 	}
+	go s.sealLoop()
 	return s, nil
+}
+
+func (s *Store) open(opts Options) (err error) {
+	fs := opts.FS
+	if opts.MustCreate {
+		if err := fs.MkdirAll(s.dir, 0o755); err != nil {
+			return err
+		}
+		if err := syncDir(fs, fs.PathDir(s.dir)); err != nil {
+			return err
+		}
+	} else if _, err := fs.Stat(s.dir); notExist(err) {
+		return &MissingError{Store: s.dir, Detail: "no such directory"}
+	}
+	if s.lock, err = fs.Lock(fs.PathJoin(s.dir, "lock")); err != nil {
+		return fmt.Errorf("raftlog: store %s is in use: %w", s.dir, err)
+	}
+	old, err := readSeal(fs, s.dir)
+	if err != nil {
+		return err
+	}
+	fresh, err := s.judge(old, opts)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		// First the intention, so that what a crash leaves is known to be worthless.
+		s.seal.data = sealData{state: sealCreating, backend: s.backend}
+		if err := s.seal.change(func(*sealData) bool { return true }); err != nil {
+			return err
+		}
+	} else {
+		s.seal.data = old.clone()
+		if err := old.witness.check(fs, s.dbDir(fs), old.state == sealClean); err != nil {
+			return err
+		}
+		// The backend changes its files when it opens. A seal that knows them exactly must not outlive that.
+		if err := s.seal.change(func(d *sealData) bool {
+			d.state = sealLive
+			for g, sp := range d.groups {
+				d.groups[g] = span{last: sp.last}
+			}
+			return old.state == sealClean
+		}); err != nil {
+			return err
+		}
+	}
+	hooks := hooks{fatal: s.fatal, changed: s.sealSoon, register: s.register}
+	if s.backend == Pebble {
+		s.drv, err = openPebble(s.dbDir(fs), opts, fresh, hooks)
+	} else {
+		s.drv, err = openBolt(s.dbDir(fs), opts, fresh, s.seal.data.groups, hooks)
+	}
+	if err != nil {
+		return err
+	}
+	if !fresh {
+		if err := s.compare(old); err != nil {
+			// Back to the stricter seal, so that the next start refuses for the same reason.
+			return errors.Join(err, s.seal.change(func(d *sealData) bool { *d = old.clone(); return true }))
+		}
+		if opts.MustCreate {
+			spans, err := s.spans()
+			if err != nil {
+				return err
+			}
+			for g, sp := range spans {
+				if sp.last != 0 {
+					return &ExistsError{Store: s.dir, Detail: fmt.Sprintf("group %d holds entries", g)}
+				}
+			}
+		}
+	}
+	return s.reseal(sealLive)
+}
+
+// dbDir is where the backend's files are.
+func (s *Store) dbDir(fs vfs.FS) string { return fs.PathJoin(s.dir, "db") }
+
+// judge decides from the seal alone whether the store is to be made (fresh), opened, or refused.
+func (s *Store) judge(old *sealData, opts Options) (fresh bool, err error) {
+	fs := opts.FS
+	_, statErr := fs.Stat(s.dbDir(fs))
+	files := statErr == nil
+	switch {
+	case old == nil && files:
+		return false, &CorruptError{Detail: "there are files, but no seal"}
+	case old == nil && opts.MustCreate:
+		return true, nil
+	case old == nil:
+		return false, &MissingError{Store: s.dir, Detail: "no store was made here"}
+	case old.state == sealCreating && opts.MustCreate:
+		return true, fs.RemoveAll(s.dbDir(fs))
+	case old.state == sealCreating:
+		return false, &MissingError{Store: s.dir, Detail: "its creation was not finished"}
+	case old.backend != s.backend:
+		return false, &BackendError{Store: s.dir, Made: old.backend, Asked: s.backend}
+	case !files:
+		return false, &CorruptError{Detail: "the store's files are gone"}
+	case opts.MustCreate && len(old.stamp) > 0:
+		return false, &ExistsError{Store: s.dir, Detail: "it is stamped"}
+	}
+	return false, nil
+}
+
+// compare checks the groups' logs against the seal.
+func (s *Store) compare(old *sealData) error {
+	gs, err := s.drv.groups()
+	if err != nil {
+		return err
+	}
+	for g := range old.groups {
+		if !slices.Contains(gs, g) {
+			gs = append(gs, g)
+		}
+	}
+	for _, g := range gs {
+		first, last, err := s.drv.bounds(g)
+		if err != nil {
+			return err
+		}
+		want, sealed := old.groups[g]
+		damage := &CorruptError{Group: g, HasGroup: true}
+		switch {
+		case old.state == sealClean && (want != span{first, last}):
+			damage.Detail = fmt.Sprintf("the log is %d..%d, it was closed as %d..%d", first, last, want.first, want.last)
+			return damage
+		case sealed && last < want.last:
+			damage.Detail = fmt.Sprintf("the log ends at %d, it reached %d", last, want.last)
+			return damage
+		}
+		// The ends must be readable; the middle is for Check and Verify.
+		for _, index := range []uint64{first, last} {
+			if index == 0 {
+				continue
+			}
+			if err := s.group(g).checkOne(index); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Backend says which driver the store runs on.
@@ -115,7 +277,9 @@ func (s *Store) Dir() string { return s.dir }
 
 // Group returns the log of one group; the same value for the same number. It touches no file: errors
 // come from the log's methods.
-func (s *Store) Group(g uint32) Log {
+func (s *Store) Group(g uint32) Log { return s.group(g) }
+
+func (s *Store) group(g uint32) *groupLog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gl := s.groups[g]
@@ -128,31 +292,67 @@ func (s *Store) Group(g uint32) Log {
 
 // Groups lists the groups whose log is not empty, ascending.
 func (s *Store) Groups() ([]uint32, error) {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	spans, err := s.spans()
+	if err != nil {
+		return nil, s.named(err)
+	}
+	var gs []uint32
+	for _, g := range sortedGroups(spans) {
+		if spans[g].last != 0 {
+			gs = append(gs, g)
+		}
+	}
+	return gs, nil
+}
+
+// spans returns the bounds of every group the backend has. The caller holds life.
+func (s *Store) spans() (map[uint32]span, error) {
 	if err := s.err(); err != nil {
 		return nil, err
 	}
 	gs, err := s.drv.groups()
 	if err != nil {
-		return nil, s.named(err)
+		return nil, err
 	}
-	sort.Slice(gs, func(i, j int) bool { return gs[i] < gs[j] })
-	return gs, nil
+	out := make(map[uint32]span, len(gs))
+	for _, g := range gs {
+		first, last, err := s.group(g).bounds()
+		if err != nil {
+			return nil, err
+		}
+		out[g] = span{first, last}
+	}
+	return out, nil
 }
 
 // DropGroup removes the whole log of a group, durably, for a group this node no longer serves. No Raft
 // instance may be using it.
 func (s *Store) DropGroup(g uint32) error {
-	gl := s.Group(g).(*groupLog)
-	return gl.drop()
+	s.life.RLock()
+	defer s.life.RUnlock()
+	if err := s.err(); err != nil {
+		return err
+	}
+	l := s.group(g)
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.hide(0, 0)
+	return s.wrote(s.drv.drop(g, func() error {
+		return s.seal.change(func(d *sealData) bool {
+			_, ok := d.groups[g]
+			delete(d.groups, g)
+			return ok
+		})
+	}))
 }
 
 // Stamp returns what SetStamp stored; false if the store was never stamped.
 func (s *Store) Stamp() ([]byte, bool) {
-	if s.err() != nil {
-		return nil, false
-	}
-	b, err := s.drv.stamp()
-	return b, err == nil && b != nil
+	s.seal.mu.Lock()
+	defer s.seal.mu.Unlock()
+	return slices.Clone(s.seal.data.stamp), len(s.seal.data.stamp) > 0
 }
 
 // SetStamp stores the caller's mark (cluster id and server id), durably. An empty stamp is refused.
@@ -160,22 +360,41 @@ func (s *Store) SetStamp(b []byte) error {
 	if len(b) == 0 {
 		return fmt.Errorf("raftlog: store %s: empty stamp", s.dir)
 	}
+	s.life.RLock()
+	defer s.life.RUnlock()
 	if err := s.err(); err != nil {
 		return err
 	}
-	return s.wrote(s.drv.setStamp(b))
+	return s.wrote(s.seal.change(func(d *sealData) bool {
+		d.stamp = slices.Clone(b)
+		return true
+	}))
 }
 
-// Close releases the store. It does not wait for Raft instances: shut them down first.
+// Close releases the store, after what is under way has ended. It does not wait for Raft instances: shut
+// them down first.
 func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	spans, spansErr := s.spans()
 	s.mu.Lock()
-	if s.failed == ErrClosed {
-		s.mu.Unlock()
-		return nil
-	}
+	failed := s.failed
 	s.failed = ErrClosed
 	s.mu.Unlock()
-	return s.named(s.drv.close())
+	if failed == ErrClosed {
+		return nil
+	}
+	close(s.sealStop)
+	<-s.sealDone
+	err := s.drv.close()
+	// A store that failed, or that cannot be read, keeps its live seal: nothing exact is known of it.
+	if failed == nil && spansErr == nil && err == nil {
+		err = s.sealAs(sealClean, spans)
+	}
+	if failed != nil {
+		spansErr = nil // it only repeats why the store failed
+	}
+	return s.named(errors.Join(spansErr, err, s.lock.Close()))
 }
 
 // err is why the store no longer answers, nil while it does.
@@ -216,10 +435,4 @@ func (s *Store) named(err error) error {
 		corrupt.Store = s.dir
 	}
 	return err
-}
-
-// Log is the log of one group, as Raft wants it.
-type Log interface {
-	raft.LogStore
-	raft.MonotonicLogStore
 }

@@ -65,7 +65,7 @@ func Open(path string, opts Options) (*raftboltdb.BoltStore, error) {
 			return nil, &CorruptError{Path: path, Detail: "empty file"}
 		}
 	default:
-		if err := Check(path); err != nil {
+		if err := lockedCheck(path, opts.Timeout); err != nil {
 			return nil, err
 		}
 	}
@@ -99,6 +99,26 @@ func Open(path string, opts Options) (*raftboltdb.BoltStore, error) {
 		}
 	}
 	return db, nil
+}
+
+// lockedCheck checks the file while no other process can write to it.
+func lockedCheck(path string, timeout time.Duration) error {
+	var db *bbolt.DB
+	err := Guard(path, func() (err error) {
+		// Read-only, bolt looks at nothing but the meta pages.
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: timeout})
+		return err
+	})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return fmt.Errorf("bolt file %s is in use: %w", path, err)
+	}
+	if checkErr := Check(path); checkErr != nil {
+		err = checkErr
+	}
+	if db != nil {
+		err = errors.Join(err, db.Close())
+	}
+	return err
 }
 
 // SyncDir makes the names in a directory durable.
