@@ -9,7 +9,7 @@ import (
 // Check reads a whole journal and returns everything that is wrong with it, in order of the entries; nil
 // means that every invariant of the spec and every ruling holds. It works on any list of entries.
 //
-// It shares no code with State: each rule is a pass of its own over the entries with a memory of its own,
+// It shares no guard with State: each rule is a pass of its own over the entries with a memory of its own,
 // written as the spec words it. For a valid journal and any next event, State.Append refuses exactly when
 // Check then finds something. INV-4 is not among the passes: it compares with a stored status, which
 // StatusOf is there for.

@@ -8,7 +8,7 @@
 //
 // State is the guard: it remembers just enough of a journal to judge the next event in constant time,
 // however long the journal is. Check is the auditor: it reads a whole journal and lists everything that
-// is wrong with it, sharing no code with State, so each can be tested against the other. Replay is the
+// is wrong with it, sharing no guard with State, so each can be tested against the other. Replay is the
 // reader: what stands recorded at each child identifier, which is what a program that runs again asks.
 //
 // # One file per event

@@ -1,0 +1,74 @@
+package journal
+
+import (
+	"testing"
+
+	"perdure/id"
+)
+
+// What can be waited for is work of this journal that resolves (R12).
+func TestExecutionAwaitingMembers(t *testing.T) {
+	history := []Event{scheduled(0), timer(1), RandomGenerated{Promise: kid(2)}, TimeRecorded{Promise: kid(3)},
+		JoinSetCreated{Set: set(4)}, delivered("a", 1, "x"), received(5, "a", 1, "x"), scheduled(6)}
+	b := started(t, history...)
+	for _, ev := range []Event{
+		awaiting(AwaitSingle), awaiting(AwaitAny), awaiting(AwaitAll),
+		awaiting(AwaitSingle, 0, 1),
+		awaiting(AwaitSingle, 2), awaiting(AwaitAny, 3), awaiting(AwaitAll, 0, 4), awaiting(AwaitAny, 0, 5),
+		awaiting(AwaitSingle, 7), awaiting(AwaitAll, 0, 9),
+		awaiting(AwaitAny, 1, 0), awaiting(AwaitAll, 0, 0),
+		ExecutionAwaiting{On: []id.PromiseID{eid}, Wait: AwaitSingle},
+		ExecutionAwaiting{On: []id.PromiseID{""}, Wait: AwaitAny},
+		ExecutionAwaiting{On: []id.PromiseID{"order-4:0"}, Wait: AwaitAll},
+	} {
+		b.refuse(RuleWaitable, ev)
+	}
+	b.refuse(RuleVocabulary, awaiting(0, 0))
+	b.refuse(RuleVocabulary, awaiting(5, 0))
+	b.refuse(RuleVocabulary, ExecutionAwaiting{On: []id.PromiseID{kid(0)}, Wait: AwaitSingle, Signal: "a"})
+	for _, ev := range []Event{awaiting(AwaitSingle, 1), awaiting(AwaitAny, 0, 1, 6), awaiting(AwaitAll, 0, 6)} {
+		started(t, history...).accept(ev)
+	}
+	unlessRunning(t, awaiting(AwaitSingle, 0))
+}
+
+// Blocked means that a result is missing (R13).
+func TestExecutionAwaitingNeedless(t *testing.T) {
+	b := started(t, scheduled(0), attempted(0, 1), completed(0, 1, "r"), scheduled(1), timer(2))
+	b.refuse(RuleNeedlessWait, awaiting(AwaitSingle, 0))
+	b.refuse(RuleNeedlessWait, awaiting(AwaitAny, 0, 1))
+	b.refuse(RuleNeedlessWait, awaiting(AwaitAll, 0))
+	b.accept(awaiting(AwaitAll, 0, 1, 2), TimerFired{Promise: kid(2)})
+	b.refuse(RuleResumable, ExecutionResumed{})
+	b.accept(attempted(1, 1), completed(1, 1, "r"), ExecutionResumed{})
+	b.refuse(RuleNeedlessWait, awaiting(AwaitAll, 0, 1, 2))
+}
+
+// A signal wait takes its number, is on that alone (CF-4, R11), and finds nothing buffered (R13).
+func TestExecutionAwaitingSignal(t *testing.T) {
+	b := started(t, scheduled(0), delivered("a", 1, "x"))
+	b.refuse(RuleAwaitSignalConsistent, ExecutionAwaiting{Wait: AwaitSignal, Signal: "b"})
+	b.refuse(RuleAwaitSignalConsistent, ExecutionAwaiting{On: []id.PromiseID{kid(1), kid(2)}, Wait: AwaitSignal, Signal: "b"})
+	b.refuse(RuleSignalWait, awaitingSignal(0, "b"))
+	b.refuse(RuleSignalWait, awaitingSignal(2, "b"))
+	b.refuse(RuleNeedlessWait, awaitingSignal(1, "a"))
+	if !b.state.Satisfied(AwaitSignal, []id.PromiseID{kid(1)}, "a") || b.state.Satisfied(AwaitSignal, []id.PromiseID{kid(1)}, "b") {
+		t.Error("a buffered signal satisfies its own wait only")
+	}
+	b.accept(awaitingSignal(1, "b"))
+	if b.state.NextChild() != 2 {
+		t.Errorf("next child %d", b.state.NextChild())
+	}
+	b.refuse(RuleBlocked, awaitingSignal(2, "c"))
+	b.accept(delivered("b", 1, ""), received(1, "b", 1, ""), ExecutionResumed{})
+	b.refuse(RuleWaitable, awaiting(AwaitSingle, 1))
+	b.accept(awaitingSignal(2, ""))
+}
+
+// Resolving a promise counts for the wait that names it, not for a later one it is not part of.
+func TestExecutionAwaitingCountsItsOwnMembers(t *testing.T) {
+	b := started(t, timer(0), timer(1), timer(2), awaiting(AwaitAny, 0, 1), TimerFired{Promise: kid(0)}, ExecutionResumed{})
+	b.accept(awaiting(AwaitSingle, 2), TimerFired{Promise: kid(1)})
+	b.refuse(RuleResumable, ExecutionResumed{})
+	b.accept(TimerFired{Promise: kid(2)}, ExecutionResumed{})
+}
