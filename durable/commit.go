@@ -1,0 +1,263 @@
+package durable
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const (
+	// A buffer this full is committed by itself, so that no commit outgrows what one message may carry.
+	bufferBytes  = 1 << 20
+	bufferEvents = 256
+
+	// How often a commit is repeated that keeps being answered "outcome unknown" before the turn is given
+	// back: whoever acquires the task next reads in the journal what happened.
+	maxUnknown = 20
+
+	askBackoffMin = 20 * time.Millisecond
+	askBackoffMax = time.Second
+)
+
+// buffer is what operations recorded that needs no answer: it travels with the next commit.
+type buffer struct {
+	events   []*perdurev1.Event
+	children []*perdurev1.ChildOptions
+	sends    []*perdurev1.Send
+	bytes    int
+}
+
+// commit is one commit to make; the buffer is added in front.
+type commit struct {
+	events []*perdurev1.Event
+	// mayEnd says that the turn may be over after it: a wait or an ending is its last event.
+	mayEnd bool
+	// acknowledges: its last event is ExecutionCancelled, so a refusal is not because of the cancelling.
+	acknowledges bool
+	// waitTimeout bounds a final wait for a signal; 0 is for ever.
+	waitTimeout time.Duration
+}
+
+// stage puts events into the buffer. The error is ErrCancelled, when the buffer had to be committed.
+func (t *turn) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events ...*perdurev1.Event) error {
+	t.buf.events = append(t.buf.events, events...)
+	for _, e := range events {
+		t.buf.bytes += proto.Size(e)
+	}
+	if child != nil {
+		t.buf.children = append(t.buf.children, child)
+	}
+	if send != nil {
+		t.buf.sends = append(t.buf.sends, send)
+		t.buf.bytes += proto.Size(send)
+	}
+	if t.buf.bytes > bufferBytes || len(t.buf.events) > bufferEvents {
+		return t.flush()
+	}
+	return nil
+}
+
+// flush commits the buffer if there is anything in it. The error is ErrCancelled.
+func (t *turn) flush() error {
+	if len(t.buf.events) == 0 {
+		return nil
+	}
+	return t.commit(commit{})
+}
+
+// dropBuffer forgets what was never committed, child numbers included: nothing acted upon it.
+func (t *turn) dropBuffer() {
+	t.buf = buffer{}
+	t.next = min(t.next, uint32(len(t.journal.ops)))
+}
+
+// commit writes the buffer and c's events as one commit. It returns nil when it was applied and the task
+// is still held, and ErrCancelled when it was not, because the execution is cancelling. In every other
+// case the turn is over and it does not return.
+func (t *turn) commit(c commit) error {
+	if t.isLost() {
+		t.unwind()
+	}
+	msg := &perdurev1.Commit{
+		Task:          t.key.token(),
+		NextChild:     uint32(len(t.journal.ops)),
+		KnownSeq:      t.journal.next,
+		Events:        append(t.buf.events, c.events...),
+		Children:      t.buf.children,
+		Sends:         t.buf.sends,
+		WaitTimeoutMs: millis(c.waitTimeout),
+	}
+	if c.mayEnd && !t.w.isStopping() {
+		// Room counts only when this commit ends the turn: the server adds it if the state afterwards is
+		// not ACQUIRED. So after an ACQUIRED reply nothing was used and nothing has to be taken back.
+		msg.Room = 1
+	}
+	req := t.w.c.NewRequest()
+	resp := t.ask(func() *perdurev1.WorkRequest {
+		// A message of its own for every attempt: an earlier one may still be on its way out.
+		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
+			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Room: msg.Room}
+		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
+	})
+	if e := resp.GetError(); e != nil {
+		if e.GetReason() == perdurev1.Reason_REASON_RULE_BROKEN && !c.acknowledges {
+			if !t.journal.cancelled {
+				t.refresh() // the rule may be that nothing new begins once cancelling has: see whether it has
+			}
+			if t.journal.cancelled {
+				t.dropBuffer()
+				return ErrCancelled
+			}
+		}
+		t.refused("a commit", e)
+	}
+	reply := resp.GetCommit()
+	if reply == nil {
+		t.giveUp(fmt.Errorf("durable: a commit of %s was answered by %T", t.info.ID, resp.GetKind()))
+	}
+	t.w.committed(t)
+	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		t.w.turnOver(t, resp.via, msg.Room)
+		t.unwind()
+	}
+	// What this worker wrote comes first: the reply has only what others wrote, which may refer to it.
+	for _, e := range msg.Events {
+		if err := t.journal.add(0, e); err != nil {
+			t.giveUp(fmt.Errorf("durable: own commit of %s: %w", t.info.ID, err))
+		}
+	}
+	t.buf = buffer{}
+	t.ingest(reply.GetEntries())
+	t.journal.next = max(t.journal.next, reply.GetNextSeq())
+	if n := len(t.journal.ops); int(reply.GetNextChild()) != n {
+		t.giveUp(fmt.Errorf("durable: %s has taken %d child ids, the server counts %d", t.info.ID, n, reply.GetNextChild()))
+	}
+	if reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+		t.askCancel()
+	}
+	return nil
+}
+
+// refused ends the turn after a refusal that repeating cannot help.
+func (t *turn) refused(what string, e *perdurev1.CallError) {
+	switch e.GetReason() {
+	case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED:
+		// Somebody else's, or over: nothing of this turn counts any more.
+		t.w.lose(t)
+		t.unwind()
+	}
+	t.giveUp(fmt.Errorf("durable: %s of %s was refused: %w", what, t.info.ID, callErrorOf(e)))
+}
+
+// callErrorOf is a CallError as an error.
+func callErrorOf(e *perdurev1.CallError) error {
+	return &api.Error{Reason: e.GetReason(), Message: e.GetMessage(), Meta: e.GetMetadata()}
+}
+
+// passing reports whether a call that failed so may succeed when it is repeated.
+func passing(e *perdurev1.CallError) bool {
+	switch e.GetReason() {
+	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
+		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		return true
+	case perdurev1.Reason_REASON_UNSPECIFIED:
+		code := codes.Code(e.GetCode())
+		return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Aborted
+	}
+	return false
+}
+
+// ask makes a call and repeats it while that can help. It returns the answer, or the CallError that
+// repeating cannot help. When the task is lost meanwhile it does not return.
+func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
+	pause, unknown := askBackoffMin, 0
+	for {
+		resp, ok := t.w.roundTrip(t, build)
+		if !ok {
+			t.unwind()
+		}
+		e := resp.GetError()
+		if e == nil || !passing(e) {
+			return resp
+		}
+		if e.GetReason() == perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+			if unknown++; unknown == maxUnknown {
+				return resp
+			}
+		}
+		select {
+		case <-t.w.clock.After(pause):
+		case <-t.lost:
+			t.unwind()
+		}
+		pause = min(2*pause, askBackoffMax)
+	}
+}
+
+// sendRelease gives the task back. It is best effort: a lease that nobody extends ends by itself.
+func (t *turn) sendRelease(g *giveBack) {
+	room := uint32(1)
+	if t.w.isStopping() {
+		room = 0
+	}
+	for range 3 {
+		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
+			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
+				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: millis(g.delay), Room: room}}}
+		})
+		if !ok {
+			return
+		}
+		if e := resp.GetError(); e == nil {
+			t.w.turnOver(t, resp.via, room)
+			return
+		} else if !passing(e) {
+			return
+		}
+		select {
+		case <-t.w.clock.After(askBackoffMax / 4):
+		case <-t.lost:
+			return
+		}
+	}
+}
+
+// await waits until enough of the child numbers are resolved: one, any or all of them. It returns nil or
+// ErrCancelled; when it has to wait, the turn ends here.
+func (t *turn) await(kind perdurev1.AwaitKind, ns ...uint32) error {
+	for tries := 0; ; tries++ {
+		var open []string
+		for _, n := range ns {
+			if !t.journal.resolved(n) {
+				open = append(open, t.child(n))
+			}
+		}
+		if len(open) == 0 || (kind == perdurev1.AwaitKind_AWAIT_KIND_ANY && len(open) < len(ns)) {
+			return nil
+		}
+		if t.cancelAsked.Load() {
+			return ErrCancelled
+		}
+		if tries == 3 {
+			t.giveUp(fmt.Errorf("durable: %s was told three times that what it waits for is there, and it is not: %v", t.info.ID, open))
+		}
+		wait := &perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}
+		err := t.commit(commit{mayEnd: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// millis is d in whole milliseconds, rounded up; 0 for nothing or less.
+func millis(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

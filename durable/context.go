@@ -1,0 +1,92 @@
+package durable
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// Context is what a durable function and its operations share. It is a context.Context that ends when
+// the execution is cancelled or no longer this worker's; while recorded operations are replayed it does
+// not end. Contexts derived from it are plain ones: good for steps, not for operations.
+type Context interface {
+	context.Context
+	// turn keeps the interface closed: only this package makes a Context.
+	turn() *turn
+}
+
+type execContext struct {
+	context.Context
+	t *turn
+}
+
+func (c execContext) turn() *turn { return c.t }
+
+// ExecutionInfo is what a function can know about its execution. It is the same at every replay.
+type ExecutionInfo struct {
+	ID, Function, Namespace string
+	Incarnation             uint64
+	// Created is when it was started; Deadline is zero when it has none.
+	Created, Deadline time.Time
+	Tags              map[string]string
+}
+
+// Info reports about the execution that runs. It may be called anywhere, in steps too.
+func Info(ctx Context) ExecutionInfo { return ctx.turn().info }
+
+// Step is what a step can know about itself.
+type Step struct {
+	// PromiseID is the id of the operation, the same at every attempt: a good idempotency key.
+	PromiseID string
+	// Attempt counts from 1.
+	Attempt uint32
+}
+
+type stepKey struct{}
+
+// StepInfo reports which step runs under ctx, the context Run gave to it or one derived from it; the
+// zero Step when there is none.
+func StepInfo(ctx context.Context) Step {
+	s, _ := ctx.Value(stepKey{}).(Step)
+	return s
+}
+
+// goid is the number of the calling goroutine, which the runtime only tells in a stack trace
+// ("goroutine 12 [running]:"). Numbers are not used twice in a process.
+func goid() uint64 {
+	var buf [32]byte
+	n := runtime.Stack(buf[:], false)
+	var num uint64
+	for _, c := range buf[len("goroutine "):n] {
+		if c < '0' || c > '9' {
+			break
+		}
+		num = num*10 + uint64(c-'0')
+	}
+	return num
+}
+
+// enter begins an operation: it returns the turn, or an error when the operation is called where it must
+// not be. It does not return when the turn is over or to be given back.
+func enter(ctx Context, what string) (*turn, error) {
+	t := ctx.turn()
+	misuse := func(why string) error {
+		err := &MisuseError{ID: t.info.ID, What: what, Why: why}
+		t.misuse.CompareAndSwap(nil, err)
+		return err
+	}
+	if goid() != t.goid {
+		return nil, misuse("was called from another goroutine than the function's own")
+	}
+	if t.unwinding {
+		runtime.Goexit() // a deferred function of the user's; see the package comment
+	}
+	if t.returned {
+		return nil, misuse("was called after the function had returned")
+	}
+	if t.inStep != "" {
+		return nil, misuse("was called inside step " + t.inStep)
+	}
+	t.checkpoint()
+	return t, nil
+}

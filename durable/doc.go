@@ -1,0 +1,45 @@
+// Package durable is the SDK to write durable functions in: ordinary Go functions that survive the crash
+// of the process they run in, and go on in another one.
+//
+// It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of
+// journals, and the operations a function is made of. It promises that an operation whose result was
+// recorded is never run again: a function that starts over gets every recorded result from its journal.
+// A crash loses the step that was running, with every effect of it that the journal has not seen: steps
+// run at least once, results count once.
+//
+// # Writing a function
+//
+//	var order = durable.NewFunction("order", func(ctx durable.Context, in Order) (Receipt, error) {
+//		paid, err := durable.Run(ctx, "charge", func(ctx context.Context) (Payment, error) {
+//			return bank.Charge(ctx, in.Card, in.Amount, durable.StepInfo(ctx).PromiseID)
+//		})
+//		if err != nil {
+//			return Receipt{}, err
+//		}
+//		if err := durable.Sleep(ctx, 24*time.Hour); err != nil {
+//			return Receipt{}, err
+//		}
+//		return durable.Call(ctx, ship, Parcel{Order: in.ID, Payment: paid.ID})
+//	})
+//
+// The function is run from its beginning whenever its execution comes to a worker again, so it must ask
+// for the same operations in the same order every time. Whatever differs between two runs (the time,
+// chance, the outside world) comes from an operation: Now, Random, Run. Every operation takes the next
+// child number of the execution (order-42:0, order-42:1, ...); the journal keeps its kind, its name and
+// its result under that number. When code and journal disagree, nothing is guessed: the task is given
+// back with a problem that names both (MismatchError), and is tried again later, perhaps by a worker with
+// the right code.
+//
+// # What the worker keeps to
+//
+//   - One goroutine runs the function. Operations are called from it only, and not from inside a step;
+//     anything else is a MisuseError, and the execution is given back with it.
+//   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started
+//     children that are still in the buffer are committed first. Otherwise they travel with the next
+//     commit, so ten calls of Go and one AwaitAll are one round.
+//   - A function that must wait gives its goroutine up: the wait is committed and the goroutine ends by
+//     runtime.Goexit, which runs deferred functions. They are no place for effects; operations called in
+//     them do nothing. When the wait is over, the function is replayed, on this worker or on another.
+//   - Results are returned as they are read back from their encoding, and errors as *Error, the first
+//     time as at every replay.
+package durable

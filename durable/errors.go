@@ -1,0 +1,162 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+var (
+	// ErrCancelled is what every operation returns that has no recorded result once the execution was
+	// asked to cancel. Clean up without durable operations and return; whatever the function returns, its
+	// execution ends as cancelled. The failure of a cancelled child matches it too (see Error.Is).
+	ErrCancelled = errors.New("durable: cancelled")
+	// ErrTimeout is matched (errors.Is) by the *Error of a wait, a step or a child that took too long.
+	ErrTimeout = errors.New("durable: timed out")
+)
+
+// The failure types this package gives. Applications choose their own by returning an *Error.
+const (
+	TypeError     = "error"             // an error without a type of its own
+	TypePanic     = "panic"             // a step panicked
+	TypeTimeout   = "timeout"           // a deadline passed
+	TypeCancelled = "cancelled"         // cancelled before it finished
+	TypeLost      = "lost"              // the worker was lost in the last attempt allowed
+	TypeEncoding  = "encoding"          // a value that could not be encoded or decoded
+	TypeTooLarge  = "payload_too_large" // a value beyond id.MaxPayloadBytes
+)
+
+// maxMessageBytes bounds a failure's message, which is for people.
+const maxMessageBytes = 64 << 10
+
+// Error is how a step, a child or an execution failed. It is what crosses the wire: a step's own error
+// does not survive its process, so operations return *Error even the first time.
+type Error struct {
+	// Type is a stable class to decide by: one of the Type constants, or the application's own.
+	Type string
+	// Message is for people.
+	Message string
+	// Details is the application's own, opaque.
+	Details []byte
+	// NonRetryable says that trying again cannot help; retry policies stop at once.
+	NonRetryable bool
+}
+
+// Error is the message, after the type if it says anything.
+func (e *Error) Error() string {
+	switch {
+	case e.Type == "" || e.Type == TypeError:
+		return e.Message
+	case e.Message == "":
+		return e.Type
+	}
+	return e.Type + ": " + e.Message
+}
+
+// Is matches ErrTimeout and ErrCancelled by the type.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case ErrTimeout:
+		return e.Type == TypeTimeout
+	case ErrCancelled:
+		return e.Type == TypeCancelled
+	}
+	return false
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks an error of a step as final: it is not retried whatever the policy. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// failureOf is err as it crosses the wire.
+func failureOf(err error) *perdurev1.Failure {
+	f := &perdurev1.Failure{Type: TypeError, Message: err.Error()}
+	var (
+		e         *Error
+		permanent *permanentError
+	)
+	switch {
+	case errors.As(err, &e):
+		f.Type, f.Details, f.NonRetryable = e.Type, e.Details, e.NonRetryable
+		if error(e) == unmarked(err) {
+			f.Message = e.Message
+		}
+	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
+		f.Type = TypeCancelled
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		f.Type = TypeTimeout
+	}
+	if f.Type == "" {
+		f.Type = TypeError
+	}
+	f.NonRetryable = f.NonRetryable || errors.As(err, &permanent)
+	f.Message = cut(f.Message, maxMessageBytes)
+	return f
+}
+
+// unmarked is err without its Permanent marks.
+func unmarked(err error) error {
+	for {
+		p, ok := err.(*permanentError)
+		if !ok {
+			return err
+		}
+		err = p.err
+	}
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n] + "…"
+}
+
+// errorOf is a recorded failure as the function sees it.
+func errorOf(f *perdurev1.Failure) *Error {
+	return &Error{Type: f.GetType(), Message: f.GetMessage(), Details: f.GetDetails(), NonRetryable: f.GetNonRetryable()}
+}
+
+// MismatchError says that the code asks for something else than the journal has: the code changed under
+// a running execution, or is not deterministic. The execution is given back with this as its last problem.
+type MismatchError struct {
+	// ID is the promise id in question.
+	ID string
+	// Journal is what is recorded there, Code what the function asks for.
+	Journal, Code string
+}
+
+// Error names the id, what the journal has and what the code does.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("durable: journal mismatch: %s is %s in the journal, %s", e.ID, e.Journal, e.Code)
+}
+
+// MisuseError says that a durable operation was called where it must not be: from another goroutine than
+// the function's, inside a step, or after the function ended. The execution is given back with it.
+type MisuseError struct {
+	// ID is the execution, What the operation, Why what is wrong.
+	ID, What, Why string
+}
+
+// Error names the operation, the execution and what is wrong.
+func (e *MisuseError) Error() string {
+	return fmt.Sprintf("durable: %s of %s %s", e.What, e.ID, e.Why)
+}
+
+var (
+	// errLost is the cause of a context whose task is no longer this worker's.
+	errLost = errors.New("durable: the task is no longer this worker's")
+	// errStopping is the cause of a context whose worker has run out of its stop grace.
+	errStopping = errors.New("durable: the worker is stopping")
+)

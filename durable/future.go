@@ -1,0 +1,128 @@
+package durable
+
+import (
+	"errors"
+	"strconv"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Future is the result, some day, of a child that Go started. It belongs to the execution that started it.
+type Future[T any] struct {
+	t     *turn
+	n     uint32
+	name  string
+	codec Codec
+}
+
+// Awaitable is a Future of any type.
+type Awaitable interface {
+	// ID is the promise id, which is the child's execution id too.
+	ID() string
+	place() (*turn, uint32)
+}
+
+// ID is the promise id, which is the child's execution id too.
+func (f *Future[T]) ID() string { return f.t.child(f.n) }
+
+func (f *Future[T]) place() (*turn, uint32) { return f.t, f.n }
+
+// Get waits for the result. A child that failed or was cancelled is an *Error. It may be called again.
+func (f *Future[T]) Get(ctx Context) (T, error) {
+	if _, err := enterWith(ctx, "Get("+strconv.Quote(f.name)+")", f); err != nil {
+		var none T
+		return none, err
+	}
+	return f.get()
+}
+
+func (f *Future[T]) get() (T, error) {
+	var out T
+	if err := f.t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n); err != nil {
+		return out, err
+	}
+	data, err := f.t.outcome(f.n)
+	if err != nil {
+		return out, err
+	}
+	return out, decode(f.codec, "the result of "+strconv.Quote(f.name), data, &out)
+}
+
+// AwaitAny waits until at least one of the futures has its result, and returns the index of the one that
+// had it first, the same at every replay. Get then returns at once. The error is ErrCancelled, or that
+// there are no futures.
+func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
+	t, err := enterWith(ctx, "AwaitAny", futures...)
+	if err != nil {
+		return -1, err
+	}
+	if len(futures) == 0 {
+		return -1, errors.New("durable: AwaitAny of no futures would wait for ever")
+	}
+	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_ANY, numbers(futures)...); err != nil {
+		return -1, err
+	}
+	// The first by its place in the journal: entries that arrive later have later places, so a replay that
+	// knows more results chooses the same one.
+	first := -1
+	for i, f := range futures {
+		_, n := f.place()
+		if rec := t.journal.op(n); rec != nil && rec.done && (first < 0 || rec.doneSeq < doneSeq(t, futures[first])) {
+			first = i
+		}
+	}
+	return first, nil
+}
+
+func doneSeq(t *turn, f Awaitable) uint64 {
+	_, n := f.place()
+	return t.journal.op(n).doneSeq
+}
+
+// AwaitAll waits until all futures have their results, failed ones included, and returns the error of
+// the first of them, in the order given, that failed. ErrCancelled means that not all have.
+func AwaitAll(ctx Context, futures ...Awaitable) error {
+	t, err := enterWith(ctx, "AwaitAll", futures...)
+	if err != nil || len(futures) == 0 {
+		return err
+	}
+	ns := numbers(futures)
+	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_ALL, ns...); err != nil {
+		return err
+	}
+	for _, n := range ns {
+		if _, err := t.outcome(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numbers are the child numbers of futures, each once.
+func numbers(futures []Awaitable) []uint32 {
+	seen := make(map[uint32]bool, len(futures))
+	ns := make([]uint32, 0, len(futures))
+	for _, f := range futures {
+		if _, n := f.place(); !seen[n] {
+			seen[n] = true
+			ns = append(ns, n)
+		}
+	}
+	return ns
+}
+
+// enterWith is enter for an operation on futures, which must be this execution's own.
+func enterWith(ctx Context, what string, futures ...Awaitable) (*turn, error) {
+	t, err := enter(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range futures {
+		if of, _ := f.place(); of != t {
+			err := &MisuseError{ID: t.info.ID, What: what, Why: "was given a future of another execution, or of an earlier run of this one: " + f.ID()}
+			t.misuse.CompareAndSwap(nil, err)
+			return nil, err
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,224 @@
+package durable
+
+import (
+	"fmt"
+	"strconv"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// opKind is what takes a child number.
+type opKind int
+
+const (
+	opStep opKind = iota + 1
+	opChild
+	opSend
+	opRandom
+	opTime
+	opTimer
+	opSignal
+	opJoinSet
+	opForeign // an invocation of a kind that functions do not make
+)
+
+// describe names an operation as a mismatch reports it.
+func (k opKind) describe(name string) string {
+	q := strconv.Quote(name)
+	switch k {
+	case opStep:
+		return "step " + q
+	case opChild:
+		return "child " + q
+	case opSend:
+		return "signal to another execution " + q
+	case opRandom:
+		return "random number"
+	case opTime:
+		return "time"
+	case opTimer:
+		return "timer"
+	case opSignal:
+		return "signal wait " + q
+	case opJoinSet:
+		return "join set"
+	}
+	return "invocation " + q
+}
+
+// record is everything the journal says about one child number.
+type record struct {
+	kind opKind
+	name string
+	// policy, attempt (the last started), open (started and not ended) and retryAt are of invocations.
+	policy  string
+	attempt uint32
+	open    bool
+	retryAt int64
+
+	random []byte // of a random number
+	timeMs int64  // of a time
+
+	// done says that the result is known. doneSeq is where it stands in the journal: the order in which
+	// results came is the order of doneSeq, the same at every replay. It is meaningless for what this
+	// worker wrote itself (its own steps), which nobody races.
+	done    bool
+	doneSeq uint64
+	outcome *perdurev1.Outcome
+}
+
+// replay is the journal as replay needs it: a fold over its entries, by child number. It belongs to one
+// goroutine.
+type replay struct {
+	id      id.PromiseID
+	started bool
+	input   []byte
+	digest  string
+	parent  string
+	ops     []*record
+	// next is the sequence number of the first entry not seen.
+	next uint64
+	// cancelled says that CancelRequested was seen; reason is its reason.
+	cancelled bool
+	reason    string
+	ended     bool
+}
+
+// ingest folds entries that came from the server. Those below next were seen before and are skipped.
+func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
+	for _, e := range entries {
+		if e.GetSeq() < r.next {
+			continue
+		}
+		if err := r.add(e.GetSeq(), e.GetEvent()); err != nil {
+			return fmt.Errorf("durable: journal of %s, entry %d: %w", r.id, e.GetSeq(), err)
+		}
+		r.next = e.GetSeq() + 1
+	}
+	return nil
+}
+
+// add folds one event. It judges no rule of the journal; it only refuses what it cannot place.
+func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
+	switch e := ev.GetKind().(type) {
+	case *perdurev1.Event_ExecutionStarted:
+		r.started = true
+		r.input, r.digest = e.ExecutionStarted.GetInput(), e.ExecutionStarted.GetComponentDigest()
+		r.parent = e.ExecutionStarted.GetParentId()
+	case *perdurev1.Event_CancelRequested:
+		r.cancelled, r.reason = true, e.CancelRequested.GetReason()
+	case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed, *perdurev1.Event_ExecutionCancelled:
+		r.ended = true
+
+	case *perdurev1.Event_InvokeScheduled:
+		s := e.InvokeScheduled
+		rec := &record{kind: opForeign, name: s.GetFunctionName(), policy: s.GetRetryPolicy()}
+		switch s.GetKind() {
+		case perdurev1.InvokeKind_INVOKE_KIND_STEP:
+			rec.kind = opStep
+		case perdurev1.InvokeKind_INVOKE_KIND_FUNCTION:
+			rec.kind = opChild
+		case perdurev1.InvokeKind_INVOKE_KIND_SEND:
+			rec.kind = opSend
+		}
+		return r.take(s.GetPromiseId(), rec)
+	case *perdurev1.Event_InvokeStarted:
+		rec, err := r.find(e.InvokeStarted.GetPromiseId())
+		if err != nil {
+			return err
+		}
+		rec.open, rec.attempt = true, e.InvokeStarted.GetAttempt()
+	case *perdurev1.Event_InvokeRetrying:
+		rec, err := r.find(e.InvokeRetrying.GetPromiseId())
+		if err != nil {
+			return err
+		}
+		rec.open, rec.retryAt = false, e.InvokeRetrying.GetRetryAtMs()
+	case *perdurev1.Event_InvokeCompleted:
+		rec, err := r.find(e.InvokeCompleted.GetPromiseId())
+		if err != nil {
+			return err
+		}
+		rec.open = false
+		rec.resolve(seq, e.InvokeCompleted.GetResult())
+
+	case *perdurev1.Event_RandomGenerated:
+		return r.take(e.RandomGenerated.GetPromiseId(), &record{kind: opRandom, random: e.RandomGenerated.GetValue(), done: true})
+	case *perdurev1.Event_TimeRecorded:
+		return r.take(e.TimeRecorded.GetPromiseId(), &record{kind: opTime, timeMs: e.TimeRecorded.GetTimeMs(), done: true})
+	case *perdurev1.Event_TimerScheduled:
+		return r.take(e.TimerScheduled.GetPromiseId(), &record{kind: opTimer})
+	case *perdurev1.Event_TimerFired:
+		rec, err := r.find(e.TimerFired.GetPromiseId())
+		if err != nil {
+			return err
+		}
+		rec.resolve(seq, nil)
+	case *perdurev1.Event_JoinSetCreated:
+		return r.take(e.JoinSetCreated.GetJoinSetId(), &record{kind: opJoinSet, done: true})
+
+	case *perdurev1.Event_ExecutionAwaiting:
+		if a := e.ExecutionAwaiting; a.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
+			if len(a.GetWaitingOn()) != 1 {
+				return fmt.Errorf("a wait for signal %q names %d ids", a.GetSignalName(), len(a.GetWaitingOn()))
+			}
+			return r.take(a.GetWaitingOn()[0], &record{kind: opSignal, name: a.GetSignalName()})
+		}
+	case *perdurev1.Event_SignalReceived:
+		s := e.SignalReceived
+		rec, err := r.find(s.GetPromiseId())
+		if err != nil { // received without waiting: this entry takes the id
+			rec = &record{kind: opSignal, name: s.GetName()}
+			if err := r.take(s.GetPromiseId(), rec); err != nil {
+				return err
+			}
+		}
+		rec.resolve(seq, s.GetPayload())
+
+	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed,
+		*perdurev1.Event_JoinSetSubmitted, *perdurev1.Event_JoinSetAwaited:
+		// Nothing that a replayed function asks for.
+	default:
+		return fmt.Errorf("unknown kind of event %T", ev.GetKind())
+	}
+	return nil
+}
+
+func (rec *record) resolve(seq uint64, o *perdurev1.Outcome) {
+	if !rec.done {
+		rec.done, rec.doneSeq, rec.outcome = true, seq, o
+	}
+}
+
+// take records what the next child number is. Numbers are dense, so any other is not readable.
+func (r *replay) take(promiseID string, rec *record) error {
+	n, ok := id.PromiseID(promiseID).IsChildOf(r.id)
+	if !ok || int(n) != len(r.ops) {
+		return fmt.Errorf("id %q is not the next child, %s", promiseID, r.id.Child(uint32(len(r.ops))))
+	}
+	r.ops = append(r.ops, rec)
+	return nil
+}
+
+func (r *replay) find(promiseID string) (*record, error) {
+	n, ok := id.PromiseID(promiseID).IsChildOf(r.id)
+	if !ok || int(n) >= len(r.ops) {
+		return nil, fmt.Errorf("id %q was not taken", promiseID)
+	}
+	return r.ops[n], nil
+}
+
+// op is what is known about the n-th operation; nil when it is not recorded.
+func (r *replay) op(n uint32) *record {
+	if int(n) < len(r.ops) {
+		return r.ops[n]
+	}
+	return nil
+}
+
+// resolved reports whether the n-th operation's result is recorded.
+func (r *replay) resolved(n uint32) bool {
+	rec := r.op(n)
+	return rec != nil && rec.done
+}

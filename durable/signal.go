@@ -1,0 +1,77 @@
+package durable
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// WaitOption changes how a signal is waited for.
+type WaitOption func(*waitOptions)
+
+type waitOptions struct{ timeout time.Duration }
+
+// Timeout gives a wait up after d, to the millisecond above: its error then matches ErrTimeout.
+func Timeout(d time.Duration) WaitOption {
+	return func(o *waitOptions) { o.timeout = max(d, time.Millisecond) }
+}
+
+// WaitSignal waits for the next signal of a name and returns its payload. Signals are buffered from the
+// start of the execution and come in the order they were sent, each to one wait. An empty payload is the
+// zero value; one that cannot be decoded is consumed and an *Error of type "encoding".
+func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) {
+	var out T
+	t, err := enter(ctx, "WaitSignal("+strconv.Quote(name)+")")
+	if err != nil {
+		return out, err
+	}
+	var o waitOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	n, rec, err := t.take(opSignal, name)
+	if err != nil {
+		return out, err
+	}
+	if rec == nil {
+		wait := &perdurev1.ExecutionAwaiting{WaitingOn: []string{t.child(n)}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: name}
+		err := t.commit(commit{mayEnd: true, waitTimeout: o.timeout,
+			events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
+		if err != nil {
+			return out, err
+		}
+	}
+	if !t.journal.resolved(n) {
+		if t.cancelAsked.Load() {
+			return out, ErrCancelled
+		}
+		t.giveUp(fmt.Errorf("durable: %s goes on, and its wait for signal %q (%s) has no answer", t.info.ID, name, t.child(n)))
+	}
+	data, err := t.outcome(n)
+	if err != nil {
+		return out, err
+	}
+	return out, decode(t.codec, "signal "+strconv.Quote(name), data, &out)
+}
+
+// Signal sends a signal to another execution, once, with the next commit. It does not wait for it to
+// arrive: whether that execution exists is not known here.
+func Signal(ctx Context, id, name string, payload any) error {
+	t, err := enter(ctx, "Signal("+strconv.Quote(name)+")")
+	if err != nil {
+		return err
+	}
+	data, err := encode(t.codec, "signal "+strconv.Quote(name), payload)
+	if err != nil {
+		return err
+	}
+	n, rec, err := t.take(opSend, name)
+	if err != nil || rec != nil {
+		return err
+	}
+	send := &perdurev1.Send{PromiseId: t.child(n), What: &perdurev1.Send_Signal{Signal: &perdurev1.SignalSend{Id: id, Name: name, Payload: data}}}
+	return t.stage(nil, send, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
+		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, Input: []byte(id), RetryPolicy: "attempts=1"}}})
+}

@@ -1,0 +1,28 @@
+package durable
+
+import (
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Sleep waits for d, to the millisecond above and at least one. It takes no worker's room and survives
+// anything; it returns nil, or ErrCancelled.
+func Sleep(ctx Context, d time.Duration) error {
+	t, err := enter(ctx, "Sleep")
+	if err != nil {
+		return err
+	}
+	n, rec, err := t.take(opTimer, "")
+	if err != nil {
+		return err
+	}
+	if rec == nil {
+		err := t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{
+			PromiseId: t.child(n), DurationMs: max(1, millis(d))}}})
+		if err != nil {
+			return err
+		}
+	}
+	return t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, n)
+}

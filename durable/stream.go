@@ -1,0 +1,336 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const (
+	reconnectMin = 50 * time.Millisecond
+	reconnectMax = 2 * time.Second
+)
+
+// session is one stream. Its end is never an error for a turn: calls that were not answered are made
+// again on the next one.
+type session struct {
+	stream perdurev1.Tasks_WorkClient
+	cancel context.CancelCauseFunc
+	sendMu sync.Mutex
+	// hello is the call id of the Hello; beat that of the heartbeat that is not answered yet, 0 if none.
+	hello uint64
+	mu    sync.Mutex
+	beat  uint64
+}
+
+// send sends one message. A failure ends the session, and the next one repeats what matters. It blocks
+// only as long as the session lives: a peer that reads nothing answers no heartbeat either.
+func (s *session) send(m *perdurev1.WorkRequest) {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	if err := s.stream.Send(m); err != nil {
+		s.cancel(fmt.Errorf("sending: %w", err))
+	}
+}
+
+// call is a question of a turn that is not answered yet.
+type call struct {
+	id    uint64
+	t     *turn
+	build func() *perdurev1.WorkRequest
+	mu    sync.Mutex // build draws the age of a request, for one sender at a time
+	reply chan answer
+}
+
+func (c *call) message() *perdurev1.WorkRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.build()
+	m.CallId = c.id
+	return m
+}
+
+// answer is the response to a call, and the session it came by.
+type answer struct {
+	*perdurev1.WorkResponse
+	via *session
+}
+
+func (w *Worker) callID() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lastCall++
+	return w.lastCall
+}
+
+func (w *Worker) session() *session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sess
+}
+
+// roundTrip asks the cluster on behalf of a turn and waits for the answer, over as many sessions as it
+// takes. ok is false when the task was lost meanwhile; then nothing more is sent for it.
+func (w *Worker) roundTrip(t *turn, build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
+	c := &call{t: t, build: build, reply: make(chan answer, 1)}
+	w.mu.Lock()
+	if t.isLost() {
+		w.mu.Unlock()
+		return answer{}, false
+	}
+	w.lastCall++
+	c.id = w.lastCall
+	w.calls[c.id] = c
+	s := w.sess
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.calls, c.id)
+		w.mu.Unlock()
+	}()
+	if s != nil {
+		s.send(c.message())
+	}
+	select {
+	case resp = <-c.reply:
+		return resp, true
+	case <-t.lost:
+		return answer{}, false
+	}
+}
+
+// serve keeps a session open until ctx ends, or the cluster refuses the worker for good.
+func (w *Worker) serve(ctx context.Context) error {
+	pause := reconnectMin
+	for {
+		welcomed, err := w.converse(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if welcomed {
+			pause = reconnectMin
+		} else if final(err) {
+			select {
+			case <-w.ready:
+			default:
+				return fmt.Errorf("durable: the worker was refused: %w", err)
+			}
+		}
+		w.log.Warn("worker stream ended, connecting again", "err", err, "in", pause)
+		w.event(Event{Kind: EventDisconnected, Err: err})
+		select {
+		case <-w.clock.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, reconnectMax)
+	}
+}
+
+// final reports whether a worker that was refused so will be refused again.
+func final(err error) bool {
+	if e, ok := api.FromStatus(err); ok {
+		switch api.Code(e.Reason) {
+		case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition:
+			return true
+		}
+		return false
+	}
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
+		return true
+	}
+	return false
+}
+
+// converse is one session from its Hello to its end. welcomed says that it got as far as its Welcome.
+func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	why := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			return cause
+		}
+		return err
+	}
+	stream, err := w.c.Work(ctx)
+	if err != nil {
+		return false, why(err)
+	}
+	s := &session{stream: stream, cancel: cancel}
+	greeted := make(chan struct{})
+	defer func() {
+		w.mu.Lock()
+		if w.sess == s {
+			w.sess = nil
+		}
+		w.mu.Unlock()
+	}()
+	go w.watch(ctx, s, greeted)
+	room := w.greet(s)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return welcomed, why(err)
+		}
+		switch k := m.GetKind().(type) {
+		case *perdurev1.WorkResponse_Welcome:
+			if !welcomed {
+				welcomed = true
+				w.welcome(s, k.Welcome, room)
+				close(greeted)
+			}
+		case *perdurev1.WorkResponse_Task:
+			w.accept(k.Task)
+		case *perdurev1.WorkResponse_Heartbeat:
+			w.beatAnswered(s, m.GetCallId(), k.Heartbeat)
+		case *perdurev1.WorkResponse_Drain:
+			w.log.Info("the node is draining")
+			w.event(Event{Kind: EventDraining})
+		case *perdurev1.WorkResponse_Error:
+			if m.GetCallId() == s.hello {
+				return false, callErrorOf(k.Error)
+			}
+			w.beatAnswered(s, m.GetCallId(), nil)
+			w.answer(s, m)
+		default:
+			w.answer(s, m)
+		}
+	}
+}
+
+// greet sends the Hello and returns the room it offered.
+func (w *Worker) greet(s *session) int {
+	hello := &perdurev1.Hello{
+		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
+	}
+	for name := range w.functions {
+		hello.Functions = append(hello.Functions, name)
+	}
+	slices.Sort(hello.Functions)
+	w.mu.Lock()
+	w.lastCall++
+	s.hello = w.lastCall
+	for _, t := range w.listedLocked() {
+		hello.Held = append(hello.Held, t.key.token())
+	}
+	room := 0
+	if !w.isStopping() {
+		room = max(0, w.opts.Concurrency-w.busy)
+	}
+	w.mu.Unlock()
+	hello.Room = uint32(room)
+	s.send(&perdurev1.WorkRequest{CallId: s.hello, Kind: &perdurev1.WorkRequest_Hello{Hello: hello}})
+	return room
+}
+
+// welcome makes s the session of new calls and repeats those that were not answered.
+func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
+	w.loseAll(m.GetLost())
+	w.mu.Lock()
+	w.sess, w.offered = s, room
+	var again []*call
+	for _, c := range w.calls {
+		if !c.t.isLost() {
+			again = append(again, c)
+		}
+	}
+	select {
+	case <-w.ready:
+	default:
+		close(w.ready)
+	}
+	w.mu.Unlock()
+	slices.SortFunc(again, func(a, b *call) int { return int(a.id) - int(b.id) })
+	go func() { // not here: the stream must be read while it is written
+		for _, c := range again {
+			s.send(c.message())
+		}
+	}()
+	w.log.Debug("connected", "node", m.GetNodeId(), "repeated", len(again))
+	w.event(Event{Kind: EventConnected})
+}
+
+// answer hands a response to whoever asked; one that nobody waits for any more is dropped.
+func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
+	w.mu.Lock()
+	c := w.calls[m.GetCallId()]
+	w.mu.Unlock()
+	if c == nil {
+		return
+	}
+	select {
+	case c.reply <- answer{m, s}:
+	default: // answered before, by an earlier session
+	}
+}
+
+// watch sends heartbeats, and ends a session that does not answer: first the Hello, then every heartbeat
+// until the next is due.
+func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{}) {
+	every := w.opts.Lease / 3
+	select {
+	case <-greeted:
+	case <-w.clock.After(max(every, time.Second)):
+		s.cancel(errors.New("no Welcome in time"))
+		return
+	case <-ctx.Done():
+		return
+	}
+	for {
+		select {
+		case <-w.clock.After(every):
+		case <-ctx.Done():
+			return
+		}
+		if !w.sendBeat(s) {
+			s.cancel(errors.New("a heartbeat was not answered in time"))
+			return
+		}
+	}
+}
+
+// sendBeat sends one heartbeat for all tasks; false when the one before is not answered yet.
+func (w *Worker) sendBeat(s *session) bool {
+	beat := &perdurev1.Heartbeat{}
+	w.mu.Lock()
+	w.lastCall++
+	id := w.lastCall
+	for _, t := range w.listedLocked() {
+		beat.Tasks = append(beat.Tasks, t.key.token())
+	}
+	w.mu.Unlock()
+	s.mu.Lock()
+	late := s.beat != 0
+	s.beat = id
+	s.mu.Unlock()
+	if late {
+		return false
+	}
+	go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
+	return true
+}
+
+// beatAnswered takes the answer to a heartbeat, or its refusal (nil), which shows life just as well.
+func (w *Worker) beatAnswered(s *session, callID uint64, reply *perdurev1.HeartbeatReply) {
+	s.mu.Lock()
+	if s.beat == callID {
+		s.beat = 0
+	}
+	s.mu.Unlock()
+	w.loseAll(reply.GetLost())
+	for _, token := range reply.GetCancelling() {
+		if t := w.turnOf(token); t != nil {
+			t.askCancel()
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// turn is one task in the hands of this worker: from the moment it arrives until the execution waits,
+// ends, or is given back or lost. One goroutine runs it, the function included; the stream tells it from
+// outside that it is lost, cancelling or abandoned.
+type turn struct {
+	w     *Worker
+	task  *perdurev1.Task
+	key   tokenKey
+	info  ExecutionInfo
+	codec Codec
+	log   *slog.Logger
+
+	// ctx is the function's context. It ends when the task is lost, when the execution is cancelled and
+	// replay is over, or when the worker's stop grace is.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// lost is closed when the task is no longer this worker's: nothing more is sent for it.
+	lost     chan struct{}
+	loseOnce sync.Once
+	// cancelAsked is set when anybody said that the execution is to cancel; live when replay is over.
+	cancelAsked, live atomic.Bool
+	// misuse is the first operation that was called where it must not be.
+	misuse atomic.Pointer[MisuseError]
+
+	// busy belongs to Worker.mu: the turn counts against the worker's room.
+	busy bool
+
+	// What follows belongs to the goroutine.
+	goid    uint64
+	journal replay
+	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
+	next uint32
+	buf  buffer
+	// inStep names the step that runs, quoted; empty when none does.
+	inStep string
+	// entered: the function was called. returned: it is over. unwinding: the goroutine is ending by
+	// runtime.Goexit on purpose.
+	entered, returned, unwinding bool
+	// give says how to give the task back once the user's deferred functions have run; nil: not at all.
+	give *giveBack
+}
+
+// giveBack is a Release to be sent.
+type giveBack struct {
+	problem string
+	delay   time.Duration
+}
+
+func newTurn(w *Worker, task *perdurev1.Task) *turn {
+	token := task.GetToken()
+	t := &turn{
+		w: w, task: task, key: keyOf(token),
+		lost: make(chan struct{}),
+		log:  w.log.With("id", token.GetId(), "function", task.GetFunction()),
+		info: ExecutionInfo{
+			ID: token.GetId(), Function: task.GetFunction(), Namespace: token.GetNamespace(),
+			Incarnation: token.GetIncarnation(), Tags: task.GetTags(),
+			Created: time.UnixMilli(task.GetCreatedMs()).UTC(),
+		},
+		codec:   w.opts.Codec,
+		journal: replay{id: id.PromiseID(token.GetId())},
+	}
+	if ms := task.GetDeadlineMs(); ms > 0 {
+		t.info.Deadline = time.UnixMilli(ms).UTC()
+	}
+	t.ctx, t.cancel = context.WithCancelCause(w.base)
+	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+		t.cancelAsked.Store(true)
+	}
+	return t
+}
+
+// run is the turn's goroutine.
+func (t *turn) run() {
+	t.goid = goid()
+	defer t.close()
+	if !t.w.takeSlot(t) {
+		return
+	}
+	defer t.w.freeSlot()
+	f := t.w.functions[t.info.Function]
+	if f == nil {
+		t.giveUp(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
+	}
+	t.load()
+	if t.journal.ended {
+		return // nothing can follow; the worker that wrote the end needs no help
+	}
+	t.checkpoint()
+	t.goLiveIfReplayed()
+	t.entered = true
+	out, err := f.call(execContext{t.ctx, t}, t)
+	t.returned = true
+	t.complete(out, err)
+}
+
+// close is the last thing the goroutine does, however it ends. A panic and a runtime.Goexit that this
+// package did not ask for are problems of the function; the execution is given back with them.
+func (t *turn) close() {
+	p := recover()
+	defer t.w.turnClosed(t)
+	defer t.cancel(errLost)
+	switch {
+	case t.unwinding:
+		if p != nil {
+			t.log.Error("panic in a deferred function while the durable function gave up its turn", "panic", p, "stack", string(debug.Stack()))
+		}
+	case p != nil:
+		t.log.Error("panic in a durable function", "panic", p, "stack", string(debug.Stack()))
+		t.give = t.w.problem(t, fmt.Errorf("panic: %v", p))
+	case t.entered && !t.returned:
+		where := ""
+		if t.inStep != "" {
+			where = " in step " + t.inStep
+		}
+		t.give = t.w.problem(t, fmt.Errorf("durable: runtime.Goexit was called%s", where))
+	}
+	if t.give != nil && !t.isLost() {
+		t.sendRelease(t.give)
+	}
+}
+
+// load reads the whole journal: what came with the task, and the rest.
+func (t *turn) load() {
+	t.ingest(t.task.GetEntries())
+	for t.journal.next < t.task.GetNextSeq() {
+		if before := t.journal.next; t.readOn() == before {
+			t.giveUp(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, t.task.GetNextSeq()))
+		}
+	}
+	if !t.journal.started {
+		t.giveUp(fmt.Errorf("durable: the journal of %s does not begin with ExecutionStarted", t.info.ID))
+	}
+	t.task = nil // its entries are folded
+}
+
+// readOn fetches a page of entries that were not seen yet and returns the new end.
+func (t *turn) readOn() uint64 {
+	resp := t.ask(func() *perdurev1.WorkRequest {
+		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{ReadJournal: &perdurev1.ReadJournal{
+			Namespace: t.key.namespace, Id: t.key.id, Incarnation: t.key.incarnation, FromSeq: t.journal.next}}}
+	})
+	if e := resp.GetError(); e != nil {
+		t.refused("reading the journal", e)
+	}
+	t.ingest(resp.GetJournal().GetEntries())
+	return t.journal.next
+}
+
+// refresh fetches everything that arrived since.
+func (t *turn) refresh() {
+	for before := t.journal.next; t.readOn() != before; before = t.journal.next {
+	}
+}
+
+func (t *turn) ingest(entries []*perdurev1.JournalEntry) {
+	if err := t.journal.ingest(entries); err != nil {
+		t.giveUp(err)
+	}
+	if t.journal.cancelled {
+		t.askCancel()
+	}
+}
+
+// checkpoint is where a turn that must not go on ends. Every operation passes it.
+func (t *turn) checkpoint() {
+	if t.isLost() {
+		t.unwind()
+	}
+	if m := t.misuse.Load(); m != nil {
+		t.giveUp(m)
+	}
+	if t.w.isStopping() {
+		t.give = &giveBack{}
+		t.unwind()
+	}
+}
+
+// unwind ends the goroutine here: the user's deferred functions run, nothing after the call does. The
+// function cannot mistake it for an error, because it sees none.
+func (t *turn) unwind() {
+	t.unwinding = true
+	runtime.Goexit()
+}
+
+// giveUp unwinds and gives the execution back with a problem, to be tried again later.
+func (t *turn) giveUp(err error) {
+	t.give = t.w.problem(t, err)
+	t.unwind()
+}
+
+func (t *turn) isLost() bool {
+	select {
+	case <-t.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// lose is called from outside: the task is somebody else's, or nobody's.
+func (t *turn) lose() {
+	t.loseOnce.Do(func() {
+		close(t.lost)
+		t.cancel(errLost)
+	})
+}
+
+// askCancel is called from anywhere: the execution is to cancel. The function's context ends now, or as
+// soon as replay is over: code that looks at it during replay must see what it saw the first time.
+func (t *turn) askCancel() {
+	t.cancelAsked.Store(true)
+	if t.live.Load() {
+		t.cancel(ErrCancelled)
+	}
+}
+
+// goLiveIfReplayed notes the end of replay: every recorded operation was asked for.
+func (t *turn) goLiveIfReplayed() {
+	if t.live.Load() || int(t.next) < len(t.journal.ops) {
+		return
+	}
+	t.live.Store(true)
+	if t.cancelAsked.Load() {
+		t.cancel(ErrCancelled)
+	}
+}
+
+// take gives the operation its child number. rec is what the journal has under it; nil when the function
+// is at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
+func (t *turn) take(kind opKind, name string) (n uint32, rec *record, err error) {
+	n = t.next
+	if rec = t.journal.op(n); rec == nil {
+		if t.cancelAsked.Load() {
+			return 0, nil, ErrCancelled
+		}
+		t.next++
+		return n, nil, nil
+	}
+	if rec.kind != kind || (rec.name != name && named(kind)) {
+		t.giveUp(&MismatchError{ID: t.child(n), Journal: rec.kind.describe(rec.name),
+			Code: "the code asks for " + kind.describe(name)})
+	}
+	t.next++
+	t.goLiveIfReplayed()
+	return n, rec, nil
+}
+
+// named says that operations of this kind have a name to compare.
+func named(k opKind) bool { return k == opStep || k == opChild || k == opSend || k == opSignal }
+
+// child is the id of the n-th operation.
+func (t *turn) child(n uint32) string { return string(t.journal.id.Child(n)) }
+
+// outcome is the recorded result of the n-th operation, which is resolved.
+func (t *turn) outcome(n uint32) ([]byte, error) {
+	o := t.journal.op(n).outcome
+	if f := o.GetFailure(); f != nil {
+		return nil, errorOf(f)
+	}
+	return o.GetValue(), nil
+}
+
+// complete ends the execution with what the function returned.
+func (t *turn) complete(out []byte, err error) {
+	t.checkpoint()
+	if t.cancelAsked.Load() {
+		t.acknowledge()
+		return
+	}
+	if int(t.next) < len(t.journal.ops) {
+		rec := t.journal.ops[t.next]
+		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code returns before it"})
+	}
+	end := &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: out}}}
+	if err != nil {
+		end.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureOf(err)}}
+	}
+	if t.commit(commit{events: []*perdurev1.Event{end}, mayEnd: true}) != nil {
+		t.acknowledge()
+		return
+	}
+	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))
+}
+
+// acknowledge ends a cancelled execution. What the function returned does not matter any more.
+func (t *turn) acknowledge() {
+	if !t.journal.cancelled {
+		t.refresh() // a heartbeat said it; the reason is in the journal
+	}
+	if !t.journal.cancelled {
+		t.giveUp(fmt.Errorf("durable: %s is said to be cancelling, its journal does not say so", t.info.ID))
+	}
+	t.dropBuffer()
+	t.commit(commit{mayEnd: true, acknowledges: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{
+		ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: t.journal.reason}}}}})
+	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its cancellation was acknowledged", t.info.ID))
+}
