@@ -2,6 +2,7 @@ package durable
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -125,21 +126,18 @@ func (t *turn) commit(c commit) error {
 		t.w.turnOver(t, resp.via, msg.Room)
 		t.unwind()
 	}
-	// What this worker wrote comes first: the reply has only what others wrote, which may refer to it.
-	for _, e := range msg.Events {
-		if err := t.journal.add(0, e); err != nil {
-			t.giveUp(fmt.Errorf("durable: own commit of %s: %w", t.info.ID, err))
-		}
+	applied, err := t.journal.absorb(msg.Events, reply)
+	if err != nil {
+		t.giveUp(err)
 	}
-	t.buf = buffer{}
-	t.ingest(reply.GetEntries())
-	t.journal.next = max(t.journal.next, reply.GetNextSeq())
-	if n := len(t.journal.ops); int(reply.GetNextChild()) != n {
-		t.giveUp(fmt.Errorf("durable: %s has taken %d child ids, the server counts %d", t.info.ID, n, reply.GetNextChild()))
-	}
-	if reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+	if t.journal.cancelled || reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.askCancel()
 	}
+	if !applied {
+		t.dropBuffer()
+		return ErrCancelled
+	}
+	t.buf = buffer{}
 	return nil
 }
 
@@ -227,9 +225,10 @@ func (t *turn) sendRelease(g *giveBack) {
 	}
 }
 
-// await waits until enough of the child numbers are resolved: one, any or all of them. It returns nil or
-// ErrCancelled; when it has to wait, the turn ends here.
+// await waits until enough of the child numbers, each once, are resolved: one, any or all of them. It
+// returns nil or ErrCancelled; when it has to wait, the turn ends here.
 func (t *turn) await(kind perdurev1.AwaitKind, ns ...uint32) error {
+	slices.Sort(ns) // the journal keeps a wait's members in ascending order
 	for tries := 0; ; tries++ {
 		var open []string
 		for _, n := range ns {

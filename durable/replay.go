@@ -2,7 +2,10 @@ package durable
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+
+	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
@@ -97,6 +100,65 @@ func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
 		r.next = e.GetSeq() + 1
 	}
 	return nil
+}
+
+// absorb folds the reply to a commit after which the task is still held. own are the commit's events. The
+// reply has what others wrote, in between and because of them; what is missing in its numbering is what
+// this worker wrote. A reply that was repeated has everything. applied is false when own was not recorded
+// because the execution is cancelling.
+func (r *replay) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (applied bool, err error) {
+	var entries []*perdurev1.JournalEntry
+	for _, e := range reply.GetEntries() {
+		if e.GetSeq() >= r.next {
+			entries = append(entries, e)
+		}
+	}
+	// A wait that was satisfied is not recorded: that is why the task is still held.
+	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
+		own = own[:n-1]
+	}
+	missing := int(reply.GetNextSeq()-r.next) - len(entries)
+	switch {
+	case reply.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:
+		applied = true
+	case missing == 0:
+		applied = len(own) > 0 && slices.ContainsFunc(entries, func(e *perdurev1.JournalEntry) bool { return sameEvent(e.GetEvent(), own[0]) })
+	case missing == len(own):
+		applied = true
+	default: // only results of attempts that had begun were recorded
+		own = slices.DeleteFunc(slices.Clone(own), func(e *perdurev1.Event) bool { return e.GetInvokeCompleted() == nil })
+	}
+	if missing != 0 && missing != len(own) {
+		return false, fmt.Errorf("durable: %s: a commit of %d events was answered as if it had recorded %d", r.id, len(own), missing)
+	}
+	for r.next < reply.GetNextSeq() {
+		var ev *perdurev1.Event
+		switch {
+		case len(entries) > 0 && entries[0].GetSeq() == r.next:
+			ev, entries = entries[0].GetEvent(), entries[1:]
+		case missing > 0:
+			missing--
+			ev, own = own[0], own[1:]
+		default:
+			return false, fmt.Errorf("durable: %s: the reply to a commit lacks entry %d", r.id, r.next)
+		}
+		if err := r.add(r.next, ev); err != nil {
+			return false, fmt.Errorf("durable: journal of %s, entry %d: %w", r.id, r.next, err)
+		}
+		r.next++
+	}
+	if n := len(r.ops); int(reply.GetNextChild()) != n {
+		return false, fmt.Errorf("durable: %s has taken %d child ids, the server counts %d", r.id, n, reply.GetNextChild())
+	}
+	return applied, nil
+}
+
+// sameEvent compares an event as it was recorded with one as it was sent.
+func sameEvent(recorded, sent *perdurev1.Event) bool {
+	if timer := recorded.GetTimerScheduled(); timer != nil {
+		return sent.GetTimerScheduled().GetPromiseId() == timer.GetPromiseId() // the server has added when it fires
+	}
+	return proto.Equal(recorded, sent)
 }
 
 // add folds one event. It judges no rule of the journal; it only refuses what it cannot place.

@@ -205,11 +205,12 @@ func (s *stepRun) pause(d time.Duration) error {
 // once makes one attempt. It does not return when the task was lost or abandoned meanwhile.
 func (s *stepRun) once() ([]byte, error) {
 	t := s.t
-	ctx := context.WithValue(t.ctx, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt})
+	ctx, cancel := context.WithCancel(context.WithValue(t.ctx, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt}))
+	defer cancel()
 	if s.o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.o.timeout)
-		defer cancel()
+		var expire context.CancelFunc
+		ctx, expire = context.WithTimeout(ctx, s.o.timeout)
+		defer expire()
 	}
 	t.inStep = s.name
 	data, err := s.guarded(ctx)
