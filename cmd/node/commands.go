@@ -35,7 +35,7 @@ func (s stopped) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 // comes from parsing: bad usage.
 func (p *process) run(args []string) int {
 	root := p.rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // never nil: that would mean os.Args
 	cmd, err := root.ExecuteC()
 	var code stopped
 	switch {

@@ -114,7 +114,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 			}
 			c.hint = a.hint(refusal)
 		} else if st, ok := status.FromError(err); ok {
-			c.exit, c.message = exitOfCode(st.Code()), fmt.Sprintf("%s (%s)", st.Message(), st.Code())
+			c.exit, c.message = exitOfCode(st.Code()), fmt.Sprintf("%s (%s)", lastCause(err), st.Code())
 			if st.Code() == codes.Unimplemented {
 				c.hint = "is this the gRPC address of a Perdure node of this version?"
 			}
@@ -221,7 +221,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 		fmt.Fprintf(a.stderr, "%s\n", line)
 		return c.exit
 	}
-	fmt.Fprintf(a.stderr, "perdure: %s\n", c.message)
+	fmt.Fprintf(a.stderr, "perdure: %s\n", sentences(c.message))
 	if c.reason != "BAD_USAGE" {
 		fmt.Fprintf(a.stderr, "  reason: %s\n", c.reason)
 	}

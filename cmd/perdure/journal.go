@@ -56,7 +56,7 @@ func (a *app) journal(ctx context.Context, c *client.Client, id string, from uin
 		}
 		rows++
 		promise, details := a.eventText(entry.GetEvent())
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", entry.GetSeq(), a.clock(entry.GetTimeMs()), eventKind(entry.GetEvent()), orDash(promise), details)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", entry.GetSeq(), a.clock(entry.GetTimeMs()), eventKind(entry.GetEvent()), orDash(promise), dash(details))
 	}
 	if a.json {
 		return nil

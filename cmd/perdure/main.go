@@ -53,7 +53,7 @@ type app struct {
 func (a *app) run(ctx context.Context, args []string) int {
 	a.out = bufio.NewWriter(a.stdout)
 	root := a.rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // never nil: that would mean os.Args
 	cmd, err := root.ExecuteContextC(ctx)
 	if flushErr := a.out.Flush(); err == nil && flushErr != nil {
 		err = &commandError{flushErr}

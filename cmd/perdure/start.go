@@ -63,7 +63,7 @@ result instead of the id.`,
 				return err
 			}
 		} else if err := id.ValidateRoot(o.ID); err != nil {
-			return usagef("--id: %v", err)
+			return usagef("--%v", err)
 		}
 
 		started, err := c.Start(ctx, o)

@@ -30,12 +30,30 @@ func printable(s string) string {
 	return strconv.Quote(s)
 }
 
-// orDash is text, or a dash where there is none.
-func orDash(s string) string {
+// dash is text, or a dash where there is none, so that no column is empty.
+func dash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return printable(s)
+	return s
+}
+
+// orDash is dash of text that others wrote.
+func orDash(s string) string { return dash(printable(s)) }
+
+// sentences is a message for people that may have several lines; its other control characters are shown
+// by their codes.
+func sentences(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }
 
 // shellWord is text as one word of a command line that can be pasted.

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// deadline bounds every wait of a test.
+const deadline = 10 * time.Second
+
+func TestStart(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "start",
+		"# The id is printed, so that a script can keep it.",
+		`start charge --id order-50 --input '{"amount": 5}'`,
+		"# The same start again finds it; another one under this id does not.",
+		`start charge --id order-50 --input '{"amount": 5}'`,
+		`start charge --id order-50 --input '{"amount": 6}'`,
+		`start charge --id order-50 --input '{"amount": 6}' --json`,
+		"# Without an id one is drawn.",
+		"start charge",
+		"start echo --id e1 --json",
+		"# A function nobody serves is probably a typing error.",
+		"start unknown-one --id u1",
+		"start unknown-one --id u1 --allow-unknown-function",
+		"# Waiting prints the result alone.",
+		`start echo --id e2 --input '{"deep": [1, 2]}' --wait`,
+		`start echo --id e3 --input '{"deep": [1, 2]}' --wait --json`,
+		`start echo --id e4 --input 'plain text' --raw --wait --json`,
+		"<[1,2,3]",
+		"start echo --id e5 --input - --wait",
+		"start echo --id e6 --input @testdata/in.json --wait",
+		"# What cannot be right is refused before anything is sent.",
+		"start",
+		"start charge again",
+		"start charge --input plain",
+		"start charge --input @testdata/none.json",
+		"start charge --tag billing",
+		"start charge --tag a=1 --tag a=2",
+		"start charge --id order-42:1",
+		"start charge --id ''",
+		"start charge --timeout -1s",
+		"start charge --timeout soon",
+	)
+}
+
+// What the flags of start say is what is sent.
+func TestStartSends(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t), env: map[string]string{envNamespace: "from-env"}}
+	if _, stderr, code := sh.run("--timeout", "5s", "start", "charge", "--id", "x", "--timeout", "90s", "--tag", "team=billing", "--tag", "a=b=c",
+		"--digest", "d1", "--namespace", "acme", "--input", `{"a": 1}`); code != exitDone {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	r := s.last["StartRequest"].(*perdurev1.StartRequest)
+	if r.Namespace != "acme" || r.Function != "charge" || r.TimeoutMs != 90_000 || r.Tags["team"] != "billing" || r.Tags["a"] != "b=c" ||
+		r.ComponentDigest != "d1" || string(r.Input) != `{"a": 1}` || r.AllowUnknownFunction || len(r.GetRequest().GetId()) != 16 {
+		t.Errorf("sent %v", r)
+	}
+	if _, stderr, code := sh.run("start", "charge", "--id", "y"); code != exitDone {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if r := s.last["StartRequest"].(*perdurev1.StartRequest); r.Namespace != "from-env" || r.TimeoutMs != 0 || r.Input != nil {
+		t.Errorf("sent %v, want the environment's namespace, no time-out and no input", r)
+	}
+	sh.env = nil
+	sh.run("start", "charge", "--id", "z")
+	if r := s.last["StartRequest"].(*perdurev1.StartRequest); r.Namespace != "default" {
+		t.Errorf("sent namespace %q, want default", r.Namespace)
+	}
+}
+
+func TestPayloadBound(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t), stdin: `"` + strings.Repeat("x", id.MaxPayloadBytes-2) + `"`}
+	if _, stderr, code := sh.run("start", "charge", "--id", "largest", "--input", "-"); code != exitDone {
+		t.Errorf("a payload of just the limit: exit %d: %s", code, stderr)
+	}
+	sh.stdin += " "
+	if _, stderr, code := sh.run("start", "charge", "--id", "larger", "--input", "-"); code != exitUsage || !strings.Contains(stderr, "4194304 bytes") {
+		t.Errorf("one byte more: exit %d: %s", code, stderr)
+	}
+	if s.executions["larger"] != nil {
+		t.Error("the larger one was sent")
+	}
+}
+
+func TestResult(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "result",
+		"# A result is printed byte for byte.",
+		"result order-40",
+		"result order-40 --json",
+		"# An execution that failed is exit 1, with its failure on stderr.",
+		"result order-41",
+		"result order-41 --json",
+		"result parcel-1 --namespace acme",
+		"# One that has not finished is exit 5: ask again.",
+		"result order-42 --wait 0s",
+		"result order-42 --wait 20ms",
+		"result order-42 --wait 20ms --json",
+		"# One that does not exist is exit 3.",
+		"result order-43",
+		"result order-40 --namespace acme",
+		"result order-43 --json",
+		"result order-42 --wait -1s",
+		"result",
+	)
+}
+
+func TestResultWaitsForTheEnd(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	printed := make(chan string, 1)
+	go func() {
+		stdout, stderr, code := sh.run("result", "order-42")
+		if code != exitDone {
+			stdout = stderr
+		}
+		printed <- stdout
+	}()
+	select {
+	case <-s.asked:
+	case <-time.After(deadline):
+		t.Fatal("nobody asks for the result")
+	}
+	s.finish("order-42", []byte("at last"))
+	select {
+	case got := <-printed:
+		if got != "at last" {
+			t.Errorf("printed %q", got)
+		}
+	case <-time.After(deadline):
+		t.Fatal("the result is not printed")
+	}
+}
+
+func TestInterruptedWait(t *testing.T) {
+	s := shop()
+	ctx, cancel := context.WithCancel(context.Background())
+	sh := &shell{addr: s.serve(t), ctx: ctx}
+	ended := make(chan string, 1)
+	go func() {
+		_, stderr, code := sh.run("result", "order-42")
+		if code != exitFailed {
+			stderr = "wrong exit code: " + stderr
+		}
+		ended <- stderr
+	}()
+	select {
+	case <-s.asked:
+	case <-time.After(deadline):
+		t.Fatal("nobody asks for the result")
+	}
+	cancel()
+	select {
+	case got := <-ended:
+		if got != "perdure: interrupted\n  reason: INTERRUPTED\n" {
+			t.Errorf("stderr: %q", got)
+		}
+	case <-time.After(deadline):
+		t.Fatal("an interrupt does not end the wait")
+	}
+}
+
+func TestLineEndForTerminals(t *testing.T) {
+	for _, c := range []struct{ payload, terminal, pipe string }{
+		{"x", "x\n", "x"}, {"x\n", "x\n", "x\n"}, {"", "", ""},
+	} {
+		for _, terminal := range []bool{true, false} {
+			var out bytes.Buffer
+			a := testApp(&out)
+			a.terminal = terminal
+			if err := a.printRaw([]byte(c.payload)); err != nil {
+				t.Fatal(err)
+			}
+			a.out.Flush()
+			want := c.pipe
+			if terminal {
+				want = c.terminal
+			}
+			if out.String() != want {
+				t.Errorf("payload %q, terminal %v: printed %q", c.payload, terminal, out.String())
+			}
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "describe",
+		"describe order-40",
+		"describe order-41",
+		"describe order-42",
+		"describe 'night\x1b[2Jly'",
+		"describe parcel-1 --namespace acme",
+		"describe order-40 --json",
+		"describe order-41 --json",
+		"describe order-42 --json",
+		"describe nobody",
+		"describe",
+	)
+}
+
+func TestList(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "list",
+		"list",
+		"list --json",
+		"list --status failed,blocked",
+		"list --status completed --status running --json",
+		"list --function charge --prefix order-4 --limit 2",
+		"list --limit 3 --json",
+		"list --limit 0",
+		"list --prefix nothing",
+		"list --prefix nothing --json",
+		"list --status sleeping",
+		"list --limit -1",
+		"list --limit many",
+		"list everything",
+	)
+}
+
+func TestSignalCancelTerminate(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "steer",
+		`signal order-42 approved --payload '{"by": "ann"}'`,
+		"signal order-42 stop",
+		"signal order-42 stop --json",
+		"signal order-40 approved",
+		"signal order-42",
+		"signal order-42 approved --payload yes",
+		"cancel order-42 --reason 'customer withdrew'",
+		"cancel order-42 --json",
+		"cancel order-40",
+		"cancel nobody",
+		"cancel order-42 --grace 0s",
+		"terminate order-42 --reason loop",
+		"terminate order-42 --json",
+		"terminate order-41 --json",
+	)
+	if r := s.last["SignalRequest"].(*perdurev1.SignalRequest); r.Name != "approved" || r.Id != "order-40" {
+		t.Errorf("the last signal sent is %v", r)
+	}
+	if r := s.last["TerminateRequest"].(*perdurev1.TerminateRequest); len(r.GetRequest().GetId()) != 16 {
+		t.Errorf("terminate sent %v, without a request id", r)
+	}
+	sh.run("cancel", "order-42", "--reason", "why not", "--grace", "5m")
+	if r := s.last["CancelRequest"].(*perdurev1.CancelRequest); r.Reason != "why not" || r.GraceMs != 300_000 {
+		t.Errorf("cancel sent %v", r)
+	}
+	sh.run("signal", "order-42", "n", "--payload", "not JSON", "--raw")
+	if r := s.last["SignalRequest"].(*perdurev1.SignalRequest); string(r.Payload) != "not JSON" {
+		t.Errorf("signal sent %v", r)
+	}
+}
+
+// Whatever is printed under --json is JSON, one object on each line.
+func TestJSONIsJSON(t *testing.T) {
+	s := shop()
+	s.journals["order-42"] = everyEvent()
+	sh := &shell{addr: s.serve(t)}
+	for _, args := range [][]string{
+		{"list"}, {"describe", "order-40"}, {"describe", "order-42"}, {"journal", "order-42"}, {"result", "order-40"}, {"result", "order-41"},
+		{"start", "echo"}, {"signal", "order-42", "a"}, {"cancel", "order-42"}, {"promise", "create", "p", "--timeout", "1h"}, {"version"},
+		{"describe", "nobody"}, {"start"}, {"--addr", "nowhere", "list"},
+	} {
+		stdout, stderr, _ := sh.run(append([]string{"--json"}, args...)...)
+		if stdout == "" && stderr == "" {
+			t.Errorf("%v: printed nothing", args)
+		}
+		for _, text := range []string{stdout, stderr} {
+			for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+				var object map[string]any
+				if line != "" && json.Unmarshal([]byte(line), &object) != nil {
+					t.Errorf("%v: not a JSON object: %s", args, line)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+// The contract: which exit code goes with which reason.
+var exitOf = map[string]int{
+	"UNSPECIFIED": 1, "CORRUPT": 1,
+	"BAD_ID": 2, "ID_TOO_LONG": 2, "PAYLOAD_TOO_LARGE": 2, "TOO_MANY_TAGS": 2, "BAD_REQUEST": 2,
+	"EXECUTION_NOT_FOUND": 3, "PROMISE_NOT_FOUND": 3, "FUNCTION_UNKNOWN": 3,
+	"ID_CONFLICT": 4, "STALE_TASK": 4, "RULE_BROKEN": 4, "ALREADY_FINISHED": 4, "NOT_SETTLEABLE": 4,
+	"NOT_LEADER": 5, "TRY_LATER": 5, "SHUTTING_DOWN": 5, "OVERLOADED": 5, "OUTCOME_UNKNOWN": 5,
+}
+
+func TestEveryReasonHasItsExitCode(t *testing.T) {
+	for number := range perdurev1.Reason_name {
+		reason := perdurev1.Reason(number)
+		want, listed := exitOf[api.ReasonName(reason)]
+		if !listed {
+			t.Errorf("reason %s has no place among the exit codes", reason)
+			continue
+		}
+		if got := exitOfReason(reason); got != want {
+			t.Errorf("%s exits %d, want %d", reason, got, want)
+		}
+		// The gRPC code that goes with a reason must not tell another story, for clients that see only that.
+		if code := api.Code(reason); code != codes.Unknown && exitOfCode(code) != want {
+			t.Errorf("%s exits %d, but its code %s exits %d", reason, want, code, exitOfCode(code))
+		}
+	}
+	if got := exitOfReason(9999); got != exitFailed {
+		t.Errorf("a reason of a later version exits %d, want %d", got, exitFailed)
+	}
+}
+
+// The same over a connection, through the client's retries.
+func TestRefusalsOverTheWire(t *testing.T) {
+	s := shop()
+	sh := &shell{addr: s.serve(t)}
+	for name, want := range exitOf {
+		reason := perdurev1.Reason(perdurev1.Reason_value["REASON_"+name])
+		s.mu.Lock()
+		s.refuse = api.Errorf(reason, "refused for the test").With("id", "order-42")
+		s.mu.Unlock()
+		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", "50ms")
+		if code != want {
+			t.Errorf("%s exits %d, want %d: %s", name, code, want, stderr)
+		}
+		if !strings.Contains(stderr, "refused for the test") {
+			t.Errorf("%s: the server's words are missing in %s", name, stderr)
+		}
+		if want != exitUnavailable && reason != 0 && !strings.Contains(stderr, "reason: "+name+"\n  id: order-42\n") {
+			t.Errorf("%s: reason and id are missing in %s", name, stderr)
+		}
+	}
+}
+
+func TestComplaints(t *testing.T) {
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	a := &app{addrs: []string{"a:1", "b:2"}, namespace: "acme", timeout: defaultTimeout}
+	notFound := api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "none")
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		err    error
+		exit   int
+		reason string
+		says   string
+	}{
+		{"usage", nil, usagef("no"), 2, "BAD_USAGE", "no"},
+		{"failed", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Failure: &perdurev1.Failure{Message: "m"}}, 1, "EXECUTION_FAILED", `execution "x" failed: m`},
+		{"cancelled", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED}, 1, "EXECUTION_CANCELLED", "cancelled"},
+		{"wrapped", nil, fmt.Errorf("while: %w", notFound), 3, "EXECUTION_NOT_FOUND", "namespace acme"},
+		{"interrupted", done, context.Canceled, 1, "INTERRUPTED", "interrupted"},
+		{"interrupted write", done, fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, context.Canceled), 1, "INTERRUPTED", "not known"},
+		{"a finished answer beats an interrupt", done, &notFinishedError{what: "execution", id: "x"}, 5, "NOT_FINISHED", "describe x"},
+		{"unavailable", nil, fmt.Errorf("%w: %w", client.ErrUnavailable, notFound), 5, "UNAVAILABLE", "at a:1, b:2: none"},
+		{"unknown outcome", nil, fmt.Errorf("%w: broken pipe", client.ErrOutcomeUnknown), 5, "OUTCOME_UNKNOWN", "not known"},
+		{"another server", nil, status.Error(codes.Unimplemented, "unknown service"), 1, "FAILED", "of this version"},
+		{"no reason given", nil, status.Error(codes.NotFound, "no such thing"), 3, "FAILED", "no such thing (NotFound)"},
+		{"anything else", nil, errors.New("disk full"), 1, "FAILED", "disk full"},
+	} {
+		ctx := c.ctx
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		got := a.complain(ctx, c.err)
+		if got.exit != c.exit || got.reason != c.reason || !strings.Contains(got.message+" "+got.hint, c.says) {
+			t.Errorf("%s: %+v, want exit %d, reason %s and %q", c.name, got, c.exit, c.reason, c.says)
+		}
+	}
+}
+
+func TestNoNode(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := &shell{addr: listener.Addr().String()}
+	if err := listener.Close(); err != nil { // now nobody listens there
+		t.Fatal(err)
+	}
+	sh.story(t, "no_node",
+		"list --timeout 50ms",
+		"--json --timeout 50ms describe order-42",
+		"--timeout 50ms start charge --id a --timeout 1h",
+		"list --addr nowhere",
+		"list --timeout 0s",
+	)
+}
+
+// With several addresses the one that answers is found, in whichever way they are given.
+func TestSeveralAddresses(t *testing.T) {
+	s := shop()
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	sh := &shell{addr: s.serve(t)}
+	for _, args := range [][]string{
+		{"list", "--addr", dead.Addr().String(), "--addr", sh.addr},
+		{"list", "--addr", dead.Addr().String() + "," + sh.addr},
+		{"--addr", sh.addr, "list"},
+	} {
+		if stdout, stderr, code := sh.run(args...); code != exitDone || !strings.Contains(stdout, "order-42") {
+			t.Errorf("%v: exit %d: %s", args, code, stderr)
+		}
+	}
+	sh.env = map[string]string{envAddr: " " + dead.Addr().String() + ", " + sh.addr + ","}
+	if stdout, stderr, code := sh.run("list"); code != exitDone || !strings.Contains(stdout, "order-42") {
+		t.Errorf("from the environment: exit %d: %s", code, stderr)
+	}
+	if got := (&app{lookup: func(string) (string, bool) { return "", false }}).addresses(); len(got) != 1 || got[0] != client.DefaultAddr {
+		t.Errorf("addresses by default: %v", got)
+	}
+}
