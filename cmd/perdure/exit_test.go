@@ -55,7 +55,11 @@ func TestRefusalsOverTheWire(t *testing.T) {
 		s.mu.Lock()
 		s.refuse = api.Errorf(reason, "refused for the test").With("id", "order-42")
 		s.mu.Unlock()
-		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", "50ms")
+		patience := deadline.String() // a refusal for good comes at once
+		if want == exitUnavailable {
+			patience = "300ms" // one that is retried comes when the time is up
+		}
+		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", patience)
 		if code != want {
 			t.Errorf("%s exits %d, want %d: %s", name, code, want, stderr)
 		}
@@ -115,9 +119,9 @@ func TestNoNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh.story(t, "no_node",
-		"list --timeout 50ms",
-		"--json --timeout 50ms describe order-42",
-		"--timeout 50ms start charge --id a --timeout 1h",
+		"list --timeout 300ms",
+		"--json --timeout 300ms describe order-42",
+		"--timeout 300ms start charge --id a --timeout 1h",
 		"list --addr nowhere",
 		"list --timeout 0s",
 	)
