@@ -35,7 +35,7 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			if err != nil {
 				continue
 			}
-			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: token(o.Namespace, held.Task)})
+			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: Token(o.Namespace, held.Task)})
 		}
 	}
 }

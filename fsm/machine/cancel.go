@@ -56,7 +56,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 			return t.settle(ex.ns, string(on[0]), recovery.PromiseRejectedCanceled, nil)
 		}
 	case recovery.TaskAcquired:
-		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: token(ex.ns, task)})
+		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: Token(ex.ns, task)})
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func applyHeartbeat(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	return &commandv1.Reply{Kind: &commandv1.Reply_Heartbeat{Heartbeat: reply}}, nil
 }
 
-// token names a task as its holder must.
-func token(ns string, task recovery.Task) *perdurev1.TaskToken {
+// Token names a task as its holder must.
+func Token(ns string, task recovery.Task) *perdurev1.TaskToken {
 	return &perdurev1.TaskToken{Namespace: ns, Id: task.ID, Incarnation: task.Incarnation, Version: task.Version}
 }

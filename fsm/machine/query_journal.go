@@ -37,7 +37,7 @@ func (x *query) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Erro
 			With("namespace", x.q.Namespace).With("id", x.q.Id)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Task{Task: &perdurev1.Task{
-		Token: token(x.q.Namespace, task), Function: h.Function, Status: statusToWire(h.Status),
+		Token: Token(x.q.Namespace, task), Function: h.Function, Status: statusToWire(h.Status),
 		Entries: x.entries(h, 0, pageEntries, pageBytes), NextSeq: h.Events,
 		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: tagsToWire(h.Tags),
 	}}}, nil

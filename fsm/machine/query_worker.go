@@ -12,7 +12,7 @@ func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	reply := &commandv1.HeldReply{}
 	if err := EachHeld(x.r, func(ns string, task recovery.Task) {
 		if req.Worker == "" || task.PID == req.Worker {
-			reply.Tasks = append(reply.Tasks, token(ns, task))
+			reply.Tasks = append(reply.Tasks, Token(ns, task))
 		}
 	}); err != nil {
 		panic(fault{err})

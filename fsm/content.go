@@ -1,0 +1,214 @@
+package fsm
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/fsm/keys"
+)
+
+// The content of a snapshot is every key of one consistent state but the store's own stamp:
+//
+//	magic "PRDC" 1 | count x (key length 4 | value length 4 | key | value) | 0xffffffff | xxhash64 8
+//
+// The checksum covers everything before it.
+const (
+	contentMagic = "PRDC\x01"
+	contentEnd   = 0xffffffff
+	maxContentKV = 64 << 20
+)
+
+// WriteContent writes a consistent state as it is now, and answers the number of bytes. It may run
+// beside ApplyBatch.
+func (s *Store) WriteContent(w io.Writer) (size int64, err error) {
+	err = s.read(func(db *pebble.DB) error {
+		snap := db.NewSnapshot()
+		defer func() { _ = snap.Close() }()
+		c := &contentWriter{w: bufio.NewWriterSize(w, 1<<20), sum: xxhash.New()}
+		c.bytes([]byte(contentMagic))
+		stamp := string(keys.MetaKey(metaStamp))
+		if err := (view{snap}).Scan(nil, nil, func(key, value []byte) bool {
+			if string(key) != stamp {
+				c.number(uint32(len(key)))
+				c.number(uint32(len(value)))
+				c.bytes(key)
+				c.bytes(value)
+			}
+			return c.err == nil
+		}); err != nil {
+			return err
+		}
+		c.number(contentEnd)
+		c.bytes(binary.BigEndian.AppendUint64(nil, c.sum.Sum64()))
+		if c.err == nil {
+			c.err = c.w.Flush()
+		}
+		size = c.size
+		return c.err
+	})
+	return size, err
+}
+
+type contentWriter struct {
+	w    *bufio.Writer
+	sum  hash.Hash64
+	size int64
+	err  error
+}
+
+func (c *contentWriter) bytes(b []byte) {
+	if c.err != nil {
+		return
+	}
+	_, _ = c.sum.Write(b)
+	_, c.err = c.w.Write(b)
+	c.size += int64(len(b))
+}
+
+func (c *contentWriter) number(n uint32) { c.bytes(binary.BigEndian.AppendUint32(nil, n)) }
+
+// restore builds a new store from content beside the present one and takes its place by rename, so
+// that a crash leaves the old state or the new one.
+func (s *Store) restore(content io.Reader) error {
+	fs, incoming, retired := s.opts.FS, s.dir+".incoming", s.dir+".retired"
+	if err := errors.Join(fs.RemoveAll(incoming), fs.RemoveAll(retired)); err != nil {
+		return err
+	}
+	db, err := s.openDB(incoming)
+	if err != nil {
+		return err
+	}
+	err = readContent(db, content)
+	if err == nil {
+		err = db.Set(keys.MetaKey(metaStamp), s.opts.Stamp, pebble.NoSync)
+	}
+	if err == nil {
+		err = db.Flush()
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		return errors.Join(&DamagedError{s.dir, fmt.Errorf("snapshot content: %w", err)}, fs.RemoveAll(incoming))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	if err := errors.Join(fs.Rename(s.dir, retired), fs.Rename(incoming, s.dir), syncParent(fs, s.dir)); err != nil {
+		return err
+	}
+	if db, err = s.openDB(s.dir); err != nil {
+		return &DamagedError{s.dir, err}
+	}
+	s.opts.Create = false
+	if err := s.adopt(db); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	s.failed = nil
+	return fs.RemoveAll(retired)
+}
+
+// Recover finishes or undoes an exchange of stores that a crash interrupted. Call it before Open.
+func Recover(fs vfs.FS, dir string) error {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	if _, err := fs.Stat(dir); err != nil {
+		// The old store had been moved away and the new one not yet into place: it is complete.
+		if _, err := fs.Stat(dir + ".incoming"); err == nil {
+			if _, err := fs.Stat(dir + ".retired"); err == nil {
+				if err := errors.Join(fs.Rename(dir+".incoming", dir), syncParent(fs, dir)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return errors.Join(fs.RemoveAll(dir+".incoming"), fs.RemoveAll(dir+".retired"))
+}
+
+func syncParent(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(fs.PathDir(dir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func readContent(db *pebble.DB, content io.Reader) error {
+	r := bufio.NewReaderSize(content, 1<<20)
+	sum := xxhash.New()
+	read := func(n int) ([]byte, error) {
+		b := make([]byte, n)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		_, _ = sum.Write(b)
+		return b, nil
+	}
+	magic, err := read(len(contentMagic))
+	if err != nil {
+		return err
+	}
+	if string(magic) != contentMagic {
+		return errors.New("not a snapshot of this kind")
+	}
+	batch := db.NewBatch()
+	flush := func() error {
+		err := batch.Commit(pebble.NoSync)
+		err = errors.Join(err, batch.Close())
+		batch = db.NewBatch()
+		return err
+	}
+	for {
+		n, err := read(4)
+		if err != nil {
+			return err
+		}
+		keyLen := binary.BigEndian.Uint32(n)
+		if keyLen == contentEnd {
+			want := sum.Sum64()
+			var last [8]byte
+			if _, err := io.ReadFull(r, last[:]); err != nil {
+				return err
+			}
+			if binary.BigEndian.Uint64(last[:]) != want {
+				return errors.New("checksum mismatch")
+			}
+			err := batch.Commit(pebble.NoSync)
+			return errors.Join(err, batch.Close())
+		}
+		if n, err = read(4); err != nil {
+			return err
+		}
+		valueLen := binary.BigEndian.Uint32(n)
+		if keyLen > maxContentKV || valueLen > maxContentKV {
+			return fmt.Errorf("a key of %d and a value of %d bytes", keyLen, valueLen)
+		}
+		key, err := read(int(keyLen))
+		if err != nil {
+			return err
+		}
+		value, err := read(int(valueLen))
+		if err != nil {
+			return err
+		}
+		if err := batch.Set(key, value, nil); err != nil {
+			return err
+		}
+		if batch.Len() > 4<<20 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+}

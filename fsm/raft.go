@@ -1,0 +1,140 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+)
+
+// entryFormat is the first byte of every log entry: how the rest is encoded.
+const entryFormat = 1
+
+// EncodeEntry is an entry as the Raft log holds it.
+func EncodeEntry(e *commandv1.Entry) ([]byte, error) {
+	b := make([]byte, 1, 1+proto.Size(e))
+	b[0] = entryFormat
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, e)
+}
+
+// DecodeEntry reads what EncodeEntry wrote.
+func DecodeEntry(b []byte) (*commandv1.Entry, error) {
+	if len(b) == 0 {
+		return nil, errors.New("fsm: an empty log entry")
+	}
+	if b[0] != entryFormat {
+		return nil, fmt.Errorf("fsm: log entry of format %d, this program knows %d: written by a newer version", b[0], entryFormat)
+	}
+	e := &commandv1.Entry{}
+	if err := proto.Unmarshal(b[1:], e); err != nil {
+		return nil, fmt.Errorf("fsm: damaged log entry: %w", err)
+	}
+	return e, nil
+}
+
+var _ raft.BatchingFSM = (*Store)(nil)
+
+// Apply implements raft.FSM; see ApplyBatch.
+func (s *Store) Apply(l *raft.Log) any { return s.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch implements raft.BatchingFSM. For a command entry the response is its *machine.Result (nil
+// if the entry was in the state already), or an error after which the store applies nothing any more;
+// for any other entry it is nil. The entries of one call share one Pebble batch.
+func (s *Store) ApplyBatch(logs []*raft.Log) []any {
+	out := make([]any, len(logs))
+	if s.failed == nil {
+		s.failed = s.apply(logs, out)
+		if s.failed != nil {
+			s.opts.OnFatal(s.failed)
+		}
+	}
+	if s.failed != nil {
+		for i := range out {
+			out[i] = s.failed
+		}
+	}
+	return out
+}
+
+func (s *Store) apply(logs []*raft.Log, out []any) error {
+	for i, l := range logs {
+		if l.Type != raft.LogCommand || l.Index <= s.machine.Applied() {
+			continue
+		}
+		e, err := DecodeEntry(l.Data)
+		if err != nil {
+			return &DamagedError{s.dir, fmt.Errorf("index %d: %w", l.Index, err)}
+		}
+		res, err := s.machine.Apply(l.Index, e)
+		if err != nil {
+			return &DamagedError{s.dir, err}
+		}
+		if res != nil {
+			out[i] = res
+		}
+	}
+	writes := s.machine.Writes()
+	if len(writes) == 0 {
+		return nil
+	}
+	if err := s.read(func(db *pebble.DB) error { return commit(db, writes) }); err != nil {
+		return &DamagedError{s.dir, err}
+	}
+	s.machine.Committed()
+	return nil
+}
+
+func commit(db *pebble.DB, writes []machine.Write) error {
+	b := db.NewBatchWithSize(batchSize(writes))
+	for _, w := range writes {
+		var err error
+		if w.Value == nil {
+			err = b.Delete(w.Key, nil)
+		} else {
+			err = b.Set(w.Key, w.Value, nil)
+		}
+		if err != nil {
+			return errors.Join(err, b.Close())
+		}
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return errors.Join(err, b.Close())
+	}
+	return b.Close()
+}
+
+func batchSize(writes []machine.Write) int {
+	n := 64
+	for _, w := range writes {
+		n += len(w.Key) + len(w.Value) + 16
+	}
+	return n
+}
+
+// marker is a raft.FSMSnapshot without content: the state is its own snapshot (see Cover).
+type marker struct{}
+
+// Persist implements raft.FSMSnapshot.
+func (marker) Persist(sink raft.SnapshotSink) error { return sink.Close() }
+
+// Release implements raft.FSMSnapshot.
+func (marker) Release() {}
+
+// Snapshot implements raft.FSM.
+func (s *Store) Snapshot() (raft.FSMSnapshot, error) {
+	if s.failed != nil {
+		return nil, s.failed
+	}
+	return marker{}, nil
+}
+
+// Restore implements raft.FSM: it replaces the state by the content of a snapshot.
+func (s *Store) Restore(content io.ReadCloser) error {
+	return errors.Join(s.restore(content), content.Close())
+}

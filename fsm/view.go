@@ -1,0 +1,45 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// view is a machine.Reader over Pebble: the live database, or a snapshot of it.
+type view struct{ r pebble.Reader }
+
+// Get implements machine.Reader.
+func (v view) Get(key []byte) ([]byte, bool, error) {
+	value, closer, err := v.r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	out := bytes.Clone(value)
+	if out == nil {
+		out = []byte{}
+	}
+	return out, true, closer.Close()
+}
+
+// Scan implements machine.Reader.
+func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	it, err := v.r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if !fn(it.Key(), value) {
+			break
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}

@@ -1,0 +1,112 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Identity is who this node is and what its data directory holds. It is written when the directory is
+// made and stamped in every store.
+type Identity struct {
+	ClusterID string `json:"cluster_id"`
+	// ServerID is the node's id with an incarnation drawn when the directory was made: a wiped node comes
+	// back as a new server.
+	ServerID   string `json:"server_id"`
+	NodeID     string `json:"node_id"`
+	Partitions uint32 `json:"partitions"`
+	LogStore   string `json:"log_store"`
+	// Ready is false while the stores are being made; a crash before that loses nothing, since nothing
+	// was served, and making them starts over.
+	Ready bool `json:"ready"`
+}
+
+// Stamp marks a store as this node's.
+func (id Identity) Stamp(store string) []byte {
+	return []byte(id.ClusterID + "/" + id.ServerID + "/" + store)
+}
+
+const identityFile = "IDENTITY"
+
+// IdentityError says that the identity file cannot be believed.
+type IdentityError struct {
+	Path   string
+	Detail string
+}
+
+func (e *IdentityError) Error() string {
+	return fmt.Sprintf("partition: identity file %s: %s", e.Path, e.Detail)
+}
+
+type identityRecord struct {
+	Identity Identity `json:"identity"`
+	Checksum string   `json:"checksum"`
+}
+
+func identitySum(id Identity) (string, error) {
+	b, err := json.Marshal(id)
+	return fmt.Sprintf("%016x", xxhash.Sum64(b)), err
+}
+
+// readIdentity finds the identity of a data directory; ok is false if it has none.
+func readIdentity(fs vfs.FS, dir string) (id Identity, ok bool, err error) {
+	path := fs.PathJoin(dir, identityFile)
+	f, err := fs.Open(path)
+	if err != nil {
+		if _, statErr := fs.Stat(path); statErr != nil && isNotExist(statErr) {
+			return Identity{}, false, nil
+		}
+		return Identity{}, false, err
+	}
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return Identity{}, false, err
+	}
+	var rec identityRecord
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return Identity{}, false, &IdentityError{path, "damaged: " + err.Error()}
+	}
+	sum, err := identitySum(rec.Identity)
+	if err != nil {
+		return Identity{}, false, err
+	}
+	if sum != rec.Checksum {
+		return Identity{}, false, &IdentityError{path, "damaged: its checksum does not match"}
+	}
+	return rec.Identity, true, nil
+}
+
+// writeIdentity replaces the identity durably.
+func writeIdentity(fs vfs.FS, dir string, id Identity) error {
+	sum, err := identitySum(id)
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(identityRecord{id, sum}, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := fs.PathJoin(dir, identityFile+".tmp")
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(append(b, '\n')); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(tmp, fs.PathJoin(dir, identityFile)); err != nil {
+		return err
+	}
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,168 @@
+package partition
+
+import (
+	"context"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+	"perdure/recovery"
+)
+
+// leadership is one life as the leader: the duties beside the log, and what it keeps in memory for
+// them. All of it can be rebuilt from the state.
+type leadership struct {
+	r      *Replica
+	ctx    context.Context
+	cancel context.CancelFunc
+	timer  *timer
+	ship   *shipper
+	done   chan struct{}
+}
+
+// leaderLoop follows Raft's elections: barrier → establish → serve → revoke. It only reads the
+// notifications and never blocks on them for long, since Raft's main loop waits for its reader.
+func (r *Replica) leaderLoop() {
+	defer close(r.ledDone)
+	var current *leadership
+	revoke := func() {
+		if current != nil {
+			current.revoke()
+			current = nil
+		}
+	}
+	defer revoke()
+	for {
+		select {
+		case leads := <-r.raft.LeaderCh():
+			// Gained, lost, or lost and regained: the former life is over in any case.
+			revoke()
+			if !leads {
+				r.metrics.Leader.Set(0)
+				r.log.Info("leadership lost", "event", "leader_lost", "partition", r.id)
+				continue
+			}
+			r.metrics.Elections.Inc()
+			current = r.startLeadership()
+		case <-r.stopping:
+			return
+		}
+	}
+}
+
+// startLeadership begins a life; it serves once its establish has finished.
+func (r *Replica) startLeadership() *leadership {
+	l := &leadership{r: r, done: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.timer = newTimer(l)
+	l.ship = newShipper(l)
+	go func() {
+		defer close(l.done)
+		if !l.establish() {
+			return
+		}
+		go l.timer.run()
+		go l.ship.run()
+		<-l.ctx.Done()
+		<-l.timer.done
+		<-l.ship.done
+	}()
+	return l
+}
+
+// barrierTimeout bounds one try to apply everything that earlier leaders have committed.
+const barrierTimeout = 30 * time.Second
+
+// establish makes this node ready to serve: everything committed before is applied (once per term,
+// before any read), then what the leader needs in memory is read from the state. On failure the
+// leadership is handed on, or tried again when there is nobody else.
+func (l *leadership) establish() bool {
+	r := l.r
+	for l.ctx.Err() == nil {
+		started := r.clock.Now()
+		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed)
+		if err == nil {
+			err = l.load()
+		}
+		if err == nil {
+			if l.ctx.Err() != nil {
+				return false
+			}
+			r.lead.Store(l)
+			r.metrics.Leader.Set(1)
+			r.notifyServing()
+			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
+			return true
+		}
+		r.log.Warn("could not begin to lead", "event", "leader_establish_failed", "partition", r.id, "error", err)
+		if err := r.raft.LeadershipTransfer().Error(); err == nil {
+			return false
+		}
+		c, stop := r.clock.After(100 * time.Millisecond)
+		select {
+		case <-c:
+		case <-l.ctx.Done():
+		case <-r.stopping:
+			stop()
+			return false
+		}
+		stop()
+	}
+	return false
+}
+
+// load rebuilds the leader's memory from the state.
+func (l *leadership) load() error {
+	r := l.r
+	return r.store.View(func(state machine.Reader) error {
+		queues, err := machine.ReadyQueues(state)
+		if err != nil {
+			return err
+		}
+		var held []machine.Assignment
+		if err := machine.EachHeld(state, func(ns string, task recovery.Task) {
+			held = append(held, machine.Assignment{Worker: task.PID, Function: task.Target, Token: machine.Token(ns, task)})
+		}); err != nil {
+			return err
+		}
+		outgoing, err := machine.Destinations(state, r.partitions)
+		if err != nil {
+			return err
+		}
+		due, ok, err := machine.NextDue(state)
+		if err != nil {
+			return err
+		}
+		if ok {
+			l.timer.at(due)
+		}
+		l.ship.wake(outgoing)
+		r.dispatcher.established(r, queues, held)
+		return nil
+	})
+}
+
+// revoke ends this life: nothing is served and no duty is done any more.
+func (l *leadership) revoke() {
+	l.r.lead.CompareAndSwap(l, nil)
+	l.cancel()
+	<-l.done
+	l.r.dispatcher.revoked(l.r)
+	l.r.watches.wakeAll()
+}
+
+// effects carries out what an entry of this life wants done, in the order of the log.
+func (l *leadership) effects(fx *machine.Effects, offers []*commandv1.Offer) {
+	if l.ctx.Err() != nil {
+		l.r.dispatcher.unreserve(offers)
+		return
+	}
+	if fx.NextDue > 0 {
+		l.timer.at(fx.NextDue)
+	}
+	l.ship.wake(fx.Outbox)
+	for _, ref := range fx.Settled {
+		l.r.watches.wake(ref)
+	}
+	l.r.dispatcher.applied(l.r, fx, offers)
+}

@@ -1,0 +1,116 @@
+package partition
+
+import (
+	"context"
+	"sync"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+)
+
+// Level says how fresh a read must be.
+type Level int
+
+const (
+	// Linearizable: the leader confirms that it still leads, then answers from applied state.
+	Linearizable Level = iota
+	// Stale: whatever this replica has applied.
+	Stale
+)
+
+// Query reads the applied state and answers the index it is of. Refusals are *api.Error.
+func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
+	if halted := r.halted(); halted != nil {
+		return nil, 0, errHalted(r.id, halted)
+	}
+	if level == Linearizable {
+		if err := r.confirm(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	reply, index, err := r.store.Query(r.clock.Now().UnixMilli(), q)
+	if err != nil {
+		if r.isStopping() {
+			return nil, 0, errStopping(r.id)
+		}
+		r.halt(err)
+		return nil, 0, errHalted(r.id, err)
+	}
+	if refused := machine.QueryError(reply); refused != nil {
+		return nil, index, refused
+	}
+	return reply, index, nil
+}
+
+// confirmer shares one confirmation of leadership among the reads that wait for it.
+type confirmer struct {
+	mu      sync.Mutex
+	running bool
+	waiting []chan error
+}
+
+// confirm waits until this node is known to have led at some moment after the call. All reads that come
+// while one round is under way share the next.
+func (r *Replica) confirm(ctx context.Context) error {
+	if r.serving() == nil {
+		return r.notServing()
+	}
+	done := make(chan error, 1)
+	c := &r.confirms
+	c.mu.Lock()
+	c.waiting = append(c.waiting, done)
+	start := !c.running
+	c.running = true
+	c.mu.Unlock()
+	if start {
+		go r.confirmLoop()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errTryLater(r.id, "the leader could not be confirmed in time")
+	case <-r.stopping:
+		return errStopping(r.id)
+	}
+}
+
+func (r *Replica) confirmLoop() {
+	c := &r.confirms
+	for {
+		c.mu.Lock()
+		round := c.waiting
+		c.waiting = nil
+		if len(round) == 0 {
+			c.running = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		lead := r.serving()
+		var err error
+		if lead == nil {
+			err = r.notServing()
+		} else if raftErr := waitFuture(r.raft.VerifyLeader(), r.killed); raftErr != nil || r.serving() != lead {
+			err = errNotLeader(r.id, r.leaderHint())
+		}
+		for _, done := range round {
+			done <- err
+		}
+	}
+}
+
+// notServing says why this replica cannot serve now.
+func (r *Replica) notServing() *api.Error {
+	if halted := r.halted(); halted != nil {
+		return errHalted(r.id, halted)
+	}
+	if r.isStopping() {
+		return errStopping(r.id)
+	}
+	if hint := r.leaderHint(); hint != "" && hint != r.address {
+		return errNotLeader(r.id, hint)
+	}
+	return errTryLater(r.id, "no leader is ready yet")
+}

@@ -1,0 +1,210 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
+	"perdure/partition/snapshot"
+)
+
+// Replica is this node's member of one partition's group.
+type Replica struct {
+	id         uint32
+	partitions uint32
+	address    string
+	log        *slog.Logger
+	clock      Clock
+	metrics    metrics
+	dispatcher *Dispatcher
+	watches    *watches
+
+	raft      *raft.Raft
+	store     *fsm.Store
+	snapshots *snapshot.Store
+	transport raft.Transport
+	// deliver hands a command to another partition.
+	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
+	// onServing is called when this replica begins to serve.
+	onServing func()
+
+	queue    chan *proposal
+	slots    chan struct{}
+	flights  chan *flight
+	lead     atomic.Pointer[leadership]
+	confirms confirmer
+
+	// logged is how many bytes went into the log since the last marker.
+	logged        atomic.Int64
+	snapshotBytes int64
+	snapshotting  atomic.Bool
+
+	haltOnce sync.Once
+	haltErr  atomic.Pointer[error]
+
+	// stopping: no new work. ledDone: the leader loop is over. resolved: the last entry was answered.
+	// killed: Raft is down, futures are abandoned. stopped: nobody will be answered any more.
+	stopping, ledDone, resolved, killed, stopped chan struct{}
+	stopOnce                                     sync.Once
+}
+
+// serving is the present leadership, or nil.
+func (r *Replica) serving() *leadership { return r.lead.Load() }
+
+func (r *Replica) isStopping() bool {
+	select {
+	case <-r.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *Replica) leaderHint() string {
+	addr, _ := r.raft.LeaderWithID()
+	return string(addr)
+}
+
+func (r *Replica) notifyServing() {
+	r.dispatcher.serving()
+	if r.onServing != nil {
+		r.onServing()
+	}
+}
+
+// halted is why this replica has stopped for good, or nil.
+func (r *Replica) halted() error {
+	if p := r.haltErr.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// halt stops this replica, and only it: its state cannot be trusted. It keeps its files and says so.
+func (r *Replica) halt(err error) {
+	r.haltOnce.Do(func() {
+		r.haltErr.Store(&err)
+		r.lead.Store(nil)
+		r.metrics.Leader.Set(0)
+		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
+	})
+}
+
+// lifetime is a context that ends with the replica, for commands of its own.
+func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	stop := context.AfterFunc(ctx, func() {})
+	go func() {
+		select {
+		case <-r.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { stop(); cancel() }
+}
+
+// giveBack returns a task that was assigned to a worker which is gone. It does not block.
+func (r *Replica) giveBack(token *perdurev1.TaskToken) {
+	_ = r.enqueue(&proposal{ // if it is refused, the lease ends the wait
+		cmd: &commandv1.Command{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Command_Release{
+			Release: &perdurev1.Release{Task: token}}},
+		done: make(chan proposalResult, 1),
+	})
+}
+
+// noteLogged asks for a snapshot marker when the log has grown by enough bytes.
+func (r *Replica) noteLogged(n int) {
+	if r.logged.Add(int64(n)) < r.snapshotBytes || !r.snapshotting.CompareAndSwap(false, true) {
+		return
+	}
+	r.logged.Store(0)
+	go func() {
+		defer r.snapshotting.Store(false)
+		err := waitFuture(r.raft.Snapshot(), r.killed)
+		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
+			r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
+		}
+	}()
+}
+
+// run starts the replica's loops. Raft is running already.
+func (r *Replica) run() {
+	go r.proposeLoop()
+	go r.resolveLoop()
+	go r.leaderLoop()
+}
+
+// beginStop ends new work and leader duties and starts Raft's shutdown. It does not wait for Raft.
+func (r *Replica) beginStop() raft.Future {
+	r.stopOnce.Do(func() { close(r.stopping) })
+	<-r.ledDone
+	return r.raft.Shutdown()
+}
+
+// finishStop waits for what beginStop started and closes the state.
+func (r *Replica) finishStop(ctx context.Context, shutdown raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- shutdown.Error() }()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("partition %d: raft did not stop in time: %w", r.id, ctx.Err())
+	}
+	close(r.killed)
+	<-r.resolved
+	close(r.stopped)
+	r.watches.wakeAll()
+	return errors.Join(err, r.store.Close())
+}
+
+// Status is what a replica tells operators.
+type ReplicaStatus struct {
+	Partition uint32
+	State     string
+	Leader    string
+	Term      uint64
+	LastIndex uint64
+	Serving   bool
+	Halted    string
+	fsm.Status
+}
+
+// Status reads the replica's figures.
+func (r *Replica) Status() ReplicaStatus {
+	st := ReplicaStatus{
+		Partition: r.id, State: r.raft.State().String(), Leader: r.leaderHint(),
+		Term: r.raft.CurrentTerm(), LastIndex: r.raft.LastIndex(), Serving: r.serving() != nil,
+	}
+	if err := r.halted(); err != nil {
+		st.Halted = err.Error()
+		return st
+	}
+	var err error
+	if st.Status, err = r.store.Status(); err != nil {
+		st.Halted = err.Error()
+	}
+	return st
+}
+
+// Cover makes the state durable up to what is applied and asks Raft for a marker.
+func (r *Replica) Cover() error {
+	err := waitFuture(r.raft.Snapshot(), r.killed)
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
+// ID is the partition's number.
+func (r *Replica) ID() uint32 { return r.id }

@@ -1,0 +1,121 @@
+package partition
+
+import (
+	"sync"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+)
+
+// shipper carries the outbox of a partition to the other partitions, in order, and trims what they have
+// acknowledged. Shipping a message again is harmless: the inbox's high-water skips it.
+type shipper struct {
+	l    *leadership
+	done chan struct{}
+	poke chan struct{}
+
+	mu      sync.Mutex
+	pending map[uint32]bool
+}
+
+// Bounds of one shipment.
+const (
+	shipMessages = 256
+	shipPause    = 50 * time.Millisecond
+	shipMaxPause = 2 * time.Second
+)
+
+func newShipper(l *leadership) *shipper {
+	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}}
+}
+
+// wake says that the outbox has messages for these partitions.
+func (s *shipper) wake(destinations []uint32) {
+	if len(destinations) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, d := range destinations {
+		s.pending[d] = true
+	}
+	s.mu.Unlock()
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shipper) take() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []uint32
+	for d := range s.pending {
+		out = append(out, d)
+	}
+	clear(s.pending)
+	return out
+}
+
+func (s *shipper) run() {
+	defer close(s.done)
+	r, pause := s.l.r, shipPause
+	for {
+		select {
+		case <-s.l.ctx.Done():
+			return
+		case <-s.poke:
+		}
+		var failed []uint32
+		for _, destination := range s.take() {
+			if err := s.ship(destination); err != nil && s.l.ctx.Err() == nil {
+				r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
+				failed = append(failed, destination)
+			}
+		}
+		if len(failed) == 0 {
+			pause = shipPause
+			continue
+		}
+		c, stop := r.clock.After(pause)
+		select {
+		case <-c:
+		case <-s.l.ctx.Done():
+			stop()
+			return
+		}
+		stop()
+		pause = min(2*pause, shipMaxPause)
+		s.wake(failed)
+	}
+}
+
+// ship delivers everything the outbox holds for a destination.
+func (s *shipper) ship(destination uint32) error {
+	r := s.l.r
+	for s.l.ctx.Err() == nil {
+		var epoch uint64
+		var msgs []*commandv1.Message
+		if err := r.store.View(func(state machine.Reader) error {
+			var err error
+			epoch, msgs, err = machine.Outgoing(state, destination, shipMessages)
+			return err
+		}); err != nil {
+			return err
+		}
+		if len(msgs) == 0 {
+			return nil
+		}
+		reply, err := r.deliver(s.l.ctx, destination, &commandv1.Command{Kind: &commandv1.Command_Deliver{
+			Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Messages: msgs}}})
+		if err != nil {
+			return err
+		}
+		r.metrics.Shipped.Add(float64(len(msgs)))
+		if _, err := r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: reply.GetDeliver().GetThrough()}}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"sync/atomic"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+)
+
+// timer proposes a tick when the deadline index says that something is due.
+type timer struct {
+	l    *leadership
+	next atomic.Int64 // unix milliseconds of the earliest deadline known; 0 for none
+	poke chan struct{}
+	done chan struct{}
+}
+
+func newTimer(l *leadership) *timer {
+	return &timer{l: l, poke: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// at makes sure that a tick is proposed at a time, or earlier.
+func (t *timer) at(ms int64) {
+	for {
+		old := t.next.Load()
+		if old != 0 && old <= ms {
+			return
+		}
+		if t.next.CompareAndSwap(old, ms) {
+			break
+		}
+	}
+	select {
+	case t.poke <- struct{}{}:
+	default:
+	}
+}
+
+const tickLimit = 256
+
+func (t *timer) run() {
+	defer close(t.done)
+	r := t.l.r
+	for t.l.ctx.Err() == nil {
+		var fire <-chan time.Time
+		stop := func() {}
+		if next := t.next.Load(); next != 0 {
+			fire, stop = r.clock.After(time.Duration(max(next-r.clock.Now().UnixMilli(), 0)) * time.Millisecond)
+		}
+		select {
+		case <-t.l.ctx.Done():
+			stop()
+			return
+		case <-t.poke:
+			stop()
+			continue
+		case <-fire:
+		}
+		if err := t.tick(); err != nil && t.l.ctx.Err() == nil {
+			r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
+			t.pause(100 * time.Millisecond)
+			t.at(r.clock.Now().UnixMilli())
+		}
+	}
+}
+
+func (t *timer) pause(d time.Duration) {
+	c, stop := t.l.r.clock.After(d)
+	defer stop()
+	select {
+	case <-c:
+	case <-t.l.ctx.Done():
+	}
+}
+
+// tick carries out what is due and finds the next deadline. The deadline that woke it may be gone by
+// now (a task was committed before its lease ended): then nothing is proposed.
+func (t *timer) tick() error {
+	r := t.l.r
+	t.next.Store(0)
+	for {
+		due, ok, err := t.nextDue()
+		if err != nil || !ok {
+			return err
+		}
+		if due > r.clock.Now().UnixMilli() {
+			t.at(due)
+			return nil
+		}
+		if _, err := r.Propose(t.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: tickLimit}}}); err != nil {
+			return err
+		}
+		r.metrics.Ticks.Inc()
+	}
+}
+
+func (t *timer) nextDue() (at int64, ok bool, err error) {
+	err = t.l.r.store.View(func(state machine.Reader) error {
+		var err error
+		at, ok, err = machine.NextDue(state)
+		return err
+	})
+	return at, ok, err
+}
