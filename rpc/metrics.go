@@ -1,0 +1,49 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"perdure/partition"
+)
+
+// serverMetrics count and time calls.
+type serverMetrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newServerMetrics(reg prometheus.Registerer, d *partition.Dispatcher) (*serverMetrics, error) {
+	m := &serverMetrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "grpc", Name: "calls_total",
+			Help: "gRPC calls that have ended, by method and code."}, []string{"method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "perdure", Subsystem: "grpc", Name: "call_seconds",
+			Help: "Duration of unary gRPC calls.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 18)}, []string{"method"}),
+	}
+	workers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Name: "worker_streams",
+		Help: "Worker streams attached to this node."}, func() float64 { return float64(d.Workers()) })
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, workers} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *serverMetrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := handler(ctx, req)
+	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	m.seconds.WithLabelValues(info.FullMethod).Observe(time.Since(start).Seconds())
+	return resp, err
+}
+
+func (m *serverMetrics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	err := handler(srv, stream)
+	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	return err
+}

@@ -1,0 +1,93 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+type promises struct {
+	perdurev1.UnimplementedPromisesServer
+	s *Server
+}
+
+// Create implements Promises.
+func (p *promises) Create(ctx context.Context, in *perdurev1.CreatePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	ns, err := namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	if err := firstError(err, rerr, rootID(in.Id), payload("param", in.Param), tags(in.Tags)); err != nil {
+		return nil, err
+	}
+	if in.TimeoutMs <= 0 {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise needs a timeout greater than 0").With("id", in.Id)
+	}
+	cmd := proto.CloneOf(in)
+	cmd.Request = nil
+	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_CreatePromise{CreatePromise: cmd}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetPromise(), nil
+}
+
+// Get implements Promises.
+func (p *promises) Get(ctx context.Context, in *perdurev1.GetPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	ns, err := namespace(in.Namespace)
+	if err := firstError(err, anyID(in.Id)); err != nil {
+		return nil, err
+	}
+	return p.get(ctx, ns, in)
+}
+
+func (p *promises) get(ctx context.Context, ns string, in *perdurev1.GetPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	reply, index, err := p.s.router.Query(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Promise{Promise: in}})
+	if err != nil {
+		return nil, err
+	}
+	out := reply.GetPromise()
+	out.ReadIndex = index
+	return out, nil
+}
+
+// Settle implements Promises.
+func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	ns, err := namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	if err := firstError(err, rerr, anyID(in.Id), payload("value", in.Value.GetValue())); err != nil {
+		return nil, err
+	}
+	switch in.State {
+	case perdurev1.PromiseState_PROMISE_STATE_RESOLVED, perdurev1.PromiseState_PROMISE_STATE_REJECTED,
+		perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED:
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise is settled to resolved, rejected or canceled, not %s", in.State).With("id", in.Id)
+	}
+	cmd := proto.CloneOf(in)
+	cmd.Request = nil
+	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: cmd}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetPromise(), nil
+}
+
+// Await implements Promises.
+func (p *promises) Await(ctx context.Context, in *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	ns, err := namespace(in.Namespace)
+	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
+		return nil, err
+	}
+	var out *perdurev1.PromiseResponse
+	err = p.s.await(ctx, ns, in.Id, in.WaitMs, func() (bool, error) {
+		var err error
+		if out, err = p.get(ctx, ns, &perdurev1.GetPromiseRequest{Namespace: ns, Id: in.Id}); err != nil {
+			return false, err
+		}
+		return out.Promise.State != perdurev1.PromiseState_PROMISE_STATE_PENDING, nil
+	})
+	return out, err
+}

@@ -1,0 +1,164 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition"
+)
+
+// maxMessageBytes bounds a gRPC message either way: the largest commit and its frame.
+const maxMessageBytes = 24 << 20
+
+// Config of a Server.
+type Config struct {
+	NodeID             string
+	GRPCAddr, HTTPAddr string
+	// Lease is what a worker gets that asks for none.
+	Lease      time.Duration
+	MaxWorkers int
+	Logger     *slog.Logger
+	// Registry is what /metrics shows.
+	Registry *prometheus.Registry
+	// NotReady says why the node is not ready to serve, or nil.
+	NotReady func() error
+	// Version is shown on the HTTP index.
+	Version string
+}
+
+// Server is a node's two client-facing ports.
+type Server struct {
+	cfg        Config
+	log        *slog.Logger
+	router     *partition.Router
+	dispatcher *partition.Dispatcher
+
+	grpc         *grpc.Server
+	health       *health.Server
+	http         *http.Server
+	grpcListener net.Listener
+	httpListener net.Listener
+	metrics      *serverMetrics
+
+	stopping chan struct{}
+	stopOnce sync.Once
+	wg       sync.WaitGroup
+}
+
+// Listen opens the ports and serves. It returns at once; the ports answer before the partitions are
+// ready, and say so.
+func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatcher) (*Server, error) {
+	s := &Server{cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, stopping: make(chan struct{})}
+	var err error
+	if s.metrics, err = newServerMetrics(cfg.Registry, dispatcher); err != nil {
+		return nil, err
+	}
+	if s.grpcListener, err = net.Listen("tcp", cfg.GRPCAddr); err != nil {
+		return nil, fmt.Errorf("gRPC port %s: %w", cfg.GRPCAddr, err)
+	}
+	if s.httpListener, err = net.Listen("tcp", cfg.HTTPAddr); err != nil {
+		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
+	}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream),
+	)
+	perdurev1.RegisterExecutionsServer(s.grpc, &executions{s: s})
+	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
+	perdurev1.RegisterTasksServer(s.grpc, &tasks{s: s})
+	s.health = health.NewServer()
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	s.http = &http.Server{Handler: s.httpHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	s.wg.Add(3)
+	go s.serve("grpc", func() error { return s.grpc.Serve(s.grpcListener) })
+	go s.serve("http", func() error { return s.http.Serve(s.httpListener) })
+	go s.watchHealth()
+	return s, nil
+}
+
+func (s *Server) serve(what string, run func() error) {
+	defer s.wg.Done()
+	if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) && !s.isStopping() {
+		s.log.Error("a port has stopped", "event", "port_failed", "port", what, "error", err)
+	}
+}
+
+func (s *Server) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// watchHealth keeps the gRPC health service true.
+func (s *Server) watchHealth() {
+	defer s.wg.Done()
+	const every = 200 * time.Millisecond
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		status := healthv1.HealthCheckResponse_SERVING
+		if s.cfg.NotReady() != nil {
+			status = healthv1.HealthCheckResponse_NOT_SERVING
+		}
+		s.health.SetServingStatus("", status)
+		for service := range s.grpc.GetServiceInfo() {
+			s.health.SetServingStatus(service, status)
+		}
+		select {
+		case <-ticker.C:
+		case <-s.stopping:
+			s.health.Shutdown()
+			return
+		}
+	}
+}
+
+// GRPCAddr and HTTPAddr are the addresses the ports listen on.
+func (s *Server) GRPCAddr() string { return s.grpcListener.Addr().String() }
+
+// HTTPAddr is the address of the HTTP port.
+func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
+
+// Close ends new calls, tells workers to go, waits for calls under way until ctx ends, and then cuts
+// them off.
+func (s *Server) Close(ctx context.Context) error {
+	s.stopOnce.Do(func() { close(s.stopping) })
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.wg.Wait()
+	return err
+}

@@ -1,0 +1,126 @@
+package rpc
+
+import (
+	"crypto/rand"
+	"unicode/utf8"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// Limits of names that are not ids.
+const (
+	maxNameBytes   = 256
+	maxReasonBytes = 4096
+	maxTagBytes    = 1024
+)
+
+// DefaultNamespace is what an empty namespace means.
+const DefaultNamespace = "default"
+
+func namespace(ns string) (string, error) {
+	if ns == "" {
+		return DefaultNamespace, nil
+	}
+	return ns, name("namespace", ns)
+}
+
+// name checks a function's, signal's or namespace's name.
+func name(what, s string) error {
+	switch {
+	case s == "":
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is empty", what)
+	case len(s) > maxNameBytes:
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has %d bytes, at most %d are allowed", what, len(s), maxNameBytes)
+	case !utf8.ValidString(s):
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is not valid UTF-8", what)
+	}
+	for i := range len(s) {
+		if s[i] == 0 {
+			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s holds a NUL byte", what)
+		}
+	}
+	return nil
+}
+
+func short(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}
+
+// anyID checks an id of any form.
+func anyID(s string) error {
+	if len(s) > id.MaxIDBytes {
+		return api.Errorf(perdurev1.Reason_REASON_ID_TOO_LONG, "the id has %d bytes, at most %d are allowed", len(s), id.MaxIDBytes).With("id", short(s))
+	}
+	if err := id.Validate(s); err != nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+	}
+	return nil
+}
+
+// rootID checks an id that a user chooses.
+func rootID(s string) error {
+	if err := anyID(s); err != nil {
+		return err
+	}
+	if err := id.ValidateRoot(s); err != nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+	}
+	return nil
+}
+
+func payload(what string, b []byte) error {
+	if len(b) > id.MaxPayloadBytes {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the %s has %d bytes, at most %d are allowed", what, len(b), id.MaxPayloadBytes)
+	}
+	return nil
+}
+
+func tags(m map[string]string) error {
+	if len(m) > id.MaxTags {
+		return api.Errorf(perdurev1.Reason_REASON_TOO_MANY_TAGS, "%d tags, at most %d are allowed", len(m), id.MaxTags)
+	}
+	for k, v := range m {
+		if k == "" || len(k) > maxTagBytes || len(v) > maxTagBytes {
+			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "tag %q: a key must have 1 to %d bytes and a value at most %d", short(k), maxTagBytes, maxTagBytes)
+		}
+	}
+	return nil
+}
+
+func duration(what string, ms int64) error {
+	if ms < 0 {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is negative: %d ms", what, ms)
+	}
+	return nil
+}
+
+// request gives every write a request id: what the caller chose, or one of the edge's own, so that its
+// internal retries are safe.
+func request(r *perdurev1.RequestID) (*perdurev1.RequestID, error) {
+	switch n := len(r.GetId()); {
+	case n == 16:
+		return r, nil
+	case n != 0:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the request id has %d bytes, it must have 16", n)
+	}
+	minted := make([]byte, 16)
+	if _, err := rand.Read(minted); err != nil {
+		return nil, err
+	}
+	return &perdurev1.RequestID{Id: minted}, nil
+}
+
+// firstError answers the first of several checks that failed.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

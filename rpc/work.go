@@ -1,0 +1,502 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition"
+)
+
+// Bounds of a worker's stream.
+const (
+	maxFunctions   = 1024
+	maxRoom        = 100_000
+	minLeaseMS     = 1_000
+	maxLeaseMS     = 600_000
+	maxCalls       = 4096     // commits and other calls of one stream under way at once
+	maxCommitBytes = 16 << 20 // of all events of one commit
+	helloTimeout   = 10 * time.Second
+)
+
+type tasks struct {
+	perdurev1.UnimplementedTasksServer
+	s *Server
+}
+
+// session is one worker stream.
+type session struct {
+	s      *Server
+	stream perdurev1.Tasks_WorkServer
+	ctx    context.Context
+	ns     string
+	worker *partition.Worker
+
+	sending sync.Mutex
+	calls   chan struct{} // bounds calls under way
+	wg      sync.WaitGroup
+}
+
+// Work implements Tasks.
+func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	w := &session{s: t.s, stream: stream, ctx: ctx, calls: make(chan struct{}, maxCalls)}
+	first, hello, err := w.introduce()
+	if err != nil {
+		return err
+	}
+	if t.s.dispatcher.Workers() >= t.s.cfg.MaxWorkers {
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the node has %d worker streams, which is its limit", t.s.cfg.MaxWorkers)
+	}
+	if err := w.register(hello); err != nil {
+		return err
+	}
+	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
+		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room),
+	})
+	defer w.worker.Detach()
+	lost, err := w.resync(hello)
+	if err != nil {
+		return err
+	}
+	if err := w.send(&perdurev1.WorkResponse{CallId: first.CallId, Kind: &perdurev1.WorkResponse_Welcome{
+		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: lost}}}); err != nil {
+		return err
+	}
+	t.s.log.Info("worker attached", "event", "worker_attached", "worker", hello.WorkerId, "namespace", w.ns, "functions", len(hello.Functions), "held", len(hello.Held))
+	defer t.s.log.Info("worker detached", "event", "worker_detached", "worker", hello.WorkerId)
+
+	go func() {
+		w.deliver()
+		cancel()
+	}()
+	go func() {
+		select {
+		case <-t.s.stopping:
+			_ = w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Drain{Drain: &perdurev1.Drain{}}}) // the stream ends either way
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err = w.receive()
+	cancel()
+	w.wg.Wait()
+	return err
+}
+
+// introduce reads and checks the first message.
+func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) {
+	type message struct {
+		in  *perdurev1.WorkRequest
+		err error
+	}
+	got := make(chan message, 1)
+	go func() {
+		in, err := w.stream.Recv()
+		got <- message{in, err}
+	}()
+	timeout := time.NewTimer(helloTimeout)
+	defer timeout.Stop()
+	var m message
+	select {
+	case m = <-got:
+	case <-timeout.C:
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "no Hello came within %s", helloTimeout)
+	}
+	if m.err != nil {
+		return nil, nil, m.err
+	}
+	h := m.in.GetHello()
+	if h == nil {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the first message of a worker stream must be Hello")
+	}
+	ns, err := namespace(h.Namespace)
+	if err := firstError(err, name("worker id", h.WorkerId)); err != nil {
+		return nil, nil, err
+	}
+	if len(h.Functions) == 0 || len(h.Functions) > maxFunctions {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a worker serves 1 to %d functions, not %d", maxFunctions, len(h.Functions))
+	}
+	for _, fn := range h.Functions {
+		if err := name("function", fn); err != nil {
+			return nil, nil, err
+		}
+	}
+	if h.Room > maxRoom {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "room for %d tasks, at most %d", h.Room, maxRoom)
+	}
+	if h.LeaseMs == 0 {
+		h.LeaseMs = w.s.cfg.Lease.Milliseconds()
+	}
+	if h.LeaseMs < minLeaseMS || h.LeaseMs > maxLeaseMS {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a lease of %d ms; it must be %d to %d", h.LeaseMs, minLeaseMS, maxLeaseMS)
+	}
+	w.ns = ns
+	return m.in, h, nil
+}
+
+// register makes the worker's functions known to every partition.
+func (w *session) register(h *perdurev1.Hello) error {
+	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
+	defer cancel()
+	for _, r := range w.s.router.Replicas() {
+		if err := w.s.retry(ctx, func() error {
+			reply, _, err := r.Query(ctx, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
+				Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
+			if err != nil {
+				return err
+			}
+			unknown := reply.GetFunctions().Unknown
+			if len(unknown) == 0 {
+				return nil
+			}
+			_, err = r.Propose(ctx, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
+				RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown}}})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retry repeats what was surely not applied, or may be applied twice, until it works or ctx ends.
+func (s *Server) retry(ctx context.Context, try func() error) error {
+	pause := 5 * time.Millisecond
+	for {
+		err := try()
+		switch {
+		case err == nil:
+			return nil
+		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED):
+		default:
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		pause = min(2*pause, 500*time.Millisecond)
+	}
+}
+
+// resync compares what the worker holds with what the state says it holds: tasks it does not know of are
+// sent again, tasks that are no longer its own are answered.
+func (w *session) resync(h *perdurev1.Hello) (lost []*perdurev1.TaskToken, err error) {
+	key := func(t *perdurev1.TaskToken) [2]string { return [2]string{t.Namespace, t.Id} }
+	claimed := map[[2]string]*perdurev1.TaskToken{}
+	for _, t := range h.Held {
+		if t.Namespace == "" {
+			t.Namespace = w.ns
+		}
+		claimed[key(t)] = t
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
+	defer cancel()
+	for _, r := range w.s.router.Replicas() {
+		var held []*perdurev1.TaskToken
+		if err := w.s.retry(ctx, func() error {
+			reply, _, err := r.Query(ctx, partition.Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{
+				Held: &commandv1.HeldQuery{Worker: h.WorkerId}}})
+			if err == nil {
+				held = reply.GetHeld().Tasks
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		var again []*perdurev1.TaskToken
+		for _, t := range held {
+			c := claimed[key(t)]
+			if c != nil && c.Incarnation == t.Incarnation && c.Version == t.Version {
+				delete(claimed, key(t))
+				continue
+			}
+			again = append(again, t)
+		}
+		if len(again) > 0 {
+			w.worker.Resend(r, again)
+		}
+	}
+	for _, t := range h.Held {
+		if claimed[key(t)] != nil {
+			lost = append(lost, t)
+		}
+	}
+	return lost, nil
+}
+
+func (w *session) send(m *perdurev1.WorkResponse) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	return w.stream.Send(m)
+}
+
+// deliver tells the worker of tasks that have become its own, and of cancels.
+func (w *session) deliver() {
+	for {
+		d, ok := w.worker.Next(w.ctx)
+		if !ok {
+			return
+		}
+		if d.Cancelling {
+			if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{
+				Heartbeat: &perdurev1.HeartbeatReply{Cancelling: []*perdurev1.TaskToken{d.Token}}}}) != nil {
+				return
+			}
+			continue
+		}
+		reply, _, err := w.s.router.Query(w.ctx, partition.Stale, &commandv1.Query{
+			Namespace: d.Token.Namespace, Id: d.Token.Id,
+			Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: d.Token.Incarnation, Version: d.Token.Version}}})
+		if err != nil {
+			// Over already (terminated, timed out), or this replica stops. The worker never held it: its
+			// room is free again.
+			w.worker.AddRoom(1)
+			continue
+		}
+		if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: reply.GetTask()}}) != nil {
+			return
+		}
+	}
+}
+
+// receive reads the worker's messages until the stream ends.
+func (w *session) receive() error {
+	type message struct {
+		in  *perdurev1.WorkRequest
+		err error
+	}
+	// Recv cannot be cancelled but by the stream's end, and the stream ends when this handler returns.
+	in := make(chan message)
+	go func() {
+		for {
+			m, err := w.stream.Recv()
+			select {
+			case in <- message{m, err}:
+			case <-w.ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case m := <-in:
+			if errors.Is(m.err, io.EOF) {
+				return nil
+			}
+			if m.err != nil {
+				return m.err
+			}
+			if err := w.handle(m.in); err != nil {
+				return err
+			}
+		case <-w.ctx.Done():
+			if w.s.isStopping() {
+				return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
+			}
+			return w.ctx.Err()
+		}
+	}
+}
+
+// handle takes one message. Calls run beside each other: the worker has many executions under way.
+func (w *session) handle(in *perdurev1.WorkRequest) error {
+	if room := in.GetRoom(); room != nil {
+		w.worker.AddRoom(int(min(room.Tasks, maxRoom)))
+		return nil
+	}
+	select {
+	case w.calls <- struct{}{}:
+	case <-w.ctx.Done():
+		return nil
+	}
+	w.wg.Add(1)
+	go func() {
+		defer func() { <-w.calls; w.wg.Done() }()
+		out, err := w.call(in)
+		if err != nil {
+			out = &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: callError(err)}}
+		}
+		out.CallId = in.CallId
+		_ = w.send(out) // a broken stream ends the receive loop
+	}()
+	return nil
+}
+
+func callError(err error) *perdurev1.CallError {
+	e, ok := api.FromStatus(err)
+	if !ok {
+		e = api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "%v", err)
+	}
+	return &perdurev1.CallError{Code: int32(api.Code(e.Reason)), Reason: e.Reason, Message: e.Message, Metadata: e.Meta}
+}
+
+func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
+	defer cancel()
+	switch k := in.Kind.(type) {
+	case *perdurev1.WorkRequest_Commit:
+		return w.commit(ctx, k.Commit)
+	case *perdurev1.WorkRequest_Heartbeat:
+		return w.heartbeat(ctx, k.Heartbeat)
+	case *perdurev1.WorkRequest_Release:
+		return w.release(ctx, k.Release)
+	case *perdurev1.WorkRequest_ReadJournal:
+		return w.readJournal(ctx, k.ReadJournal)
+	case *perdurev1.WorkRequest_Hello:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "Hello comes once, first")
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a message of an unknown kind")
+	}
+}
+
+// own checks that a token is of the stream's namespace.
+func (w *session) own(t *perdurev1.TaskToken) error {
+	if t == nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the task token is missing")
+	}
+	if t.Namespace == "" {
+		t.Namespace = w.ns
+	}
+	if t.Namespace != w.ns {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the task is of namespace %q, the stream of %q", t.Namespace, w.ns).With("id", short(t.Id))
+	}
+	return anyID(t.Id)
+}
+
+func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.WorkResponse, error) {
+	rid, err := request(c.Request)
+	if err := firstError(err, w.own(c.Task), commitForm(c)); err != nil {
+		return nil, err
+	}
+	c.Request = nil
+	room := c.Room
+	c.Room = 0
+	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
+	if err != nil {
+		return nil, err
+	}
+	out := reply.GetCommit()
+	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		w.worker.AddRoom(int(min(room, maxRoom)))
+	}
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: out}}, nil
+}
+
+// commitForm checks the sizes and names in a commit.
+func commitForm(c *perdurev1.Commit) error {
+	total := 0
+	sized := func(what, promise string, b []byte) error {
+		total += len(b)
+		if err := payload(what+" of "+short(promise), b); err != nil {
+			return err
+		}
+		if total > maxCommitBytes {
+			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the commit's payloads have more than %d bytes", maxCommitBytes).With("id", c.Task.Id)
+		}
+		return nil
+	}
+	for _, ev := range c.Events {
+		var err error
+		switch k := ev.Kind.(type) {
+		case *perdurev1.Event_InvokeScheduled:
+			e := k.InvokeScheduled
+			err = firstError(name("function", e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId))
+		case *perdurev1.Event_InvokeCompleted:
+			err = sized("result", k.InvokeCompleted.PromiseId, k.InvokeCompleted.Result.GetValue())
+		case *perdurev1.Event_RandomGenerated:
+			err = sized("value", k.RandomGenerated.PromiseId, k.RandomGenerated.Value)
+		case *perdurev1.Event_ExecutionCompleted:
+			err = sized("result", c.Task.Id, k.ExecutionCompleted.Result)
+		case *perdurev1.Event_ExecutionAwaiting:
+			if k.ExecutionAwaiting.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
+				err = name("signal", k.ExecutionAwaiting.SignalName)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, o := range c.Children {
+		if err := firstError(tags(o.Tags), duration("timeout", o.TimeoutMs)); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Sends {
+		var err error
+		switch k := s.What.(type) {
+		case *perdurev1.Send_Signal:
+			err = firstError(anyID(k.Signal.Id), name("signal", k.Signal.Name), sized("signal", s.PromiseId, k.Signal.Payload))
+		case *perdurev1.Send_Start:
+			err = firstError(rootID(k.Start.Id), name("function", k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return duration("wait", c.WaitTimeoutMs)
+}
+
+func (w *session) heartbeat(ctx context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
+	for _, t := range h.Tasks {
+		if err := w.own(t); err != nil {
+			return nil, err
+		}
+	}
+	out := &perdurev1.HeartbeatReply{}
+	var errs []error
+	for p, tokens := range w.s.router.ByPartition(h.Tasks) {
+		reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
+			Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out.Lost = append(out.Lost, reply.GetHeartbeat().Lost...)
+		out.Cancelling = append(out.Cancelling, reply.GetHeartbeat().Cancelling...)
+	}
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: out}}, nil
+}
+
+func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1.WorkResponse, error) {
+	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
+		return nil, err
+	}
+	room := r.Room
+	r.Room = 0
+	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
+	if err != nil {
+		return nil, err
+	}
+	w.worker.AddRoom(int(min(room, maxRoom)))
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
+}
+
+func (w *session) readJournal(ctx context.Context, r *perdurev1.ReadJournal) (*perdurev1.WorkResponse, error) {
+	if err := anyID(r.Id); err != nil {
+		return nil, err
+	}
+	reply, _, err := w.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: w.ns, Id: r.Id, Kind: &commandv1.Query_Journal{
+		Journal: &perdurev1.JournalRequest{FromSeq: r.FromSeq}}})
+	if err != nil {
+		return nil, err
+	}
+	page := reply.GetJournal()
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Journal{Journal: &perdurev1.JournalPage{Entries: page.Entries, NextSeq: page.NextSeq}}}, nil
+}
