@@ -182,8 +182,8 @@ func (s *State) WaitSatisfied() bool {
 // It does not judge whether the wait is otherwise well formed; signal counts only for AwaitSignal.
 func (s *State) Satisfied(kind AwaitKind, on []id.PromiseID, signal string) bool {
 	if kind == AwaitSignal {
-		if _, _, buffered := s.NextReceipt(signal); buffered {
-			return true
+		if _, _, buffered := s.NextReceipt(signal); buffered || len(on) == 0 {
+			return buffered
 		}
 	}
 	resolved := 0

@@ -277,3 +277,19 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCheck audits a whole journal of the length at which a warning is raised.
+func BenchmarkCheck(b *testing.B) {
+	s := New(eid)
+	entries := []Entry{{Event: ExecutionStarted{}}}
+	for n := uint32(0); len(entries) < id.JournalWarnEvents; n++ {
+		for _, ev := range []Event{scheduled(n), attempted(n, 1), completed(n, 1, "result")} {
+			entries = append(entries, Entry{Seq: uint64(len(entries)), Event: ev})
+		}
+	}
+	for b.Loop() {
+		if found := Check(s.EID(), entries); len(found) > 0 {
+			b.Fatal(found)
+		}
+	}
+}
