@@ -1,10 +1,10 @@
 package recovery
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // MemStore is a [Store] and a [Snapshot] in memory, for tests and simulations. It keeps an index of
@@ -183,16 +183,8 @@ func (m *MemStore) Due(now int64) (promises, tasks []string) {
 }
 
 func inTime(timers []TaskTimer) []string {
-	// Stable: they come ascending by id.
-	slices.SortStableFunc(timers, func(a, b TaskTimer) int {
-		switch {
-		case a.At < b.At:
-			return -1
-		case a.At > b.At:
-			return 1
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	// They come ascending by id, and a stable sort keeps that among equals.
+	slices.SortStableFunc(timers, func(a, b TaskTimer) int { return cmp.Compare(a.At, b.At) })
 	ids := make([]string, len(timers))
 	for i, t := range timers {
 		ids[i] = t.ID
