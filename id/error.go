@@ -2,8 +2,8 @@ package id
 
 import "strconv"
 
-// Error says that a text is not an identifier. It is returned by value of its rule, so a caller may
-// answer with the rule's name rather than with prose.
+// Error says that a text is not an identifier, and which rule it breaks, so that a caller can answer with
+// the rule's name rather than with prose.
 type Error struct {
 	// Rule is the broken rule, one of the Rule constants.
 	Rule string
