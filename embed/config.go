@@ -85,6 +85,10 @@ type Config struct {
 	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
 	MaxWorkers int
 
+	// CheckInvariants judges what every command leaves by the rules' own invariants and halts a partition
+	// on a violation. On in `node dev`.
+	CheckInvariants bool
+
 	// LogLevel is "debug", "info", "warn" or "error".
 	LogLevel string
 	// LogFormat is LogFormatText or LogFormatJSON.

@@ -100,6 +100,9 @@ var settings = []Setting{
 	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node before further ones are refused",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
 
+	{Flag: "check-invariants", Unit: "bool", Help: "judge every command's result by the rules' invariants and halt a partition that breaks one",
+		at: func(c *Config) any { return &c.CheckInvariants }},
+
 	{Flag: "log-level", Unit: "level", Help: "debug, info, warn or error",
 		at: func(c *Config) any { return &c.LogLevel }, check: oneOf("debug", "info", "warn", "error")},
 	{Flag: "log-format", Unit: "text|json", Help: "how log lines are written, on stderr",

@@ -101,11 +101,15 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.MemTableBytes = 16 << 20
 	}
 	s := &Store{dir: dir, opts: opts}
-	desc, err := pebble.Peek(dir, opts.FS)
-	if err != nil {
-		return nil, &DamagedError{dir, err}
+	exists := false
+	if _, err := opts.FS.Stat(dir); err == nil {
+		desc, err := pebble.Peek(dir, opts.FS)
+		if err != nil {
+			return nil, &DamagedError{dir, err}
+		}
+		exists = desc.Exists
 	}
-	if !desc.Exists && !opts.Create {
+	if !exists && !opts.Create {
 		return nil, &MissingError{dir}
 	}
 	db, err := s.openDB(dir)

@@ -25,9 +25,12 @@ type slogSink struct {
 	level hclog.Level
 }
 
+// routine are warnings of the library that belong to every election; the leader's own events say more.
+var routine = map[string]bool{"heartbeat timeout reached, starting election": true}
+
 // Accept implements hclog.SinkAdapter.
 func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
-	if level < s.level {
+	if level < s.level || level == hclog.Warn && routine[msg] && s.level > hclog.Debug {
 		return
 	}
 	at := map[hclog.Level]slog.Level{

@@ -33,9 +33,10 @@ type Config struct {
 	FS       vfs.FS
 	NodeID   string
 	PeerAddr string
-	// Partitions is how many a new cluster gets; 0 accepts what the data says.
-	Partitions uint32
-	LogStore   string
+	// Partitions is how many the cluster has; 0 accepts what the data says, and NewPartitions when there
+	// is no data yet.
+	Partitions, NewPartitions uint32
+	LogStore                  string
 
 	HeartbeatTimeout, ElectionTimeout, LeaderLease, CommitTimeout time.Duration
 	MaxAppendEntries                                              int
@@ -190,6 +191,9 @@ func (n *Node) identify() (creating bool, err error) {
 	var random [24]byte
 	if _, err := io.ReadFull(cfg.Rand, random[:]); err != nil {
 		return false, err
+	}
+	if cfg.Partitions == 0 {
+		cfg.Partitions = cfg.NewPartitions
 	}
 	n.identity = Identity{
 		ClusterID: hex.EncodeToString(random[:16]), ServerID: cfg.NodeID + "-" + hex.EncodeToString(random[16:]),
@@ -477,6 +481,9 @@ func (n *Node) Close(ctx context.Context) error {
 		shutdowns := make([]raft.Future, len(n.replicas))
 		for i, r := range n.replicas {
 			shutdowns[i] = r.beginStop()
+			if t, ok := r.transport.(raft.WithClose); ok {
+				errs = append(errs, t.Close())
+			}
 		}
 		errs = append(errs, n.mux.Close())
 		for i, r := range n.replicas {

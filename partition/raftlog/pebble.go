@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/go-hclog"
@@ -20,6 +21,8 @@ const maxManifestBytes = 4 << 20
 type pebbleDriver struct {
 	db       *pebble.DB
 	manifest *manifestReader
+	// synced is the sequence number below which everything is on disk.
+	synced atomic.Uint64
 }
 
 // openPebble opens the store in dir, whose MANIFEST was compared with the seal.
@@ -57,6 +60,10 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 	}()
 	db, err := pebble.Open(dir, po)
 	if err != nil {
+		// Files that must be there are missing, or there are some where there must be none.
+		if (!fresh && notExist(err)) || errors.Is(err, pebble.ErrDBNotPristine) {
+			return nil, &CorruptError{Detail: "does not open", Err: err}
+		}
 		return nil, pebbleErr("does not open", err)
 	}
 	return &pebbleDriver{db: db, manifest: &manifestReader{fs: opts.FS, dir: dir}}, nil
@@ -90,7 +97,10 @@ func (d *pebbleDriver) append(group uint32, restart bool, recs []record) error {
 	for _, r := range recs {
 		size += entryKeyLen + len(r.bytes) + 16
 	}
-	b := d.db.NewBatchWithSize(size)
+	b, err := d.batch(size)
+	if err != nil {
+		return err
+	}
 	defer b.Close()
 	if restart {
 		if err := b.DeleteRange(entryKey(group, 0), entryKey(group, recs[0].index), nil); err != nil {
@@ -105,11 +115,41 @@ func (d *pebbleDriver) append(group uint32, restart bool, recs []record) error {
 			return err
 		}
 	}
-	return b.Commit(pebble.Sync)
+	return d.commit(b)
+}
+
+// batch begins a batch with a promise of what is on disk (records.go).
+func (d *pebbleDriver) batch(size int) (*pebble.Batch, error) {
+	b := d.db.NewBatchWithSize(recordHead + size)
+	var promise [promiseBytes]byte
+	binary.LittleEndian.PutUint64(promise[:], d.synced.Load())
+	return b, b.LogData(promise[:], nil)
+}
+
+// commit returns when b, and with it every batch committed before it, is on disk.
+func (d *pebbleDriver) commit(b *pebble.Batch) error {
+	if err := b.Commit(pebble.Sync); err != nil {
+		return err
+	}
+	end := uint64(b.SeqNum()) + uint64(b.Count())
+	for {
+		now := d.synced.Load()
+		if end <= now || d.synced.CompareAndSwap(now, end) {
+			return nil
+		}
+	}
 }
 
 func (d *pebbleDriver) deleteRange(group uint32, from, to uint64) error {
-	return d.db.DeleteRange(entryKey(group, from), upper(group, to), pebble.Sync)
+	b, err := d.batch(64)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := b.DeleteRange(entryKey(group, from), upper(group, to), nil); err != nil {
+		return err
+	}
+	return d.commit(b)
 }
 
 func (d *pebbleDriver) drop(group uint32, unlist func() error) error {

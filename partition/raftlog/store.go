@@ -161,6 +161,11 @@ func (s *Store) open(opts Options) (err error) {
 		if err := old.witness.check(fs, s.dbDir(fs), old.state == sealClean); err != nil {
 			return err
 		}
+		if s.backend == Pebble {
+			if err := checkRecordFiles(fs, s.dbDir(fs)); err != nil {
+				return err
+			}
+		}
 		// The backend changes its files when it opens. A seal that knows them exactly must not outlive that.
 		if err := s.seal.change(func(d *sealData) bool {
 			d.state = sealLive

@@ -4,17 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-func notExist(err error) bool { return oserror.IsNotExist(err) }
+func notExist(err error) bool { return errors.Is(err, iofs.ErrNotExist) }
 
 // manifestReader hashes the MANIFEST of a Pebble store, which only grows until it is replaced by one with
 // another name; so each look reads only what is new.

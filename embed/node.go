@@ -1,0 +1,135 @@
+// Package embed assembles a whole node as a library: for cmd/node, for examples, and for the tests of
+// programs that use Perdure.
+//
+// It owns the order in which the parts of a node start and stop, and the configuration with its
+// defaults and checks. It promises that Start returns a node that serves every partition, or an error
+// and nothing left running. It keeps nothing itself; what a crash may lose is what the partitions say.
+package embed
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"perdure/partition"
+	"perdure/rpc"
+)
+
+// snapshotBytes of log since the last marker ask for a new one, whatever the number of entries.
+const snapshotBytes = 64 << 20
+
+// A node that is its cluster's only member has nobody whose silence could mean anything, so it need not
+// wait to be elected.
+const (
+	aloneElection = 100 * time.Millisecond
+	aloneLease    = 50 * time.Millisecond
+)
+
+// Node is a running node.
+type Node struct {
+	cfg    Config
+	parts  *partition.Node
+	server *rpc.Server
+}
+
+// Start checks the configuration, opens or makes the data directory, and serves. It returns when every
+// partition has a leader, or ctx ends, or something refuses: bad settings (*ConfigError, all of them at
+// once), a store that is missing, foreign, damaged or newer (named), a port in use.
+func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	log := cfg.Logger
+	if log == nil {
+		log = cfg.NewLogger(os.Stderr)
+	}
+	if cfg.HeartbeatTimeout == DefaultConfig().HeartbeatTimeout && cfg.ElectionTimeout == DefaultConfig().ElectionTimeout &&
+		cfg.LeaderLease == DefaultConfig().LeaderLease {
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = aloneElection, aloneElection, aloneLease
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	// 1. The partitions: identity, stores, groups.
+	n := &Node{cfg: cfg}
+	if n.parts, err = partition.Start(partition.Config{
+		DataDir: cfg.DataDir, NodeID: cfg.NodeID, PeerAddr: cfg.PeerAddr,
+		Partitions: uint32(cfg.Partitions), NewPartitions: uint32(DefaultPartitions(runtime.GOMAXPROCS(0))), LogStore: cfg.LogStore,
+		HeartbeatTimeout: cfg.HeartbeatTimeout, ElectionTimeout: cfg.ElectionTimeout, LeaderLease: cfg.LeaderLease,
+		CommitTimeout: cfg.CommitTimeout, MaxAppendEntries: cfg.MaxAppendEntries,
+		SnapshotThreshold: cfg.SnapshotThreshold, SnapshotInterval: cfg.SnapshotInterval, TrailingLogs: cfg.TrailingLogs,
+		SnapshotBytes: snapshotBytes, CacheBytes: cfg.CacheBytes, MemtableBytes: cfg.MemtableBytes,
+		MaxPendingCommands: cfg.MaxPendingCommands, CheckInvariants: cfg.CheckInvariants,
+		Logger: log, Rand: rand.Reader, Registerer: registry,
+	}); err != nil {
+		return nil, err
+	}
+	// 2. The ports. They answer before the partitions have leaders, and say that they are not ready.
+	if n.server, err = rpc.Listen(rpc.Config{
+		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
+		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Version: Version(),
+	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
+		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+	}
+	// 3. Every partition leads.
+	select {
+	case <-n.parts.Ready():
+		return n, nil
+	case <-n.parts.Done():
+		err = n.parts.Err()
+	case <-ctx.Done():
+		err = fmt.Errorf("the node was not ready in time: %w", errors.Join(ctx.Err(), n.parts.NotReady()))
+	}
+	return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+}
+
+func (n *Node) closeWithin(grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	return n.Close(ctx)
+}
+
+// GRPCAddr is the address of the gRPC port, with the port the system chose if the configuration said 0.
+func (n *Node) GRPCAddr() string { return n.server.GRPCAddr() }
+
+// HTTPAddr is the address of the HTTP port.
+func (n *Node) HTTPAddr() string { return n.server.HTTPAddr() }
+
+// PeerAddr is the address of the peer port.
+func (n *Node) PeerAddr() string { return n.parts.PeerAddr() }
+
+// Done is closed when the node has halted by itself; Err then says why.
+func (n *Node) Done() <-chan struct{} { return n.parts.Done() }
+
+// Err is why the node has halted by itself, or nil.
+func (n *Node) Err() error { return n.parts.Err() }
+
+// NotReady says why the node cannot serve every partition now, or nil.
+func (n *Node) NotReady() error { return n.parts.NotReady() }
+
+// Close stops the node in order, within ctx: no new calls, calls under way end, groups down, states
+// flushed, logs closed. What is not done in time is what a crash leaves too. Closing again answers the
+// same.
+func (n *Node) Close(ctx context.Context) error {
+	var errs []error
+	if n.server != nil {
+		// Calls get half of what is left; the stores need the rest.
+		half := ctx
+		if deadline, ok := ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+			defer cancel()
+		}
+		errs = append(errs, n.server.Close(half))
+	}
+	errs = append(errs, n.parts.Close(ctx))
+	return errors.Join(errs...)
+}

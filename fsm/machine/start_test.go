@@ -1,0 +1,102 @@
+package machine
+
+import (
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// The id is the idempotency key: one execution, whoever asks and however often.
+func TestStartTwice(t *testing.T) {
+	w := newWorld(t, 1)
+	first, other := w.request(), w.request()
+	res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{
+		startCmd(first, "a", "f", "in"), startCmd(first, "a", "f", "in"), startCmd(other, "a", "f", "in"),
+		startCmd(other, "a", "f", "else"), startCmd(other, "a", "g", "in"),
+	}})
+	for i, want := range []string{
+		"started a@1 created=true RUNNING", "started a@1 created=true RUNNING", "started a@1 created=false RUNNING",
+		`refused: execution "a" was started before with another input (ID_CONFLICT)`,
+		`refused: execution "a" was started before with function f, not g (ID_CONFLICT)`,
+	} {
+		if got := strings.Join(showReply(res.Replies[i]), " "); got != want {
+			t.Errorf("start %d: %s, want %s", i, got, want)
+		}
+	}
+	// The answer to a repetition is that of the execution as it is by then.
+	w.commit(w.only("w1", "f"), "return done")
+	if got := w.do(startCmd(first, "a", "f", "in")).GetStart(); !got.Created || got.Incarnation != 1 || got.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
+		t.Errorf("repeated start after the end: %v", got)
+	}
+	if got := w.do(startCmd(nil, "a", "f", "in")).GetStart(); got.Created {
+		t.Errorf("a start without a request id counts as the first: %v", got)
+	}
+}
+
+func TestStartRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(createPromiseCmd("p", 60_000))
+	unknown := startCmd(w.request(), "a", "f", "")
+	unknown.GetStart().AllowUnknownFunction = false
+	w.refused(unknown, perdurev1.Reason_REASON_FUNCTION_UNKNOWN)
+	w.do(registerCmd("f", "g", "f"))
+	w.do(unknown)
+	w.refused(startCmd(w.request(), "p", "f", ""), perdurev1.Reason_REASON_ID_CONFLICT)
+	w.refused(startCmd(w.request(), "b", "", ""), perdurev1.Reason_REASON_BAD_REQUEST)
+	// What an execution's own operations are named is not to be had from outside.
+	for _, bad := range []string{"a:0", "a:", "x:1.2", "nul\x00"} {
+		w.refused(startCmd(w.request(), bad, "f", ""), perdurev1.Reason_REASON_BAD_ID)
+	}
+	w.refused(createPromiseCmd("a:0", 1000), perdurev1.Reason_REASON_BAD_ID)
+	w.refused(createPromiseCmd("b:3.4", 1000), perdurev1.Reason_REASON_BAD_ID)
+	w.do(createPromiseCmd("b:is-no-child", 1000))
+}
+
+// A command for an id of another partition is refused, not applied.
+func TestMisplaced(t *testing.T) {
+	w := newWorld(t, 3)
+	cmd := startCmd(w.request(), "a", "f", "")
+	wrong := w.parts[(Place(ns, "a", 3)+1)%3]
+	before := content(wrong.state)
+	res := w.apply(wrong, &commandv1.Entry{Commands: []*commandv1.Command{cmd}})
+	if e := ReplyError(res.Replies[0]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER || content(wrong.state) != before {
+		t.Errorf("answered %v", e)
+	}
+	counts := make([]int, 3)
+	for _, objectID := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"} {
+		if Place(ns, objectID, 3) != Place(ns, objectID+":4.5", 3) {
+			t.Errorf("%s and its children live apart", objectID)
+		}
+		counts[Place(ns, objectID, 3)]++
+	}
+	if counts[0] == 0 || counts[1] == 0 || counts[2] == 0 {
+		t.Errorf("placed %v", counts)
+	}
+}
+
+// A commit and what else a worker does names its execution; an entry at or below the last is skipped.
+func TestAppliedOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(startCmd(w.request(), "a", "f", ""))
+	m := w.parts[0].m
+	if res, err := m.Apply(m.Applied(), &commandv1.Entry{Commands: []*commandv1.Command{startCmd(nil, "b", "f", "")}}); res != nil || err != nil {
+		t.Errorf("an entry that was applied already: %v, %v", res, err)
+	}
+	if len(m.Writes()) != 0 {
+		t.Error("a skipped entry has written")
+	}
+	// Gaps are not the machine's business: Raft has entries of its own.
+	w.parts[0].index += 5
+	w.do(startCmd(w.request(), "b", "f", ""))
+	if m.Applied() != 7 || w.describe("b").Incarnation != 7 {
+		t.Errorf("applied %d, incarnation %d", m.Applied(), w.describe("b").Incarnation)
+	}
+	// The clock never runs backwards.
+	w.now = 500
+	w.do(startCmd(w.request(), "c", "f", ""))
+	if m.Clock() != 1000 || w.describe("c").CreatedMs != 1000 {
+		t.Errorf("the clock is %d, c was created at %d", m.Clock(), w.describe("c").CreatedMs)
+	}
+}

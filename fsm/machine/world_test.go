@@ -1,0 +1,449 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// tester is what *testing.T, *testing.B and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+const ns = "default"
+
+// A world is a cluster in one process: every partition with its state, and the workers as far as they
+// remember what they were told. Whatever is applied in it is checked: the effects against the change of
+// the state, and the state against every rule (audit).
+type world struct {
+	t     tester
+	now   int64
+	parts []*part
+	views map[viewKey]*view
+	// unaudited skips the audit of the whole state after every entry, for long runs.
+	unaudited bool
+	requests  uint64
+}
+
+// A part is one partition: what a replica of it would hold.
+type part struct {
+	cfg   Config
+	m     *Machine
+	state *MemReader
+	index uint64
+	// log is the partition's log as bytes, entry i+1 at i; results are what applying it gave.
+	log     [][]byte
+	results []*Result
+}
+
+func newWorld(t tester, partitions int, change ...func(*Config)) *world {
+	t.Helper()
+	w := &world{t: t, now: 1000, views: map[viewKey]*view{}}
+	for n := range partitions {
+		cfg := Config{Partition: uint32(n), Partitions: uint32(partitions), CheckInvariants: true}
+		for _, f := range change {
+			f(&cfg)
+		}
+		p := &part{cfg: cfg, state: NewMemReader()}
+		w.parts = append(w.parts, p)
+		w.open(p)
+	}
+	return w
+}
+
+// open makes a partition's machine anew over its state, as a replica does when it starts.
+func (w *world) open(p *part) {
+	w.t.Helper()
+	m, err := New(p.cfg, p.state)
+	if err != nil {
+		w.t.Fatalf("open: %v", err)
+	}
+	p.m = m
+}
+
+func (w *world) at(objectID string) *part { return w.parts[Place(ns, objectID, uint32(len(w.parts)))] }
+
+// request makes a new request id.
+func (w *world) request() []byte {
+	w.requests++
+	return fmt.Appendf(nil, "request-%08d", w.requests)
+}
+
+// apply applies one entry to a partition at the world's time, and makes its writes part of the state.
+func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
+	w.t.Helper()
+	entry.TimeMs = w.now
+	raw, err := wire.Marshal(entry)
+	if err != nil {
+		w.t.Fatalf("marshal: %v", err)
+	}
+	decoded := &commandv1.Entry{}
+	if err := proto.Unmarshal(raw, decoded); err != nil {
+		w.t.Fatalf("unmarshal: %v", err)
+	}
+	before := p.state.Clone()
+	p.index++
+	res, err := p.m.Apply(p.index, decoded)
+	if err != nil {
+		w.t.Fatalf("apply %v: %v", entry, err)
+	}
+	p.state.Apply(p.m.Writes())
+	p.m.Committed()
+	p.log, p.results = append(p.log, raw), append(p.results, res)
+	w.checkEffects(before, p, res)
+	if !w.unaudited {
+		w.audit(p)
+	}
+	return res
+}
+
+// one applies one command where it belongs and returns its reply, which may be a refusal.
+func (w *world) one(cmd *commandv1.Command) *commandv1.Reply {
+	w.t.Helper()
+	p := w.parts[0]
+	if cmd.Id != "" {
+		p = w.at(cmd.Id)
+	}
+	return w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]
+}
+
+// do is one, for a command that must not be refused.
+func (w *world) do(cmd *commandv1.Command) *commandv1.Reply {
+	w.t.Helper()
+	reply := w.one(cmd)
+	if e := ReplyError(reply); e != nil {
+		w.t.Fatalf("%v: %v", cmd, e)
+	}
+	return reply
+}
+
+// refused applies a command that must be refused, and checks that it left nothing but what was due.
+func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Error {
+	w.t.Helper()
+	p := w.parts[0]
+	if cmd.Id != "" {
+		p = w.at(cmd.Id)
+	}
+	w.settleDue(p)
+	before := content(p.state)
+	e := ReplyError(w.one(cmd))
+	if e == nil || e.Reason != reason {
+		w.t.Fatalf("%v: answered %v, must be refused with %v", cmd, e, reason)
+	}
+	if after := content(p.state); before != after {
+		w.t.Fatalf("%v: refused (%v), and yet the state has changed:\n%s", cmd, e, difference(before, after))
+	}
+	return e
+}
+
+// settleDue carries out everything that is due in a partition.
+func (w *world) settleDue(p *part) {
+	w.t.Helper()
+	for range 1000 {
+		at, ok, err := NextDue(p.state)
+		if err != nil {
+			w.t.Fatalf("next due: %v", err)
+		}
+		if !ok || at > w.now {
+			return
+		}
+		w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(0)}})
+	}
+	w.t.Fatalf("there is no end to what is due")
+}
+
+// tick carries out everything that is due, everywhere.
+func (w *world) tick() {
+	w.t.Helper()
+	for _, p := range w.parts {
+		w.settleDue(p)
+	}
+}
+
+// ship carries all messages of all channels to their destinations, until none is left.
+func (w *world) ship() {
+	w.t.Helper()
+	for moved := true; moved; {
+		moved = false
+		for src, p := range w.parts {
+			dsts, err := Destinations(p.state, uint32(len(w.parts)))
+			if err != nil {
+				w.t.Fatalf("destinations: %v", err)
+			}
+			for _, dst := range dsts {
+				moved = true
+				w.shipOne(src, int(dst), 100)
+			}
+		}
+	}
+}
+
+// shipOne delivers up to limit messages of one channel, and trims them.
+func (w *world) shipOne(src, dst, limit int) {
+	w.t.Helper()
+	cmd := w.deliverCmd(src, dst, limit)
+	reply := w.apply(w.parts[dst], &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]
+	if e := ReplyError(reply); e != nil {
+		w.t.Fatalf("deliver: %v", e)
+	}
+	w.apply(w.parts[src], &commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_Trim{Trim: &commandv1.Trim{
+		Destination: uint32(dst), Epoch: cmd.GetDeliver().Epoch, Through: reply.GetDeliver().Through}}}}})
+}
+
+func (w *world) deliverCmd(src, dst, limit int) *commandv1.Command {
+	w.t.Helper()
+	epoch, msgs, err := Outgoing(w.parts[src].state, uint32(dst), limit)
+	if err != nil {
+		w.t.Fatalf("outgoing: %v", err)
+	}
+	return &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{
+		Source: uint32(src), Epoch: epoch, Messages: msgs}}}
+}
+
+// query asks a partition's state.
+func (w *world) query(q *commandv1.Query) *commandv1.QueryReply {
+	w.t.Helper()
+	q.Namespace = ns
+	p := w.parts[0]
+	if q.Id != "" {
+		p = w.at(q.Id)
+	}
+	reply, err := Query(p.state, w.now, p.cfg.Partition, q)
+	if err != nil {
+		w.t.Fatalf("query %v: %v", q, err)
+	}
+	return reply
+}
+
+func (w *world) describe(objectID string) *perdurev1.Execution {
+	w.t.Helper()
+	reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
+	if e := QueryError(reply); e != nil {
+		w.t.Fatalf("describe %s: %v", objectID, e)
+	}
+	return reply.GetDescribe().Execution
+}
+
+func (w *world) promise(objectID string) *perdurev1.Promise {
+	w.t.Helper()
+	reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}})
+	if e := QueryError(reply); e != nil {
+		w.t.Fatalf("promise %s: %v", objectID, e)
+	}
+	return reply.GetPromise().Promise
+}
+
+// journal reads a whole journal, page by page.
+func (w *world) journal(objectID string) []*perdurev1.JournalEntry {
+	w.t.Helper()
+	var all []*perdurev1.JournalEntry
+	for {
+		reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Journal{
+			Journal: &perdurev1.JournalRequest{FromSeq: uint64(len(all)), Limit: 7}}})
+		if e := QueryError(reply); e != nil {
+			w.t.Fatalf("journal %s: %v", objectID, e)
+		}
+		all = append(all, reply.GetJournal().Entries...)
+		if uint64(len(all)) >= reply.GetJournal().NextSeq {
+			return all
+		}
+	}
+}
+
+// kinds is a journal as the names of its events, for comparing its course.
+func (w *world) kinds(objectID string) string {
+	w.t.Helper()
+	var out []string
+	for _, e := range w.journal(objectID) {
+		ev := strings.Fields(showEvent(e.Event))
+		out = append(out, ev[0])
+	}
+	return strings.Join(out, " ")
+}
+
+// content is a whole state as text, but for what every entry changes (index, clock) and for what only
+// follows the rest (checksum).
+func content(r Reader) string {
+	var b bytes.Buffer
+	skip := []string{metaApplied, metaClock, metaChecksum, metaFeature}
+	_ = r.Scan(nil, nil, func(key, value []byte) bool {
+		if keys.Family(key[0]) == keys.Meta && slices.Contains(skip, string(key[1:])) {
+			return true
+		}
+		fmt.Fprintf(&b, "%q = %q\n", key, value)
+		return true
+	})
+	return b.String()
+}
+
+// whole is a whole state as text, nothing left out.
+func whole(r Reader) string {
+	var b bytes.Buffer
+	_ = r.Scan(nil, nil, func(key, value []byte) bool {
+		fmt.Fprintf(&b, "%q = %q\n", key, value)
+		return true
+	})
+	return b.String()
+}
+
+// difference shows the lines that only one of two texts has.
+func difference(before, after string) string {
+	b, a := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var out []string
+	for _, line := range b {
+		if !slices.Contains(a, line) {
+			out = append(out, "- "+line)
+		}
+	}
+	for _, line := range a {
+		if !slices.Contains(b, line) {
+			out = append(out, "+ "+line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// checkEffects compares the effects of an entry with what it did to the state: a leader that acts on
+// them alone must not miss anything.
+func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
+	w.t.Helper()
+	had, hadOK, _ := NextDue(before)
+	has, hasOK, _ := NextDue(p.state)
+	if fx := res.Effects.NextDue; hasOK && (!hadOK || has < had) && (fx == 0 || fx > has) {
+		w.t.Fatalf("the earliest deadline is %d now (before: %d, %v), the effects say %d", has, had, hadOK, fx)
+	}
+	was, is := settledIn(before), settledIn(p.state)
+	for _, objectID := range is {
+		if !slices.Contains(was, objectID) && !slices.Contains(res.Effects.Settled, Ref{ns, objectID}) {
+			w.t.Fatalf("promise %q was settled, the effects do not say so", objectID)
+		}
+	}
+	for q, n := range p.m.ready {
+		if count(p.state, keys.Of(keys.Ready, q.Namespace, q.Function)) != n {
+			w.t.Fatalf("queue %v: %d in memory, %d in the state", q, n, count(p.state, keys.Of(keys.Ready, q.Namespace, q.Function)))
+		}
+		_ = p.state.Scan(keys.Of(keys.Ready, q.Namespace, q.Function), keys.After(keys.Of(keys.Ready, q.Namespace, q.Function)), func(key, _ []byte) bool {
+			if _, old, _ := before.Get(key); !old && !slices.Contains(res.Effects.Ready, q) {
+				w.t.Fatalf("queue %v has got a task, the effects do not say so", q)
+			}
+			return true
+		})
+	}
+	queues, err := ReadyQueues(p.state)
+	if err != nil || len(queues) != len(p.m.ready) {
+		w.t.Fatalf("queues %v in the state, %v in memory (%v)", queues, p.m.ready, err)
+	}
+	sent := 0
+	for dst := range w.parts {
+		if count(p.state, keys.Number(keys.Outbox, uint32(dst))) > count(before, keys.Number(keys.Outbox, uint32(dst))) {
+			sent++
+			if !slices.Contains(res.Effects.Outbox, uint32(dst)) {
+				w.t.Fatalf("a message for partition %d, the effects do not say so", dst)
+			}
+		}
+	}
+	if len(res.Effects.Outbox) > 0 && sent == 0 {
+		w.t.Fatalf("the effects speak of messages for %v, there are none", res.Effects.Outbox)
+	}
+	for _, a := range res.Effects.Assigned {
+		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
+			Task: &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}}}
+		reply, err := Query(p.state, w.now, 0, q)
+		if err != nil || QueryError(reply) != nil || reply.GetTask().Function != a.Function {
+			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
+		}
+	}
+}
+
+func settledIn(r *MemReader) (ids []string) {
+	prefix := keys.Of(keys.Promise, ns)
+	_ = r.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		if p, err := recovery.DecodePromise(value); err == nil && p.State.Settled() {
+			ids = append(ids, p.ID)
+		}
+		return true
+	})
+	return ids
+}
+
+func count(r *MemReader, prefix []byte) (n int) {
+	_ = r.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// Commands.
+
+func tickCmd(limit uint32) *commandv1.Command {
+	return &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: limit}}}
+}
+
+func assignCmd() *commandv1.Command {
+	return &commandv1.Command{Kind: &commandv1.Command_Assign{Assign: &commandv1.Assign{}}}
+}
+
+func startCmd(request []byte, objectID, function, input string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Request: &perdurev1.RequestID{Id: request},
+		Kind: &commandv1.Command_Start{Start: &perdurev1.StartRequest{
+			Id: objectID, Function: function, Input: []byte(input), AllowUnknownFunction: true}}}
+}
+
+func signalCmd(request []byte, objectID, name, payload string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Request: &perdurev1.RequestID{Id: request},
+		Kind: &commandv1.Command_Signal{Signal: &perdurev1.SignalRequest{Id: objectID, Name: name, Payload: []byte(payload)}}}
+}
+
+func cancelCmd(objectID, reason string, graceMS int64) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_Cancel{
+		Cancel: &perdurev1.CancelRequest{Id: objectID, Reason: reason, GraceMs: graceMS}}}
+}
+
+func terminateCmd(objectID, reason string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_Terminate{
+		Terminate: &perdurev1.TerminateRequest{Id: objectID, Reason: reason}}}
+}
+
+func registerCmd(functions ...string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{
+		RegisterFunctions: &commandv1.RegisterFunctions{Functions: functions}}}
+}
+
+func createPromiseCmd(objectID string, timeoutMS int64) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_CreatePromise{
+		CreatePromise: &perdurev1.CreatePromiseRequest{Id: objectID, TimeoutMs: timeoutMS, Param: []byte("param"),
+			Tags: map[string]string{"b": "2", "a": "1"}}}}
+}
+
+func settlePromiseCmd(objectID string, state perdurev1.PromiseState, value string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_SettlePromise{
+		SettlePromise: &perdurev1.SettlePromiseRequest{Id: objectID, State: state,
+			Value: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}}}}
+}
+
+func heartbeatCmd(worker string, tokens ...*perdurev1.TaskToken) *commandv1.Command {
+	return &commandv1.Command{Kind: &commandv1.Command_Heartbeat{Heartbeat: &commandv1.Heartbeat{Worker: worker, Tasks: tokens}}}
+}
+
+func releaseCmd(token *perdurev1.TaskToken, problem string, delayMS int64) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: token.Id, Kind: &commandv1.Command_Release{
+		Release: &perdurev1.Release{Task: token, Problem: problem, DelayMs: delayMS}}}
+}
+
+func offer(worker string, room int, functions ...string) *commandv1.Offer {
+	return &commandv1.Offer{Worker: worker, Namespace: ns, Functions: functions, Room: uint32(room), LeaseMs: 10_000}
+}
