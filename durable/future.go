@@ -62,21 +62,20 @@ func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
 	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_ANY, numbers(futures)...); err != nil {
 		return -1, err
 	}
-	// The first by its place in the journal: entries that arrive later have later places, so a replay that
-	// knows more results chooses the same one.
-	first := -1
-	for i, f := range futures {
-		_, n := f.place()
-		if rec := t.journal.op(n); rec != nil && rec.done && (first < 0 || rec.doneSeq < doneSeq(t, futures[first])) {
-			first = i
-		}
-	}
-	return first, nil
+	return firstDone(t, futures), nil
 }
 
-func doneSeq(t *turn, f Awaitable) uint64 {
-	_, n := f.place()
-	return t.journal.op(n).doneSeq
+// firstDone is the index of the future whose result stands first in the journal; -1 if none has one.
+// Entries that arrive later stand later, so a replay that knows more results chooses the same one.
+func firstDone(t *turn, futures []Awaitable) int {
+	first, seq := -1, uint64(0)
+	for i, f := range futures {
+		_, n := f.place()
+		if rec := t.journal.op(n); rec != nil && rec.done && (first < 0 || rec.doneSeq < seq) {
+			first, seq = i, rec.doneSeq
+		}
+	}
+	return first
 }
 
 // AwaitAll waits until all futures have their results, failed ones included, and returns the error of

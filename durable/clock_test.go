@@ -1,0 +1,65 @@
+package durable
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeClock stands still until a test moves it, one wait at a time.
+type fakeClock struct {
+	mu      sync.Mutex
+	now     time.Time
+	waits   []*fakeWait
+	changed chan struct{}
+}
+
+type fakeWait struct {
+	d  time.Duration
+	ch chan time.Time
+}
+
+func newFakeClock() *fakeClock {
+	return &fakeClock{now: time.UnixMilli(1_700_000_000_000), changed: make(chan struct{})}
+}
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) After(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := &fakeWait{d, make(chan time.Time, 1)}
+	c.waits = append(c.waits, w)
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return w.ch
+}
+
+// pass waits until somebody waits for exactly d, and lets that much time pass for the first who does.
+func (c *fakeClock) pass(t testing.TB, d time.Duration) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		c.mu.Lock()
+		for i, w := range c.waits {
+			if w.d == d {
+				c.waits = append(c.waits[:i], c.waits[i+1:]...)
+				c.now = c.now.Add(d)
+				w.ch <- c.now
+				c.mu.Unlock()
+				return
+			}
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("nobody waits for %v", d)
+		}
+	}
+}

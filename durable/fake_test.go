@@ -1,0 +1,750 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/id"
+	"perdure/journal"
+)
+
+// fakeServer is a cluster in memory: tasks, journals and streams, one lock, no clock. Every event is
+// judged by the journal's own guard, so a worker that breaks a rule fails its test. What the world does
+// (timers, children, signals) it does when an execution waits for it, in an order that is always the same.
+type fakeServer struct {
+	perdurev1.UnimplementedTasksServer
+	perdurev1.UnimplementedExecutionsServer
+	t    testing.TB
+	grpc *grpc.Server
+	lis  *bufconn.Listener
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced whenever anything changed
+	execs   map[string]*fakeExec
+	conns   []*fakeConn
+	replies map[string]*perdurev1.CommitReply
+	lives   uint64
+
+	// children are the results of functions that no worker runs here.
+	children map[string]func(input []byte) *perdurev1.Outcome
+	// signals are what the world sends when an execution waits for that name, by number of delivery.
+	signals map[string][]string
+	// page, if positive, is how many entries a task or a page carries.
+	page int
+	// patient: the world does nothing by itself.
+	patient bool
+	// deaf: heartbeats are not answered.
+	deaf bool
+	// onCommit may make a commit fail; it is called with the lock held.
+	onCommit func(ex *fakeExec, c *perdurev1.Commit) fault
+
+	commits    []*perdurev1.Commit
+	releases   []*perdurev1.Release
+	hellos     []*perdurev1.Hello
+	heartbeats int
+	sent       []*perdurev1.SignalSend
+	rooms      int
+}
+
+// fault says what happens to a commit.
+type fault struct {
+	reason perdurev1.Reason // refused
+	before bool             // the stream breaks before it is applied
+	after  bool             // it is applied, and the stream breaks instead of the answer
+	lost   bool             // besides, the task goes to whoever comes next
+}
+
+type fakeExec struct {
+	id, function string
+	life         uint64
+	j            *journal.State
+	entries      []*perdurev1.JournalEntry
+	state        perdurev1.TaskState
+	version      uint64
+	worker       string
+	parked       bool // released; nobody is offered it until wake
+	tags         map[string]string
+}
+
+func (ex *fakeExec) token() *perdurev1.TaskToken {
+	return &perdurev1.TaskToken{Namespace: "default", Id: ex.id, Incarnation: ex.life, Version: ex.version}
+}
+
+// fakeConn is one stream.
+type fakeConn struct {
+	f         *fakeServer
+	worker    string
+	functions []string
+	room      int
+	out       chan *perdurev1.WorkResponse
+	broken    chan struct{}
+	once      sync.Once
+}
+
+func (c *fakeConn) breakOff() { c.once.Do(func() { close(c.broken) }) }
+
+func (c *fakeConn) send(m *perdurev1.WorkResponse) {
+	select {
+	case c.out <- m:
+	case <-c.broken:
+	}
+}
+
+func newFake(t testing.TB) *fakeServer {
+	f := &fakeServer{
+		t: t, grpc: grpc.NewServer(), lis: bufconn.Listen(1 << 20), changed: make(chan struct{}),
+		execs: map[string]*fakeExec{}, replies: map[string]*perdurev1.CommitReply{},
+		children: map[string]func([]byte) *perdurev1.Outcome{}, signals: map[string][]string{},
+	}
+	perdurev1.RegisterTasksServer(f.grpc, f)
+	perdurev1.RegisterExecutionsServer(f.grpc, f)
+	go f.grpc.Serve(f.lis)
+	t.Cleanup(f.grpc.Stop)
+	return f
+}
+
+func (f *fakeServer) client(opts client.Options) *client.Client {
+	f.t.Helper()
+	opts.Addrs = []string{"passthrough:///fake"}
+	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return f.lis.DialContext(ctx)
+	})}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	c, err := client.Dial(opts)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// worker runs a worker until the test ends, or the returned function is called.
+func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, func()) {
+	f.t.Helper()
+	w := NewWorker(f.client(client.Options{Clock: opts.Clock}), opts)
+	w.Register(fns...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					f.t.Errorf("Run: %v", err)
+				}
+			case <-time.After(30 * time.Second):
+				f.t.Error("Run did not return")
+			}
+		})
+	}
+	f.t.Cleanup(stop)
+	select {
+	case <-w.Ready():
+	case <-time.After(10 * time.Second):
+		f.t.Fatal("the worker was not welcomed")
+	}
+	return w, stop
+}
+
+// wait waits until cond holds, which is asked with the lock held.
+func (f *fakeServer) wait(what string, cond func() bool) {
+	f.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		f.mu.Lock()
+		ok, changed := cond(), f.changed
+		f.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			f.t.Fatalf("waited too long for %s\n%s", what, f.dump())
+		}
+	}
+}
+
+// touch announces a change; the lock is held.
+func (f *fakeServer) touch() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fakeServer) dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, ex := range f.execs {
+		fmt.Fprintf(&b, "%s %s %s %s v%d worker=%s\n", ex.id, ex.function, ex.j.Status(), ex.state, ex.version, ex.worker)
+		for _, e := range ex.entries {
+			fmt.Fprintf(&b, "  %d %v\n", e.GetSeq(), e.GetEvent())
+		}
+	}
+	for _, r := range f.releases {
+		fmt.Fprintf(&b, "release %v\n", r)
+	}
+	return b.String()
+}
+
+// start begins an execution; the lock is not held.
+func (f *fakeServer) start(id, function, input string) *fakeExec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begin(id, function, "", []byte(input))
+}
+
+func (f *fakeServer) begin(eid, function, parent string, input []byte) *fakeExec {
+	ex := f.newExec(eid, function)
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{Input: input, ParentId: parent}}})
+	ex.state = perdurev1.TaskState_TASK_STATE_PENDING
+	f.dispatch()
+	return ex
+}
+
+func (f *fakeServer) newExec(eid, function string) *fakeExec {
+	f.lives++
+	ex := &fakeExec{id: eid, function: function, life: f.lives,
+		j: journal.New(id.PromiseID(eid), journal.WithRetryBound(func(policy string) int { return attemptsOf(policy, 4) - 1 }))}
+	f.execs[eid] = ex
+	return ex
+}
+
+// restore begins an execution from a journal that was cut off: entries the server owes follow at once.
+func (f *fakeServer) restore(eid, function string, entries []*perdurev1.JournalEntry) *fakeExec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ex := f.newExec(eid, function)
+	for _, e := range entries {
+		f.append(ex, e.GetEvent())
+	}
+	for n := range ex.j.NextChild() {
+		p := id.PromiseID(eid).Child(n)
+		inv, ok := ex.j.Invoke(p)
+		if !ok || inv.Kind == journal.InvokeStep {
+			continue
+		}
+		if !inv.Started {
+			f.append(ex, started(string(p), 1))
+		}
+		if inv.Kind == journal.InvokeSend && !inv.Completed {
+			f.append(ex, completed(string(p), 1, &perdurev1.Outcome{}))
+		}
+	}
+	ex.state = perdurev1.TaskState_TASK_STATE_PENDING
+	if ex.j.Status() == journal.StatusBlocked {
+		ex.state = perdurev1.TaskState_TASK_STATE_SUSPENDED
+		f.world(ex)
+	}
+	f.dispatch()
+	return ex
+}
+
+// append records an event; the journal's guard must allow it.
+func (f *fakeServer) append(ex *fakeExec, ev *perdurev1.Event) {
+	if err := f.tryAppend(ex, ev); err != nil {
+		f.t.Errorf("fake: %v", err)
+	}
+}
+
+func (f *fakeServer) tryAppend(ex *fakeExec, ev *perdurev1.Event) error {
+	if err := ex.j.Append(ex.j.NextSeq(), toJournal(ev)); err != nil {
+		return err
+	}
+	ex.entries = append(ex.entries, &perdurev1.JournalEntry{Seq: uint64(len(ex.entries)), Event: ev})
+	f.touch()
+	return nil
+}
+
+// dispatch gives pending tasks to workers with room, in the order of their ids.
+func (f *fakeServer) dispatch() {
+	var ids []string
+	for id := range f.execs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		ex := f.execs[id]
+		if ex.state != perdurev1.TaskState_TASK_STATE_PENDING || ex.parked {
+			continue
+		}
+		for _, c := range f.conns {
+			if c.room > 0 && slices.Contains(c.functions, ex.function) {
+				c.room--
+				ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
+				ex.version++
+				f.hand(c, ex)
+				break
+			}
+		}
+	}
+	f.touch()
+}
+
+func (f *fakeServer) hand(c *fakeConn, ex *fakeExec) {
+	entries := ex.entries
+	if f.page > 0 && len(entries) > f.page {
+		entries = entries[:f.page]
+	}
+	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: &perdurev1.Task{
+		Token: ex.token(), Function: ex.function, Status: perdurev1.ExecutionStatus(ex.j.Status()),
+		Entries: slices.Clone(entries), NextSeq: ex.j.NextSeq(), CreatedMs: 1_000, DeadlineMs: 0, Tags: ex.tags,
+	}}})
+}
+
+// wake offers a released task again.
+func (f *fakeServer) wake(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.execs[id].parked = false
+	f.dispatch()
+}
+
+// expire takes a task from its worker, as when its lease ends.
+func (f *fakeServer) expire(ex *fakeExec) {
+	if ex.state == perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		ex.version++
+		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
+	}
+	f.touch()
+}
+
+// breakStreams ends every stream; workers connect again.
+func (f *fakeServer) breakStreams() {
+	for _, c := range f.conns {
+		c.breakOff()
+	}
+	f.conns = nil
+}
+
+// cancel asks an execution to cancel.
+func (f *fakeServer) cancel(id, reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancelLocked(f.execs[id], reason)
+	f.dispatch()
+}
+
+func (f *fakeServer) cancelLocked(ex *fakeExec, reason string) {
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_CancelRequested{CancelRequested: &perdurev1.CancelRequested{Reason: reason}}})
+	if ex.state == perdurev1.TaskState_TASK_STATE_SUSPENDED {
+		ex.state = perdurev1.TaskState_TASK_STATE_PENDING
+	}
+}
+
+// resume lets an execution whose wait is satisfied go on.
+func (f *fakeServer) resume(ex *fakeExec) {
+	if ex.j.Status() == journal.StatusBlocked && ex.j.WaitSatisfied() {
+		f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionResumed{ExecutionResumed: &perdurev1.ExecutionResumed{}}})
+		if ex.state == perdurev1.TaskState_TASK_STATE_SUSPENDED {
+			ex.state = perdurev1.TaskState_TASK_STATE_PENDING
+		}
+	}
+}
+
+// world does what a waiting execution waits for: the member with the highest number first, one for ANY.
+func (f *fakeServer) world(ex *fakeExec) {
+	kind, on, name, blocked := ex.j.Wait()
+	if !blocked || f.patient {
+		return
+	}
+	if ex.j.WaitSatisfied() {
+		f.resume(ex)
+		return
+	}
+	if kind == journal.AwaitSignal {
+		if _, _, buffered := ex.j.NextReceipt(name); buffered { // a journal cut between delivery and receipt
+			f.append(ex, f.receipt(ex, string(on[0]), name))
+			f.resume(ex)
+			return
+		}
+		n := int(ex.j.Deliveries(name))
+		switch texts := f.signals[name]; {
+		case n < len(texts):
+			f.deliver(ex, name, value(texts[n]))
+		case name == "never":
+			f.deliver(ex, name, failure(TypeTimeout, "no signal in time"))
+		}
+		return
+	}
+	for _, p := range slices.Backward(on) {
+		if ex.j.Resolved(p) {
+			continue
+		}
+		f.resolve(ex, string(p))
+		if ex.j.WaitSatisfied() {
+			break
+		}
+	}
+	f.resume(ex)
+}
+
+// resolve ends a timer, or a child that no worker runs.
+func (f *fakeServer) resolve(ex *fakeExec, p string) {
+	if _, timer := ex.j.Timer(id.PromiseID(p)); timer {
+		f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_TimerFired{TimerFired: &perdurev1.TimerFired{PromiseId: p}}})
+		return
+	}
+	for _, e := range ex.entries {
+		if s := e.GetEvent().GetInvokeScheduled(); s.GetPromiseId() == p {
+			if child := f.children[s.GetFunctionName()]; child != nil {
+				f.append(ex, completed(p, 1, child(s.GetInput())))
+			}
+		}
+	}
+}
+
+// deliver sends a signal to an execution.
+func (f *fakeServer) deliver(ex *fakeExec, name string, payload *perdurev1.Outcome) {
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_SignalDelivered{SignalDelivered: &perdurev1.SignalDelivered{
+		Name: name, Payload: payload, DeliveryId: ex.j.Deliveries(name) + 1}}})
+	if kind, on, waited, blocked := ex.j.Wait(); blocked && kind == journal.AwaitSignal && waited == name {
+		f.append(ex, f.receipt(ex, string(on[0]), name))
+		f.resume(ex)
+	}
+}
+
+// receipt is the SignalReceived of the oldest delivery not consumed.
+func (f *fakeServer) receipt(ex *fakeExec, p, name string) *perdurev1.Event {
+	n, _, _ := ex.j.NextReceipt(name)
+	for _, e := range ex.entries {
+		if d := e.GetEvent().GetSignalDelivered(); d.GetName() == name && d.GetDeliveryId() == n {
+			return &perdurev1.Event{Kind: &perdurev1.Event_SignalReceived{SignalReceived: &perdurev1.SignalReceived{
+				PromiseId: p, Name: name, Payload: d.GetPayload(), DeliveryId: n}}}
+		}
+	}
+	f.t.Errorf("fake: no delivery of %q", name)
+	return nil
+}
+
+func started(p string, n uint32) *perdurev1.Event {
+	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: p, Attempt: n}}}
+}
+
+func completed(p string, n uint32, o *perdurev1.Outcome) *perdurev1.Event {
+	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: p, Attempt: n, Result: o}}}
+}
+
+func value(text string) *perdurev1.Outcome {
+	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(text)}}
+}
+
+func failure(typ, message string) *perdurev1.Outcome {
+	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: typ, Message: message}}}
+}
+
+// Work is the stream of one worker.
+func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), room: int(hello.GetRoom()),
+		out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
+	f.mu.Lock()
+	f.hellos = append(f.hellos, hello)
+	welcome := &perdurev1.Welcome{NodeId: "fake", LeaseMs: hello.GetLeaseMs()}
+	held := map[tokenKey]bool{}
+	for _, token := range hello.GetHeld() {
+		if f.holds(token, c.worker) {
+			held[keyOf(token)] = true
+		} else {
+			welcome.Lost = append(welcome.Lost, token)
+		}
+	}
+	c.send(&perdurev1.WorkResponse{CallId: first.GetCallId(), Kind: &perdurev1.WorkResponse_Welcome{Welcome: welcome}})
+	for _, ex := range f.execs {
+		if ex.state == perdurev1.TaskState_TASK_STATE_ACQUIRED && ex.worker == c.worker && !held[keyOf(ex.token())] {
+			f.hand(c, ex)
+		}
+	}
+	f.conns = append(f.conns, c)
+	f.dispatch()
+	f.mu.Unlock()
+
+	go func() {
+		defer c.breakOff()
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				break
+			}
+			f.mu.Lock()
+			f.handle(c, m)
+			f.mu.Unlock()
+		}
+		f.mu.Lock()
+		f.conns = slices.DeleteFunc(f.conns, func(o *fakeConn) bool { return o == c })
+		f.touch()
+		f.mu.Unlock()
+	}()
+	for {
+		select {
+		case m := <-c.out:
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		case <-c.broken:
+			return status.Error(codes.Unavailable, "fake: stream broken")
+		}
+	}
+}
+
+func (f *fakeServer) holds(token *perdurev1.TaskToken, worker string) bool {
+	ex := f.execs[token.GetId()]
+	return ex != nil && ex.state == perdurev1.TaskState_TASK_STATE_ACQUIRED && ex.worker == worker && proto.Equal(ex.token(), token)
+}
+
+func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
+	reply := func(r *perdurev1.WorkResponse) {
+		r.CallId = m.GetCallId()
+		c.send(r)
+	}
+	refuse := func(reason perdurev1.Reason, text string) {
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: &perdurev1.CallError{Reason: reason, Message: text}}})
+	}
+	switch k := m.GetKind().(type) {
+	case *perdurev1.WorkRequest_Room:
+		f.rooms += int(k.Room.GetTasks())
+		c.room += int(k.Room.GetTasks())
+		f.dispatch()
+	case *perdurev1.WorkRequest_Heartbeat:
+		f.heartbeats++
+		defer f.touch()
+		if f.deaf {
+			return
+		}
+		r := &perdurev1.HeartbeatReply{}
+		for _, token := range k.Heartbeat.GetTasks() {
+			if !f.holds(token, c.worker) {
+				r.Lost = append(r.Lost, token)
+			} else if f.execs[token.GetId()].j.Status() == journal.StatusCancelling {
+				r.Cancelling = append(r.Cancelling, token)
+			}
+		}
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: r}})
+	case *perdurev1.WorkRequest_ReadJournal:
+		ex := f.execs[k.ReadJournal.GetId()]
+		page := &perdurev1.JournalPage{NextSeq: ex.j.NextSeq(), Entries: slices.Clone(ex.entries[k.ReadJournal.GetFromSeq():])}
+		if f.page > 0 && len(page.Entries) > f.page {
+			page.Entries = page.Entries[:f.page]
+		}
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Journal{Journal: page}})
+	case *perdurev1.WorkRequest_Release:
+		r := k.Release
+		if !f.holds(r.GetTask(), c.worker) {
+			refuse(perdurev1.Reason_REASON_STALE_TASK, "stale")
+			return
+		}
+		ex := f.execs[r.GetTask().GetId()]
+		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
+		ex.parked = r.GetProblem() != "" || r.GetDelayMs() > 0
+		f.releases = append(f.releases, r)
+		c.room += int(r.GetRoom())
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}})
+		f.dispatch()
+	case *perdurev1.WorkRequest_Commit:
+		f.commit(c, k.Commit, reply, refuse)
+	}
+}
+
+func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdurev1.WorkResponse), refuse func(perdurev1.Reason, string)) {
+	defer f.touch()
+	rid := string(m.GetRequest().GetId())
+	if len(rid) != 16 {
+		f.t.Errorf("fake: request id of %d bytes", len(rid))
+	}
+	answer := func(r *perdurev1.CommitReply) {
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
+		if r.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+			c.room += int(m.GetRoom())
+		}
+	}
+	if r := f.replies[rid]; r != nil {
+		answer(r)
+		f.dispatch()
+		return
+	}
+	ex := f.execs[m.GetTask().GetId()]
+	var fa fault
+	if f.onCommit != nil && ex != nil {
+		fa = f.onCommit(ex, m)
+	}
+	if fa.before {
+		c.breakOff()
+		return
+	}
+	if fa.reason != 0 {
+		refuse(fa.reason, "fault")
+		return
+	}
+	if !f.holds(m.GetTask(), c.worker) {
+		refuse(perdurev1.Reason_REASON_STALE_TASK, "stale")
+		return
+	}
+	if m.GetNextChild() != ex.j.NextChild() {
+		f.t.Errorf("fake: %s: next child %d, the commit says %d", ex.id, ex.j.NextChild(), m.GetNextChild())
+		refuse(perdurev1.Reason_REASON_RULE_BROKEN, "next_child")
+		return
+	}
+	f.commits = append(f.commits, m)
+	r := f.apply(ex, m)
+	f.replies[rid] = r
+	if fa.after {
+		c.breakOff()
+	} else {
+		answer(r)
+	}
+	if fa.lost {
+		f.expire(ex)
+	}
+	if r.GetState() == perdurev1.TaskState_TASK_STATE_FULFILLED {
+		f.tellParent(ex)
+	}
+	if ex.state == perdurev1.TaskState_TASK_STATE_SUSPENDED {
+		f.world(ex)
+	}
+	f.dispatch()
+}
+
+// apply records a commit as the machine does, and builds its reply.
+func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitReply {
+	r := &perdurev1.CommitReply{State: perdurev1.TaskState_TASK_STATE_ACQUIRED}
+	r.Entries = append(r.Entries, ex.entries[m.GetKnownSeq():]...)
+	add := func(ev *perdurev1.Event) {
+		f.append(ex, ev)
+		r.Entries = append(r.Entries, ex.entries[len(ex.entries)-1])
+	}
+	for _, ev := range m.GetEvents() {
+		if ex.j.Status() == journal.StatusCancelling {
+			done := ev.GetInvokeCompleted()
+			switch {
+			case done != nil:
+				if inv, ok := ex.j.Invoke(id.PromiseID(done.GetPromiseId())); ok && inv.Open == done.GetAttempt() {
+					f.append(ex, ev)
+				}
+			case ev.GetExecutionCancelled() != nil:
+				f.append(ex, ev)
+				r.State = perdurev1.TaskState_TASK_STATE_FULFILLED
+			}
+			continue
+		}
+		if w := ev.GetExecutionAwaiting(); w != nil {
+			var on []id.PromiseID
+			for _, p := range w.GetWaitingOn() {
+				on = append(on, id.PromiseID(p))
+			}
+			if ex.j.Satisfied(journal.AwaitKind(w.GetKind()), on, w.GetSignalName()) {
+				if w.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
+					add(f.receipt(ex, w.GetWaitingOn()[0], w.GetSignalName()))
+				}
+				continue
+			}
+			r.State = perdurev1.TaskState_TASK_STATE_SUSPENDED
+		}
+		f.append(ex, ev)
+		if s := ev.GetInvokeScheduled(); s != nil && s.GetKind() != perdurev1.InvokeKind_INVOKE_KIND_STEP {
+			add(started(s.GetPromiseId(), 1))
+			if s.GetKind() == perdurev1.InvokeKind_INVOKE_KIND_SEND {
+				at := slices.IndexFunc(m.GetSends(), func(x *perdurev1.Send) bool { return x.GetPromiseId() == s.GetPromiseId() })
+				if at < 0 {
+					f.t.Errorf("fake: nothing to send for %s", s.GetPromiseId())
+				} else {
+					f.sent = append(f.sent, m.GetSends()[at].GetSignal())
+				}
+				add(completed(s.GetPromiseId(), 1, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}))
+			} else if f.children[s.GetFunctionName()] == nil {
+				f.begin(s.GetPromiseId(), s.GetFunctionName(), ex.id, s.GetInput())
+			}
+		}
+		if ev.GetExecutionCompleted() != nil || ev.GetExecutionFailed() != nil {
+			r.State = perdurev1.TaskState_TASK_STATE_FULFILLED
+		}
+	}
+	ex.state = r.State
+	r.Status, r.NextSeq, r.NextChild = perdurev1.ExecutionStatus(ex.j.Status()), ex.j.NextSeq(), ex.j.NextChild()
+	if r.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		r.Entries = nil
+		ex.worker = ""
+	}
+	return r
+}
+
+// tellParent hands a child's end to its parent.
+func (f *fakeServer) tellParent(ex *fakeExec) {
+	parent := f.execs[ex.entries[0].GetEvent().GetExecutionStarted().GetParentId()]
+	if parent == nil || parent.j.Status().Terminal() {
+		return
+	}
+	f.append(parent, completed(ex.id, 1, outcomeOf(ex)))
+	f.resume(parent)
+}
+
+// outcomeOf is how a finished execution ended.
+func outcomeOf(ex *fakeExec) *perdurev1.Outcome {
+	switch k := ex.entries[len(ex.entries)-1].GetEvent().GetKind().(type) {
+	case *perdurev1.Event_ExecutionCompleted:
+		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: k.ExecutionCompleted.GetResult()}}
+	case *perdurev1.Event_ExecutionFailed:
+		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: k.ExecutionFailed.GetError()}}
+	case *perdurev1.Event_ExecutionCancelled:
+		return failure(TypeCancelled, k.ExecutionCancelled.GetReason())
+	}
+	return nil
+}
+
+// finished waits until an execution has ended, checks its whole journal, and returns how it ended.
+func (f *fakeServer) finished(eid string) *perdurev1.Outcome {
+	f.t.Helper()
+	f.wait("the end of "+eid, func() bool { return f.execs[eid] != nil && f.execs[eid].j.Status().Terminal() })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ex := f.execs[eid]
+	var entries []journal.Entry
+	for _, e := range ex.entries {
+		entries = append(entries, journal.Entry{Seq: e.GetSeq(), Event: toJournal(e.GetEvent())})
+	}
+	for _, v := range journal.Check(id.PromiseID(eid), entries, journal.WithRetryBound(func(policy string) int { return attemptsOf(policy, 4) - 1 })) {
+		f.t.Errorf("journal of %s: %v", eid, v)
+	}
+	return outcomeOf(ex)
+}
+
+// journalOf is a copy of an execution's journal.
+func (f *fakeServer) journalOf(eid string) []*perdurev1.JournalEntry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.execs[eid].entries)
+}
+
+// released waits for the n-th release (from 1) and returns it.
+func (f *fakeServer) released(n int) *perdurev1.Release {
+	f.t.Helper()
+	f.wait("release "+strconv.Itoa(n), func() bool { return len(f.releases) >= n })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.releases[n-1]
+}
