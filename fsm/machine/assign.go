@@ -61,10 +61,13 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		}
 		prefix := keys.Of(keys.Ready, o.Namespace, fn)
 		n := 0
-		t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
 				corrupt("place in a queue", key, err)
+			}
+			if n == 0 {
+				t.m.head[q] = order
 			}
 			all = append(all, waiting{order, fn, taskID})
 			n++

@@ -28,14 +28,14 @@ func applyCancel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 }
 
 func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
-	wait, on, _, blocked := ex.j.Wait()
+	wait := signalWait(ex)
 	if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
 		return err
 	}
 	if graceMS <= 0 {
 		graceMS = defaultGraceMS
 	}
-	ex.h.GraceAt = t.now + graceMS
+	ex.h.GraceAt = t.now + min(graceMS, Never-t.now)
 	t.put(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
 	t.fx.due(ex.h.GraceAt)
 	s := t.store(ex.ns)
@@ -51,10 +51,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 		}
 		_, fx := recovery.Resume(s, t.now, ex.h.ID, ex.h.ID, retryMS)
 		t.effects(ex.ns, fx)
-		if blocked && wait == journal.AwaitSignal {
-			// Nobody will receive it: the wait's promise ends here.
-			return t.settle(ex.ns, string(on[0]), recovery.PromiseRejectedCanceled, nil)
-		}
+		return t.abandon(ex, wait)
 	case recovery.TaskAcquired:
 		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: Token(ex.ns, task)})
 	}

@@ -61,14 +61,26 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 	if !st.Changed {
 		return
 	}
-	if ex, ok := t.execution(ns, st.Promise.ID); ok && !ex.j.Status().Terminal() {
+	if ex, ok := t.executionOf(ns, st.Promise); ok && !ex.j.Status().Terminal() {
+		wait := signalWait(ex)
 		if ex.j.Status() != journal.StatusCancelling {
 			t.must(ex, journal.CancelRequested{Reason: "timed out"})
 		}
 		t.must(ex, journal.ExecutionCancelled{Reason: "timed out"})
 		t.close(ex)
+		if err := t.abandon(ex, wait); err != nil {
+			panic(fault{err})
+		}
 	}
 	t.chain(ns, st)
+}
+
+// executionOf is the execution whose result a promise is. Only a promise with a target is one.
+func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
+	if p.Target == "" {
+		return nil, false
+	}
+	return t.execution(ns, p.ID)
 }
 
 // chain is what follows the settlement of one promise: the caller's journal learns the result, awaiters
@@ -101,22 +113,30 @@ func (t *txn) wake(ns, awaiter, by string) {
 
 // tellCaller records a settled child promise as a fact in the journal of the execution it belongs to.
 func (t *txn) tellCaller(ns string, p recovery.Promise) {
-	if child, ok := t.execution(ns, p.ID); ok && child.h.ParentPromise != "" && child.h.ParentPromise != p.ID {
-		// Placed elsewhere: its caller holds a proxy, which a message settles.
-		t.send(ns, child.h.Parent, &commandv1.Message{
-			FromId: p.ID, FromIncarnation: child.h.Incarnation,
-			ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
-			Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: outcomeToWire(outcomeOf(p))}},
-		})
-		return
+	life := p.Incarnation // of the caller
+	if child, ok := t.executionOf(ns, p); ok {
+		if child.h.ParentPromise != "" && child.h.ParentPromise != p.ID {
+			// Placed elsewhere: its caller holds a proxy, which a message settles.
+			if err := t.send(ns, child.h.Parent, &commandv1.Message{
+				FromId: p.ID, FromIncarnation: child.h.Incarnation,
+				ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
+				Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: outcomeToWire(outcomeOf(p))}},
+			}); err != nil {
+				panic(fault{err})
+			}
+			return
+		}
+		life = child.h.ParentIncarnation
 	}
 	promise := id.PromiseID(p.ID)
 	parent, ok := promise.Parent()
 	if !ok {
 		return
 	}
+	// The caller's own deadline may have come, too: then it is over, and the result comes too late.
+	t.carryOutDue(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
-	if !ok || ex.j.Status().Terminal() || t.callerIncarnation(ns, p) != ex.h.Incarnation {
+	if !ok || ex.j.Status().Terminal() || life != ex.h.Incarnation {
 		return
 	}
 	if fired, isTimer := ex.j.Timer(promise); isTimer {
@@ -134,14 +154,6 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	if p.State == recovery.PromiseRejectedTimedout {
 		t.signalTimedOut(ex, promise)
 	}
-}
-
-// callerIncarnation is the life of the caller to which a child promise belongs.
-func (t *txn) callerIncarnation(ns string, p recovery.Promise) uint64 {
-	if child, ok := t.execution(ns, p.ID); ok {
-		return child.h.ParentIncarnation
-	}
-	return p.Incarnation
 }
 
 // signalTimedOut ends a wait for a signal whose deadline has passed: a delivery of a typed time-out
@@ -165,6 +177,7 @@ func (t *txn) finish(ex *execution, state recovery.PromiseState, value []byte) e
 
 // cancelled ends an execution as cancelled, whatever it was doing.
 func (t *txn) cancelled(ex *execution, reason string) error {
+	wait := signalWait(ex)
 	if ex.j.Status() != journal.StatusCancelling {
 		if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
 			return err
@@ -173,12 +186,42 @@ func (t *txn) cancelled(ex *execution, reason string) error {
 	if err := t.append(ex, journal.ExecutionCancelled{Reason: reason}); err != nil {
 		return err
 	}
-	return t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))
+	if err := t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason)); err != nil {
+		return err
+	}
+	return t.abandon(ex, wait)
+}
+
+// signalWait is the promise of the signal that an execution waits for, "" if it does not.
+func signalWait(ex *execution) string {
+	if kind, on, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitSignal {
+		return string(on[0])
+	}
+	return ""
+}
+
+// abandon ends the promise of a signal wait that was open when its execution was cancelled: nobody will
+// receive it.
+func (t *txn) abandon(ex *execution, wait string) error {
+	if wait == "" {
+		return nil
+	}
+	return t.settle(ex.ns, wait, recovery.PromiseRejectedCanceled, nil)
 }
 
 // carryOutDue does what is due on one object now: its promise's deadline, its task's lease, its grace.
 func (t *txn) carryOutDue(ns, objectID string) {
-	t.timeout(ns, objectID)
+	p, ok := t.store(ns).Promise(objectID)
+	if !ok || p.State != recovery.PromisePending {
+		return // a settled promise has no task and no grace left
+	}
+	if !p.Live(t.now) {
+		t.timeout(ns, objectID)
+		return
+	}
+	if p.Target == "" {
+		return
+	}
 	t.graceOver(ns, objectID)
 	_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
 	t.effects(ns, fx)

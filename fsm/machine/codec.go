@@ -33,6 +33,9 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("fsm: damaged %s at key %x: %s", e.What, e.Key, e.Detail)
 }
 
+// misplaced says that a value is not its key's.
+func misplaced(objectID string) error { return fmt.Errorf("it is the value of %q", objectID) }
+
 // decoder reads what encoder wrote; the first error sticks.
 type decoder struct {
 	b   []byte

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"slices"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -19,7 +20,10 @@ type commit struct {
 	req *perdurev1.Commit
 	// first is the journal's length before the commit.
 	first uint64
-	// added are entries the server wrote in the course of this commit, to be told to the worker.
+	// own are the sequence numbers of the worker's events, ascending; the others from first on are to be
+	// told to it.
+	own []uint64
+	// added are such others, as far as the commit itself has written them.
 	added []*perdurev1.JournalEntry
 	// over: an event that ends the turn has been written; no event may follow.
 	over  bool
@@ -33,6 +37,10 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	req, ns := cmd.GetCommit(), cmd.Namespace
 	ex, refused := t.held(ns, req.Task)
 	if ex != nil && len(ex.h.LastCommit) > 0 && bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {
+		if refused != nil && ex.h.LastState == recovery.TaskAcquired {
+			// It was applied, and the lease was lost since: there is nothing to go on with.
+			return nil, refused
+		}
 		return t.commitAnswer(ex, req.KnownSeq, ex.h.LastState, nil), nil
 	}
 	if refused != nil {
@@ -98,7 +106,7 @@ func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState
 		reply.Entries = t.entries(ex, known, upper)
 	}
 	if c != nil && state == recovery.TaskAcquired {
-		reply.Entries = append(reply.Entries, c.added...)
+		reply.Entries = append(reply.Entries, c.told()...)
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: reply}}
 }
@@ -119,7 +127,30 @@ func (t *txn) entries(ex *execution, from, to uint64) []*perdurev1.JournalEntry 
 }
 
 // append writes one of the worker's events.
-func (c *commit) append(ev journal.Event) error { return c.t.append(c.ex, ev) }
+func (c *commit) append(ev journal.Event) error {
+	seq := c.ex.j.NextSeq()
+	if err := c.t.append(c.ex, ev); err != nil {
+		return err
+	}
+	c.own = append(c.own, seq)
+	return nil
+}
+
+// told lists what was written to the journal in the course of the commit besides the worker's events.
+func (c *commit) told() []*perdurev1.JournalEntry {
+	next := c.ex.j.NextSeq()
+	if next-c.first == uint64(len(c.own)+len(c.added)) {
+		return c.added
+	}
+	// More came by what the commit set off: a deadline that was due, a signal it sent to itself.
+	var out []*perdurev1.JournalEntry
+	for _, e := range c.t.entries(c.ex, c.first, next) {
+		if !slices.Contains(c.own, e.Seq) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
 
 // add writes an event of the server's, which the worker is told of.
 func (c *commit) add(ev journal.Event) error {
@@ -152,7 +183,7 @@ func (c *commit) event(ev journal.Event) error {
 		// A cancel came while this commit was on its way. Results of attempts that had started are
 		// facts and are recorded; new work is not begun. The answer's status tells the worker.
 		if done, ok := ev.(journal.InvokeCompleted); ok {
-			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt {
+			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt && runsLocally(inv.Kind) {
 				return c.append(done)
 			}
 		}
@@ -182,11 +213,16 @@ func (c *commit) event(ev journal.Event) error {
 
 // local admits an event of an invocation that the worker itself runs.
 func (c *commit) local(promise id.PromiseID, ev journal.Event) error {
-	if inv, ok := c.ex.j.Invoke(promise); ok && inv.Kind != journal.InvokeStep && inv.Kind != journal.InvokeHTTP {
+	if inv, ok := c.ex.j.Invoke(promise); ok && !runsLocally(inv.Kind) {
 		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"%s of %q is the server's to write: it is not a local step", ev.Kind(), promise).With("id", c.ex.h.ID)
 	}
 	return c.append(ev)
+}
+
+// runsLocally tells which invocations the worker itself runs; the others are the server's.
+func runsLocally(k journal.InvokeKind) bool {
+	return k == journal.InvokeStep || k == journal.InvokeHTTP
 }
 
 // invoke begins a side effect: a local step's record, a child execution, or a one-way operation.
@@ -225,31 +261,35 @@ func (c *commit) timer(e journal.TimerScheduled) error {
 	if err := c.append(e); err != nil {
 		return err
 	}
-	made, _, err := recovery.Create(c.t.store(c.ex.ns), c.t.now, recovery.CreateRequest{
-		ID: string(e.Promise), Incarnation: c.ex.h.Incarnation, Timer: true, TimeoutAt: e.FireAt,
-	}, retryMS)
-	if err == nil && made.Promise.State != recovery.PromisePending {
+	made, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), Timer: true, TimeoutAt: e.FireAt})
+	if err == nil && made.State != recovery.PromisePending {
 		err = c.add(journal.TimerFired{Promise: e.Promise})
 	}
 	return err
 }
 
+// promise makes the promise of one of the execution's operations. Its id must be free.
+func (c *commit) promise(req recovery.CreateRequest) (recovery.Promise, error) {
+	req.Incarnation = c.ex.h.Incarnation
+	made, _, err := recovery.Create(c.t.store(c.ex.ns), c.t.now, req, retryMS)
+	if err == nil && !made.New {
+		err = api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "id %q is taken", req.ID).With("namespace", c.ex.ns).With("id", c.ex.h.ID)
+	}
+	return made.Promise, err
+}
+
 // await ends the turn with a wait, unless the wait is satisfied already: then it is not recorded, the
 // task stays with the worker, and the answer carries what it waits for.
 func (c *commit) await(e journal.ExecutionAwaiting) error {
-	ns, ex := c.ex.ns, c.ex
-	if ex.j.Satisfied(e.Wait, e.On, e.Signal) {
-		c.over = true
+	c.over = true
+	switch err := c.append(e); {
+	case needless(err):
 		if e.Wait != journal.AwaitSignal {
 			return nil
 		}
-		delivery, payload, _ := ex.j.NextReceipt(e.Signal)
-		if len(e.On) != 1 {
-			return c.append(e) // refused by name
-		}
+		delivery, payload, _ := c.ex.j.NextReceipt(e.Signal)
 		return c.add(journal.SignalReceived{Promise: e.On[0], Name: e.Signal, Payload: payload, DeliveryID: delivery})
-	}
-	if err := c.append(e); err != nil {
+	case err != nil:
 		return err
 	}
 	if e.Wait == journal.AwaitSignal {
@@ -257,47 +297,36 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 		if timeout == 0 {
 			timeout = Never
 		}
-		if _, _, err := recovery.Create(c.t.store(ns), c.t.now, recovery.CreateRequest{
-			ID: string(e.On[0]), Incarnation: ex.h.Incarnation, External: true, TimeoutAt: timeout,
-		}, retryMS); err != nil {
+		if _, err := c.promise(recovery.CreateRequest{ID: string(e.On[0]), External: true, TimeoutAt: timeout}); err != nil {
 			return err
 		}
 	}
-	awaited := make([]recovery.Ref, 0, len(e.On))
-	for _, p := range e.On {
-		if !ex.j.Resolved(p) {
-			awaited = append(awaited, recovery.Ref{ID: string(p)})
-		}
-	}
-	token := c.req.Task
-	sus, err := recovery.Suspend(c.t.store(ns), c.t.now,
-		recovery.TaskRef{ID: ex.h.ID, Incarnation: ex.h.Incarnation, Version: token.Version}, awaited, false)
-	if err != nil {
+	due, err := c.suspend(e)
+	if err != nil || len(due) == 0 {
 		return err
 	}
-	if len(sus.Ready) > 0 {
-		// Its deadline has passed and only the tick is missing: carry it out, and go on at once.
-		for _, p := range sus.Ready {
-			c.t.timeout(ns, p.ID)
-		}
-		if ex.j.Status() == journal.StatusBlocked && ex.j.WaitSatisfied() {
-			c.t.must(ex, journal.ExecutionResumed{})
-		}
-		if ex.j.Status() == journal.StatusBlocked {
-			// The wait needs more than what was due: suspend on the rest.
-			return c.suspendRest(e)
-		}
-		c.over = true
-		c.added = c.t.entries(ex, c.first, ex.j.NextSeq())
-		return nil
+	// Deadlines have passed and only the tick is missing: carry them out, and go on at once if that is
+	// all the wait needs.
+	for _, p := range due {
+		c.t.timeout(c.ex.ns, p.ID)
 	}
-	c.over, c.state = true, sus.Task.State
-	return nil
+	if c.ex.j.WaitSatisfied() {
+		return c.add(journal.ExecutionResumed{})
+	}
+	_, err = c.suspend(e)
+	return err
 }
 
-// suspendRest suspends on those members of a wait that are still unresolved.
-func (c *commit) suspendRest(e journal.ExecutionAwaiting) error {
-	var awaited []recovery.Ref
+// needless reports whether a wait was refused only because it is satisfied already.
+func needless(err error) bool {
+	v, ok := err.(*journal.Violation)
+	return ok && v.Rule == journal.RuleNeedlessWait
+}
+
+// suspend puts the task to sleep on those members of a wait that are unresolved, unless the deadline of
+// some has come: these are answered, and the task stays with its worker.
+func (c *commit) suspend(e journal.ExecutionAwaiting) (due []recovery.Promise, err error) {
+	awaited := make([]recovery.Ref, 0, len(e.On))
 	for _, p := range e.On {
 		if !c.ex.j.Resolved(p) {
 			awaited = append(awaited, recovery.Ref{ID: string(p)})
@@ -306,10 +335,10 @@ func (c *commit) suspendRest(e journal.ExecutionAwaiting) error {
 	sus, err := recovery.Suspend(c.t.store(c.ex.ns), c.t.now,
 		recovery.TaskRef{ID: c.ex.h.ID, Incarnation: c.ex.h.Incarnation, Version: c.req.Task.Version}, awaited, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.over, c.state = true, sus.Task.State
-	return nil
+	c.state = sus.Task.State
+	return sus.Ready, nil
 }
 
 // end writes the execution's end and settles its promise (the ending table).

@@ -25,6 +25,9 @@ func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
 // spread, under a root of its own, with a proxy promise here that its end settles by a message.
 func (c *commit) child(e journal.InvokeScheduled) error {
 	t, ex, opts := c.t, c.ex, c.options(e.Promise)
+	if e.Function == "" {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "child %q names no function", e.Promise).With("id", ex.h.ID)
+	}
 	deadline := t.deadline(opts.TimeoutMs)
 	if !opts.Spread {
 		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
@@ -41,15 +44,13 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if timeout == 0 {
 		timeout = Never
 	}
-	if _, _, err := recovery.Create(t.store(ex.ns), t.now, recovery.CreateRequest{
-		ID: string(e.Promise), Incarnation: ex.h.Incarnation, External: true, TimeoutAt: timeout,
-	}, retryMS); err != nil {
+	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), External: true, TimeoutAt: timeout}); err != nil {
 		return err
 	}
 	key := string(e.Promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
-	return t.send(ex.ns, id.SpreadRoot(ex.h.Digest, ex.h.ID, key), &commandv1.Message{
-		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation,
-		ToId: id.SpreadRoot(ex.h.Digest, ex.h.ID, key),
+	root := id.SpreadRoot(ex.h.Digest, ex.h.ID, key)
+	return t.send(ex.ns, root, &commandv1.Message{
+		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: root,
 		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
 			Function: e.Function, Input: e.Input, PromiseId: string(e.Promise), DeadlineMs: deadline,
 			Tags: opts.Tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
@@ -66,8 +67,17 @@ func (c *commit) sendOut(e journal.InvokeScheduled) error {
 		msg := &commandv1.Message{FromId: c.ex.h.ID, FromIncarnation: c.ex.h.Incarnation}
 		switch w := s.What.(type) {
 		case *perdurev1.Send_Signal:
+			if err := id.Validate(w.Signal.Id); err != nil {
+				return badID(c.ex.ns, err)
+			}
 			msg.ToId, msg.Kind = w.Signal.Id, &commandv1.Message_Signal{Signal: w.Signal}
 		case *perdurev1.Send_Start:
+			if err := id.ValidateRoot(w.Start.Id); err != nil {
+				return badID(c.ex.ns, err)
+			}
+			if w.Start.Function == "" {
+				return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q names no function", e.Promise).With("id", c.ex.h.ID)
+			}
 			msg.ToId, msg.Kind = w.Start.Id, &commandv1.Message_Start{Start: w.Start}
 		default:
 			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q says nothing", e.Promise).With("id", c.ex.h.ID)

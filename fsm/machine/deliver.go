@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"fmt"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -47,6 +49,7 @@ func (t *txn) receive(msg *commandv1.Message) error {
 	case *commandv1.Message_ChildDone:
 		return t.receiveChildDone(msg, w.ChildDone)
 	case *commandv1.Message_Signal:
+		t.carryOutDue(msg.Namespace, msg.ToId)
 		ex, ok := t.execution(msg.Namespace, msg.ToId)
 		if !ok || ex.j.Status().Terminal() {
 			return nil
@@ -63,7 +66,9 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		})
 		return err
 	default:
-		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "message %d is of a kind this version does not know", msg.Seq)
+		// Only a newer version sends what this one does not know. To refuse it would be to differ from the
+		// replicas that are newer.
+		panic(fault{fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
 	}
 }
 

@@ -14,6 +14,6 @@
 // # Where things are
 //
 // One file per command (start.go, commit.go, signal.go, …) and per query (query_*.go). execution.go is
-// an execution as the machine holds it, chain.go the settlement chain, due.go the deadlines, store.go
+// an execution as the machine holds it, chain.go the settlement chain, tick.go the deadlines, store.go
 // the recovery rules' view of one namespace, outbox.go the messages to other partitions.
 package machine

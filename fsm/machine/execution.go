@@ -112,13 +112,16 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 		return nil, false
 	}
 	h, err := decodeHeader(b)
+	if err == nil && h.ID != objectID {
+		err = misplaced(h.ID)
+	}
 	if err != nil {
 		corrupt("execution header", key, err)
 	}
 	ex := &execution{ns: ns, h: h, j: newJournal(objectID)}
 	prefix := keys.JournalPrefix(ns, objectID, h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		entry, err := journal.DecodeEntry(value)
 		if err == nil {
 			err = ex.j.Append(entry.Seq, entry.Event)
 		}
@@ -172,6 +175,10 @@ type birth struct {
 // start makes an execution: its promise, its task (pending), its header, the first journal entry, and
 // its place in the listing. The id must be free.
 func (t *txn) start(ns string, b birth) (*execution, error) {
+	if b.function == "" {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "execution %q names no function", b.id).
+			With("namespace", ns).With("id", b.id)
+	}
 	timeout := b.deadlineMS
 	if timeout == 0 {
 		timeout = Never

@@ -49,10 +49,10 @@ func (t *txn) checkInvariants() error {
 		if task.State == recovery.TaskPending && task.RetryAt == 0 {
 			return broken("pending_task_no_ttimeout", "a pending task without a retry timer")
 		}
+		if (task.State == recovery.TaskSuspended) != (status == journal.StatusBlocked) {
+			return broken("suspended_blocked", "task %s, journal %s", task.State, status)
+		}
 		if task.State == recovery.TaskSuspended {
-			if status != journal.StatusBlocked {
-				return broken("suspended_blocked", "a suspended task of a journal that is %s", status)
-			}
 			live := false
 			for _, awaited := range s.AwaitedBy(ex.h.ID) {
 				if a, ok := s.Promise(awaited); ok && a.State == recovery.PromisePending {

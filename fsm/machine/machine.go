@@ -60,7 +60,10 @@ type Machine struct {
 	replies  uint64
 	cache    *execCache
 	// ready counts the pending tasks in each function's queue; a cache of the state.
-	ready  map[Queue]int
+	ready map[Queue]int
+	// head is where each queue's first task was last found. Tasks are queued in the order of the clock,
+	// so nothing stands before it; starting there spares the scan the remains of tasks long gone.
+	head   map[Queue]int64
 	broken error
 }
 
@@ -75,7 +78,7 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.MaxReplies == 0 {
 		cfg.MaxReplies = 100_000
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions), ready: map[Queue]int{}}
+	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions), ready: map[Queue]int{}, head: map[Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
@@ -145,10 +148,17 @@ func (m *Machine) Applied() uint64  { return m.applied }
 func (m *Machine) Clock() int64     { return m.clock }    // see Applied
 func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
 
-// Writes are the mutations since the last Committed, to be made durable in one batch.
+// Writes are the mutations since the last Committed, to be made durable in one batch. A machine that has
+// stopped has none: what the last entry had written by then must not be kept.
 func (m *Machine) Writes() []Write {
+	if m.broken != nil {
+		return nil
+	}
 	out := make([]Write, 0, len(m.batch.log)+3)
 	for _, w := range m.batch.log {
+		if w.void {
+			continue
+		}
 		v := w.value
 		if w.removed {
 			v = nil
@@ -201,7 +211,9 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	if len(entry.Offers) > 0 {
 		m.txn.begin(index)
 		m.txn.assign(entry.Offers)
-		m.txn.commit(&res.Effects)
+		if err := m.txn.commitChecked(&res.Effects); err != nil {
+			return nil, err
+		}
 	}
 	m.reportReady(&res.Effects)
 	m.applied = index
@@ -243,7 +255,9 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		// What is due on the object comes first, and stays even if the command is refused.
 		t.begin(index)
 		t.carryOutDue(cmd.Namespace, cmd.Id)
-		t.commit(fx)
+		if err := t.commitChecked(fx); err != nil {
+			return nil, err
+		}
 	}
 	t.begin(index)
 	run, known := commands[commandKind(cmd)]
@@ -266,12 +280,9 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 	if run.stored {
 		t.storeReply(cmd, reply)
 	}
-	if m.cfg.CheckInvariants {
-		if err := t.checkInvariants(); err != nil {
-			return nil, err
-		}
+	if err := t.commitChecked(fx); err != nil {
+		return nil, err
 	}
-	t.commit(fx)
 	return reply, nil
 }
 

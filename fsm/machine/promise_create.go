@@ -4,12 +4,17 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/recovery"
 )
 
 // applyCreatePromise makes a bare promise, which somebody outside settles. Idempotent by id.
 func applyCreatePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetCreatePromise(), cmd.Namespace
+	if p, err := id.Parse(req.Id); err == nil && p.Depth() > 0 {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%q is how an execution names its operations", req.Id).
+			With("namespace", ns).With("id", req.Id)
+	}
 	timeout := t.deadline(req.TimeoutMs)
 	if timeout == 0 {
 		timeout = Never

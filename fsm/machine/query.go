@@ -83,23 +83,35 @@ func (x *query) header(objectID string) (Header, bool) {
 		return Header{}, false
 	}
 	h, err := decodeHeader(b)
+	if err == nil && h.ID != objectID {
+		err = misplaced(h.ID)
+	}
 	if err != nil {
 		corrupt("execution header", key, err)
 	}
 	return h, true
 }
 
+// promiseOf is a promise as it stands now, whether or not its deadline has been carried out.
 func (x *query) promiseOf(objectID string) (recovery.Promise, bool) {
+	p, ok := x.storedPromise(objectID)
+	return p.At(x.now), ok
+}
+
+func (x *query) storedPromise(objectID string) (recovery.Promise, bool) {
 	key := keys.Of(keys.Promise, x.q.Namespace, objectID)
 	b, ok := x.get(key)
 	if !ok {
 		return recovery.Promise{}, false
 	}
 	p, err := recovery.DecodePromise(b)
+	if err == nil && p.ID != objectID {
+		err = misplaced(p.ID)
+	}
 	if err != nil {
 		corrupt("promise", key, err)
 	}
-	return p.At(x.now), true
+	return p, true
 }
 
 func (x *query) taskOf(objectID string) (recovery.Task, bool) {
@@ -109,6 +121,9 @@ func (x *query) taskOf(objectID string) (recovery.Task, bool) {
 		return recovery.Task{}, false
 	}
 	task, err := recovery.DecodeTask(b)
+	if err == nil && task.ID != objectID {
+		err = misplaced(task.ID)
+	}
 	if err != nil {
 		corrupt("task", key, err)
 	}
@@ -124,7 +139,7 @@ func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1
 		if len(out) > 0 && (len(out) >= limit || size+len(value) > maxBytes) {
 			return false
 		}
-		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		entry, err := journal.DecodeEntry(value)
 		if err != nil {
 			corrupt("journal", key, err)
 		}

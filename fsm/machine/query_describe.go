@@ -76,7 +76,8 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 		return "signal " + w.SignalName
 	}
 	for _, on := range w.WaitingOn {
-		child, ok := x.promiseOf(on)
+		// As stored: one whose deadline has come is about to wake it, and nothing else is needed.
+		child, ok := x.storedPromise(on)
 		switch {
 		case !ok || child.State.Settled():
 			continue

@@ -51,7 +51,7 @@ func (x *query) stepPromise() (recovery.Promise, bool) {
 	found := false
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
 	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+		entry, err := journal.DecodeEntry(value)
 		if err != nil {
 			corrupt("journal", key, err)
 		}

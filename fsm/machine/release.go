@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"strings"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -24,7 +26,7 @@ func applyRelease(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 		return nil, ruleError(ns, err)
 	}
 	t.effects(ns, fx)
-	ex.h.Problem = req.Problem[:min(len(req.Problem), maxProblemBytes)]
+	ex.h.Problem = strings.ToValidUTF8(req.Problem[:min(len(req.Problem), maxProblemBytes)], "")
 	ex.h.Releases++
 	ex.dirty = true
 	return &commandv1.Reply{Kind: &commandv1.Reply_Release{Release: &perdurev1.ReleaseReply{}}}, nil

@@ -35,7 +35,7 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 		return stored, true, nil
 	}
 	age := min(int64(min(cmd.GetRequest().GetAgeMs(), uint64(Never))), t.now)
-	if age > 0 && t.now-age-clockSlackMS <= t.m.evicted {
+	if age > 0 && t.m.evicted > 0 && t.now-age-clockSlackMS <= t.m.evicted {
 		return nil, true, api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN,
 			"this retry comes %d ms after the first attempt and answers that old are forgotten: it may have been applied", age).
 			With("namespace", cmd.Namespace).With("id", cmd.Id)

@@ -27,6 +27,10 @@ func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 
 // deliverSignal buffers a signal durably, and hands it over if the execution waits for one of its name.
 func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64, error) {
+	// A wait whose deadline has come is over: this signal is for the next one.
+	if wait := signalWait(ex); wait != "" {
+		t.timeout(ex.ns, wait)
+	}
 	delivery := ex.j.Deliveries(name) + 1
 	if err := t.append(ex, journal.SignalDelivered{Name: name, Payload: payload, DeliveryID: delivery}); err != nil {
 		return 0, err

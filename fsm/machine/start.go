@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -17,6 +19,9 @@ import (
 // same start again finds the execution, another one is a conflict.
 func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetStart(), cmd.Namespace
+	if err := id.ValidateRoot(req.Id); err != nil {
+		return nil, badID(ns, err)
+	}
 	if ex, ok := t.execution(ns, req.Id); ok {
 		if err := t.sameStart(ex, req); err != nil {
 			return nil, err
@@ -41,6 +46,11 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, ruleError(ns, err)
 	}
 	return started(ex, true), nil
+}
+
+func badID(ns string, err error) *api.Error {
+	e := err.(*id.Error)
+	return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%s", e.Error()).With("namespace", ns).With("id", e.ID).With("rule", e.Rule)
 }
 
 func started(ex *execution, created bool) *commandv1.Reply {
@@ -83,7 +93,11 @@ func (t *txn) input(ex *execution) []byte {
 	if err != nil {
 		corrupt("journal", key, err)
 	}
-	return entry.Event.(journal.ExecutionStarted).Input
+	started, ok := entry.Event.(journal.ExecutionStarted)
+	if !ok {
+		corrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
+	}
+	return started.Input
 }
 
 // tagsFromWire sorts a map of tags; the result is nil for none.

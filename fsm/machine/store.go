@@ -30,6 +30,9 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 		return recovery.Promise{}, false
 	}
 	p, err := recovery.DecodePromise(b)
+	if err == nil && p.ID != id {
+		err = misplaced(p.ID)
+	}
 	if err != nil {
 		corrupt("promise", key, err)
 	}
@@ -61,6 +64,9 @@ func (s store) Task(id string) (recovery.Task, bool) {
 		return recovery.Task{}, false
 	}
 	task, err := recovery.DecodeTask(b)
+	if err == nil && task.ID != id {
+		err = misplaced(task.ID)
+	}
 	if err != nil {
 		corrupt("task", key, err)
 	}

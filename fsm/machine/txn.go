@@ -37,6 +37,17 @@ func (t *txn) begin(index uint64) {
 	t.ready = t.ready[:0]
 }
 
+// commitChecked is commit, after the invariants were judged if the configuration asks for it.
+func (t *txn) commitChecked(fx *Effects) error {
+	if t.m.cfg.CheckInvariants {
+		if err := t.checkInvariants(); err != nil {
+			return err
+		}
+	}
+	t.commit(fx)
+	return nil
+}
+
 // commit hands the writes to the entry and adds them to the checksum.
 func (t *txn) commit(fx *Effects) {
 	for _, ex := range t.touched {
@@ -48,8 +59,10 @@ func (t *txn) commit(fx *Effects) {
 	}
 	t.m.cache.trim()
 	for _, w := range t.log {
-		t.m.sum(w)
-		t.m.batch.set([]byte(w.key), w.value, w.removed)
+		if !w.void {
+			t.m.sum(w)
+			t.m.batch.set(*w)
+		}
 	}
 	for _, c := range t.ready {
 		if n := t.m.ready[c.queue] + c.by; n == 0 {
@@ -107,7 +120,7 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 			continue
 		}
 		q := Queue{ns, e.Target}
-		t.put(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
+		t.putFresh(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)
 	}

@@ -26,7 +26,11 @@ type write struct {
 	key     string
 	value   []byte
 	removed bool
-	order   int
+	// fresh: nothing has this key below, so removing it again leaves no trace. A task that becomes
+	// pending and is acquired in one entry would otherwise leave a tombstone where queues are scanned.
+	fresh bool
+	// void: put fresh and removed again; it is no longer in the tree.
+	void bool
 }
 
 func lessWrite(a, b *write) bool { return a.key < b.key }
@@ -60,21 +64,32 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 	return l.below.Get(key)
 }
 
-func (l *layer) put(key, value []byte) { l.set(key, value, false) }
-func (l *layer) remove(key []byte)     { l.set(key, nil, true) }
+func (l *layer) put(key, value []byte) { l.set(write{key: string(key), value: value}) }
+func (l *layer) remove(key []byte)     { l.set(write{key: string(key), removed: true}) }
+
+// putFresh is put of a key that nothing below the layer has.
+func (l *layer) putFresh(key, value []byte) {
+	l.set(write{key: string(key), value: value, fresh: true})
+}
+
 func (l *layer) has(key []byte) (bool, error) {
 	_, ok, err := l.Get(key)
 	return ok, err
 }
 
-func (l *layer) set(key, value []byte, removed bool) {
-	probe := &write{key: string(key), value: value, removed: removed, order: len(l.log)}
-	if w, ok := l.tree.Get(probe); ok {
-		w.value, w.removed = value, removed
-		return
+func (l *layer) set(x write) {
+	w, ok := l.tree.Get(&x)
+	switch {
+	case !ok:
+		w = &x
+		l.tree.ReplaceOrInsert(w)
+		l.log = append(l.log, w)
+	case x.removed && w.fresh:
+		w.void, w.value = true, nil
+		l.tree.Delete(w)
+	default:
+		w.value, w.removed = x.value, x.removed
 	}
-	l.tree.ReplaceOrInsert(probe)
-	l.log = append(l.log, probe)
 }
 
 // Scan merges the layer's writes with what is below.
