@@ -73,3 +73,18 @@ func TestConsumedWithoutResume(t *testing.T) {
 	w.sound(4)
 	w.is(showTask(w.task("all")), "task all#7 pending v1 target=w retry=104 resumes=y")
 }
+
+func TestEffects(t *testing.T) {
+	e := Effects{Executes: []Execute{{ID: "a"}}}
+	u := Effects{Unblocks: []Unblock{{Address: "l"}}}
+	if e.Empty() || u.Empty() || !(Effects{}).Empty() {
+		t.Error("empty is what has neither")
+	}
+	var all Effects
+	for _, fx := range []Effects{u, e, {Executes: []Execute{{ID: "b"}}}} {
+		all.Add(fx)
+	}
+	if len(all.Executes) != 2 || all.Executes[1].ID != "b" || len(all.Unblocks) != 1 {
+		t.Errorf("got %+v", all)
+	}
+}

@@ -212,6 +212,7 @@ func TestCorrupt(t *testing.T) {
 		"task, state 6":               {"task", task(set(1, 6)), 1, "unknown state"},
 		"task, count":                 {"task", task(set(11, 5)), 11, "count is larger"},
 		"task, resumes not ascending": {"task", task(set(15, 'a')), 14, "not in ascending order"},
+		"task, same resume twice":     {"task", task(set(15, 'k')), 14, "not in ascending order"},
 		"task, bytes after":           {"task", task(func(b []byte) []byte { return append(b, 9) }), 16, "bytes after the end"},
 		"outcome, empty":              {"outcome", nil, 0, "ends too early"},
 		"outcome, kind":               {"outcome", []byte{2}, 0, "unknown kind"},

@@ -62,7 +62,7 @@ func TestResume(t *testing.T) {
 			tc.before(w)
 			for _, s := range tc.steps {
 				got, fx := Resume(w.s, s.now, "a", s.by, retry)
-				if got != s.want {
+				if got != s.want || got.String() != [...]string{"skipped", "buffered", "woken"}[s.want] {
 					t.Errorf("by %s: %s, want %s", s.by, got, s.want)
 				}
 				w.is(showTask(w.task("a")), s.task)
