@@ -93,7 +93,9 @@ func (r *Replica) halted() error {
 func (r *Replica) halt(err error) {
 	r.haltOnce.Do(func() {
 		r.haltErr.Store(&err)
-		r.lead.Store(nil)
+		if l := r.lead.Swap(nil); l != nil {
+			l.cancel()
+		}
 		r.metrics.Leader.Set(0)
 		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
 	})
@@ -102,7 +104,6 @@ func (r *Replica) halt(err error) {
 // lifetime is a context that ends with the replica, for commands of its own.
 func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	stop := context.AfterFunc(ctx, func() {})
 	go func() {
 		select {
 		case <-r.stopping:
@@ -110,7 +111,7 @@ func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { stop(); cancel() }
+	return ctx, cancel
 }
 
 // giveBack returns a task that was assigned to a worker which is gone. It does not block.
