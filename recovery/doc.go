@@ -2,7 +2,7 @@
 // promise, which worker may advance a task, and who must be told. Every operation is a pure function
 // of (store, time, request): it checks everything, then writes, then returns its effects as values.
 // A refused operation has written nothing. The package keeps no state and does no I/O, so a crash
-// loses nothing that the caller's store has kept; an effect that was lost is repeated by a timer.
+// loses nothing that the caller's store has kept. A lost Execute is repeated by a timer, an Unblock is not.
 //
 // # The objects
 //
@@ -41,8 +41,8 @@
 // # Effects
 //
 // An [Execute] tells a worker that a task is pending, an [Unblock] tells a listener that a promise is
-// settled. Both may be repeated and may come late: an Execute whose version is no longer the task's is
-// refused at acquire. The retry timer repeats an Execute until somebody acquires the task. The
-// operations that may make a task pending take that interval as their last argument, retry, in
+// settled. Both may be sent twice and may come late: an Execute whose version is no longer the task's is
+// refused at acquire. The retry timer repeats an Execute until somebody acquires the task; a caller
+// that must not lose an Unblock keeps it until it is delivered. The operations that may make a task pending take that interval as their last argument, retry, in
 // milliseconds; a value below 1 counts as 1.
 package recovery
