@@ -18,6 +18,8 @@ import (
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = 2 * time.Second
+	// greetPatience bounds the way from opening a stream to its Welcome.
+	greetPatience = 5 * time.Second
 )
 
 // session is one stream. Its end is never an error for a turn: calls that were not answered are made
@@ -280,7 +282,7 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	every := w.opts.Lease / 3
 	select {
 	case <-greeted:
-	case <-w.clock.After(max(every, time.Second)):
+	case <-w.clock.After(greetPatience):
 		s.cancel(errors.New("no Welcome in time"))
 		return
 	case <-ctx.Done():
