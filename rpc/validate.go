@@ -51,12 +51,22 @@ func short(s string) string {
 	return s
 }
 
-// anyID checks an id of any form.
+// maxPathBytes is how much longer than its root a child's id may be: some ninety levels.
+const maxPathBytes = 1024
+
+// anyID checks an id of any form: a root, or a root and the path of a child.
 func anyID(s string) error {
-	if len(s) > id.MaxIDBytes {
+	root := id.Origin(s)
+	if len(root) > id.MaxIDBytes || len(s) > id.MaxIDBytes+maxPathBytes {
 		return api.Errorf(perdurev1.Reason_REASON_ID_TOO_LONG, "the id has %d bytes, at most %d are allowed", len(s), id.MaxIDBytes).With("id", short(s))
 	}
-	if err := id.Validate(s); err != nil {
+	if err := id.Validate(root); err != nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+	}
+	if root == s {
+		return nil
+	}
+	if _, err := id.Parse(s); err != nil {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
 	}
 	return nil
