@@ -80,7 +80,7 @@ func (l *leadership) establish() bool {
 	r := l.r
 	for l.ctx.Err() == nil {
 		started := r.clock.Now()
-		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed)
+		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())
 		if err == nil {
 			err = l.load()
 		}
@@ -147,6 +147,8 @@ func (l *leadership) revoke() {
 	l.r.lead.CompareAndSwap(l, nil)
 	l.cancel()
 	<-l.done
+	// Its establish may have finished just now.
+	l.r.lead.CompareAndSwap(l, nil)
 	l.r.dispatcher.revoked(l.r)
 	l.r.watches.wakeAll()
 }

@@ -450,7 +450,7 @@ func (n *Node) NotReady() error {
 		return err
 	}
 	var errs []error
-	for _, r := range n.replicas {
+	for _, r := range n.router.replicas {
 		switch halted := r.halted(); {
 		case halted != nil:
 			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))

@@ -200,7 +200,7 @@ func (r *Replica) resolve(f *flight) {
 		}
 		return
 	}
-	err := waitFuture(f.future, r.killed)
+	err := waitFuture(f.future, r.killed, nil)
 	if err != nil {
 		r.dispatcher.unreserve(f.offers)
 		known := raftError(r.id, r.leaderHint(), err)
@@ -238,19 +238,20 @@ func (r *Replica) resolve(f *flight) {
 var errAbandoned = errors.New("the node was stopped before the log answered")
 
 // waitFuture waits for a future that may never answer (a shutdown forgets batches on their way to the
-// machine).
-func waitFuture(f raft.Future, killed <-chan struct{}) error {
+// machine), until Raft is down or the caller's own channel closes.
+func waitFuture(f raft.Future, killed, given <-chan struct{}) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
 	select {
 	case err := <-done:
 		return err
 	case <-killed:
-		select {
-		case err := <-done:
-			return err
-		default:
-			return errAbandoned
-		}
+	case <-given:
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+		return errAbandoned
 	}
 }

@@ -92,7 +92,7 @@ func (r *Replica) confirmLoop() {
 		var err error
 		if lead == nil {
 			err = r.notServing()
-		} else if raftErr := waitFuture(r.raft.VerifyLeader(), r.killed); raftErr != nil || r.serving() != lead {
+		} else if raftErr := waitFuture(r.raft.VerifyLeader(), r.killed, r.stopping); raftErr != nil || r.serving() != lead {
 			err = errNotLeader(r.id, r.leaderHint())
 		}
 		for _, done := range round {

@@ -131,7 +131,7 @@ func (r *Replica) noteLogged(n int) {
 	r.logged.Store(0)
 	go func() {
 		defer r.snapshotting.Store(false)
-		err := waitFuture(r.raft.Snapshot(), r.killed)
+		err := waitFuture(r.raft.Snapshot(), r.killed, nil)
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
 			r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
 		}
@@ -200,7 +200,7 @@ func (r *Replica) Status() ReplicaStatus {
 
 // Cover makes the state durable up to what is applied and asks Raft for a marker.
 func (r *Replica) Cover() error {
-	err := waitFuture(r.raft.Snapshot(), r.killed)
+	err := waitFuture(r.raft.Snapshot(), r.killed, nil)
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	}

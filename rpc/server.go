@@ -24,6 +24,9 @@ import (
 // maxMessageBytes bounds a gRPC message either way: the largest commit and its frame.
 const maxMessageBytes = 24 << 20
 
+// maxStreams bounds the calls under way on one connection; further ones wait at the client.
+const maxStreams = 10_000
+
 // Config of a Server.
 type Config struct {
 	NodeID             string
@@ -74,7 +77,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
 	}
 	s.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
