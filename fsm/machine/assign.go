@@ -83,5 +83,6 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		}
 		return strings.Compare(a.id, b.id)
 	})
+	all = slices.Compact(all) // an offer may name a function twice
 	return all[:min(len(all), room)]
 }

@@ -13,30 +13,37 @@ type rule struct {
 	stored bool
 }
 
-// commands is the one table of command kinds, by their field number in Command, which is kept for ever.
-var commands = map[int]rule{
-	16: {apply: applyStart},
-	17: {apply: applyCommit},
-	18: {apply: applyRelease},
-	19: {apply: applyHeartbeat},
-	20: {apply: applySignal, stored: true},
-	21: {apply: applyCancel},
-	22: {apply: applyTerminate},
-	23: {apply: applyCreatePromise},
-	24: {apply: applySettlePromise},
-	25: {apply: applyTick},
-	26: {apply: applyRegisterFunctions},
-	27: {apply: applyDeliver},
-	28: {apply: applyTrim},
-	29: {apply: applyAssign},
-}
-
-// commandKind is the field number of a command's kind; 0 for one this program does not know.
-func commandKind(cmd *commandv1.Command) int {
-	m := cmd.ProtoReflect()
-	field := m.WhichOneof(m.Descriptor().Oneofs().ByName("kind"))
-	if field == nil {
-		return 0
+// ruleOf is the one table of command kinds; ok is false for a kind this program does not know.
+func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
+	switch cmd.Kind.(type) {
+	case *commandv1.Command_Start:
+		return rule{apply: applyStart}, true
+	case *commandv1.Command_Commit:
+		return rule{apply: applyCommit}, true
+	case *commandv1.Command_Release:
+		return rule{apply: applyRelease}, true
+	case *commandv1.Command_Heartbeat:
+		return rule{apply: applyHeartbeat}, true
+	case *commandv1.Command_Signal:
+		return rule{apply: applySignal, stored: true}, true
+	case *commandv1.Command_Cancel:
+		return rule{apply: applyCancel}, true
+	case *commandv1.Command_Terminate:
+		return rule{apply: applyTerminate}, true
+	case *commandv1.Command_CreatePromise:
+		return rule{apply: applyCreatePromise}, true
+	case *commandv1.Command_SettlePromise:
+		return rule{apply: applySettlePromise}, true
+	case *commandv1.Command_Tick:
+		return rule{apply: applyTick}, true
+	case *commandv1.Command_RegisterFunctions:
+		return rule{apply: applyRegisterFunctions}, true
+	case *commandv1.Command_Deliver:
+		return rule{apply: applyDeliver}, true
+	case *commandv1.Command_Trim:
+		return rule{apply: applyTrim}, true
+	case *commandv1.Command_Assign:
+		return rule{apply: applyAssign}, true
 	}
-	return int(field.Number())
+	return rule{}, false
 }

@@ -260,7 +260,7 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		}
 	}
 	t.begin(index)
-	run, known := commands[commandKind(cmd)]
+	run, known := ruleOf(cmd)
 	if !known {
 		t.abort()
 		return nil, fmt.Errorf("unknown command kind %T: written by a newer version; this replica must not guess", cmd.Kind)

@@ -16,6 +16,8 @@ type query struct {
 	now       int64
 	partition uint32
 	q         *commandv1.Query
+	// budget bounds how many listing entries of a class are looked at.
+	budget int
 }
 
 // Query answers a read over a state. now is unix milliseconds; partition is only reported. Refusals are
@@ -25,7 +27,11 @@ func Query(r Reader, now int64, partition uint32, q *commandv1.Query) (reply *co
 	if err != nil {
 		return nil, err
 	}
-	x := &query{r: r, now: max(now, int64(clock)), partition: partition, q: q}
+	x := &query{r: r, now: max(now, int64(clock)), partition: partition, q: q, budget: listBudget}
+	return x.answer()
+}
+
+func (x *query) answer() (reply *commandv1.QueryReply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			f, ok := p.(fault)
@@ -36,7 +42,7 @@ func Query(r Reader, now int64, partition uint32, q *commandv1.Query) (reply *co
 		}
 	}()
 	var refused *api.Error
-	switch k := q.Kind.(type) {
+	switch k := x.q.Kind.(type) {
 	case *commandv1.Query_Describe:
 		reply, refused = x.describe()
 	case *commandv1.Query_Result:

@@ -124,17 +124,17 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 	if after.ID != "" {
 		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
-	looked := 0
+	looked, last := 0, ListPosition{}
 	x.scan(lower, keys.After(prefix), func(key, value []byte) bool {
 		created, objectID, err := keys.ParseVisibility(key, prefix)
 		if err != nil {
 			corrupt("listing", key, err)
 		}
-		looked++
-		if looked > listBudget {
-			cut = &perdurev1.ExecutionSummary{Id: objectID, CreatedMs: created}
+		if looked++; looked > x.budget {
+			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
 			return false
 		}
+		last = ListPosition{CreatedMS: created, ID: objectID}
 		if !strings.HasPrefix(objectID, req.IdPrefix) {
 			return true
 		}

@@ -1,0 +1,237 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Signals are buffered, and handed out first in, first out, by name.
+func TestSignalsInOrder(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	for i, name := range []string{"a", "b", "a", "a", "b"} {
+		got := w.do(signalCmd(w.request(), "e", name, fmt.Sprint(i))).GetSignal().DeliveryId
+		if want := map[int]uint64{0: 1, 1: 1, 2: 2, 3: 3, 4: 2}[i]; got != want {
+			t.Errorf("signal %d is delivery %d of %s, want %d", i, got, name, want)
+		}
+	}
+	var got []string
+	for _, name := range []string{"b", "a", "a", "b", "a"} {
+		reply := w.commit(v, "wait "+name)
+		last := reply.Entries[len(reply.Entries)-1].Event.GetSignalReceived()
+		got = append(got, last.GetName()+string(last.GetPayload().GetValue()))
+	}
+	if fmt.Sprint(got) != "[b1 a0 a2 b4 a3]" {
+		t.Errorf("received %v", got)
+	}
+	if got := w.commit(v, "wait a"); got.State != suspended {
+		t.Errorf("answered %v", got)
+	}
+	// Another name does not wake it, its own does; what follows is buffered.
+	w.do(signalCmd(w.request(), "e", "b", "x"))
+	if w.describe("e").Task.State != "suspended" {
+		t.Error("woken by another signal")
+	}
+	w.do(signalCmd(w.request(), "e", "a", "y"))
+	w.do(signalCmd(w.request(), "e", "a", "z"))
+	v = w.only("w1", "f")
+	if got := w.commit(v, "wait b; nothing"); got.State != acquired {
+		t.Errorf("answered %v", got)
+	}
+	if got := w.commit(v, "wait a"); string(got.Entries[0].Event.GetSignalReceived().Payload.GetValue()) != "z" {
+		t.Errorf("answered %v", got)
+	}
+}
+
+// A wait with a deadline ends with a typed time-out, in one apply.
+func TestSignalTimesOut(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commit(v, "wait s timeout=4000")
+	w.now = 4999
+	w.tick()
+	if w.describe("e").Task.State != "suspended" {
+		t.Error("woken before the deadline")
+	}
+	w.now = 5000
+	res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(0)}})
+	if got := w.kinds("e"); got != "ExecutionStarted ExecutionAwaiting SignalDelivered SignalReceived ExecutionResumed" || res.Replies[0].GetTick().Done != 1 {
+		t.Errorf("the journal is %s after %v", got, res.Replies)
+	}
+	entries := w.journal("e")
+	delivered, received := entries[2].Event.GetSignalDelivered(), entries[3].Event.GetSignalReceived()
+	if delivered.DeliveryId != 1 || received.DeliveryId != 1 || received.PromiseId != "e:0" || received.Payload.GetFailure().GetType() != FailureTimeout {
+		t.Errorf("received %v", received)
+	}
+	// A real signal that comes later is the next delivery.
+	if got := w.do(signalCmd(nil, "e", "s", "late")).GetSignal().DeliveryId; got != 2 {
+		t.Errorf("delivery %d", got)
+	}
+	v = w.only("w1", "f")
+	if got := w.commit(v, "wait s timeout=10"); string(got.Entries[0].Event.GetSignalReceived().Payload.GetValue()) != "late" {
+		t.Errorf("answered %v", got)
+	}
+}
+
+// A signal that comes when the deadline has come, but no tick yet, is too late for the wait, and is not
+// lost.
+func TestSignalPastDeadline(t *testing.T) {
+	for _, at := range []int64{4999, 5000, 9000} {
+		for _, remote := range []bool{false, true} {
+			w := newWorld(t, 2)
+			v := w.begin("e", "f")
+			w.commit(v, "wait s timeout=4000")
+			w.now = at
+			if remote {
+				other := w.begin(apart(w, "e"), "g")
+				w.commit(other, "signal e s hello")
+				w.ship()
+			} else {
+				w.do(signalCmd(w.request(), "e", "s", "hello"))
+			}
+			want := "ExecutionStarted ExecutionAwaiting SignalDelivered SignalReceived ExecutionResumed"
+			outcome := `"hello"`
+			if at >= 5000 {
+				want += " SignalDelivered"
+				outcome = `!timeout "no signal \"s\" came before the deadline"`
+			}
+			if got := w.kinds("e"); got != want {
+				t.Errorf("at %d: the journal is %s, must be %s", at, got, want)
+			}
+			if got := showOutcome(w.journal("e")[3].Event.GetSignalReceived().Payload); got != outcome {
+				t.Errorf("at %d: received %s, must be %s", at, got, outcome)
+			}
+			w.tick()
+			w.commit(w.only("w1", "f"), "return x")
+		}
+	}
+}
+
+// apart is an id that lives in another partition.
+func apart(w *world, objectID string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprintf("far-%d", i); w.at(other) != w.at(objectID) {
+			return other
+		}
+	}
+}
+
+func TestSignalRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	w.refused(signalCmd(w.request(), "e", "s", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	v := w.begin("e", "f")
+	w.do(createPromiseCmd("p", 1000))
+	w.refused(signalCmd(w.request(), "p", "s", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	w.commit(v, "return x")
+	w.refused(signalCmd(w.request(), "e", "s", ""), perdurev1.Reason_REASON_ALREADY_FINISHED)
+	for _, cmd := range []*commandv1.Command{cancelCmd("none", "", 0), terminateCmd("none", "")} {
+		w.refused(cmd, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	}
+}
+
+// The promise of a signal wait is nobody's to settle, and it ends when its execution does.
+func TestAbandonedSignalWait(t *testing.T) {
+	for _, how := range []string{"cancel", "terminate", "deadline"} {
+		w := newWorld(t, 1)
+		start := startCmd(w.request(), "e", "f", "")
+		start.GetStart().TimeoutMs = 5000
+		w.do(start)
+		v := w.only("w1", "f")
+		w.commit(v, "wait s")
+		w.refused(settlePromiseCmd("e:0", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, "mine"), perdurev1.Reason_REASON_NOT_SETTLEABLE)
+		if got := w.promise("e:0"); got.State != perdurev1.PromiseState_PROMISE_STATE_PENDING || got.TimeoutAtMs != 0 {
+			t.Errorf("%s: %v", how, got)
+		}
+		switch how {
+		case "cancel":
+			w.do(cancelCmd("e", "", 0))
+		case "terminate":
+			w.do(terminateCmd("e", ""))
+		case "deadline":
+			w.now = 7000
+			w.tick()
+		}
+		if got := w.promise("e:0"); got.State != perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED {
+			t.Errorf("%s: %v", how, got)
+		}
+		if how == "cancel" {
+			w.do(signalCmd(nil, "e", "s", "fact"))
+			if !strings.HasSuffix(w.kinds("e"), "CancelRequested SignalDelivered") {
+				t.Errorf("the journal is %s", w.kinds("e"))
+			}
+		}
+	}
+}
+
+// One-way operations are complete in the commit that sends them, whatever becomes of the message.
+func TestOneWay(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		w := newWorld(t, 2)
+		target, fresh := "near", "near-fresh"
+		v := w.begin("e", "f")
+		for i := 0; w.at(fresh) != w.at("e") || w.at(target) != w.at("e"); i++ {
+			target, fresh = fmt.Sprint("near", i), fmt.Sprint("near", i)+":x"
+			fresh = fmt.Sprint("fresh", i)
+		}
+		if far {
+			target = apart(w, "e")
+			fresh = apart(w, "e") + "-fresh"
+			for i := 0; w.at(fresh) == w.at("e"); i++ {
+				fresh = fmt.Sprint("fresh", i)
+			}
+		}
+		w.do(startCmd(w.request(), target, "g", "in"))
+		w.commit(v, "signal "+target+" s one; spawn "+fresh+" h input; signal "+target+" s two; signal nobody s x; spawn "+target+" h input; return done")
+		if far {
+			if got := w.kinds(target); got != "ExecutionStarted" {
+				t.Errorf("it came by no message: %s", got)
+			}
+			w.ship()
+		}
+		want := "ExecutionStarted" + strings.Repeat(" InvokeScheduled InvokeStarted InvokeCompleted", 5) + " ExecutionCompleted"
+		if got := w.kinds("e"); got != want {
+			t.Errorf("far %v: the journal is %s", far, got)
+		}
+		if got := w.kinds(target); got != "ExecutionStarted SignalDelivered SignalDelivered" {
+			t.Errorf("far %v: the target's is %s", far, got)
+		}
+		if got := w.journal(target)[1].Event.GetSignalDelivered().Payload.GetValue(); string(got) != "one" {
+			t.Errorf("far %v: first %q", far, got)
+		}
+		if got := w.describe(fresh); got.Function != "h" || got.ParentId != "" {
+			t.Errorf("far %v: started %v", far, got)
+		}
+		w.ship()
+	}
+}
+
+// What an execution sends to itself it is told of.
+func TestSignalToItself(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	reply := w.commit(v, "signal e s hello; spawn e f x; step a")
+	if got := strings.Join(showEntries(reply.Entries), "\n"); strings.Count(got, "\n") != 4 || !strings.Contains(got, "SignalDelivered s 1") {
+		t.Errorf("told\n%s", got)
+	}
+	if got := w.commit(v, "wait s"); len(got.Entries) != 1 || got.State != acquired {
+		t.Errorf("answered %v", got)
+	}
+	w.commit(v, "return x")
+}
+
+func TestOneWayRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commitRefused(v, "spawn a:0 f x", perdurev1.Reason_REASON_BAD_ID, "root_without_colon")
+	w.commitRefused(v, "spawn a", perdurev1.Reason_REASON_BAD_REQUEST, "")
+	w.commitRefused(v, "signal", perdurev1.Reason_REASON_BAD_ID, "id_not_empty")
+	w.commitRefused(v, "kind 4", perdurev1.Reason_REASON_BAD_REQUEST, "")
+	cmd := w.commitCmd(v, "signal x s y")
+	cmd.GetCommit().Sends[0].What = nil
+	w.refused(cmd, perdurev1.Reason_REASON_BAD_REQUEST)
+	w.commit(v, "return x")
+}
