@@ -177,7 +177,7 @@ func TestPrecedence(t *testing.T) {
 func TestEverySettingFromEverySource(t *testing.T) {
 	sample := map[string]string{
 		"node-id": "n-7", "data": "/srv/perdure", "grpc-addr": "127.0.0.1:1", "http-addr": "[::1]:2",
-		"peer-addr": "localhost:3", "gossip-addr": "127.0.0.1:0", "insecure": "true", "partitions": "3",
+		"peer-addr": "localhost:3", "gossip-addr": "127.0.0.1:0", "insecure": "true", "check-invariants": "true", "partitions": "3",
 		"log-store": "boltdb", "lease": "5s", "heartbeat-timeout": "1s",
 		"election-timeout": "1m", "leader-lease": "100ms", "commit-timeout": "10ms", "max-append-entries": "64",
 		"snapshot-threshold": "100", "snapshot-interval": "1m30s", "trailing-logs": "10", "cache-bytes": "1GiB",
