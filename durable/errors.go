@@ -157,6 +157,8 @@ func (e *MisuseError) Error() string {
 var (
 	// errLost is the cause of a context whose task is no longer this worker's.
 	errLost = errors.New("durable: the task is no longer this worker's")
+	// errRedial ends a session so that the next one says what has changed.
+	errRedial = errors.New("durable: connecting anew")
 	// errStopping is the cause of a context whose worker has run out of its stop grace.
 	errStopping = errors.New("durable: the worker is stopping")
 )

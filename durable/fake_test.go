@@ -466,6 +466,12 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
+	f.conns = slices.DeleteFunc(f.conns, func(o *fakeConn) bool { // an earlier stream's room ends with it
+		if o.worker == c.worker {
+			o.breakOff()
+		}
+		return o.worker == c.worker
+	})
 	welcome := &perdurev1.Welcome{NodeId: "fake", LeaseMs: hello.GetLeaseMs()}
 	held := map[tokenKey]bool{}
 	for _, token := range hello.GetHeld() {

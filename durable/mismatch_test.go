@@ -134,6 +134,7 @@ func TestProblemsAreTriedAgainLater(t *testing.T) {
 	if o := f.finished("x"); string(o.GetValue()) != `"done"` {
 		t.Error(o)
 	}
+	until(t, "the end of the last turn", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
 	stop()
 	if len(w.problems) != 0 {
 		t.Errorf("still remembered: %v", w.problems)

@@ -28,6 +28,8 @@ type session struct {
 	stream perdurev1.Tasks_WorkClient
 	cancel context.CancelCauseFunc
 	sendMu sync.Mutex
+	// drained says that its Hello offered no room because the worker is stopping.
+	drained bool
 	// hello is the call id of the Hello; beat that of the heartbeat that is not answered yet, 0 if none.
 	hello uint64
 	mu    sync.Mutex
@@ -118,6 +120,9 @@ func (w *Worker) serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if errors.Is(err, errRedial) {
+			continue
+		}
 		if welcomed {
 			pause = reconnectMin
 		} else if final(err) {
@@ -195,6 +200,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 			w.accept(k.Task)
 		case *perdurev1.WorkResponse_Heartbeat:
 			w.beatAnswered(s, m.GetCallId(), k.Heartbeat)
+			w.answer(s, m)
 		case *perdurev1.WorkResponse_Drain:
 			w.log.Info("the node is draining")
 			w.event(Event{Kind: EventDraining})
@@ -207,6 +213,13 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		default:
 			w.answer(s, m)
 		}
+	}
+}
+
+// redial ends the session, if there is one, for another one to begin at once.
+func (w *Worker) redial() {
+	if s := w.session(); s != nil {
+		s.cancel(errRedial)
 	}
 }
 
@@ -226,7 +239,7 @@ func (w *Worker) greet(s *session) int {
 		hello.Held = append(hello.Held, t.key.token())
 	}
 	room := 0
-	if !w.isStopping() {
+	if s.drained = w.isStopping(); !s.drained {
 		room = max(0, w.opts.Concurrency-w.busy)
 	}
 	w.mu.Unlock()
@@ -240,6 +253,12 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
 	w.sess, w.offered = s, room
+	switch {
+	case s.drained:
+		defer w.drainedOnce()
+	case w.isStopping():
+		defer s.cancel(errRedial) // the stop came between its Hello and its Welcome
+	}
 	var again []*call
 	for _, c := range w.calls {
 		if !c.t.isLost() {

@@ -75,8 +75,11 @@ type Worker struct {
 	functions map[string]Registration
 	ready     chan struct{}
 	stopping  chan struct{}
-	base      context.Context // of all functions: the values of Run's context, not its end
-	slots     chan struct{}   // one per function that runs
+	// drained is closed once a session has begun that offers no room, because the worker is stopping.
+	drained     chan struct{}
+	drainedOnce func()
+	base        context.Context // of all functions: the values of Run's context, not its end
+	slots       chan struct{}   // one per function that runs
 
 	mu      sync.Mutex
 	started bool
@@ -141,12 +144,14 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		functions: map[string]Registration{},
 		ready:     make(chan struct{}),
 		stopping:  make(chan struct{}),
+		drained:   make(chan struct{}),
 		slots:     make(chan struct{}, opts.Concurrency),
 		held:      map[tokenKey]*turn{},
 		idle:      make(chan struct{}, 1),
 		calls:     map[uint64]*call{},
 		problems:  map[string]int{},
 	}
+	w.drainedOnce = sync.OnceFunc(func() { close(w.drained) })
 	w.id = opts.Name + "-" + hex.EncodeToString(w.random(6))
 	w.log = opts.Logger.With("worker", w.id)
 	return w
@@ -217,12 +222,25 @@ func (w *Worker) Run(ctx context.Context) error {
 // stopPatience is how long a step may take to notice that its context has ended, when the worker stops.
 const stopPatience = 2 * time.Second
 
+// drainPatience is how long a stopping worker tries to have its room withdrawn, and waits for what was
+// under way before.
+const drainPatience = 3 * time.Second
+
 // stop lets every turn end: at once between operations, within the grace in a step, and then whether it
 // likes or not. It returns when nothing is held any more; a step that ignores its context may still run,
 // and nothing it returns is used.
 func (w *Worker) stop() {
 	close(w.stopping)
+	// Room that was offered cannot be taken back, only offered anew: without this, what is given back now
+	// would come to this very worker again. Tasks on their way here are sent again to the new session, and
+	// given back too.
+	w.redial()
+	select {
+	case <-w.drained:
+	case <-w.clock.After(drainPatience):
+	}
 	if w.waitIdle(w.opts.StopGrace) {
+		w.settle()
 		return
 	}
 	for _, t := range w.listed() {
@@ -237,6 +255,29 @@ func (w *Worker) stop() {
 		t.sendAbandon()
 		w.lose(t)
 	}
+}
+
+// settle waits until everything that was sent before now has arrived, and was given back.
+func (w *Worker) settle() {
+	select {
+	case <-w.drained:
+	default:
+		return // nothing comes from a cluster that cannot be reached
+	}
+	probe := &turn{lost: make(chan struct{}), cancel: func(error) {}}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.roundTrip(probe, func() *perdurev1.WorkRequest {
+			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}
+		})
+	}()
+	select {
+	case <-over:
+	case <-w.clock.After(drainPatience):
+	}
+	probe.lose()
+	w.waitIdle(drainPatience)
 }
 
 // waitIdle waits until no turn is left; false when that took longer than patience.
