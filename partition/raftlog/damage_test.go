@@ -129,7 +129,8 @@ func rewrite(t testing.TB, fs vfs.FS, path string, b []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(b); err != nil {
+	// The memory file system scrambles what it was given, when built with the race detector.
+	if _, err := f.Write(bytes.Clone(b)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
@@ -299,11 +300,11 @@ func TestFlippedByteAfterCrash(t *testing.T) {
 func flips(kind string) int {
 	switch kind {
 	case "MANIFEST", "wal":
-		return 150
+		return 100
 	case "seal":
 		return 40
 	}
-	return 12
+	return 6
 }
 
 // TestFlippedByteLargeCommits is about write-ahead logs of large batches, each synced, in which Pebble

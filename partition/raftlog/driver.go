@@ -39,8 +39,11 @@ type driver interface {
 type hooks struct {
 	// fatal reports a failed write the driver cannot return.
 	fatal func(error) error
-	// changed says that files came or went; a new seal is due.
+	// changed says that files came or went; a new seal is due. It does not block.
 	changed func()
+	// flushed says that entries moved from the write-ahead log into tables, before that log is removed.
+	// It writes a seal and calls nothing of the driver.
+	flushed func(w witness, err error)
 	// register makes the seal list a group before its first entry is stored.
 	register func(group uint32) error
 }

@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
@@ -19,7 +20,21 @@ type groupLog struct {
 	loaded      bool
 	first, last uint64 // 0, 0 when empty
 	ahead       readAhead
+
+	// known and durable repeat loaded and last for the seal, which may not wait for mu.
+	known   atomic.Bool
+	durable atomic.Uint64
 }
+
+// set changes the bounds. The caller holds mu.
+func (l *groupLog) set(first, last uint64) {
+	l.first, l.last, l.loaded = first, last, true
+	l.durable.Store(last)
+	l.known.Store(true)
+}
+
+// floor is the last index, false if it is not known yet. It never blocks.
+func (l *groupLog) floor() (uint64, bool) { return l.durable.Load(), l.known.Load() }
 
 var _ Log = (*groupLog)(nil)
 
@@ -43,7 +58,7 @@ func (l *groupLog) bounds() (first, last uint64, err error) {
 		if err != nil {
 			return 0, 0, l.store.named(err)
 		}
-		l.first, l.last, l.loaded = first, last, true
+		l.set(first, last)
 	}
 	return l.first, l.last, nil
 }
@@ -51,14 +66,14 @@ func (l *groupLog) bounds() (first, last uint64, err error) {
 // show lets readers see what is durable now.
 func (l *groupLog) show(first, last uint64) {
 	l.mu.Lock()
-	l.first, l.last = first, last
+	l.set(first, last)
 	l.mu.Unlock()
 }
 
 // hide keeps readers from finding entries, before the backend loses them.
 func (l *groupLog) hide(first, last uint64) {
 	l.mu.Lock()
-	l.first, l.last, l.loaded = first, last, true
+	l.set(first, last)
 	l.ahead.reset()
 	l.mu.Unlock()
 }

@@ -31,6 +31,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 	if memTable == 0 {
 		memTable = 64 << 20
 	}
+	manifest := &manifestReader{fs: opts.FS, dir: dir}
 	log := &pebbleLogger{log: opts.Logger, fatal: hooks.fatal}
 	po := &pebble.Options{
 		FS:                          opts.FS,
@@ -46,7 +47,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 			BackgroundError: func(err error) { log.Errorf("background: %v", err) },
 			// Readers get the error too; Pebble's default would end the process.
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
-			FlushEnd:        func(pebble.FlushInfo) { hooks.changed() },
+			FlushEnd:        func(pebble.FlushInfo) { hooks.flushed(manifest.look()) },
 			CompactionEnd:   func(pebble.CompactionInfo) { hooks.changed() },
 			ManifestCreated: func(pebble.ManifestCreateInfo) { hooks.changed() },
 			WALCreated:      func(pebble.WALCreateInfo) { hooks.changed() },
@@ -66,7 +67,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 		}
 		return nil, pebbleErr("does not open", err)
 	}
-	return &pebbleDriver{db: db, manifest: &manifestReader{fs: opts.FS, dir: dir}}, nil
+	return &pebbleDriver{db: db, manifest: manifest}, nil
 }
 
 // pebbleErr turns what Pebble calls corruption into a CorruptError.
@@ -127,7 +128,17 @@ func (d *pebbleDriver) batch(size int) (*pebble.Batch, error) {
 }
 
 // commit returns when b, and with it every batch committed before it, is on disk.
-func (d *pebbleDriver) commit(b *pebble.Batch) error {
+func (d *pebbleDriver) commit(b *pebble.Batch) (err error) {
+	// Pebble calls Fatalf when the commit fails. If OnFatal returned from that, so does commit.
+	defer func() {
+		if r := recover(); r != nil {
+			var fatal *FatalError
+			if e, ok := r.(error); !ok || !errors.As(e, &fatal) {
+				panic(r)
+			}
+			err = fatal
+		}
+	}()
 	if err := b.Commit(pebble.Sync); err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ import (
 // files it does not know; a deleted write-ahead log leaves no trace; bolt falls back to its older meta page.
 //
 //   - While the store is open (state live), floors: each group's log reaches at least to index n. The
-//     floors follow the backend's flushes, at a distance of about a second, and are lowered before a
-//     truncation goes below them. Also the bytes the MANIFEST must begin with, and the youngest
-//     write-ahead log.
+//     floors rise with each of the backend's flushes, before it removes the write-ahead log behind them,
+//     and are lowered before a truncation goes below them. Also the bytes the MANIFEST must begin with,
+//     and the youngest write-ahead log.
 //   - After Close (state clean), exact: each group's log is first..last, and there is no other group.
 //
 // The file is replaced by rename, so it is never half written. What it cannot tell is damage younger than

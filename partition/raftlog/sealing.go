@@ -1,9 +1,6 @@
 package raftlog
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // sealSoon asks for a new seal; it never blocks, so the backend may call it from anywhere.
 func (s *Store) sealSoon() {
@@ -43,46 +40,58 @@ func (s *Store) followUp() error {
 	if s.err() != nil {
 		return nil
 	}
-	return s.reseal(sealLive)
+	return s.reseal()
 }
 
-// reseal writes a seal of the present state. The caller holds life, or is alone.
-func (s *Store) reseal(state sealState) error {
-	// The logs' ends are looked at before the backend's files: both only ever promise what is durable.
-	var bad error
-	err := s.seal.change(func(d *sealData) bool {
-		bad = s.describe(d, state)
-		return bad == nil
-	})
-	return errors.Join(bad, err)
-}
-
-// describe puts the present floors and files into d.
-func (s *Store) describe(d *sealData, state sealState) error {
-	spans, err := s.spans()
-	if err != nil {
-		return err
-	}
+// reseal writes a live seal of the present state.
+func (s *Store) reseal() error {
 	w, err := s.drv.witness()
 	if err != nil {
 		return err
 	}
-	d.state, d.witness = state, w
-	d.groups = make(map[uint32]span, len(spans))
-	for g, sp := range spans {
-		d.groups[g] = span{last: sp.last}
-	}
-	return nil
+	return s.sealLive(w)
 }
 
-// sealAs writes a seal of exact spans, after the backend closed.
-func (s *Store) sealAs(state sealState, spans map[uint32]span) error {
+// sealFlushed writes a live seal while the backend waits with removing what a flush made superfluous: were
+// the flush's record in the MANIFEST lost later, the seal tells, and before that nothing was removed. The
+// backend holds its locks, so nothing here may call it.
+func (s *Store) sealFlushed(w witness, err error) {
+	if err == nil {
+		err = s.sealLive(w)
+	}
+	if err != nil {
+		_ = s.fatal(err)
+	}
+}
+
+// sealLive writes a live seal with the given witness and the floors known from memory. It does not call the
+// backend.
+func (s *Store) sealLive(w witness) error {
+	return s.seal.change(func(d *sealData) bool {
+		if d.state == sealCreating && !s.made.Load() {
+			return false // Open writes the first one
+		}
+		// Floors first, then files, would be wrong only if a floor could rise above what is durable.
+		s.mu.Lock()
+		for g, l := range s.groups {
+			if last, ok := l.floor(); ok && (last != 0 || d.groups[g] != span{}) {
+				d.groups[g] = span{last: last}
+			}
+		}
+		s.mu.Unlock()
+		d.state, d.witness = sealLive, w
+		return true
+	})
+}
+
+// sealExact writes a clean seal, after the backend closed.
+func (s *Store) sealExact(spans map[uint32]span) error {
 	w, err := s.drv.witness()
 	if err != nil {
 		return err
 	}
 	return s.seal.change(func(d *sealData) bool {
-		d.state, d.witness, d.groups = state, w, spans
+		d.state, d.witness, d.groups = sealClean, w, spans
 		return true
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -68,6 +69,7 @@ type Store struct {
 	// life is held shared by every operation that uses drv, and exclusively by Close.
 	life sync.RWMutex
 
+	made     atomic.Bool // the store's making is complete
 	sealDue  chan struct{}
 	sealStop chan struct{}
 	sealDone chan struct{}
@@ -177,7 +179,7 @@ func (s *Store) open(opts Options) (err error) {
 			return err
 		}
 	}
-	hooks := hooks{fatal: s.fatal, changed: s.sealSoon, register: s.register}
+	hooks := hooks{fatal: s.fatal, changed: s.sealSoon, flushed: s.sealFlushed, register: s.register}
 	if s.backend == Pebble {
 		s.drv, err = openPebble(s.dbDir(fs), opts, fresh, hooks)
 	} else {
@@ -203,7 +205,12 @@ func (s *Store) open(opts Options) (err error) {
 			}
 		}
 	}
-	return s.reseal(sealLive)
+	// From here on the floors in memory are those of every group.
+	if _, err := s.spans(); err != nil {
+		return err
+	}
+	s.made.Store(true)
+	return s.reseal()
 }
 
 // dbDir is where the backend's files are.
@@ -391,13 +398,14 @@ func (s *Store) Close() error {
 	}
 	close(s.sealStop)
 	<-s.sealDone
-	err := s.drv.close()
-	// A store that failed, or that cannot be read, keeps its live seal: nothing exact is known of it.
-	if failed == nil && spansErr == nil && err == nil {
-		err = s.sealAs(sealClean, spans)
-	}
 	if failed != nil {
-		spansErr = nil // it only repeats why the store failed
+		// The backend may hold locks it will never release. Its files are left to the end of the process.
+		return s.lock.Close()
+	}
+	err := s.drv.close()
+	// A store that cannot be read keeps its live seal: nothing exact is known of it.
+	if spansErr == nil && err == nil {
+		err = s.sealExact(spans)
 	}
 	return s.named(errors.Join(spansErr, err, s.lock.Close()))
 }
@@ -424,6 +432,7 @@ func (s *Store) wrote(err error) error {
 // fatal ends the process, or (when OnFatal returns) the store.
 func (s *Store) fatal(err error) error {
 	fe := &FatalError{Store: s.dir, Err: err}
+	_ = errors.As(err, &fe) // it may have been through here
 	s.mu.Lock()
 	if s.failed == nil {
 		s.failed = fe
