@@ -71,15 +71,18 @@ func (c *execCache) drop(ex *execution) {
 	}
 }
 
-// retryBound reads how many retries a policy allows from its text, "attempts=N" first.
+// retryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
+// worker's own terms are behind it.
 func retryBound(policy string) int {
 	const standard = 3
-	first, _, _ := strings.Cut(policy, ",")
-	n, ok := strings.CutPrefix(first, "attempts=")
+	digits, ok := strings.CutPrefix(policy, "attempts=")
 	if !ok {
 		return standard
 	}
-	attempts, err := strconv.Atoi(n)
+	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		digits = digits[:end]
+	}
+	attempts, err := strconv.Atoi(digits)
 	if err != nil || attempts < 1 {
 		return standard
 	}
