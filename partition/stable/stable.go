@@ -146,6 +146,7 @@ func Open(path string, opts Options) (*File, error) {
 		Create:         opts.MustCreate,
 		NoFreelistSync: opts.NoFreelistSync,
 		Timeout:        opts.Timeout,
+		Init:           func(db *raftboltdb.BoltStore) error { return db.Set(recordKey, newState().encode()) },
 	})
 	if err != nil {
 		return nil, f.named(err)
@@ -178,11 +179,7 @@ func (f *File) load(create bool) error {
 	})
 	switch {
 	case errors.Is(err, ErrNotFound):
-		if !create {
-			return &CorruptError{Path: f.path, Detail: "the record of terms and votes is missing"}
-		}
-		f.state = newState()
-		return f.write(f.state)
+		return &CorruptError{Path: f.path, Detail: "the record of terms and votes is missing"}
 	case err != nil:
 		return f.named(err)
 	}

@@ -22,8 +22,11 @@ import (
 
 // Options of Open.
 type Options struct {
-	// Create makes the file when it is not there. Without it a missing file is a *MissingError.
+	// Create makes the file when it is not there. Without it a missing file is a *MissingError. A new file
+	// gets its name when it is complete, so a crash leaves none or all of it.
 	Create bool
+	// Init writes the first content of a new file, before it gets its name; may be nil.
+	Init func(*raftboltdb.BoltStore) error
 	// NoFreelistSync leaves the list of free pages out of the file: cheaper writes after large
 	// truncations, a slower open, and one check less (a stale page cannot be told from a live one).
 	NoFreelistSync bool
@@ -57,21 +60,48 @@ func Open(path string, opts Options) (*raftboltdb.BoltStore, error) {
 		if !opts.Create {
 			return nil, &MissingError{Path: path}
 		}
+		if err := create(path, opts); err != nil {
+			return nil, err
+		}
 	case err != nil:
 		return nil, err
 	case info.Size() == 0:
 		// bbolt would take an empty file for a new one.
-		if !opts.Create {
-			return nil, &CorruptError{Path: path, Detail: "empty file"}
-		}
-	default:
-		if err := lockedCheck(path, opts.Timeout); err != nil {
-			return nil, err
-		}
+		return nil, &CorruptError{Path: path, Detail: "empty file"}
 	}
-	var db *raftboltdb.BoltStore
-	err = Guard(path, func() error {
-		var err error
+	if err := lockedCheck(path, opts.Timeout); err != nil {
+		return nil, err
+	}
+	return open(path, opts, 0)
+}
+
+const newSuffix = ".new"
+
+// create makes the file under another name first.
+func create(path string, opts Options) error {
+	tmp := path + newSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	db, err := open(tmp, opts, os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	if opts.Init != nil {
+		err = opts.Init(db)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// open lets bbolt open the file, with the given flag or without O_CREATE.
+func open(path string, opts Options, create int) (db *raftboltdb.BoltStore, err error) {
+	err = Guard(path, func() (err error) {
 		db, err = raftboltdb.New(raftboltdb.Options{
 			Path: path,
 			BoltOptions: &bbolt.Options{
@@ -79,26 +109,14 @@ func Open(path string, opts Options) (*raftboltdb.BoltStore, error) {
 				NoFreelistSync: opts.NoFreelistSync,
 				FreelistType:   bbolt.FreelistMapType,
 				OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-					if !opts.Create {
-						flag &^= os.O_CREATE
-					}
-					return os.OpenFile(name, flag, mode)
+					return os.OpenFile(name, flag&^os.O_CREATE|create, mode)
 				},
 			},
 			MsgpackUseNewTimeFormat: true,
 		})
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if opts.Create {
-		if err := SyncDir(filepath.Dir(path)); err != nil {
-			_ = db.Close()
-			return nil, err
-		}
-	}
-	return db, nil
+	return db, err
 }
 
 // lockedCheck checks the file while no other process can write to it.
