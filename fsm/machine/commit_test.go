@@ -124,6 +124,7 @@ func TestCommitRefused(t *testing.T) {
 		{"kind 5", ""},
 		{"kind 0", "K15"},
 		{"kind 99", "K15"},
+		{"kind 259", "K15"}, // 3 in its lowest eight bits
 		{"resumed", ""},
 		{"cancelled why", "S-5"},
 		{"return x; step y", ""},

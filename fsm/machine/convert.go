@@ -59,7 +59,16 @@ func statusToWire(s journal.Status) perdurev1.ExecutionStatus {
 func taskStateToWire(s recovery.TaskState) perdurev1.TaskState { return perdurev1.TaskState(s) }
 
 func promiseStateFromWire(s perdurev1.PromiseState) recovery.PromiseState {
-	return recovery.PromiseState(s)
+	return recovery.PromiseState(narrow(s))
+}
+
+// narrow brings a wire enum into the rules' eight bits; what does not fit becomes 0, which is no value of
+// any of them.
+func narrow[E ~int32](e E) uint8 {
+	if e < 0 || e > 255 {
+		return 0
+	}
+	return uint8(e)
 }
 
 func promiseToWire(ns string, p recovery.Promise) *perdurev1.Promise {
@@ -157,7 +166,7 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 		return journal.ExecutionCancelled{Reason: k.ExecutionCancelled.Reason}, nil
 	case *perdurev1.Event_InvokeScheduled:
 		e := k.InvokeScheduled
-		return journal.InvokeScheduled{Promise: id.PromiseID(e.PromiseId), Invoke: journal.InvokeKind(e.Kind),
+		return journal.InvokeScheduled{Promise: id.PromiseID(e.PromiseId), Invoke: journal.InvokeKind(narrow(e.Kind)),
 			Function: e.FunctionName, Input: e.Input, RetryPolicy: e.RetryPolicy}, nil
 	case *perdurev1.Event_InvokeStarted:
 		return journal.InvokeStarted{Promise: id.PromiseID(k.InvokeStarted.PromiseId), Attempt: k.InvokeStarted.Attempt}, nil
@@ -183,7 +192,7 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 		for i, p := range e.WaitingOn {
 			on[i] = id.PromiseID(p)
 		}
-		return journal.ExecutionAwaiting{On: on, Wait: journal.AwaitKind(e.Kind), Signal: e.SignalName}, nil
+		return journal.ExecutionAwaiting{On: on, Wait: journal.AwaitKind(narrow(e.Kind)), Signal: e.SignalName}, nil
 	case *perdurev1.Event_JoinSetCreated:
 		return journal.JoinSetCreated{Set: journal.JoinSetID(k.JoinSetCreated.JoinSetId)}, nil
 	case *perdurev1.Event_JoinSetSubmitted:

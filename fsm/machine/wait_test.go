@@ -153,6 +153,7 @@ func TestMalformedWait(t *testing.T) {
 		awaiting(perdurev1.AwaitKind_AWAIT_KIND_UNSPECIFIED, ""),
 		awaiting(perdurev1.AwaitKind_AWAIT_KIND_UNSPECIFIED, "", "e:0"),
 		awaiting(17, "", "e:0"),
+		awaiting(256+1, "", "e:0"),
 		awaiting(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "s", "e:0"),
 		awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, "s"),
 		awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, "s", "e:0"),

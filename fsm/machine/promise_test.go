@@ -1,0 +1,124 @@
+package machine
+
+import (
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const (
+	resolve = perdurev1.PromiseState_PROMISE_STATE_RESOLVED
+	reject  = perdurev1.PromiseState_PROMISE_STATE_REJECTED
+	cancel  = perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED
+)
+
+// A bare promise is made once and settled once.
+func TestBarePromise(t *testing.T) {
+	for _, c := range []struct {
+		to   perdurev1.PromiseState
+		want string
+	}{
+		{resolve, `promise p RESOLVED created=1000 timeout=6000 settled=2000 a=1 b=2 "v"`},
+		{reject, `promise p REJECTED created=1000 timeout=6000 settled=2000 a=1 b=2 "v"`},
+		{cancel, `promise p REJECTED_CANCELED created=1000 timeout=6000 settled=2000 a=1 b=2 "v"`},
+	} {
+		w := newWorld(t, 1)
+		w.now = 1000
+		first := w.do(createPromiseCmd("p", 5000)).GetPromise().Promise
+		if string(first.Param) != "param" || showPromise(first) != "promise p PENDING created=1000 timeout=6000 a=1 b=2" {
+			t.Errorf("made %v", first)
+		}
+		w.now = 2000
+		if got := w.do(createPromiseCmd("p", 1)).GetPromise().Promise; showPromise(got) != showPromise(first) {
+			t.Errorf("made again: %v", got)
+		}
+		for _, state := range []perdurev1.PromiseState{c.to, resolve, reject, cancel} {
+			if got := showPromise(w.do(settlePromiseCmd("p", state, "v")).GetPromise().Promise); got != c.want {
+				t.Errorf("settled to %v: %s, must be %s", state, got, c.want)
+			}
+			w.now++
+		}
+		w.now = 100_000
+		w.tick()
+		if got := showPromise(w.promise("p")); got != c.want {
+			t.Errorf("after its deadline: %s", got)
+		}
+	}
+}
+
+// Its deadline settles it at its deadline, whoever comes first: a tick, a read, somebody who settles it.
+func TestPromiseDeadline(t *testing.T) {
+	const want = "promise p REJECTED_TIMEDOUT created=1000 timeout=6000 settled=6000 a=1 b=2 !timeout \"timed out\""
+	for _, how := range []string{"tick", "read", "settle", "create"} {
+		w := newWorld(t, 1)
+		w.do(createPromiseCmd("p", 5000))
+		w.now = 5999
+		if got := w.promise("p").State; got != perdurev1.PromiseState_PROMISE_STATE_PENDING {
+			t.Errorf("%s: %v before its deadline", how, got)
+		}
+		w.now = 6000
+		got := ""
+		switch how {
+		case "tick":
+			w.tick()
+			got = showPromise(w.promise("p"))
+		case "read":
+			got = showPromise(w.promise("p"))
+		case "settle":
+			got = showPromise(w.do(settlePromiseCmd("p", resolve, "late")).GetPromise().Promise)
+		case "create":
+			got = showPromise(w.do(createPromiseCmd("p", 1)).GetPromise().Promise)
+		}
+		if got != want {
+			t.Errorf("%s: %s, must be %s", how, got, want)
+		}
+	}
+}
+
+func TestPromiseRefused(t *testing.T) {
+	w := newWorld(t, 2)
+	v := w.begin("e", "f")
+	w.commit(v, "step a; sleep 10000; child g; child g spread; wait s")
+	w.refused(settlePromiseCmd("none", resolve, ""), perdurev1.Reason_REASON_PROMISE_NOT_FOUND)
+	for _, owned := range []string{"e", "e:1", "e:2", "e:3", "e:4"} {
+		w.refused(settlePromiseCmd(owned, resolve, ""), perdurev1.Reason_REASON_NOT_SETTLEABLE)
+	}
+	w.do(createPromiseCmd("p", 1000))
+	for _, state := range []perdurev1.PromiseState{0, 1, 5, 9, -1, 256 + 2} {
+		w.refused(settlePromiseCmd("p", state, ""), perdurev1.Reason_REASON_BAD_REQUEST)
+	}
+	w.refused(createPromiseCmd("", 1000), perdurev1.Reason_REASON_BAD_REQUEST)
+	// A failure as the value, and none at all.
+	cmd := settlePromiseCmd("p", reject, "")
+	cmd.GetSettlePromise().Value = failure("app:no")
+	if got := showPromise(w.do(cmd).GetPromise().Promise); !strings.HasSuffix(got, `!app "no"`) {
+		t.Errorf("settled: %s", got)
+	}
+	w.do(createPromiseCmd("q", 1000))
+	cmd = settlePromiseCmd("q", resolve, "")
+	cmd.GetSettlePromise().Value = nil
+	if got := showPromise(w.do(cmd).GetPromise().Promise); !strings.HasSuffix(got, ` ""`) {
+		t.Errorf("settled: %s", got)
+	}
+}
+
+// Listeners are told once, by an effect, and only of the end.
+func TestListeners(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(createPromiseCmd("p", 5000))
+	p := w.parts[0]
+	p.m.txn.begin(p.m.applied)
+	p.m.txn.store(ns).AddListener("p", "b")
+	p.m.txn.store(ns).AddListener("p", "a")
+	p.m.txn.store(ns).AddListener("p", "a")
+	p.m.txn.commit(&Effects{})
+	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{settlePromiseCmd("p", resolve, "v"), settlePromiseCmd("p", resolve, "v")}})
+	if got := strings.Join(showEffects(res.Effects), ", "); got != "effect: settled p, effect: unblock p for a, effect: unblock p for b" {
+		t.Errorf("%s", got)
+	}
+	if got := p.m.txn.store(ns).Listeners("p"); len(got) != 0 {
+		t.Errorf("still listening: %v", got)
+	}
+}

@@ -1,0 +1,241 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// The kinds of commands, by their numbers in the log, for good. A kind that the log may hold has a rule.
+func TestCommandTable(t *testing.T) {
+	want := map[protoreflect.FieldNumber]string{
+		16: "start", 17: "commit", 18: "release", 19: "heartbeat", 20: "signal", 21: "cancel", 22: "terminate",
+		23: "create_promise", 24: "settle_promise", 25: "tick", 26: "register_functions", 27: "deliver", 28: "trim", 29: "assign",
+	}
+	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
+	if fields.Len() != len(want) {
+		t.Errorf("the log has %d kinds, the table %d", fields.Len(), len(want))
+	}
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if want[field.Number()] != string(field.Name()) {
+			t.Errorf("kind %d is %s, must be %q", field.Number(), field.Name(), want[field.Number()])
+		}
+		cmd := &commandv1.Command{}
+		cmd.ProtoReflect().Set(field, cmd.ProtoReflect().NewField(field))
+		r, ok := ruleOf(cmd)
+		if !ok || r.apply == nil {
+			t.Errorf("no rule for %s", field.Name())
+		}
+		if r.stored != (field.Name() == "signal") {
+			t.Errorf("%s: stored is %v", field.Name(), r.stored)
+		}
+		// An empty command of any kind is answered or refused, and is no end of the machine.
+		w := newWorld(t, 1)
+		w.one(cmd)
+		cmd.Namespace, cmd.Id = ns, "e"
+		w.one(cmd)
+	}
+	if _, ok := ruleOf(&commandv1.Command{}); ok {
+		t.Error("a command of no kind has a rule")
+	}
+}
+
+// A command of an unknown kind stops the machine: it must not go on without it.
+func TestUnknownCommandStops(t *testing.T) {
+	newer := protowire.AppendTag(nil, 30, protowire.BytesType)
+	newer = protowire.AppendBytes(newer, nil)
+	cmd := &commandv1.Command{}
+	if err := proto.Unmarshal(newer, cmd); err != nil {
+		t.Fatal(err)
+	}
+	stops(t, cmd, "unknown command kind")
+}
+
+// So does a message of an unknown kind.
+func TestUnknownMessageStops(t *testing.T) {
+	stops(t, &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: 0, Epoch: 1,
+		Messages: []*commandv1.Message{{Seq: 1, Namespace: ns, ToId: "e"}}}}}, "unknown kind")
+}
+
+// stops applies a command that must stop the machine, after another that must not be kept.
+func stops(t *testing.T, cmd *commandv1.Command, why string) {
+	t.Helper()
+	w := newWorld(t, 1)
+	w.do(startCmd(w.request(), "e", "f", ""))
+	m := w.parts[0].m
+	before := whole(w.parts[0].state)
+	_, err := m.Apply(9, &commandv1.Entry{TimeMs: 5000, Commands: []*commandv1.Command{startCmd(nil, "other", "f", ""), cmd, startCmd(nil, "third", "f", "")}})
+	if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "index 9") {
+		t.Fatalf("applied: %v", err)
+	}
+	if n := len(m.Writes()); n != 0 {
+		t.Errorf("%d writes of an entry that was not applied", n)
+	}
+	if _, again := m.Apply(10, &commandv1.Entry{}); again == nil || again.Error() != err.Error() {
+		t.Errorf("it goes on: %v", again)
+	}
+	if whole(w.parts[0].state) != before {
+		t.Error("the state has changed")
+	}
+}
+
+// The wire's numbers are the rules' own, and each has one meaning.
+func TestNumbers(t *testing.T) {
+	for s := journal.StatusNone; s <= journal.StatusCancelled; s++ {
+		name := status(statusToWire(s))
+		if !strings.EqualFold(name, s.String()) && s != journal.StatusNone {
+			t.Errorf("status %v is %s on the wire", s, name)
+		}
+	}
+	for s := recovery.TaskPending; s.Valid(); s++ {
+		if name := strings.TrimPrefix(taskStateToWire(s).String(), "TASK_STATE_"); !strings.EqualFold(name, s.String()) {
+			t.Errorf("task state %v is %s on the wire", s, name)
+		}
+	}
+	for s := recovery.PromisePending; s.Valid(); s++ {
+		wireState := perdurev1.PromiseState(s)
+		if name := strings.TrimPrefix(wireState.String(), "PROMISE_STATE_"); !strings.EqualFold(name, s.String()) || promiseStateFromWire(wireState) != s {
+			t.Errorf("promise state %v is %s on the wire", s, name)
+		}
+	}
+	for k := journal.InvokeFunction; k.Valid(); k++ {
+		if name := strings.TrimPrefix(perdurev1.InvokeKind(k).String(), "INVOKE_KIND_"); !strings.EqualFold(name, k.String()) {
+			t.Errorf("kind of invocation %v is %s on the wire", k, name)
+		}
+	}
+	for k, name := range map[journal.AwaitKind]string{journal.AwaitSingle: "SINGLE", journal.AwaitAny: "ANY", journal.AwaitAll: "ALL", journal.AwaitSignal: "SIGNAL"} {
+		if got := strings.TrimPrefix(perdurev1.AwaitKind(k).String(), "AWAIT_KIND_"); got != name {
+			t.Errorf("kind of wait %v is %s on the wire", k, got)
+		}
+	}
+	for enum, n := range map[protoreflect.Enum]int{
+		perdurev1.ExecutionStatus(0): 7, perdurev1.TaskState(0): 6, perdurev1.PromiseState(0): 6, perdurev1.InvokeKind(0): 6, perdurev1.AwaitKind(0): 5,
+	} {
+		if got := enum.Descriptor().Values().Len(); got != n {
+			t.Errorf("%s has %d values, must have %d", enum.Descriptor().Name(), got, n)
+		}
+	}
+	// Events have the numbers of their kinds.
+	fields := (&perdurev1.Event{}).ProtoReflect().Descriptor().Oneofs().Get(0).Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if k := journal.Kind(f.Number()); k.String() != string(f.Message().Name()) {
+			t.Errorf("event %d is %v in the journal, %s on the wire", f.Number(), k, f.Message().Name())
+		}
+	}
+	if fields.Len() != 20 {
+		t.Errorf("%d kinds of events", fields.Len())
+	}
+}
+
+// Every event goes to the wire; those a worker may write come back as they were.
+func TestEventsOnTheWire(t *testing.T) {
+	val := recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("v")})
+	fail := recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: "t", Message: "m", Details: []byte("d"), NonRetryable: true}})
+	events := []journal.Event{
+		journal.ExecutionStarted{ComponentDigest: "d", Input: []byte("i"), Parent: "p", IdempotencyKey: "k"},
+		journal.ExecutionCompleted{Result: []byte("r")},
+		journal.ExecutionFailed{Error: fail},
+		journal.CancelRequested{Reason: "r"},
+		journal.ExecutionCancelled{Reason: "r"},
+		journal.InvokeScheduled{Promise: "e:0", Invoke: journal.InvokeStep, Function: "f", Input: []byte("i"), RetryPolicy: "attempts=2"},
+		journal.InvokeStarted{Promise: "e:0", Attempt: 1},
+		journal.InvokeCompleted{Promise: "e:0", Result: val, Attempt: 1},
+		journal.InvokeRetrying{Promise: "e:0", FailedAttempt: 1, Error: fail, RetryAt: 5},
+		journal.RandomGenerated{Promise: "e:1", Value: []byte{1}},
+		journal.TimeRecorded{Promise: "e:2", Time: -7},
+		journal.TimerScheduled{Promise: "e:3", Duration: 5, FireAt: 12},
+		journal.TimerFired{Promise: "e:3"},
+		journal.SignalDelivered{Name: "s", Payload: val, DeliveryID: 1},
+		journal.SignalReceived{Promise: "e:4", Name: "s", Payload: val, DeliveryID: 1},
+		journal.ExecutionAwaiting{On: []id.PromiseID{"e:0", "e:3"}, Wait: journal.AwaitAll},
+		journal.ExecutionResumed{},
+		journal.JoinSetCreated{Set: "e:5"},
+		journal.JoinSetSubmitted{Set: "e:5", Promise: "e:0"},
+		journal.JoinSetAwaited{Set: "e:5", Promise: "e:0", Result: fail},
+	}
+	servers := map[journal.Kind]bool{journal.KindExecutionStarted: true, journal.KindCancelRequested: true, journal.KindTimerFired: true,
+		journal.KindSignalDelivered: true, journal.KindSignalReceived: true, journal.KindExecutionResumed: true}
+	for i, ev := range events {
+		if int(ev.Kind()) != i+1 {
+			t.Fatalf("event %d is %v", i, ev.Kind())
+		}
+		w := EntryToWire(journal.Entry{Seq: 3, Time: 4, Event: ev})
+		if w.Seq != 3 || w.TimeMs != 4 || !strings.HasPrefix(showEvent(w.Event), ev.Kind().String()) {
+			t.Errorf("%v becomes %v", ev, w)
+		}
+		back, err := EventFromWire(w.Event)
+		if servers[ev.Kind()] {
+			if err == nil {
+				t.Errorf("%v is taken from a worker", ev.Kind())
+			}
+			continue
+		}
+		if timer, ok := back.(journal.TimerScheduled); ok {
+			timer.FireAt = 12 // the server's to say
+			back = timer
+		}
+		if err != nil || fmt.Sprintf("%#v", back) != fmt.Sprintf("%#v", ev) {
+			t.Errorf("%#v comes back as %#v, %v", ev, back, err)
+		}
+	}
+	// Results that are no outcome, of whatever made them, are shown as they are.
+	if got := outcomeToWire([]byte("\x07raw")); string(got.GetValue()) != "\x07raw" {
+		t.Errorf("shown as %v", got)
+	}
+	if got := failureToWire([]byte("\x00value")); got.Message != "\x00value" {
+		t.Errorf("shown as %v", got)
+	}
+}
+
+// A machine opens only what it knows and what is its own.
+func TestOpen(t *testing.T) {
+	for _, cfg := range []Config{{}, {Partition: 1, Partitions: 1}, {Partition: 3, Partitions: 2}} {
+		if _, err := New(cfg, NewMemReader()); err == nil {
+			t.Errorf("opened as %+v", cfg)
+		}
+	}
+	cfg := Config{Partitions: 1}
+	state := NewMemReader()
+	state.Apply([]Write{{Key: keys.MetaKey(metaFeature), Value: keys.AppendUint64(nil, FeatureLevel+1)}})
+	if _, err := New(cfg, state); err == nil || !strings.Contains(err.Error(), "newer version") {
+		t.Errorf("opened a newer state: %v", err)
+	}
+	for _, name := range []string{metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies} {
+		state := NewMemReader()
+		state.Apply([]Write{{Key: keys.MetaKey(name), Value: []byte("short")}})
+		var damage *CorruptError
+		if _, err := New(cfg, state); !errors.As(err, &damage) || !strings.Contains(damage.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, bad := range [][]byte{{byte(keys.Ready), 'x'}, {byte(keys.Ready), 'x', 0, 1, 'y', 0, 7}} {
+		state := NewMemReader()
+		state.Apply([]Write{{Key: bad, Value: []byte{}}})
+		var damage *CorruptError
+		if _, err := New(cfg, state); !errors.As(err, &damage) {
+			t.Errorf("%x: %v", bad, err)
+		}
+		if _, err := ReadyQueues(state); !errors.As(err, &damage) {
+			t.Errorf("%x: %v", bad, err)
+		}
+	}
+	for _, n := range []int{0, 1} {
+		if m, err := New(Config{Partitions: 1, CachedExecutions: n, MaxReplies: uint64(n)}, NewMemReader()); err != nil || m.Applied() != 0 || m.cfg.CachedExecutions == 0 {
+			t.Errorf("%v, %v", m, err)
+		}
+	}
+}
