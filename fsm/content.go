@@ -15,7 +15,8 @@ import (
 	"perdure/fsm/keys"
 )
 
-// The content of a snapshot is every key of one consistent state but the store's own stamp:
+// The content of a snapshot is every key of one consistent state but what is the store's alone (its
+// stamp, and what it received itself):
 //
 //	magic "PRDC" 1 | count x (key length 4 | value length 4 | key | value) | 0xffffffff | xxhash64 8
 //
@@ -34,9 +35,9 @@ func (s *Store) WriteContent(w io.Writer) (size int64, err error) {
 		defer func() { _ = snap.Close() }()
 		c := &contentWriter{w: bufio.NewWriterSize(w, 1<<20), sum: xxhash.New()}
 		c.bytes([]byte(contentMagic))
-		stamp := string(keys.MetaKey(metaStamp))
+		stamp, received := string(keys.MetaKey(metaStamp)), string(keys.MetaKey(metaReceived))
 		if err := (view{snap}).Scan(nil, nil, func(key, value []byte) bool {
-			if string(key) != stamp {
+			if k := string(key); k != stamp && k != received {
 				c.number(uint32(len(key)))
 				c.number(uint32(len(value)))
 				c.bytes(key)
@@ -76,22 +77,26 @@ func (c *contentWriter) bytes(b []byte) {
 func (c *contentWriter) number(n uint32) { c.bytes(binary.BigEndian.AppendUint32(nil, n)) }
 
 // restore builds a new store from content beside the present one and takes its place by rename, so
-// that a crash leaves the old state or the new one.
+// that a crash leaves the old state or the new one. Content that cannot be used leaves the present state
+// in use; a failure after that halts the store.
 func (s *Store) restore(content io.Reader) error {
+	if err := s.failed(); err != nil {
+		return err
+	}
 	fs, incoming, retired := s.opts.FS, s.dir+".incoming", s.dir+".retired"
 	if err := errors.Join(fs.RemoveAll(incoming), fs.RemoveAll(retired)); err != nil {
 		return err
 	}
-	db, err := s.openDB(incoming)
+	db, err := s.openDB(incoming, false)
 	if err != nil {
 		return err
 	}
 	err = readContent(db, content)
 	if err == nil {
-		err = db.Set(keys.MetaKey(metaStamp), s.opts.Stamp, pebble.NoSync)
+		err = s.claim(db)
 	}
 	if err == nil {
-		err = db.Flush()
+		err = s.flush(db)
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		return errors.Join(&DamagedError{s.dir, fmt.Errorf("snapshot content: %w", err)}, fs.RemoveAll(incoming))
@@ -101,21 +106,53 @@ func (s *Store) restore(content io.Reader) error {
 	if s.closed {
 		return ErrClosed
 	}
+	if err := s.exchange(incoming, retired); err != nil {
+		// There is no database now, or one that is not known to be durable.
+		s.fail(err)
+		return err
+	}
+	return fs.RemoveAll(retired)
+}
+
+// claim makes a database that was filled from content this store's own.
+func (s *Store) claim(db *pebble.DB) error {
+	applied, err := metaNumber(view{db}, "applied")
+	if err != nil {
+		return err
+	}
+	if err := db.Set(keys.MetaKey(metaReceived), binary.BigEndian.AppendUint64(nil, applied), pebble.NoSync); err != nil {
+		return err
+	}
+	return db.Set(keys.MetaKey(metaStamp), s.opts.Stamp, pebble.NoSync)
+}
+
+// exchange puts a new store in the place of the present one. The caller holds mu. After an error the store
+// is closed.
+func (s *Store) exchange(incoming, retired string) error {
+	fs := s.opts.FS
+	s.closed = true
 	if err := s.db.Close(); err != nil {
+		return &DamagedError{s.dir, err}
+	}
+	if err := fs.Rename(s.dir, retired); err != nil {
 		return err
 	}
-	if err := errors.Join(fs.Rename(s.dir, retired), fs.Rename(incoming, s.dir), syncParent(fs, s.dir)); err != nil {
+	if err := fs.Rename(incoming, s.dir); err != nil {
 		return err
 	}
-	if db, err = s.openDB(s.dir); err != nil {
+	if err := syncParent(fs, s.dir); err != nil {
+		return err
+	}
+	db, err := s.openDB(s.dir, false)
+	if err != nil {
 		return &DamagedError{s.dir, err}
 	}
 	s.opts.Create = false
 	if err := s.adopt(db); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	s.failed = nil
-	return fs.RemoveAll(retired)
+	s.closed = false
+	return nil
 }
 
 // Recover finishes or undoes an exchange of stores that a crash interrupted. Call it before Open.

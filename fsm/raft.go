@@ -48,15 +48,14 @@ func (s *Store) Apply(l *raft.Log) any { return s.ApplyBatch([]*raft.Log{l})[0] 
 // for any other entry it is nil. The entries of one call share one Pebble batch.
 func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
-	if s.failed == nil {
-		s.failed = s.apply(logs, out)
-		if s.failed != nil {
-			s.opts.OnFatal(s.failed)
+	if s.failed() == nil {
+		if err := s.apply(logs, out); err != nil {
+			s.fail(err)
 		}
 	}
-	if s.failed != nil {
+	if err := s.failed(); err != nil {
 		for i := range out {
-			out[i] = s.failed
+			out[i] = err
 		}
 	}
 	return out
@@ -128,8 +127,8 @@ func (marker) Release() {}
 
 // Snapshot implements raft.FSM.
 func (s *Store) Snapshot() (raft.FSMSnapshot, error) {
-	if s.failed != nil {
-		return nil, s.failed
+	if err := s.failed(); err != nil {
+		return nil, err
 	}
 	return marker{}, nil
 }

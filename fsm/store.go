@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,8 +19,9 @@ const format = pebble.FormatValueSeparation
 
 // Names of the store's own values, beside the machine's.
 const (
-	metaStamp   = "stamp"
-	metaCovered = "covered"
+	metaStamp    = "stamp"
+	metaCovered  = "covered"
+	metaReceived = "received"
 )
 
 // MissingError says that a state store which must be there is not.
@@ -69,13 +69,19 @@ type Options struct {
 	Create bool
 	Stamp  []byte
 	Logger pebble.Logger
-	// OnFatal is called when the store can no longer be trusted (a failed write, damage seen in the
-	// background). It must not call the store. Required.
+	// Flush makes a database durable and may give up when OnFatal was called: Pebble tries a flush that
+	// fails for ever. (*pebble.DB).Flush if nil.
+	Flush func(*pebble.DB) error
+	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage seen in the
+	// background). It runs on any goroutine, Pebble's too, and must not call the store. Required.
 	OnFatal func(error)
 }
 
 // Store is the state of one partition. ApplyBatch, Restore and Close belong to one goroutine at a time
 // (Raft's); everything else may be called beside them.
+//
+// A store that has failed stays so until it is opened again: it applies nothing, promises no durability,
+// and answers reads from what it still has.
 type Store struct {
 	dir  string
 	opts Options
@@ -86,33 +92,90 @@ type Store struct {
 	closed bool
 
 	machine *machine.Machine
-	failed  error
+	failure failure
+}
+
+// failure is why a store is not to be trusted any more. It is set from any goroutine.
+type failure struct {
+	mu  sync.Mutex
+	err error
+	// hung: Pebble has stopped in the middle of an operation and may hold its locks for ever.
+	hung bool
+}
+
+func (f *failure) get() (err error, hung bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err, f.hung
+}
+
+// set reports whether this is the first failure.
+func (f *failure) set(err error, hung bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := f.err == nil
+	if first {
+		f.err = err
+	}
+	f.hung = f.hung || hung
+	return first
+}
+
+// fail halts the store.
+func (s *Store) fail(err error) {
+	if s.failure.set(err, false) {
+		s.opts.OnFatal(err)
+	}
+}
+
+// failed is why the store has halted, or nil.
+func (s *Store) failed() error {
+	err, _ := s.failure.get()
+	return err
+}
+
+// fatalLogger learns of it when Pebble cannot go on.
+type fatalLogger struct {
+	pebble.Logger
+	s *Store
+}
+
+// Fatalf implements pebble.Logger. Pebble expects it not to return.
+func (l fatalLogger) Fatalf(format string, args ...any) {
+	err := &DamagedError{l.s.dir, fmt.Errorf(format, args...)}
+	if l.s.failure.set(err, true) {
+		l.s.opts.OnFatal(err)
+	}
+	l.Logger.Fatalf(format, args...)
 }
 
 // ErrClosed is what reads of a closed store answer.
 var ErrClosed = errors.New("fsm: the state store is closed")
 
-// Open opens a partition's state. Errors: *MissingError, *ExistsError, *ForeignError, *DamagedError.
-func Open(dir string, opts Options) (*Store, error) {
+func newStore(dir string, opts Options) *Store {
 	if opts.FS == nil {
 		opts.FS = vfs.Default
 	}
 	if opts.MemTableBytes == 0 {
 		opts.MemTableBytes = 16 << 20
 	}
-	s := &Store{dir: dir, opts: opts}
-	exists := false
-	if _, err := opts.FS.Stat(dir); err == nil {
-		desc, err := pebble.Peek(dir, opts.FS)
-		if err != nil {
-			return nil, &DamagedError{dir, err}
-		}
-		exists = desc.Exists
+	if opts.Logger == nil {
+		opts.Logger = pebble.DefaultLogger
 	}
-	if !exists && !opts.Create {
-		return nil, &MissingError{dir}
+	if opts.Flush == nil {
+		opts.Flush = (*pebble.DB).Flush
 	}
-	db, err := s.openDB(dir)
+	return &Store{dir: dir, opts: opts}
+}
+
+// Open opens a partition's state. Errors: *MissingError, *ExistsError, *ForeignError, *DamagedError. A
+// store that is refused is left as it is.
+func Open(dir string, opts Options) (*Store, error) {
+	s := newStore(dir, opts)
+	if _, err := s.inspect(); err != nil {
+		return nil, err
+	}
+	db, err := s.openDB(dir, false)
 	if err != nil {
 		return nil, &DamagedError{dir, err}
 	}
@@ -122,10 +185,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openDB(dir string) (*pebble.DB, error) {
+func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
 	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Cache:                       s.opts.Cache,
+		ReadOnly:                    readOnly,
 		DisableWAL:                  true,
 		FormatMajorVersion:          format,
 		MemTableSize:                s.opts.MemTableBytes,
@@ -133,11 +197,11 @@ func (s *Store) openDB(dir string) (*pebble.DB, error) {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       32,
 		MaxOpenFiles:                512,
-		Logger:                      s.opts.Logger,
+		Logger:                      fatalLogger{s.opts.Logger, s},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { s.opts.OnFatal(&DamagedError{dir, err}) },
+			BackgroundError: func(err error) { s.fail(&DamagedError{dir, err}) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				s.opts.OnFatal(&DamagedError{dir, fmt.Errorf("damaged file %s: %w", info.Path, info.Details)})
+				s.fail(&DamagedError{dir, fmt.Errorf("damaged file %s: %w", info.Path, info.Details)})
 			},
 		},
 	}
@@ -147,25 +211,16 @@ func (s *Store) openDB(dir string) (*pebble.DB, error) {
 	return pebble.Open(dir, o)
 }
 
-// adopt checks what was opened and makes it the store's.
+// adopt makes a database the store's, after it was judged; a new one is stamped.
 func (s *Store) adopt(db *pebble.DB) error {
 	key := keys.MetaKey(metaStamp)
-	have, stamped, err := view{db}.Get(key)
-	if err != nil {
+	if _, stamped, err := (view{db}).Get(key); err != nil {
 		return &DamagedError{s.dir, err}
-	}
-	switch {
-	case stamped && !bytes.Equal(have, s.opts.Stamp):
-		return &ForeignError{s.dir, have, s.opts.Stamp}
-	case stamped && s.opts.Create:
-		return &ExistsError{s.dir}
-	case !stamped && !s.opts.Create:
-		return &DamagedError{s.dir, errors.New("the store was never finished: it has no stamp")}
-	case !stamped:
+	} else if !stamped {
 		if err := db.Set(key, s.opts.Stamp, pebble.NoSync); err != nil {
 			return &DamagedError{s.dir, err}
 		}
-		if err := db.Flush(); err != nil {
+		if err := s.flush(db); err != nil {
 			return &DamagedError{s.dir, err}
 		}
 	}
@@ -217,6 +272,9 @@ type Status struct {
 	// Applied is the index of the last entry applied, Covered the highest index that a snapshot marker
 	// may stand for.
 	Applied, Covered uint64
+	// Received is what Applied was when the state came as a snapshot's content from another replica, which
+	// may be ahead of this one's log; 0 if it never did.
+	Received uint64
 	// Checksum is over every mutation up to Applied; equal on every replica at the same index.
 	Checksum uint64
 	ClockMS  int64
@@ -225,16 +283,22 @@ type Status struct {
 // Status reads the store's own values.
 func (s *Store) Status() (st Status, err error) {
 	err = s.View(func(r machine.Reader) error {
-		var errs [4]error
-		var clock uint64
-		st.Applied, errs[0] = metaNumber(r, "applied")
-		st.Covered, errs[1] = metaNumber(r, metaCovered)
-		st.Checksum, errs[2] = metaNumber(r, "checksum")
-		clock, errs[3] = metaNumber(r, "clock")
-		st.ClockMS = int64(clock)
-		return errors.Join(errs[:]...)
+		st, err = status(r)
+		return err
 	})
 	return st, err
+}
+
+func status(r machine.Reader) (st Status, err error) {
+	var errs [5]error
+	var clock uint64
+	st.Applied, errs[0] = metaNumber(r, "applied")
+	st.Covered, errs[1] = metaNumber(r, metaCovered)
+	st.Checksum, errs[2] = metaNumber(r, "checksum")
+	clock, errs[3] = metaNumber(r, "clock")
+	st.Received, errs[4] = metaNumber(r, metaReceived)
+	st.ClockMS = int64(clock)
+	return st, errors.Join(errs[:]...)
 }
 
 func metaNumber(r machine.Reader, name string) (uint64, error) {
@@ -261,26 +325,44 @@ func (s *Store) Cover(index uint64) error {
 				return err
 			}
 		}
-		return db.Flush()
+		return s.flush(db)
 	})
 }
 
 // Flush makes everything applied so far durable. It blocks on the disk.
-func (s *Store) Flush() error {
-	return s.read(func(db *pebble.DB) error { return db.Flush() })
+func (s *Store) Flush() error { return s.read(s.flush) }
+
+// flush promises nothing once the store has failed: what was lost then may have been part of it.
+func (s *Store) flush(db *pebble.DB) error {
+	if err := s.failed(); err != nil {
+		return err
+	}
+	if err := s.opts.Flush(db); err != nil {
+		return err
+	}
+	return s.failed()
 }
 
-// Close flushes and closes the store. No ApplyBatch may be under way.
+// Close flushes and closes the store. No ApplyBatch may be under way. It blocks on the disk, and for ever
+// if a read does; a store that has failed is closed without a flush.
 func (s *Store) Close() error {
+	failed, hung := s.failure.get()
+	if hung {
+		// Its files are left to the end of the process.
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
+	if failed != nil {
+		return s.db.Close()
+	}
 	// Close alone would throw the memtable away; replay would bring it back, but a clean stop should
 	// not need one.
-	err := s.db.Flush()
+	err := s.flush(s.db)
 	return errors.Join(err, s.db.Close())
 }
 

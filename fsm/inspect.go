@@ -1,0 +1,75 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"perdure/fsm/keys"
+	"perdure/fsm/machine"
+)
+
+// Inspect opens a store for reading only, checks that it is what the options say, and answers its figures.
+// Errors are those of Open. It changes nothing on disk: Pebble deletes what it does not know when it opens
+// a store for writing, so whoever may still refuse a store looks first.
+func Inspect(dir string, opts Options) (Status, error) {
+	return newStore(dir, opts).inspect()
+}
+
+func (s *Store) inspect() (Status, error) {
+	fs := s.opts.FS
+	exists := false
+	if _, err := fs.Stat(s.dir); err == nil {
+		desc, err := pebble.Peek(s.dir, fs)
+		if err != nil {
+			return Status{}, &DamagedError{s.dir, err}
+		}
+		if exists = desc.Exists; exists {
+			if err := checkManifest(fs, desc.ManifestFilename); err != nil {
+				return Status{}, &DamagedError{s.dir, err}
+			}
+		}
+	}
+	if !exists {
+		if s.opts.Create {
+			return Status{}, nil
+		}
+		return Status{}, &MissingError{s.dir}
+	}
+	db, err := s.openDB(s.dir, true)
+	if err != nil {
+		return Status{}, &DamagedError{s.dir, err}
+	}
+	st, err := s.judge(view{db})
+	return st, errors.Join(err, db.Close())
+}
+
+// judge decides from a store's own values whether it is the one that was asked for.
+func (s *Store) judge(v view) (Status, error) {
+	have, stamped, err := v.Get(keys.MetaKey(metaStamp))
+	if err != nil {
+		return Status{}, &DamagedError{s.dir, err}
+	}
+	switch {
+	case stamped && !bytes.Equal(have, s.opts.Stamp):
+		return Status{}, &ForeignError{s.dir, have, s.opts.Stamp}
+	case stamped && s.opts.Create:
+		return Status{}, &ExistsError{s.dir}
+	case !stamped && !s.opts.Create:
+		return Status{}, &DamagedError{s.dir, errors.New("the store was never finished: it has no stamp")}
+	}
+	feature, err := metaNumber(v, "feature")
+	if err != nil {
+		return Status{}, &DamagedError{s.dir, err}
+	}
+	if feature > machine.FeatureLevel {
+		return Status{}, &DamagedError{s.dir, fmt.Errorf("the state is at feature level %d, this program knows up to %d: it was written by a newer version", feature, machine.FeatureLevel)}
+	}
+	st, err := status(v)
+	if err != nil {
+		return Status{}, &DamagedError{s.dir, err}
+	}
+	return st, nil
+}
