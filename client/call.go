@@ -101,6 +101,10 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		if v == broken {
 			return gaveUp()
 		}
+		if c.closed.Load() {
+			gone.cause = ErrClosed
+			return gaveUp()
+		}
 		c.leave(n)
 		c.log.DebugContext(ctx, "call failed, will retry", "op", op, "id", id, "node", n.addr, "attempt", gone.attempts, "err", err)
 		if v == unsent && fresh > 0 {

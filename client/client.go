@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -102,6 +103,7 @@ type Client struct {
 	// streams counts calls of Work: each goes one node further, so that a worker whose stream broke does
 	// not come back to the node that broke it.
 	streams atomic.Uint64
+	closed  atomic.Bool
 }
 
 // node is one address with its connection and the services on it.
@@ -146,6 +148,8 @@ func Dial(opts Options) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 3 * time.Second,
 		}),
+		// A host that vanished is noticed by what it does not acknowledge, not at the next deadline.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		// The client retries by itself, with its request ids; gRPC's own retries would only blur what was sent.
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(sentProbe{}),
@@ -169,13 +173,14 @@ func Dial(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connections; calls in flight fail. It is idempotent.
+// Close ends the connections; calls in flight and later ones fail with ErrClosed. It is idempotent.
 func (c *Client) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
 	var errs []error
 	for _, n := range c.nodes {
-		if err := n.conn.Close(); err != nil && !errors.Is(err, grpc.ErrClientConnClosing) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, n.conn.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -220,6 +225,9 @@ func (c *Client) Work(ctx context.Context) (perdurev1.Tasks_WorkClient, error) {
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if c.closed.Load() {
+			return nil, ErrClosed
 		}
 		last = fmt.Errorf("%s: %w", n.addr, err)
 	}

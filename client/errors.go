@@ -15,6 +15,8 @@ var (
 	// ErrUnavailable says that no node could serve the call before the deadline, and that a write was
 	// surely not applied.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrClosed says that the client was closed. A write that was under way also has ErrOutcomeUnknown.
+	ErrClosed = errors.New("client is closed")
 )
 
 // callError is what a call that was given up returns: which call, ErrOutcomeUnknown or ErrUnavailable,

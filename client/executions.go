@@ -65,6 +65,7 @@ func (c *Client) Start(ctx context.Context, o StartOptions) (Started, error) {
 // the context's, or ErrUnavailable when no node answered for longer than Options.Timeout.
 func (c *Client) Result(ctx context.Context, id string) ([]byte, error) {
 	for {
+		asked := c.clock.Now()
 		resp, err := c.poll(ctx, id, pollWait)
 		if err != nil {
 			return nil, err
@@ -72,6 +73,21 @@ func (c *Client) Result(ctx context.Context, id string) ([]byte, error) {
 		if resp.GetDone() {
 			return Outcome(id, resp.GetStatus(), resp.GetOutcome())
 		}
+		c.breathe(ctx, asked)
+	}
+}
+
+// pollPause is the least time between two polls of one call.
+const pollPause = 50 * time.Millisecond
+
+// breathe keeps polls apart that are answered at once (by a node that stops, say).
+func (c *Client) breathe(ctx context.Context, asked time.Time) {
+	if c.clock.Now().Sub(asked) >= pollPause {
+		return
+	}
+	select {
+	case <-c.clock.After(pollPause):
+	case <-ctx.Done():
 	}
 }
 

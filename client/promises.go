@@ -49,13 +49,14 @@ func (c *Client) SettlePromise(ctx context.Context, id string, state perdurev1.P
 // AwaitPromise waits until the promise is settled or ctx ends.
 func (c *Client) AwaitPromise(ctx context.Context, id string) (*perdurev1.Promise, error) {
 	for {
-		wait := c.held(ctx, pollWait)
+		asked, wait := c.clock.Now(), c.held(ctx, pollWait)
 		p, err := c.promise(ctx, "await promise", id, false, wait, func(ctx context.Context, n *node) (*perdurev1.PromiseResponse, error) {
 			return n.promises.Await(ctx, &perdurev1.AwaitPromiseRequest{Namespace: c.opts.Namespace, Id: id, WaitMs: Millis(wait)})
 		})
 		if err != nil || p.GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING {
 			return p, err
 		}
+		c.breathe(ctx, asked)
 	}
 }
 

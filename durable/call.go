@@ -5,6 +5,7 @@ import (
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
 )
 
 // CallOption changes how a child is started.
@@ -84,7 +85,7 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	}
 	var child *perdurev1.ChildOptions
 	if o.spread || o.timeout > 0 || len(o.tags) > 0 {
-		child = &perdurev1.ChildOptions{PromiseId: t.child(n), TimeoutMs: millis(o.timeout), Tags: o.tags, Spread: o.spread}
+		child = &perdurev1.ChildOptions{PromiseId: t.child(n), TimeoutMs: client.Millis(o.timeout), Tags: o.tags, Spread: o.spread}
 	}
 	return f, t.stage(child, nil, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, FunctionName: name, Input: input, RetryPolicy: "attempts=1"}}})

@@ -10,6 +10,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
 )
 
 const (
@@ -91,7 +92,7 @@ func (t *turn) commit(c commit) error {
 		Events:        append(t.buf.events, c.events...),
 		Children:      t.buf.children,
 		Sends:         t.buf.sends,
-		WaitTimeoutMs: millis(c.waitTimeout),
+		WaitTimeoutMs: client.Millis(c.waitTimeout),
 	}
 	if c.mayEnd && !t.w.isStopping() {
 		// Room counts only when this commit ends the turn: the server adds it if the state afterwards is
@@ -206,7 +207,7 @@ func (t *turn) sendRelease(g *giveBack) {
 	for range 3 {
 		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: millis(g.delay), Room: room}}}
+				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), Room: room}}}
 		})
 		if !ok {
 			return
@@ -251,12 +252,4 @@ func (t *turn) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			return err
 		}
 	}
-}
-
-// millis is d in whole milliseconds, rounded up; 0 for nothing or less.
-func millis(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

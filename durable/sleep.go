@@ -4,6 +4,7 @@ import (
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
 )
 
 // Sleep waits for d, to the millisecond above and at least one. It takes no worker's room and survives
@@ -19,7 +20,7 @@ func Sleep(ctx Context, d time.Duration) error {
 	}
 	if rec == nil {
 		err := t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{
-			PromiseId: t.child(n), DurationMs: max(1, millis(d))}}})
+			PromiseId: t.child(n), DurationMs: max(1, client.Millis(d))}}})
 		if err != nil {
 			return err
 		}

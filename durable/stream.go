@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,13 +14,18 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
 )
 
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = 2 * time.Second
 	// greetPatience bounds the way from opening a stream to its Welcome.
-	greetPatience = 5 * time.Second
+	greetPatience = 10 * time.Second
+	// maxSilent is how many heartbeats in a row may find no sign of life of the node, be it an answer or
+	// anything else. A heartbeat alone may take long: it concerns every partition, and one may have no
+	// leader at the moment, which is no reason to leave the others.
+	maxSilent = 3
 )
 
 // session is one stream. Its end is never an error for a turn: calls that were not answered are made
@@ -30,10 +36,10 @@ type session struct {
 	sendMu sync.Mutex
 	// drained says that its Hello offered no room because the worker is stopping.
 	drained bool
-	// hello is the call id of the Hello; beat that of the heartbeat that is not answered yet, 0 if none.
+	// hello is the call id of the Hello.
 	hello uint64
-	mu    sync.Mutex
-	beat  uint64
+	// silent counts the heartbeats sent since the last message came.
+	silent atomic.Int32
 }
 
 // send sends one message. A failure ends the session, and the next one repeats what matters. It blocks
@@ -189,6 +195,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		if err != nil {
 			return welcomed, why(err)
 		}
+		s.silent.Store(0)
 		switch k := m.GetKind().(type) {
 		case *perdurev1.WorkResponse_Welcome:
 			if !welcomed {
@@ -199,7 +206,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		case *perdurev1.WorkResponse_Task:
 			w.accept(k.Task)
 		case *perdurev1.WorkResponse_Heartbeat:
-			w.beatAnswered(s, m.GetCallId(), k.Heartbeat)
+			w.told(k.Heartbeat)
 			w.answer(s, m)
 		case *perdurev1.WorkResponse_Drain:
 			w.log.Info("the node is draining")
@@ -208,7 +215,6 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 			if m.GetCallId() == s.hello {
 				return false, callErrorOf(k.Error)
 			}
-			w.beatAnswered(s, m.GetCallId(), nil)
 			w.answer(s, m)
 		default:
 			w.answer(s, m)
@@ -226,7 +232,7 @@ func (w *Worker) redial() {
 // greet sends the Hello and returns the room it offered.
 func (w *Worker) greet(s *session) int {
 	hello := &perdurev1.Hello{
-		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
+		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
 	}
 	for name := range w.functions {
 		hello.Functions = append(hello.Functions, name)
@@ -295,10 +301,9 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 	}
 }
 
-// watch sends heartbeats, and ends a session that does not answer: first the Hello, then every heartbeat
-// until the next is due.
+// watch sends heartbeats, and ends a session that shows no life: no Welcome, or nothing at all for as long
+// as a lease.
 func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{}) {
-	every := w.opts.Lease / 3
 	select {
 	case <-greeted:
 	case <-w.clock.After(greetPatience):
@@ -309,19 +314,20 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	}
 	for {
 		select {
-		case <-w.clock.After(every):
+		case <-w.clock.After(w.opts.Lease / 3):
 		case <-ctx.Done():
 			return
 		}
-		if !w.sendBeat(s) {
-			s.cancel(errors.New("a heartbeat was not answered in time"))
+		if s.silent.Add(1) > maxSilent {
+			s.cancel(errors.New("no answer to heartbeats"))
 			return
 		}
+		w.sendBeat(s)
 	}
 }
 
-// sendBeat sends one heartbeat for all tasks; false when the one before is not answered yet.
-func (w *Worker) sendBeat(s *session) bool {
+// sendBeat sends one heartbeat for all tasks.
+func (w *Worker) sendBeat(s *session) {
 	beat := &perdurev1.Heartbeat{}
 	w.mu.Lock()
 	w.lastCall++
@@ -330,24 +336,12 @@ func (w *Worker) sendBeat(s *session) bool {
 		beat.Tasks = append(beat.Tasks, t.key.token())
 	}
 	w.mu.Unlock()
-	s.mu.Lock()
-	late := s.beat != 0
-	s.beat = id
-	s.mu.Unlock()
-	if late {
-		return false
-	}
+	// Not here: a session that cannot send must still be found silent.
 	go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
-	return true
 }
 
-// beatAnswered takes the answer to a heartbeat, or its refusal (nil), which shows life just as well.
-func (w *Worker) beatAnswered(s *session, callID uint64, reply *perdurev1.HeartbeatReply) {
-	s.mu.Lock()
-	if s.beat == callID {
-		s.beat = 0
-	}
-	s.mu.Unlock()
+// told takes what a heartbeat was answered, or what the node says on its own in the same form.
+func (w *Worker) told(reply *perdurev1.HeartbeatReply) {
 	w.loseAll(reply.GetLost())
 	for _, token := range reply.GetCancelling() {
 		if t := w.turnOf(token); t != nil {

@@ -112,6 +112,9 @@ func (k tokenKey) token() *perdurev1.TaskToken {
 	return &perdurev1.TaskToken{Namespace: k.namespace, Id: k.id, Incarnation: k.incarnation, Version: k.version}
 }
 
+// maxConcurrency is the most room a node lets a worker have.
+const maxConcurrency = 100_000
+
 // NewWorker makes a worker that talks through c, in c's namespace.
 func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	if opts.Name == "" {
@@ -123,6 +126,7 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	if opts.Lease <= 0 {
 		opts.Lease = 10 * time.Second
 	}
+	opts.Concurrency = min(opts.Concurrency, maxConcurrency)
 	opts.Lease = min(max(opts.Lease, time.Second), 10*time.Minute)
 	if opts.StopGrace <= 0 {
 		opts.StopGrace = 10 * time.Second

@@ -1,0 +1,195 @@
+package client
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// cluster is a number of nodes in memory. What they answer is up to the test; what they were asked is kept.
+type cluster struct {
+	t     testing.TB
+	nodes map[string]*fakeNode
+	names []string
+
+	mu       sync.Mutex
+	requests []*perdurev1.RequestID // of writes, in order
+	asked    []string               // the node of each call, in order
+	// answer decides a call: its number from 0, and the request.
+	answer func(ctx context.Context, n int, req any) (any, error)
+}
+
+type fakeNode struct {
+	perdurev1.UnimplementedExecutionsServer
+	perdurev1.UnimplementedPromisesServer
+	perdurev1.UnimplementedTasksServer
+	c      *cluster
+	name   string
+	server *grpc.Server
+	lis    *bufconn.Listener
+}
+
+func newCluster(t testing.TB, names ...string) *cluster {
+	c := &cluster{t: t, nodes: map[string]*fakeNode{}, names: names}
+	for _, name := range names {
+		n := &fakeNode{c: c, name: name}
+		c.nodes[name] = n
+		n.start()
+		t.Cleanup(func() { n.server.Stop() })
+	}
+	return c
+}
+
+func (n *fakeNode) start() {
+	n.lis = bufconn.Listen(1 << 16)
+	n.server = grpc.NewServer()
+	perdurev1.RegisterExecutionsServer(n.server, n)
+	perdurev1.RegisterPromisesServer(n.server, n)
+	perdurev1.RegisterTasksServer(n.server, n)
+	go n.server.Serve(n.lis)
+}
+
+// zeros is a source of no randomness: the first node comes first, and every pause is at its longest.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func (c *cluster) client(opts Options) *Client {
+	c.t.Helper()
+	for _, name := range c.names {
+		opts.Addrs = append(opts.Addrs, "passthrough:///"+name)
+	}
+	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return c.nodes[addr].lis.DialContext(ctx)
+	})}
+	opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if opts.Rand == nil {
+		opts.Rand = zeros{}
+	}
+	cl, err := Dial(opts)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { cl.Close() })
+	return cl
+}
+
+func ask[Resp any](n *fakeNode, ctx context.Context, req any) (*Resp, error) {
+	c := n.c
+	c.mu.Lock()
+	number := len(c.asked)
+	c.asked = append(c.asked, n.name)
+	if r, ok := req.(interface {
+		GetRequest() *perdurev1.RequestID
+	}); ok {
+		c.requests = append(c.requests, r.GetRequest())
+	}
+	answer := c.answer
+	c.mu.Unlock()
+	resp, err := answer(ctx, number, req)
+	if err != nil {
+		return nil, err
+	}
+	out, ok := resp.(*Resp)
+	if !ok {
+		return nil, status.Errorf(codes.Internal, "the test answers %T with %T", req, resp)
+	}
+	return out, nil
+}
+
+func (n *fakeNode) Start(ctx context.Context, r *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
+	return ask[perdurev1.StartResponse](n, ctx, r)
+}
+func (n *fakeNode) Result(ctx context.Context, r *perdurev1.ResultRequest) (*perdurev1.ResultResponse, error) {
+	return ask[perdurev1.ResultResponse](n, ctx, r)
+}
+func (n *fakeNode) Describe(ctx context.Context, r *perdurev1.DescribeRequest) (*perdurev1.DescribeResponse, error) {
+	return ask[perdurev1.DescribeResponse](n, ctx, r)
+}
+func (n *fakeNode) Journal(ctx context.Context, r *perdurev1.JournalRequest) (*perdurev1.JournalResponse, error) {
+	return ask[perdurev1.JournalResponse](n, ctx, r)
+}
+func (n *fakeNode) List(ctx context.Context, r *perdurev1.ListRequest) (*perdurev1.ListResponse, error) {
+	return ask[perdurev1.ListResponse](n, ctx, r)
+}
+func (n *fakeNode) Signal(ctx context.Context, r *perdurev1.SignalRequest) (*perdurev1.SignalResponse, error) {
+	return ask[perdurev1.SignalResponse](n, ctx, r)
+}
+func (n *fakeNode) Cancel(ctx context.Context, r *perdurev1.CancelRequest) (*perdurev1.CancelResponse, error) {
+	return ask[perdurev1.CancelResponse](n, ctx, r)
+}
+func (n *fakeNode) Terminate(ctx context.Context, r *perdurev1.TerminateRequest) (*perdurev1.TerminateResponse, error) {
+	return ask[perdurev1.TerminateResponse](n, ctx, r)
+}
+func (n *fakeNode) Create(ctx context.Context, r *perdurev1.CreatePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	return ask[perdurev1.PromiseResponse](n, ctx, r)
+}
+func (n *fakeNode) Get(ctx context.Context, r *perdurev1.GetPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	return ask[perdurev1.PromiseResponse](n, ctx, r)
+}
+func (n *fakeNode) Settle(ctx context.Context, r *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
+	return ask[perdurev1.PromiseResponse](n, ctx, r)
+}
+func (n *fakeNode) Await(ctx context.Context, r *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
+	return ask[perdurev1.PromiseResponse](n, ctx, r)
+}
+
+// Work answers every message with the node's name.
+func (n *fakeNode) Work(stream perdurev1.Tasks_WorkServer) error {
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&perdurev1.WorkResponse{CallId: m.GetCallId(), Kind: &perdurev1.WorkResponse_Welcome{Welcome: &perdurev1.Welcome{NodeId: n.name}}}); err != nil {
+			return err
+		}
+	}
+}
+
+// script answers call n with errs[n], and those after the last with resp.
+func script(resp any, errs ...error) func(context.Context, int, any) (any, error) {
+	return func(_ context.Context, n int, _ any) (any, error) {
+		if n < len(errs) {
+			return nil, errs[n]
+		}
+		return resp, nil
+	}
+}
+
+func refusal(reason perdurev1.Reason) error { return api.Errorf(reason, "as the test says") }
+
+// fakeClock moves only when somebody waits: then it is that much later at once.
+type fakeClock struct {
+	mu    sync.Mutex
+	now   time.Time
+	waits []time.Duration
+}
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) After(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = append(c.waits, d)
+	c.now = c.now.Add(d)
+	ch := make(chan time.Time, 1)
+	ch <- c.now
+	return ch
+}
