@@ -1,0 +1,138 @@
+package embed_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/durable"
+)
+
+// process is a node in a process of its own.
+type process struct {
+	*exec.Cmd
+	log   *logBuffer
+	ready chan struct{}
+	ended chan struct{} // after its end and that of its output
+}
+
+// buildNode builds cmd/node.
+func buildNode(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "node")
+	build := exec.Command("go", "build", "-o", binary, "perdure/cmd/node")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// launch runs a node and waits until it says that it is ready.
+func launch(t *testing.T, binary, dir, grpcAddr string) *process {
+	t.Helper()
+	p := &process{
+		Cmd: exec.Command(binary, "dev", "--data", dir, "--grpc-addr", grpcAddr, "--http-addr", "127.0.0.1:0",
+			"--peer-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--partitions", "4"),
+		log: &logBuffer{}, ready: make(chan struct{}), ended: make(chan struct{}),
+	}
+	p.Stderr = p.log
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.kill(t) })
+	go func() {
+		lines := bufio.NewScanner(out)
+		for ready := false; lines.Scan(); {
+			if !ready && strings.Contains(lines.Text(), ": ready in ") {
+				ready = true
+				close(p.ready)
+			}
+		}
+		_ = p.Wait() // it is killed: its exit code says nothing
+		close(p.ended)
+	}()
+	select {
+	case <-p.ready:
+	case <-p.ended:
+		t.Fatalf("the node ended:\n%s", p.log.tail())
+	case <-time.After(patience):
+		t.Fatalf("the node was not ready within %v:\n%s", patience, p.log.tail())
+	}
+	return p
+}
+
+// kill ends the process without a word.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	if err := p.Process.Signal(syscall.SIGKILL); err != nil {
+		select {
+		case <-p.ended: // it has ended by itself meanwhile
+		default:
+			t.Fatalf("kill: %v", err)
+		}
+	}
+	receive(t, "the end of the killed node", p.ended)
+}
+
+// TestKill kills a node in the middle of its work, twice. Workers and clients live on, and everything
+// finishes with the right result.
+func TestKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the node's binary; left out with -short")
+	}
+	t.Parallel()
+	const executions = 200
+	binary, dir, addr := buildNode(t), filepath.Join(t.TempDir(), "data"), fixedAddr(t)
+	p := launch(t, binary, dir, addr)
+	w := connect(t, addr)
+	l := newLedger()
+	journey, leg := journeys(l)
+	workers := []*worker{w.work(durable.WorkerOptions{}, journey, leg), w.work(durable.WorkerOptions{}, journey, leg)}
+
+	finished, wait := travel(w, journey, executions, 24)
+	for i := range 2 {
+		finishes(t, finished, (i+1)*executions/3)
+		p.kill(t)
+		p = launch(t, binary, dir, addr)
+	}
+	wait()
+	if t.Failed() {
+		t.Logf("the node's log ends:\n%s", p.log.tail())
+		return
+	}
+	repeated := l.verdict(t, executions*journeySteps)
+	for _, x := range workers {
+		x.noProblems()
+		x.stop()
+	}
+	journals := w.validJournals()
+	if len(journals) != 2*executions {
+		t.Errorf("%d executions, want %d", len(journals), 2*executions)
+	}
+	t.Logf("%d executions, 2 kills, %d of %d steps ran again before they were acknowledged", executions, repeated, executions*journeySteps)
+
+	// When there is no node at all, a client says that nothing was applied.
+	p.kill(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err := w.Start(ctx, client.StartOptions{ID: "late", Function: "journey", Input: []byte("1")})
+	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("without a node a start says %v, want ErrUnavailable: it was surely not applied", err)
+	}
+}
