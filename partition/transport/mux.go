@@ -281,7 +281,7 @@ func (m *Mux) dial(ctx context.Context, addr string, h hello, e *endpoint) (*Con
 	return c, nil
 }
 
-// shakeOut is the dialling side of TLS and handshake.
+// shakeOut is the dialling side of TLS and handshake. When ctx ends, raw is closed under it.
 func (m *Mux) shakeOut(ctx context.Context, raw net.Conn, addr string, first []byte) (Code, string, net.Conn, error) {
 	conn := raw
 	if m.opts.TLS != nil {
@@ -299,19 +299,11 @@ func (m *Mux) shakeOut(ctx context.Context, raw net.Conn, addr string, first []b
 		}
 		conn = tc
 	}
-	if dl, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(dl); err != nil {
-			return 0, "", nil, err
-		}
-	}
 	if _, err := conn.Write(first); err != nil {
 		return 0, "", nil, err
 	}
 	code, text, err := readAnswer(conn)
-	if err != nil {
-		return 0, "", nil, err
-	}
-	return code, text, conn, conn.SetDeadline(time.Time{})
+	return code, text, conn, err
 }
 
 // Close closes the port and every connection, and waits for the goroutines of the Mux.
