@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/durable"
@@ -441,4 +442,17 @@ func fixedAddr(t *testing.T) string {
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+// wantReason checks why a call was refused.
+func wantReason(t *testing.T, what string, err error, reason string) {
+	t.Helper()
+	var refused *api.Error
+	if !errors.As(err, &refused) {
+		t.Errorf("%s: %v, want a refusal with %s", what, err, reason)
+		return
+	}
+	if got := api.ReasonName(refused.Reason); got != reason {
+		t.Errorf("%s: %v, want %s", what, err, reason)
+	}
 }
