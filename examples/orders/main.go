@@ -1,0 +1,345 @@
+// Command orders brings a book of orders to their end: each one is a durable execution that reserves the
+// goods, takes the money, waits for the warehouse, ships, and tells the customer, or undoes all of that.
+//
+// It owns a work folder with the files of a simulated outside world. It promises that every order ends as
+// its data says (Expect), however often the process is killed and started again, and that no step whose
+// result was recorded runs again. A crash loses the steps that were running: those run again, which the
+// world's files show.
+//
+// workflow.go is the part to copy: the durable functions. The rest is there to watch them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"perdure/client"
+	"perdure/durable"
+	"perdure/embed"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1 // it was stopped, or could not go on, or the check found differences
+	exitUsage  = 2
+)
+
+// options are the command line.
+type options struct {
+	addrs       []string
+	namespace   string
+	work        string
+	orders      string
+	only        int
+	concurrency int
+	pickDelay   time.Duration
+	patience    time.Duration
+	latency     time.Duration
+	lease       time.Duration
+	name        string
+	worker      bool
+	driver      bool
+	fresh       bool
+	json        bool
+}
+
+func main() {
+	o, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(exitDone)
+	case err != nil:
+		os.Exit(exitUsage)
+	}
+	// The first signal asks for an orderly stop, a second one ends the process at once.
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, restore)
+	os.Exit(o.run(ctx, os.Stdout, os.Stderr))
+}
+
+// parse reads the command line and has told the user what is wrong with it when it returns an error.
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{}
+	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	addr := flags.String("addr", "", "`addresses` of a cluster, with commas; none: a node of its own, inside this process")
+	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the orders in the cluster (default \"default\")")
+	flags.StringVar(&o.work, "work", "orders-run", "`folder` for the simulated world's files and the node's data")
+	flags.StringVar(&o.orders, "orders", "", "orders `file` (default: the one that comes with the example)")
+	flags.IntVar(&o.only, "only", 0, "only the first `N` orders; 0: all")
+	flags.IntVar(&o.concurrency, "concurrency", 64, "how many orders are in progress at once, and how many functions run at once")
+	flags.DurationVar(&o.pickDelay, "pick-delay", 200*time.Millisecond, "how long the warehouse takes to pick an order")
+	flags.DurationVar(&o.patience, "patience", 3*time.Second, "how long an order waits for the warehouse before it asks")
+	flags.DurationVar(&o.latency, "latency", 10*time.Millisecond, "how long the outside world takes to answer a step")
+	flags.DurationVar(&o.lease, "lease", 3*time.Second, "how long the cluster waits for a silent worker, 1s at least")
+	flags.StringVar(&o.name, "name", "shop", "this worker's `name` in the world's files; the process id is added")
+	flags.BoolVar(&o.worker, "worker", false, "only run the functions of orders that others start at --addr")
+	flags.BoolVar(&o.driver, "driver", false, "only start the orders and be the warehouse; workers at --addr run the functions")
+	flags.BoolVar(&o.fresh, "fresh", false, "forget earlier runs: first remove what they left in the work folder")
+	flags.BoolVar(&o.json, "json", false, "print the summary as JSON")
+	flags.Usage = func() {
+		fmt.Fprint(stderr, "Usage: orders [flags]\n\nBrings a book of orders to their end, durably. Kill it and start it again: it goes on.\n\n")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *addr != "" {
+		o.addrs = strings.Split(*addr, ",")
+	}
+	if wrong := o.wrong(flags.Args()); wrong != "" {
+		fmt.Fprintf(stderr, "orders: %s\nsee orders --help\n", wrong)
+		return o, errors.New(wrong)
+	}
+	return o, nil
+}
+
+// wrong says what is wrong with the options, or nothing.
+func (o options) wrong(rest []string) string {
+	switch {
+	case len(rest) > 0:
+		return fmt.Sprintf("%q: there are only flags", rest[0])
+	case o.worker && o.driver:
+		return "--worker and --driver: a process is one or the other, or without both, everything"
+	case (o.worker || o.driver) && len(o.addrs) == 0:
+		return "--worker and --driver need a cluster that they share: --addr"
+	case o.worker && o.fresh:
+		return "--fresh is for the process that starts the orders, not for a --worker"
+	case o.only < 0:
+		return fmt.Sprintf("--only %d: a number of orders, or 0 for all", o.only)
+	case o.concurrency < 1:
+		return fmt.Sprintf("--concurrency %d: at least 1", o.concurrency)
+	case o.lease < time.Second:
+		return fmt.Sprintf("--lease %v: at least 1s", o.lease)
+	case o.patience <= 0 || o.pickDelay < 0 || o.latency < 0:
+		return "--patience must be positive, --pick-delay and --latency not negative"
+	case o.work == "" || o.name == "" || strings.ContainsAny(o.name, " \t\n"):
+		return "--work and --name must not be empty, and a name is one word"
+	}
+	return ""
+}
+
+// run does everything, in order, and returns the exit code.
+func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
+	fail := func(err error) int {
+		fmt.Fprintf(stderr, "orders: %v\n", err)
+		return exitFailed
+	}
+	began := time.Now()
+
+	// 1. What is to be done.
+	book, err := LoadBook(o.orders, o.only)
+	if err != nil {
+		return fail(err)
+	}
+
+	// 2. The work folder, and in it the log of everything that is not said on the terminal.
+	if o.fresh {
+		if err := removeRun(o.work); err != nil {
+			return fail(err)
+		}
+	}
+	if err := os.MkdirAll(o.work, 0o755); err != nil {
+		return fail(err)
+	}
+	logFile, err := openLog(filepath.Join(o.work, logName))
+	if err != nil {
+		return fail(err)
+	}
+	defer logFile.Close()
+	logTo := io.Writer(logFile)
+	if o.worker {
+		logTo = io.MultiWriter(logFile, stderr) // it has nothing else to say
+	}
+	name := fmt.Sprintf("%s-%d", o.name, os.Getpid())
+	log := slog.New(slog.NewTextHandler(logTo, nil)).With("process", name)
+
+	// 3. The cluster: one node in this process, unless there is one already.
+	addrs := o.addrs
+	if len(addrs) == 0 {
+		node, err := startNode(ctx, o.work, log)
+		if err != nil {
+			return fail(err)
+		}
+		defer stopNode(node, log)
+		addrs = []string{node.GRPCAddr()}
+	}
+	c, err := client.Dial(client.Options{Addrs: addrs, Namespace: o.namespace, Logger: log})
+	if err != nil {
+		return fail(err)
+	}
+	defer c.Close()
+
+	// 4. The outside world, and the functions that act on it.
+	world, err := OpenWorld(o.work, book.Stock, name, o.latency)
+	if err != nil {
+		return fail(err)
+	}
+	defer world.Close()
+	shop := NewShop(world, o.patience)
+
+	// 5. The worker and the warehouse. They stop before what they stand on does.
+	ctx, cancel := context.WithCancelCause(ctx)
+	var background sync.WaitGroup
+	stopBackground := func() { cancel(errOver); background.Wait() }
+	defer stopBackground()
+	serve := func(what string, run func(context.Context) error) {
+		background.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	if !o.driver {
+		w := newWorker(c, shop, name, o, log)
+		serve("the worker", w.Run)
+		if o.worker {
+			return o.serveUntilStopped(ctx, w, stderr)
+		}
+	}
+	serve("the warehouse", (&Warehouse{client: c, dir: o.work, delay: o.pickDelay, log: log}).Run)
+
+	// 6. The orders.
+	progress := &Progress{total: len(book.Orders), calls: world.calls.Load, began: began}
+	stopProgress := progress.Show(stderr)
+	results, err := Drive(ctx, c, shop.Order, book, o.concurrency, progress)
+	stopProgress()
+	if err != nil {
+		return o.explain(err, progress, stderr)
+	}
+
+	// 7. Nothing runs any more: look at what has become of it.
+	stopBackground()
+	return o.conclude(book, results, progress, stdout, stderr)
+}
+
+// errOver is the cause of a context that ends because the work is done.
+var errOver = errors.New("the orders have ended")
+
+func newWorker(c *client.Client, shop *Shop, name string, o options, log *slog.Logger) *durable.Worker {
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: name, Concurrency: o.concurrency, Lease: o.lease, Logger: log,
+		StopGrace: o.latency + 2*time.Second,
+		OnEvent: func(e durable.Event) {
+			if e.Kind == durable.EventLost {
+				log.Warn("execution lost: it is no longer this worker's", "id", e.ID)
+			}
+		}})
+	w.Register(shop.Order, shop.Shipment)
+	return w
+}
+
+// serveUntilStopped is the life of a process that only runs functions.
+func (o options) serveUntilStopped(ctx context.Context, w *durable.Worker, stderr io.Writer) int {
+	select {
+	case <-w.Ready():
+		fmt.Fprintf(stderr, "orders: worker %s is ready; Ctrl-C stops it\n", w.ID())
+	case <-ctx.Done():
+	}
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		fmt.Fprintf(stderr, "orders: %v\n", err)
+		return exitFailed
+	}
+	return exitDone
+}
+
+// explain says why the orders are not at their end.
+func (o options) explain(err error, p *Progress, stderr io.Writer) int {
+	switch {
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(stderr, "orders: stopped with %d of %d orders finished; run the same command again to continue\n", p.Finished(), p.total)
+	default:
+		fmt.Fprintf(stderr, "orders: %v\norders: %d of %d orders finished; run the same command again to continue; details are in %s\n",
+			err, p.Finished(), p.total, filepath.Join(o.work, logName))
+	}
+	return exitFailed
+}
+
+// conclude judges what has become of the orders, and says so.
+func (o options) conclude(book Book, results map[string]Result, p *Progress, stdout, stderr io.Writer) int {
+	fail := func(err error) int {
+		fmt.Fprintf(stderr, "orders: %v\n", err)
+		return exitFailed
+	}
+	if err := WriteResults(o.work, book, results); err != nil {
+		return fail(err)
+	}
+	report, err := CheckFiles(o.work, book, results)
+	if err != nil {
+		return fail(err)
+	}
+	report.CompareTotals(Expected(book))
+	earlier := int(p.earlier.Load())
+	summary := Summarize(report, earlier, time.Since(p.began))
+	switch {
+	case o.json:
+		data, err := summary.JSON()
+		if err != nil {
+			return fail(err)
+		}
+		_, err = stdout.Write(data)
+		if err != nil {
+			return fail(err)
+		}
+	default:
+		switch {
+		case earlier == len(book.Orders):
+			fmt.Fprintf(stdout, "All %d orders had ended in an earlier run; there was nothing to do. --fresh starts over.\n", earlier)
+		case earlier > 0:
+			fmt.Fprintf(stdout, "%d orders had ended in an earlier run; this one has brought the rest to their end.\n", earlier)
+		}
+		if err := summary.Print(stdout); err != nil {
+			return fail(err)
+		}
+	}
+	if !report.OK() {
+		if len(o.addrs) > 0 && o.fresh {
+			fmt.Fprintln(stderr, "orders: --fresh forgets the files, not what the cluster knows; take another --namespace to start over there")
+		}
+		return exitFailed
+	}
+	return exitDone
+}
+
+// What a run leaves in the work folder, besides the world's files and the results.
+const (
+	dataName = "perdure-data"
+	logName  = "run.log"
+)
+
+// removeRun removes what earlier runs left, and nothing else.
+func removeRun(dir string) error {
+	var errs []error
+	for _, name := range []string{dataName, effectsFile, acksFile, picksFile, resultsFile, logName} {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+func startNode(ctx context.Context, work string, log *slog.Logger) (*embed.Node, error) {
+	return embed.Start(ctx, embed.Config{
+		DataDir:  filepath.Join(work, dataName),
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+		Logger: log,
+	})
+}
+
+func stopNode(node *embed.Node, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := node.Close(ctx); err != nil {
+		log.Warn("the node did not stop in order; its next start repairs that", "err", err)
+	}
+}

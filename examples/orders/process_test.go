@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// testTime bounds every test that has processes.
+const testTime = 3 * time.Minute
+
+// TestMain removes the binary that the tests build.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if builtDir != "" {
+		os.RemoveAll(builtDir)
+	}
+	os.Exit(code)
+}
+
+var builtDir string
+
+// binary builds the example once and returns its path.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "orders-test-")
+	if err != nil {
+		return "", err
+	}
+	builtDir = dir
+	path := filepath.Join(dir, "orders")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// process is the example as a process of its own.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout output
+	stderr output
+	ended  chan struct{}
+}
+
+// output is what a process has printed so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// start starts the example. It does not outlive the test.
+func start(t *testing.T, ctx context.Context, args ...string) *process {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: exec.CommandContext(ctx, path, args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		var exited *exec.ExitError
+		if err := p.cmd.Wait(); err != nil && !errors.As(err, &exited) && ctx.Err() == nil {
+			t.Errorf("waiting for the process: %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill() // nothing to do if it has ended
+		<-p.ended
+		if t.Failed() {
+			t.Logf("%v said:\n%s%s", args, p.stdout.String(), tail(p.stderr.String(), 4096))
+		}
+	})
+	return p
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatalf("%v: %v", sig, err)
+	}
+}
+
+// exit waits for the end and returns the exit code; -1 for a process that was killed.
+func (p *process) exit(ctx context.Context) int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		p.t.Fatalf("the process has not ended in time")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// finish waits for the end of a process that was started with --json, which must be a good one, and
+// returns the summary.
+func (p *process) finish(ctx context.Context) Summary {
+	p.t.Helper()
+	code := p.exit(ctx)
+	var s Summary
+	if err := json.Unmarshal([]byte(p.stdout.String()), &s); err != nil {
+		p.t.Fatalf("exit %d, and no summary: %v", code, err)
+	}
+	if code != exitDone || s.Check != "ok" || len(s.Differences) != 0 {
+		p.t.Fatalf("exit %d, check %q:\n%s", code, s.Check, strings.Join(s.Differences, "\n"))
+	}
+	if s.RerunsAfter != 0 {
+		p.t.Fatalf("%d steps ran again after they had been acknowledged", s.RerunsAfter)
+	}
+	return s
+}
+
+// waitFor looks until ok says yes; what says what was last seen.
+func waitFor(t *testing.T, ctx context.Context, what string, ok func() (yes bool, seen string)) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		yes, seen := ok()
+		if yes {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited for %s, last seen: %s", what, seen)
+		}
+	}
+}
+
+// follower reads a growing file of effects.
+type follower struct {
+	t    *testing.T
+	path string
+	at   int64
+	rest string
+	all  []Effect
+}
+
+func follow(t *testing.T, work string) *follower {
+	return &follower{t: t, path: filepath.Join(work, effectsFile)}
+}
+
+// read returns all effects so far.
+func (f *follower) read() []Effect {
+	f.t.Helper()
+	file, err := os.Open(f.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		f.t.Fatal(err)
+	}
+	defer file.Close()
+	more, err := io.ReadAll(io.NewSectionReader(file, f.at, 1<<40))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.at += int64(len(more))
+	lines := strings.SplitAfter(f.rest+string(more), "\n")
+	f.rest = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		if e, err := ParseEffect(strings.TrimSuffix(line, "\n")); err == nil {
+			f.all = append(f.all, e)
+		}
+	}
+	return f.all
+}
+
+// resultsOf reads the results file of a run, without what chance decides.
+func resultsOf(t *testing.T, work string) map[string]Result {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(work, resultsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Result{}
+	for line := range bytes.Lines(data) {
+		var r Result
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		r.Tracking = ""
+		out[r.Order] = r
+	}
+	return out
+}

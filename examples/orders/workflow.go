@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"perdure/durable"
+)
+
+// Shop is the shop's durable functions. They read like code that never crashes: what they have achieved
+// is recorded, and whatever happens to the process, they go on from there.
+type Shop struct {
+	// Order fulfils one order, or undoes what it had done and says why. Its execution id is Order.ID.
+	Order *durable.Function[Order, Result]
+	// Shipment brings one parcel to the carrier. Every order that gets so far has one, as a child.
+	Shipment *durable.Function[Parcel, Shipment]
+
+	world *World
+	// patience is how long an order waits for the warehouse before it asks.
+	patience time.Duration
+}
+
+// Parcel is what a shipment is given.
+type Parcel struct {
+	Order  Order  `json:"order"`
+	Picker string `json:"picker"`
+}
+
+// Shipment is what became of a parcel.
+type Shipment struct {
+	Tracking string    `json:"tracking"`
+	At       time.Time `json:"at"`
+}
+
+// Picked is the warehouse's signal: the goods lie on the packing table.
+type Picked struct {
+	By string `json:"by"`
+}
+
+// SignalPicked is its name.
+const SignalPicked = "picked"
+
+// NewShop makes the functions. Their steps act on world.
+func NewShop(world *World, patience time.Duration) *Shop {
+	s := &Shop{world: world, patience: patience}
+	s.Order = durable.NewFunction("order", s.order)
+	s.Shipment = durable.NewFunction("shipment", s.shipment)
+	return s
+}
+
+// patient is the retry policy of the steps: an outage must not fail an order. A step with an intent also
+// spends an attempt on every crash of its worker, so the number of attempts is a large one.
+var patient = durable.WithRetry(durable.RetryPolicy{MaxAttempts: 100, Initial: 50 * time.Millisecond, Max: 5 * time.Second})
+
+// order fulfils an order. If that fails, everything it had done is undone, last things first, and the
+// customer is told.
+func (s *Shop) order(ctx durable.Context, o Order) (Result, error) {
+	result := Result{Order: o.ID(), Status: StatusShipped, Currency: o.Currency}
+	done := saga{ctx: ctx, world: s.world}
+	err := s.fulfil(ctx, o, &done, &result)
+	if err == nil {
+		return result, nil
+	}
+	var failure *durable.Error
+	if !errors.As(err, &failure) {
+		return result, err // asked to cancel: nothing more may be done here
+	}
+	if err := done.undoAll(); err != nil {
+		return result, err // somebody has to look into it
+	}
+	result.Status, result.Reason = StatusFailed, failure.Type
+	result.Refunded = result.Charged
+	_, err = s.world.Acked(durable.Run(ctx, StepApologize, func(ctx context.Context) (Receipt, error) {
+		return s.world.Apologize(ctx, o, failure.Type)
+	}, patient))
+	return result, err
+}
+
+// fulfil is the way of an order when everything goes well.
+func (s *Shop) fulfil(ctx durable.Context, o Order, done *saga, result *Result) error {
+	// 1. Put the goods aside, line by line.
+	for _, line := range o.Lines {
+		err := done.do(StepReserve, func(ctx context.Context) (Receipt, error) { return s.world.Reserve(ctx, o, line) },
+			StepRelease, func(ctx context.Context) (Receipt, error) { return s.world.Release(ctx, o, line) })
+		if err != nil {
+			return err
+		}
+	}
+
+	// 2. Take the money.
+	total := o.Total()
+	err := done.do(StepCharge, func(ctx context.Context) (Receipt, error) { return s.world.Charge(ctx, o, total) },
+		StepRefund, func(ctx context.Context) (Receipt, error) { return s.world.Refund(ctx, o, total) })
+	if err != nil {
+		return err
+	}
+	result.Charged = total
+
+	// 3. Have it picked.
+	picked, err := s.pick(ctx, o)
+	if err != nil {
+		return err
+	}
+
+	// 4. Ship it: a function of its own, with its own journal, as a child of this one.
+	shipment, err := durable.Call(ctx, s.Shipment, Parcel{Order: o, Picker: picked.By})
+	if err != nil {
+		return err
+	}
+	result.Tracking = shipment.Tracking
+
+	// 5. Tell the customer.
+	_, err = s.world.Acked(durable.Run(ctx, StepConfirm, func(ctx context.Context) (Receipt, error) {
+		return s.world.Confirm(ctx, o, shipment.Tracking)
+	}, patient))
+	return err
+}
+
+// pick asks the warehouse to pick the goods and waits for its signal. A time-out alone proves nothing:
+// perhaps the signal is late because this side was down. So the shop asks before it gives up.
+func (s *Shop) pick(ctx durable.Context, o Order) (Picked, error) {
+	_, err := s.world.Acked(durable.Run(ctx, StepPick, func(ctx context.Context) (Receipt, error) {
+		return s.world.RequestPick(ctx, o)
+	}, patient))
+	if err != nil {
+		return Picked{}, err
+	}
+	for {
+		picked, err := durable.WaitSignal[Picked](ctx, SignalPicked, durable.Timeout(s.patience))
+		if !errors.Is(err, durable.ErrTimeout) {
+			return picked, err
+		}
+		_, err = s.world.Acked(durable.Run(ctx, StepCall, func(ctx context.Context) (Receipt, error) {
+			return s.world.CallWarehouse(ctx, o)
+		}, patient))
+		if err != nil {
+			return Picked{}, err
+		}
+	}
+}
+
+// shipment books a parcel and hands it over when the carrier comes by.
+func (s *Shop) shipment(ctx durable.Context, p Parcel) (Shipment, error) {
+	number, err := durable.Random(ctx)
+	if err != nil {
+		return Shipment{}, err
+	}
+	tracking := fmt.Sprintf("PX%010d", number%1e10)
+	_, err = s.world.Acked(durable.Run(ctx, StepBook, func(ctx context.Context) (Receipt, error) {
+		return s.world.Book(ctx, p.Order, tracking)
+	}, patient))
+	if err != nil {
+		return Shipment{}, err
+	}
+	if err := durable.Sleep(ctx, 100*time.Millisecond); err != nil { // the carrier's van is on its way
+		return Shipment{}, err
+	}
+	_, err = s.world.Acked(durable.Run(ctx, StepHandOver, func(ctx context.Context) (Receipt, error) {
+		return s.world.HandOver(ctx, p.Order, tracking, p.Picker)
+	}, patient))
+	if err != nil {
+		return Shipment{}, err
+	}
+	now, err := durable.Now(ctx)
+	return Shipment{Tracking: tracking, At: now}, err
+}
+
+// saga remembers how to undo what was done. It lives in the function's memory only: replaying the
+// function fills it again.
+type saga struct {
+	ctx   durable.Context
+	world *World
+	undos []undo
+}
+
+type undo struct {
+	name string
+	step action
+}
+
+// action is something done to the outside world.
+type action func(ctx context.Context) (Receipt, error)
+
+// do runs a step that can be undone. Its beginning is recorded before it runs (WithIntent), so that a
+// step which may have had its effect is never forgotten; only one that was refused needs no undoing.
+func (s *saga) do(name string, step action, undoName string, undoStep action) error {
+	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), patient))
+	var failure *durable.Error
+	if refused := errors.As(err, &failure) && failure.NonRetryable; !refused {
+		s.undos = append(s.undos, undo{undoName, undoStep})
+	}
+	return err
+}
+
+// undoAll undoes everything, last things first.
+func (s *saga) undoAll() error {
+	for _, u := range slices.Backward(s.undos) {
+		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), patient)); err != nil {
+			return fmt.Errorf("%s: %w", u.name, err)
+		}
+	}
+	return nil
+}
