@@ -77,11 +77,7 @@ func (f *receivedFile) Commit() error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	d, err := f.n.cfg.FS.OpenDir(f.n.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDir(f.n.cfg.FS, f.n.cfg.DataDir)
 }
 
 // Abort implements snapshot.Receiver.

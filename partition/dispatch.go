@@ -24,7 +24,8 @@ type Dispatcher struct {
 
 // ledQueues is what the dispatcher knows of a partition this node leads.
 type ledQueues struct {
-	r *Replica
+	r    *Replica
+	life *leadership
 	// pending are queues that may hold tasks nobody has been offered.
 	pending map[machine.Queue]bool
 	// assigning: a command that only carries offers is under way.
@@ -63,7 +64,25 @@ type Worker struct {
 type Delivery struct {
 	Token      *perdurev1.TaskToken
 	Cancelling bool
-	replica    *Replica
+	// again: it may have been told before.
+	again   bool
+	replica *Replica
+}
+
+// booking is the room that an entry has taken of one stream. A later stream of the same process has room
+// of its own: what the entry brings its predecessor is not within it.
+type booking struct {
+	offer *commandv1.Offer
+	w     *Worker
+}
+
+// offersOf is what an entry carries of its bookings.
+func offersOf(room []booking) []*commandv1.Offer {
+	var offers []*commandv1.Offer
+	for _, b := range room {
+		offers = append(offers, b.offer)
+	}
+	return offers
 }
 
 // Attach registers a worker's stream. An earlier stream of the same process is over.
@@ -98,7 +117,7 @@ func (d *Dispatcher) drop(w *Worker) {
 	}
 	d.order = slices.DeleteFunc(d.order, func(x *Worker) bool { return x == w })
 	for _, q := range w.queue {
-		if !q.Cancelling {
+		if !q.Cancelling && !q.again {
 			q.replica.giveBack(q.Token)
 		}
 	}
@@ -148,7 +167,8 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	}
 }
 
-// Resend queues tasks for the worker again, because it does not know that it holds them.
+// Resend queues tasks for the worker again, because it does not know that it holds them. They take its
+// room like any other.
 func (w *Worker) Resend(r *Replica, tokens []*perdurev1.TaskToken) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
@@ -157,6 +177,7 @@ func (w *Worker) Resend(r *Replica, tokens []*perdurev1.TaskToken) {
 	}
 	for _, token := range tokens {
 		w.queue = append(w.queue, Delivery{Token: token, replica: r})
+		w.room = max(w.room-1, 0)
 	}
 	w.poke()
 }
@@ -168,13 +189,13 @@ func (w *Worker) serves(q machine.Queue) bool {
 
 // reserve takes room for an entry of a partition: half of what each worker has, so that other
 // partitions find some too, and the workers in turn.
-func (d *Dispatcher) reserve(partition uint32) []*commandv1.Offer {
+func (d *Dispatcher) reserve(partition uint32) []booking {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.led[partition] == nil || len(d.order) == 0 {
 		return nil
 	}
-	var offers []*commandv1.Offer
+	var room []booking
 	d.next++
 	for i := range d.order {
 		w := d.order[(d.next+i)%len(d.order)]
@@ -184,56 +205,56 @@ func (d *Dispatcher) reserve(partition uint32) []*commandv1.Offer {
 		}
 		n := (free + 1) / 2
 		w.reserved += n
-		offers = append(offers, &commandv1.Offer{
+		room = append(room, booking{&commandv1.Offer{
 			Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, Room: uint32(n), LeaseMs: w.LeaseMS,
-		})
+		}, w})
 	}
-	return offers
+	return room
 }
 
 // unreserve returns the room of an entry that did not happen.
-func (d *Dispatcher) unreserve(offers []*commandv1.Offer) {
-	if len(offers) == 0 {
+func (d *Dispatcher) unreserve(room []booking) {
+	if len(room) == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, o := range offers {
-		if w := d.workers[o.Worker]; w != nil {
-			w.reserved = max(w.reserved-int(o.Room), 0)
-			d.kick(w)
-		}
+	for _, b := range room {
+		b.w.reserved -= int(b.offer.Room)
+		d.kick(b.w)
 	}
 }
 
-// applied takes in what an entry of a partition did for workers.
-func (d *Dispatcher) applied(r *Replica, fx *machine.Effects, offers []*commandv1.Offer) {
-	if len(offers) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
+// applied takes in what an entry of a partition did for workers. That a task is assigned is a fact, so it
+// is told even when the life is over that proposed it; what the queues hold is then known better.
+func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booking) {
+	if len(room) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	r := life.r
 	led := d.led[r.id]
-	if led == nil || led.r != r {
+	if led != nil && led.life != life {
 		led = nil
 	}
-	for _, o := range offers {
+	offered := map[string]*Worker{}
+	for _, b := range room {
+		offered[b.w.ID] = b.w
 		taken := 0
 		for _, a := range fx.Assigned {
-			if a.Worker == o.Worker {
+			if a.Worker == b.w.ID {
 				taken++
 			}
 		}
-		if led != nil && taken < int(o.Room) {
+		if led != nil && taken < int(b.offer.Room) {
 			// It had room to spare: its queues are empty.
-			for _, fn := range o.Functions {
-				delete(led.pending, machine.Queue{Namespace: o.Namespace, Function: fn})
+			for _, fn := range b.offer.Functions {
+				delete(led.pending, machine.Queue{Namespace: b.offer.Namespace, Function: fn})
 			}
 		}
-		if w := d.workers[o.Worker]; w != nil {
-			w.reserved = max(w.reserved-int(o.Room), 0)
-			w.room -= min(taken, w.room)
-		}
+		b.w.reserved -= int(b.offer.Room)
+		b.w.room = max(b.w.room-taken, 0)
 	}
 	if led != nil {
 		for _, q := range fx.Ready {
@@ -241,7 +262,7 @@ func (d *Dispatcher) applied(r *Replica, fx *machine.Effects, offers []*commandv
 		}
 	}
 	for _, a := range fx.Assigned {
-		if w := d.workers[a.Worker]; w != nil {
+		if w := offered[a.Worker]; w != nil && !w.detached {
 			w.queue = append(w.queue, Delivery{Token: a.Token, replica: r})
 			w.poke()
 		} else {
@@ -301,10 +322,11 @@ func (d *Dispatcher) assign(led *ledQueues) {
 }
 
 // established begins to dispatch for a partition this node has come to lead.
-func (d *Dispatcher) established(r *Replica, queues []machine.Queue, held []machine.Assignment) {
+func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held []machine.Assignment) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	led := &ledQueues{r: r, pending: map[machine.Queue]bool{}}
+	r := life.r
+	led := &ledQueues{r: r, life: life, pending: map[machine.Queue]bool{}}
 	for _, q := range queues {
 		led.pending[q] = true
 	}
@@ -312,7 +334,7 @@ func (d *Dispatcher) established(r *Replica, queues []machine.Queue, held []mach
 	for _, a := range held {
 		// The worker may not have been told by the former leader; if it was, it ignores this.
 		if w := d.workers[a.Worker]; w != nil {
-			w.queue = append(w.queue, Delivery{Token: a.Token, replica: r})
+			w.queue = append(w.queue, Delivery{Token: a.Token, again: true, replica: r})
 			w.poke()
 		}
 	}
@@ -328,11 +350,11 @@ func (d *Dispatcher) serving() {
 }
 
 // revoked ends dispatching for a partition.
-func (d *Dispatcher) revoked(r *Replica) {
+func (d *Dispatcher) revoked(life *leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if led := d.led[r.id]; led != nil && led.r == r {
-		delete(d.led, r.id)
+	if led := d.led[life.r.id]; led != nil && led.life == life {
+		delete(d.led, life.r.id)
 	}
 }
 

@@ -80,6 +80,22 @@ func readIdentity(fs vfs.FS, dir string) (id Identity, ok bool, err error) {
 	return rec.Identity, true, nil
 }
 
+// makeDir makes a directory that a power loss does not take away again: the name of each one made is
+// synced in the one above.
+func makeDir(fs vfs.FS, dir string) error {
+	above := fs.PathDir(dir)
+	if _, err := fs.Stat(dir); err == nil || above == dir {
+		return fs.MkdirAll(dir, 0o755)
+	}
+	if err := makeDir(fs, above); err != nil {
+		return err
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(fs, above)
+}
+
 // writeIdentity replaces the identity durably.
 func writeIdentity(fs vfs.FS, dir string, id Identity) error {
 	sum, err := identitySum(id)
@@ -104,6 +120,46 @@ func writeIdentity(fs vfs.FS, dir string, id Identity) error {
 	if err := fs.Rename(tmp, fs.PathJoin(dir, identityFile)); err != nil {
 		return err
 	}
+	return syncDir(fs, dir)
+}
+
+// dirStamp is the stamp of a directory that has none of its own: a file in it.
+type dirStamp struct {
+	fs  vfs.FS
+	dir string
+}
+
+const stampFile = "STAMP"
+
+// Stamp implements stamped.
+func (d dirStamp) Stamp() ([]byte, bool) {
+	f, err := d.fs.Open(d.fs.PathJoin(d.dir, stampFile))
+	if err != nil {
+		return nil, false
+	}
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil || len(b) == 0 {
+		return nil, false
+	}
+	return b, true
+}
+
+// SetStamp implements stamped.
+func (d dirStamp) SetStamp(b []byte) error {
+	f, err := d.fs.Create(d.fs.PathJoin(d.dir, stampFile), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return syncDir(d.fs, d.dir)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
 	"perdure/recovery"
 )
@@ -32,8 +31,15 @@ func (r *Replica) leaderLoop() {
 		}
 	}
 	defer revoke()
+	halting := r.halting
 	for {
 		select {
+		case <-halting:
+			// Nothing is applied any more. What Pebble still tries in the background must end too.
+			halting = nil
+			revoke()
+			r.shutdown()
+			go r.closeState()
 		case leads := <-r.raft.LeaderCh():
 			// Gained, lost, or lost and regained: the former life is over in any case.
 			revoke()
@@ -43,7 +49,9 @@ func (r *Replica) leaderLoop() {
 				continue
 			}
 			r.metrics.Elections.Inc()
-			current = r.startLeadership()
+			if r.halted() == nil {
+				current = r.startLeadership()
+			}
 		case <-r.stopping:
 			return
 		}
@@ -137,7 +145,7 @@ func (l *leadership) load() error {
 			l.timer.at(due)
 		}
 		l.ship.wake(outgoing)
-		r.dispatcher.established(r, queues, held)
+		r.dispatcher.established(l, queues, held)
 		return nil
 	})
 }
@@ -149,22 +157,20 @@ func (l *leadership) revoke() {
 	<-l.done
 	// Its establish may have finished just now.
 	l.r.lead.CompareAndSwap(l, nil)
-	l.r.dispatcher.revoked(l.r)
+	l.r.dispatcher.revoked(l)
 	l.r.watches.wakeAll()
 }
 
 // effects carries out what an entry of this life wants done, in the order of the log.
-func (l *leadership) effects(fx *machine.Effects, offers []*commandv1.Offer) {
-	if l.ctx.Err() != nil {
-		l.r.dispatcher.unreserve(offers)
-		return
+func (l *leadership) effects(fx *machine.Effects, room []booking) {
+	if l.ctx.Err() == nil {
+		if fx.NextDue > 0 {
+			l.timer.at(fx.NextDue)
+		}
+		l.ship.wake(fx.Outbox)
 	}
-	if fx.NextDue > 0 {
-		l.timer.at(fx.NextDue)
-	}
-	l.ship.wake(fx.Outbox)
 	for _, ref := range fx.Settled {
 		l.r.watches.wake(ref)
 	}
-	l.r.dispatcher.applied(l.r, fx, offers)
+	l.r.dispatcher.applied(l, fx, room)
 }

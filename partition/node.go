@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/partition/raftlog"
-	"perdure/partition/snapshot"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -99,7 +97,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.closeStores())
+			err = errors.Join(err, n.undo())
 			n = nil
 		}
 	}()
@@ -108,37 +106,49 @@ func Start(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	// 2. The stores all groups share: the logs, and terms and votes.
-	n.cache = pebble.NewCache(cfg.CacheBytes)
-	if err := n.openShared(creating); err != nil {
-		return n, err
-	}
-	// 3. The peer port, before any group that talks through it.
+	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Logger: raftLogger(n.log, "peer"),
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
-	// 4. Each partition's state and markers, then its group.
+	// 3. What each partition has, looked at before anything is opened for writing: Pebble deletes what it
+	// does not know, and a node that refuses must not.
 	metrics, err := newMetricSet(cfg.Registerer)
 	if err != nil {
 		return n, err
 	}
+	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.router = &Router{watches: &n.watches}
 	for p := range n.identity.Partitions {
-		r, err := n.open(p, creating, metrics)
-		if err != nil {
+		r := n.newReplica(p, metrics)
+		if err := n.examine(r, creating); err != nil {
 			return n, err
 		}
 		n.replicas = append(n.replicas, r)
 	}
 	n.router.replicas = n.replicas
+	// 4. The stores all groups share: the logs, and terms and votes. The log must fit to each state.
+	if err := n.openShared(creating); err != nil {
+		return n, err
+	}
+	for _, r := range n.replicas {
+		if err := n.reconcile(r); err != nil {
+			return n, err
+		}
+	}
+	// 5. Each partition's state, then its group.
+	for _, r := range n.replicas {
+		if err := n.openState(r, creating); err != nil {
+			return n, err
+		}
+	}
 	for _, r := range n.replicas {
 		if err := n.join(r, creating); err != nil {
 			return n, err
 		}
 	}
-	// 5. From here on the directory counts: a store missing at the next start is a loss, not a beginning.
+	// 6. From here on the directory counts: a store missing at the next start is a loss, not a beginning.
 	if creating {
 		n.identity.Ready = true
 		if err := writeIdentity(cfg.FS, cfg.DataDir, n.identity); err != nil {
@@ -156,7 +166,7 @@ func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // identify reads who this node is, or decides it.
 func (n *Node) identify() (creating bool, err error) {
 	cfg := &n.cfg
-	if err := cfg.FS.MkdirAll(cfg.DataDir, 0o755); err != nil {
+	if err := makeDir(cfg.FS, cfg.DataDir); err != nil {
 		return false, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
 	}
 	id, found, err := readIdentity(cfg.FS, cfg.DataDir)
@@ -200,6 +210,10 @@ func (n *Node) identify() (creating bool, err error) {
 		NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore,
 	}
 	if err := n.sweep(); err != nil {
+		return false, err
+	}
+	// Whoever made the directory may have been killed before its name was durable.
+	if err := syncDir(cfg.FS, cfg.FS.PathDir(cfg.DataDir)); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return false, err
 	}
 	return true, writeIdentity(cfg.FS, cfg.DataDir, n.identity)
@@ -257,16 +271,9 @@ func (n *Node) stamp(s stamped, name string, creating bool) error {
 	return nil
 }
 
+// openShared opens terms and votes, then the logs: those change when they are opened, terms and votes do
+// not.
 func (n *Node) openShared(creating bool) (err error) {
-	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
-		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
-		Logger: raftLogger(n.log, "raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnFatal: n.fatal,
-	}); err != nil {
-		return err
-	}
-	if err := n.stamp(n.raftlog, raftLogDir, creating); err != nil {
-		return err
-	}
 	if n.cfg.Stable != nil {
 		n.stable = n.cfg.Stable
 	} else {
@@ -276,108 +283,53 @@ func (n *Node) openShared(creating bool) (err error) {
 		}
 		n.stable = file
 	}
-	return n.stamp(n.stable, stableFile, creating)
+	if err := n.stamp(n.stable, stableFile, creating); err != nil {
+		return err
+	}
+	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
+		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
+		Logger: raftLogger(n.log, "raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnFatal: n.fatal,
+	}); err != nil {
+		return err
+	}
+	return n.stamp(n.raftlog, raftLogDir, creating)
 }
 
-// open opens what a partition keeps: its state and its markers.
-func (n *Node) open(p uint32, creating bool, metrics *metricSet) (*Replica, error) {
-	r := &Replica{
+func (n *Node) newReplica(p uint32, metrics *metricSet) *Replica {
+	return &Replica{
 		id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
 		onServing: n.noteReady, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes,
-		stopping:      make(chan struct{}), ledDone: make(chan struct{}), resolved: make(chan struct{}),
+		stopping:      make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
+		ledDone: make(chan struct{}), resolved: make(chan struct{}),
 		killed: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	dir := n.path(stateDir(p))
-	if !creating {
-		if err := fsm.Recover(n.cfg.FS, dir); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if r.store, err = fsm.Open(dir, fsm.Options{
+}
+
+func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
+	return fsm.Options{
 		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / uint64(n.identity.Partitions),
-		Machine: machine.Config{Partition: p, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
-		Create:  creating, Stamp: n.identity.Stamp(stateDir(p)),
-		Logger: pebbleLogger{n.log, r.halt}, OnFatal: r.halt,
-	}); err != nil {
-		return nil, err
+		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
+		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
+		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, OnFatal: r.halt,
 	}
-	if r.snapshots, err = snapshot.Open(n.path(markerDir(p)), snapshot.Options{
-		Group: p, FS: n.cfg.FS, Logger: raftLogger(n.log, "markers"), MustCreate: creating,
-		Cover:   func(m snapshot.Marker) error { return r.store.Cover(m.Index) },
-		Content: n.content(r), Receive: n.receive(r), Discard: n.discard(r),
-	}); err != nil {
-		return nil, errors.Join(err, r.store.Close())
-	}
-	if err := n.reconcile(r); err != nil {
-		return nil, errors.Join(err, r.store.Close())
-	}
-	return r, nil
 }
 
-// LostError says that two stores of a partition do not fit together: something acknowledged is missing.
-type LostError struct {
-	Partition uint32
-	Detail    string
-}
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("partition %d: refusing to serve: %s", e.Partition, e.Detail)
-}
-
-// reconcile checks that state, markers and log fit together before anything is served.
-func (n *Node) reconcile(r *Replica) error {
-	st, err := r.store.Status()
+// openState opens a partition's state for writing, after reconcile.
+func (n *Node) openState(r *Replica, creating bool) (err error) {
+	if r.store, err = fsm.Open(n.path(stateDir(r.id)), n.stateOptions(r, creating)); err != nil || r.install == "" {
+		return err
+	}
+	_, content, err := r.snapshots.Open(r.install)
 	if err != nil {
 		return err
 	}
-	log := n.raftlog.Group(r.id)
-	first, err := log.FirstIndex()
-	if err != nil {
+	if err := r.store.Restore(content); err != nil {
 		return err
 	}
-	last, err := log.LastIndex()
-	if err != nil {
-		return err
-	}
-	marked := uint64(0)
-	if markers := r.snapshots.Markers(); len(markers) > 0 {
-		newest := markers[0]
-		for _, m := range markers {
-			if m.Seq > newest.Seq {
-				newest = m
-			}
-		}
-		marked = newest.Index
-		if newest.Origin == snapshot.Received && marked > max(st.Covered, st.Applied) {
-			// Received and not installed before a crash.
-			_, content, err := r.snapshots.Open(newest.ID)
-			if err != nil {
-				return err
-			}
-			if err := r.store.Restore(content); err != nil {
-				return err
-			}
-			if err := r.store.Cover(marked); err != nil {
-				return err
-			}
-			if st, err = r.store.Status(); err != nil {
-				return err
-			}
-		}
-	}
-	switch {
-	case marked > max(st.Covered, st.Applied):
-		return &LostError{r.id, fmt.Sprintf("a marker says that the state covers index %d, the state covers %d: state was lost", marked, max(st.Covered, st.Applied))}
-	case st.Applied > max(last, marked):
-		return &LostError{r.id, fmt.Sprintf("the state has index %d, the log ends at %d: log entries were lost", st.Applied, last)}
-	case first > marked+1:
-		return &LostError{r.id, fmt.Sprintf("the log begins at index %d, the newest marker is at %d: entries between are missing", first, marked)}
-	}
-	return nil
+	return r.store.Cover(r.marked)
 }
 
 // join starts a partition's group.
@@ -472,51 +424,3 @@ func (n *Node) Dispatcher() *Dispatcher { return n.dispatch }
 
 // PeerAddr is the address of the peer port.
 func (n *Node) PeerAddr() string { return n.mux.ListenAddr().String() }
-
-// Close stops the partitions in order: no new work, Raft down, connections closed, states flushed, logs
-// closed. It waits at most until ctx ends for Raft; then it closes the stores all the same.
-func (n *Node) Close(ctx context.Context) error {
-	n.closeOnce.Do(func() {
-		var errs []error
-		shutdowns := make([]raft.Future, len(n.replicas))
-		for i, r := range n.replicas {
-			shutdowns[i] = r.beginStop()
-			if t, ok := r.transport.(raft.WithClose); ok {
-				errs = append(errs, t.Close())
-			}
-		}
-		errs = append(errs, n.mux.Close())
-		for i, r := range n.replicas {
-			errs = append(errs, r.finishStop(ctx, shutdowns[i]))
-		}
-		n.replicas = nil
-		errs = append(errs, n.closeStores())
-		n.closeErr = errors.Join(errs...)
-	})
-	return n.closeErr
-}
-
-// closeStores closes what Start has opened, also when it failed halfway.
-func (n *Node) closeStores() error {
-	var errs []error
-	for _, r := range n.replicas {
-		if r.raft != nil {
-			errs = append(errs, r.raft.Shutdown().Error())
-		}
-		errs = append(errs, r.store.Close())
-	}
-	if n.mux != nil {
-		errs = append(errs, n.mux.Close())
-	}
-	if n.raftlog != nil {
-		errs = append(errs, n.raftlog.Close())
-	}
-	if n.stable != nil {
-		errs = append(errs, n.stable.Close())
-	}
-	if n.cache != nil {
-		n.cache.Unref()
-		n.cache = nil
-	}
-	return errors.Join(errs...)
-}

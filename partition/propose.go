@@ -43,7 +43,7 @@ func (p *proposal) answer(reply *commandv1.Reply, err *api.Error) {
 // flight is an entry that Raft has taken.
 type flight struct {
 	proposals []*proposal
-	offers    []*commandv1.Offer
+	room      []booking
 	lead      *leadership
 	future    raft.ApplyFuture
 	started   time.Time
@@ -164,8 +164,8 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	if f.lead == nil {
 		return f
 	}
-	f.offers = r.dispatcher.reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: f.started.UnixMilli(), Offers: f.offers}
+	f.room = r.dispatcher.reserve(r.id)
+	entry := &commandv1.Entry{TimeMs: f.started.UnixMilli(), Offers: offersOf(f.room)}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}
@@ -175,7 +175,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 			p.answer(nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
 		}
 		f.proposals = nil
-		r.dispatcher.unreserve(f.offers)
+		r.dispatcher.unreserve(f.room)
 		f.lead = nil
 		return f
 	}
@@ -200,9 +200,9 @@ func (r *Replica) resolve(f *flight) {
 		}
 		return
 	}
-	err := waitFuture(f.future, r.killed, nil)
+	err := waitFuture(f.future, r.killed, r.halting)
 	if err != nil {
-		r.dispatcher.unreserve(f.offers)
+		r.dispatcher.unreserve(f.room)
 		known := raftError(r.id, r.leaderHint(), err)
 		if halted := r.halted(); halted != nil {
 			known = errUnknownOutcome(r.id, halted.Error())
@@ -217,18 +217,18 @@ func (r *Replica) resolve(f *flight) {
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
 		r.metrics.Commands.Add(float64(len(f.proposals)))
 		r.metrics.Entries.Inc()
-		f.lead.effects(&res.Effects, f.offers)
+		f.lead.effects(&res.Effects, f.room)
 		for i, p := range f.proposals {
 			p.answer(res.Replies[i], nil)
 		}
 	case error:
-		r.dispatcher.unreserve(f.offers)
+		r.dispatcher.unreserve(f.room)
 		for _, p := range f.proposals {
 			p.answer(nil, errUnknownOutcome(r.id, res.Error()))
 		}
 	default:
 		// The state had this index already, which cannot be for an entry of our own.
-		r.dispatcher.unreserve(f.offers)
+		r.dispatcher.unreserve(f.room)
 		for _, p := range f.proposals {
 			p.answer(nil, errUnknownOutcome(r.id, "the entry was applied before"))
 		}

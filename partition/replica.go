@@ -3,12 +3,12 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
@@ -48,13 +48,23 @@ type Replica struct {
 	snapshotBytes int64
 	snapshotting  atomic.Bool
 
+	// What was found at start: the state's figures, the newest marker's index, and the marker whose
+	// received content is not installed yet.
+	found   fsm.Status
+	marked  uint64
+	install string
+
 	haltOnce sync.Once
 	haltErr  atomic.Pointer[error]
+	halting  chan struct{} // closed when haltErr is set
 
 	// stopping: no new work. ledDone: the leader loop is over. resolved: the last entry was answered.
-	// killed: Raft is down, futures are abandoned. stopped: nobody will be answered any more.
-	stopping, ledDone, resolved, killed, stopped chan struct{}
-	stopOnce                                     sync.Once
+	// raftDown: nothing of Raft runs any more. killed: futures are abandoned. storeClosed: the state is
+	// closed. stopped: nobody will be answered any more.
+	stopping, ledDone, resolved, raftDown, killed, storeClosed, stopped chan struct{}
+
+	downOnce, closeOnce sync.Once
+	downErr, closeErr   error // set before raftDown and storeClosed are closed
 }
 
 // serving is the present leadership, or nil.
@@ -98,7 +108,23 @@ func (r *Replica) halt(err error) {
 		}
 		r.metrics.Leader.Set(0)
 		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
+		close(r.halting)
 	})
+}
+
+// flush makes the state durable. It gives up when the replica has halted: Pebble tries for ever what
+// cannot succeed.
+func (r *Replica) flush(db *pebble.DB) error {
+	flushed, err := db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-r.halting:
+		return r.halted()
+	}
 }
 
 // lifetime is a context that ends with the replica, for commands of its own.
@@ -143,30 +169,6 @@ func (r *Replica) run() {
 	go r.proposeLoop()
 	go r.resolveLoop()
 	go r.leaderLoop()
-}
-
-// beginStop ends new work and leader duties and starts Raft's shutdown. It does not wait for Raft.
-func (r *Replica) beginStop() raft.Future {
-	r.stopOnce.Do(func() { close(r.stopping) })
-	<-r.ledDone
-	return r.raft.Shutdown()
-}
-
-// finishStop waits for what beginStop started and closes the state.
-func (r *Replica) finishStop(ctx context.Context, shutdown raft.Future) error {
-	done := make(chan error, 1)
-	go func() { done <- shutdown.Error() }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = fmt.Errorf("partition %d: raft did not stop in time: %w", r.id, ctx.Err())
-	}
-	close(r.killed)
-	<-r.resolved
-	close(r.stopped)
-	r.watches.wakeAll()
-	return errors.Join(err, r.store.Close())
 }
 
 // Status is what a replica tells operators.

@@ -1,0 +1,152 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Close stops the partitions in order: no new work, what the log has taken is answered, Raft down,
+// connections closed, states flushed, logs closed. It returns when ctx ends, whatever hangs by then; that
+// is left to the end of the process. Half of the time is for the answers.
+func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
+	return n.closeErr
+}
+
+func (n *Node) close(ctx context.Context) error {
+	var errs []error
+	for _, r := range n.replicas {
+		close(r.stopping)
+	}
+	half, cancel := halfOf(ctx)
+	defer cancel()
+	for _, r := range n.replicas {
+		_ = wait(half, r.ledDone)  // or its duties end with Raft
+		_ = wait(half, r.resolved) // or the outcome of what is under way is unknown
+	}
+	for _, r := range n.replicas {
+		r.shutdown()
+		if t, ok := r.transport.(raft.WithClose); ok {
+			errs = append(errs, t.Close())
+		}
+	}
+	errs = append(errs, n.mux.Close())
+	for _, r := range n.replicas {
+		errs = append(errs, r.finishStop(ctx))
+	}
+	errs = append(errs, within(ctx, "the logs", n.closeShared))
+	return errors.Join(errs...)
+}
+
+// halfOf is a context that ends when half of the time is over that ctx has left.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
+}
+
+func wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// within runs fn, and waits for it until ctx ends.
+func within(ctx context.Context, what string, fn func() error) error {
+	done := make(chan struct{})
+	var err error
+	go func() {
+		err = fn()
+		close(done)
+	}()
+	if late := wait(ctx, done); late != nil {
+		return fmt.Errorf("%s did not close in time: %w", what, late)
+	}
+	return err
+}
+
+// shutdown takes Raft down, once. It does not wait: see raftDown.
+func (r *Replica) shutdown() {
+	r.downOnce.Do(func() {
+		down := r.raft.Shutdown()
+		go func() {
+			r.downErr = down.Error()
+			close(r.raftDown)
+		}()
+	})
+}
+
+// closeState closes the state, once, when Raft does not use it any more. It waits for both.
+func (r *Replica) closeState() {
+	r.closeOnce.Do(func() {
+		<-r.raftDown
+		r.closeErr = r.store.Close()
+		close(r.storeClosed)
+	})
+}
+
+// finishStop waits for Raft, abandons what it has not answered, and closes the state.
+func (r *Replica) finishStop(ctx context.Context) error {
+	late := wait(ctx, r.raftDown)
+	close(r.killed)
+	if late != nil {
+		late = fmt.Errorf("partition %d: raft did not stop in time: %w", r.id, late)
+	}
+	_ = wait(ctx, r.resolved) // the proposer may wait for a hanging log
+	close(r.stopped)
+	r.watches.wakeAll()
+	if late != nil {
+		return late
+	}
+	go r.closeState()
+	if err := wait(ctx, r.storeClosed); err != nil {
+		return fmt.Errorf("partition %d: the state did not close in time: %w", r.id, err)
+	}
+	return errors.Join(r.downErr, r.closeErr)
+}
+
+// closeShared closes what all groups share.
+func (n *Node) closeShared() error {
+	var errs []error
+	if n.raftlog != nil {
+		errs = append(errs, n.raftlog.Close())
+	}
+	if n.stable != nil {
+		errs = append(errs, n.stable.Close())
+	}
+	if n.cache != nil {
+		n.cache.Unref()
+	}
+	return errors.Join(errs...)
+}
+
+// undo closes what Start has opened before it failed.
+func (n *Node) undo() error {
+	var errs []error
+	for _, r := range n.replicas {
+		if r.raft != nil {
+			errs = append(errs, r.raft.Shutdown().Error())
+		}
+		if r.store != nil {
+			errs = append(errs, r.store.Close())
+		}
+	}
+	if n.mux != nil {
+		errs = append(errs, n.mux.Close())
+	}
+	return errors.Join(append(errs, n.closeShared())...)
+}
