@@ -50,6 +50,8 @@ type fakeServer struct {
 	page int
 	// patient: the world does nothing by itself.
 	patient bool
+	// refuse, if set, decides whether a worker is welcome.
+	refuse func(n int) error
 	// deaf: heartbeats are not answered.
 	deaf bool
 	// onCommit may make a commit fail; it is called with the lock held.
@@ -466,6 +468,13 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
+	if f.refuse != nil {
+		if err := f.refuse(len(f.hellos)); err != nil {
+			f.touch()
+			f.mu.Unlock()
+			return err
+		}
+	}
 	f.conns = slices.DeleteFunc(f.conns, func(o *fakeConn) bool { // an earlier stream's room ends with it
 		if o.worker == c.worker {
 			o.breakOff()

@@ -22,6 +22,15 @@ type Awaitable interface {
 	place() (*turn, uint32)
 }
 
+// Awaitables are futures of one type as AwaitAny and AwaitAll take them.
+func Awaitables[T any](futures []*Future[T]) []Awaitable {
+	out := make([]Awaitable, len(futures))
+	for i, f := range futures {
+		out[i] = f
+	}
+	return out
+}
+
 // ID is the promise id, which is the child's execution id too.
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 

@@ -77,8 +77,6 @@ type replay struct {
 	id      id.PromiseID
 	started bool
 	input   []byte
-	digest  string
-	parent  string
 	ops     []*record
 	// next is the sequence number of the first entry not seen.
 	next uint64
@@ -165,9 +163,7 @@ func sameEvent(recorded, sent *perdurev1.Event) bool {
 func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
 	switch e := ev.GetKind().(type) {
 	case *perdurev1.Event_ExecutionStarted:
-		r.started = true
-		r.input, r.digest = e.ExecutionStarted.GetInput(), e.ExecutionStarted.GetComponentDigest()
-		r.parent = e.ExecutionStarted.GetParentId()
+		r.started, r.input = true, e.ExecutionStarted.GetInput()
 	case *perdurev1.Event_CancelRequested:
 		r.cancelled, r.reason = true, e.CancelRequested.GetReason()
 	case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed, *perdurev1.Event_ExecutionCancelled:

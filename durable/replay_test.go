@@ -77,13 +77,13 @@ func everything(c *counter) *Function[string, journey] {
 		check(e)
 		step("intended", WithIntent())
 		check(Sleep(ctx, time.Hour))
-		var futures []Awaitable
 		var typed []*Future[string]
 		for i := range 3 {
 			f, e := Go(ctx, echo, fmt.Sprint("future ", i), CallTags(map[string]string{"n": fmt.Sprint(i)}))
 			check(e)
-			futures, typed = append(futures, f), append(typed, f)
+			typed = append(typed, f)
 		}
+		futures := Awaitables(typed)
 		out.First, e = AwaitAny(ctx, futures...)
 		check(e)
 		step("between")

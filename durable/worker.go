@@ -217,7 +217,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-refused:
 	}
-	w.stop()
+	if err == nil { // otherwise no task ever came
+		w.stop()
+	}
 	closeStreams()
 	<-served
 	return err

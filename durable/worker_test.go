@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 )
@@ -632,4 +633,54 @@ func TestRegister(t *testing.T) {
 		}
 	}()
 	w.Register(echo)
+}
+
+// A cluster that cannot serve a worker now is asked again; one that never will ends Run.
+func TestRefusedWorker(t *testing.T) {
+	f := newFake(t)
+	f.refuse = func(n int) error {
+		if n < 3 {
+			return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "no leader")
+		}
+		return nil
+	}
+	f.worker(WorkerOptions{}, echo)
+	f.start("x", "echo", `"hi"`)
+	if o := f.finished("x"); string(o.GetValue()) != `"echo hi"` {
+		t.Error(o)
+	}
+	f = newFake(t)
+	f.refuse = func(int) error { return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "no functions") }
+	err := NewWorker(f.client(client.Options{}), WorkerOptions{}).Run(t.Context())
+	if !api.Is(err, perdurev1.Reason_REASON_BAD_REQUEST) || len(f.hellos) != 1 {
+		t.Errorf("%v after %d attempts", err, len(f.hellos))
+	}
+}
+
+// A node that stops says so and ends the stream; the worker goes on at the next one.
+func TestDrain(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	running, release := make(chan struct{}), make(chan struct{})
+	f.worker(WorkerOptions{OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(ctx context.Context) (string, error) {
+			close(running)
+			<-release
+			return "done", ctx.Err()
+		})
+	}))
+	f.start("x", "f", "")
+	<-running
+	f.mu.Lock()
+	f.conns[0].send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Drain{Drain: &perdurev1.Drain{}}})
+	f.mu.Unlock()
+	until(t, "the announcement", func() bool { return seen.count(EventDraining) == 1 })
+	f.mu.Lock()
+	f.breakStreams()
+	f.mu.Unlock()
+	f.wait("another stream", func() bool { return len(f.conns) == 1 })
+	close(release)
+	if o := f.finished("x"); string(o.GetValue()) != `"done"` {
+		t.Error(o)
+	}
 }
