@@ -12,6 +12,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"perdure/partition/stable/boltfile"
+	"perdure/partition/stable/durable"
 )
 
 // The boltdb backend keeps one raft-boltdb file per group, group-XXXXXXXX.bolt, made when the group gets
@@ -39,10 +40,7 @@ func openBolt(dir string, opts Options, fresh bool, known map[uint32]span, hooks
 		return nil, errors.New("raftlog: the boltdb backend works on the real file system only")
 	}
 	if fresh {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
-		if err := boltfile.SyncDir(filepath.Dir(dir)); err != nil {
+		if err := durable.MakeDir(opts.FS, dir); err != nil {
 			return nil, err
 		}
 	}

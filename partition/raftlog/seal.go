@@ -10,6 +10,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/partition/stable/durable"
 )
 
 // The seal is a small file beside the backend's files. It says what the store is (backend, stamp) and what
@@ -28,7 +30,6 @@ import (
 // cut short by the power.
 const (
 	sealName    = "seal"
-	sealTmp     = "seal.tmp"
 	sealMagic   = "PRDL"
 	sealVersion = 1
 	maxSeal     = 64 << 20
@@ -210,30 +211,5 @@ func (s *seal) change(fn func(d *sealData) bool) error {
 }
 
 func (s *seal) write(d *sealData) error {
-	tmp, path := s.fs.PathJoin(s.dir, sealTmp), s.fs.PathJoin(s.dir, sealName)
-	f, err := s.fs.Create(tmp, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(d.encode()); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := s.fs.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(s.fs, s.dir)
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.WriteFile(s.fs, s.fs.PathJoin(s.dir, sealName), d.encode())
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
+
+	"perdure/partition/stable/durable"
 )
 
 // Backend names a driver. The text is the configuration's value.
@@ -132,10 +134,7 @@ func Open(dir string, opts Options) (*Store, error) {
 func (s *Store) open(opts Options) (err error) {
 	fs := opts.FS
 	if opts.MustCreate {
-		if err := fs.MkdirAll(s.dir, 0o755); err != nil {
-			return err
-		}
-		if err := syncDir(fs, fs.PathDir(s.dir)); err != nil {
+		if err := durable.MakeDir(fs, s.dir); err != nil {
 			return err
 		}
 	} else if _, err := fs.Stat(s.dir); notExist(err) {

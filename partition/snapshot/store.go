@@ -12,16 +12,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"perdure/partition/stable/durable"
 )
 
 // keep is how many markers are retained: the newest, and the one before it, which may be open for a
 // follower that is being served.
 const keep = 2
 
-const (
-	markerSuffix = ".marker"
-	tmpSuffix    = ".tmp"
-)
+const markerSuffix = ".marker"
 
 // MissingError says that a directory which must be there is not.
 type MissingError struct{ Dir string }
@@ -134,7 +133,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, opts: opts, fs: opts.FS, log: opts.Logger}
 	if opts.MustCreate {
-		if err := s.makeDir(); err != nil {
+		if err := durable.MakeDir(s.fs, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +146,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	for _, name := range names {
 		path := s.fs.PathJoin(dir, name)
-		if strings.HasSuffix(name, tmpSuffix) {
+		if strings.HasSuffix(name, durable.TmpSuffix) {
 			if err := s.fs.Remove(path); err != nil {
 				return nil, err
 			}
@@ -176,21 +175,6 @@ func Open(dir string, opts Options) (*Store, error) {
 
 func fileStem(seq uint64) string {
 	return strings.Repeat("0", 16-len(strconv.FormatUint(seq, 16))) + strconv.FormatUint(seq, 16)
-}
-
-func (s *Store) makeDir() error {
-	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
-		return err
-	}
-	return s.syncDir(s.fs.PathDir(s.dir))
-}
-
-func (s *Store) syncDir(dir string) error {
-	d, err := s.fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func (s *Store) load(path string) (Marker, error) {
@@ -299,19 +283,11 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configu
 func (s *Store) write(m Marker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stem := s.fs.PathJoin(s.dir, fileStem(m.Seq))
-	if err := s.writeFile(stem+tmpSuffix, encodeMarker(s.opts.Group, &m)); err != nil {
-		_ = s.fs.Remove(stem + tmpSuffix)
-		return err
-	}
-	if err := s.fs.Rename(stem+tmpSuffix, stem+markerSuffix); err != nil {
-		_ = s.fs.Remove(stem + tmpSuffix)
-		return err
-	}
-	if err := s.syncDir(s.dir); err != nil {
+	path := s.fs.PathJoin(s.dir, fileStem(m.Seq)+markerSuffix)
+	if err := durable.WriteFile(s.fs, path, encodeMarker(s.opts.Group, &m)); err != nil {
 		// The name may be on disk or not. Either is sound after a crash: what the marker stands for is
 		// durable, and Raft, told of the error, deletes nothing from its log.
-		_ = s.fs.Remove(stem + markerSuffix)
+		_ = s.fs.Remove(path)
 		return err
 	}
 	s.markers = append(s.markers, m)
@@ -327,18 +303,4 @@ func (s *Store) write(m Marker) error {
 		}
 	}
 	return nil
-}
-
-func (s *Store) writeFile(path string, b []byte) error {
-	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(b); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return f.Close()
 }

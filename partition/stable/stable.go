@@ -19,10 +19,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"perdure/partition/stable/boltfile"
+	"perdure/partition/stable/durable"
 )
 
 // ErrNotFound is returned for a key that was never set. Its text is what hashicorp/raft compares with.
@@ -138,7 +140,7 @@ func Open(path string, opts Options) (*File, error) {
 		}
 	}
 	if opts.MustCreate {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := durable.MakeDir(vfs.Default, filepath.Dir(path)); err != nil {
 			return nil, err
 		}
 	}

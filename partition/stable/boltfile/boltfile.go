@@ -16,8 +16,11 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"perdure/partition/stable/durable"
 )
 
 // Options of Open.
@@ -96,7 +99,7 @@ func create(path string, opts Options) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	return durable.SyncDir(vfs.Default, filepath.Dir(path))
 }
 
 // open lets bbolt open the file, with the given flag or without O_CREATE.
@@ -137,15 +140,6 @@ func lockedCheck(path string, timeout time.Duration) error {
 		err = errors.Join(err, db.Close())
 	}
 	return err
-}
-
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Guard runs fn, which uses the bolt file at path, and turns a panic or a memory fault in the mapped

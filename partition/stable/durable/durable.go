@@ -1,0 +1,71 @@
+// Package durable makes names and small files survive a crash.
+//
+// It owns no files. It promises that when one of its functions returns nil, what it made is on disk, and that
+// a file it replaced is the old one or the new one after a crash at any moment, never a mixture. A crash may
+// leave a file with the suffix ".tmp" beside it, which the next replacement overwrites.
+package durable
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TmpSuffix is appended to the name of a file while it is being written.
+const TmpSuffix = ".tmp"
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// MakeDir makes a directory and its missing parents. All parents are synced, also those that were there: a
+// process that died may have made them a moment ago. Parents this process may not read are left out.
+func MakeDir(fsys vfs.FS, dir string) error {
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for {
+		parent := fsys.PathDir(dir)
+		if err := SyncDir(fsys, parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		if parent == dir || parent == "." {
+			return nil
+		}
+		dir = parent
+	}
+}
+
+// WriteFile replaces the file at path.
+func WriteFile(fsys vfs.FS, path string, b []byte) error {
+	tmp := path + TmpSuffix
+	err := writeSync(fsys, tmp, b)
+	if err == nil {
+		err = fsys.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = fsys.Remove(tmp)
+		return err
+	}
+	return SyncDir(fsys, fsys.PathDir(path))
+}
+
+func writeSync(fsys vfs.FS, path string, b []byte) error {
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(b); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
