@@ -56,6 +56,9 @@ func (t *txn) commit(fx *Effects) {
 		}
 		ex.j.Commit()
 		ex.dirty, ex.touched, ex.born = false, false, false
+		if ex.h.ClosedMS != 0 {
+			t.m.cache.drop(ex) // it will hardly be asked for again
+		}
 	}
 	t.m.cache.trim()
 	for _, w := range t.log {
