@@ -179,15 +179,20 @@ func (t *turn) ingest(entries []*perdurev1.JournalEntry) {
 
 // checkpoint is where a turn that must not go on ends. Every operation passes it.
 func (t *turn) checkpoint() {
+	t.checkRight()
+	if t.w.isStopping() {
+		t.give = &giveBack{}
+		t.unwind()
+	}
+}
+
+// checkRight ends a turn that is lost, or whose function did what it must not.
+func (t *turn) checkRight() {
 	if t.isLost() {
 		t.unwind()
 	}
 	if m := t.misuse.Load(); m != nil {
 		t.giveUp(m)
-	}
-	if t.w.isStopping() {
-		t.give = &giveBack{}
-		t.unwind()
 	}
 }
 
@@ -278,7 +283,7 @@ func (t *turn) outcome(n uint32) ([]byte, error) {
 
 // complete ends the execution with what the function returned.
 func (t *turn) complete(out []byte, err error) {
-	t.checkpoint()
+	t.checkRight() // a worker that stops still records what is finished
 	if t.cancelAsked.Load() {
 		t.acknowledge()
 		return

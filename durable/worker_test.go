@@ -684,3 +684,26 @@ func TestDrain(t *testing.T) {
 		t.Error(o)
 	}
 }
+
+// A function that returns while the worker stops is finished, not given back.
+func TestStopRecordsTheEnd(t *testing.T) {
+	f := newFake(t)
+	running, release := make(chan struct{}), make(chan struct{})
+	w, stop := f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(ctx context.Context) (string, error) {
+			close(running)
+			<-release
+			return "done", ctx.Err()
+		})
+	}))
+	f.start("x", "f", "")
+	<-running
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	<-w.stopping
+	close(release)
+	<-stopped
+	if o := f.finished("x"); string(o.GetValue()) != `"done"` || len(f.releases) != 0 {
+		t.Errorf("%v, releases %v", o, f.releases)
+	}
+}
