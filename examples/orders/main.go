@@ -115,16 +115,18 @@ func (o options) wrong(rest []string) string {
 		return "--worker and --driver: a process is one or the other, or without both, everything"
 	case (o.worker || o.driver) && len(o.addrs) == 0:
 		return "--worker and --driver need a cluster that they share: --addr"
-	case o.worker && o.fresh:
-		return "--fresh is for the process that starts the orders, not for a --worker"
+	case o.fresh && (o.worker || o.driver):
+		return "--fresh is for a process that is everything: other processes may have the files open already; take another --work"
 	case o.only < 0:
 		return fmt.Sprintf("--only %d: a number of orders, or 0 for all", o.only)
 	case o.concurrency < 1:
 		return fmt.Sprintf("--concurrency %d: at least 1", o.concurrency)
 	case o.lease < time.Second:
 		return fmt.Sprintf("--lease %v: at least 1s", o.lease)
-	case o.patience <= 0 || o.pickDelay < 0 || o.latency < 0:
-		return "--patience must be positive, --pick-delay and --latency not negative"
+	case o.patience <= 0 || o.pickDelay < 0:
+		return "--patience must be positive, --pick-delay not negative"
+	case o.latency < 0 || o.latency >= maxCall:
+		return fmt.Sprintf("--latency %v: from 0 to under %v, which is what a step is given", o.latency, maxCall)
 	case o.work == "" || o.name == "" || strings.ContainsAny(o.name, " \t\n"):
 		return "--work and --name must not be empty, and a name is one word"
 	}
@@ -168,9 +170,9 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 
 	// 3. The cluster: one node in this process, unless there is one already.
 	addrs := o.addrs
+	var node *embed.Node
 	if len(addrs) == 0 {
-		node, err := startNode(ctx, o.work, log)
-		if err != nil {
+		if node, err = startNode(ctx, o.work, log); err != nil {
 			return fail(err)
 		}
 		defer stopNode(node, log)
@@ -181,6 +183,8 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return fail(err)
 	}
 	defer c.Close()
+
+	fmt.Fprintf(stderr, "orders: process %d, cluster at %s, work folder %s\n", os.Getpid(), strings.Join(addrs, ","), o.work)
 
 	// 4. The outside world, and the functions that act on it.
 	world, err := OpenWorld(o.work, book.Stock, name, o.latency)
@@ -199,6 +203,16 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		background.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	if node != nil {
+		serve("the node", func(ctx context.Context) error {
+			select {
+			case <-node.Done():
+				return node.Err()
+			case <-ctx.Done():
+				return nil
 			}
 		})
 	}

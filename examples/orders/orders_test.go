@@ -148,6 +148,9 @@ func TestInterrupted(t *testing.T) {
 	if code := p.exit(ctx); code != exitFailed {
 		t.Errorf("exit code %d of an interrupted run", code)
 	}
+	if said := p.stderr.String(); !strings.Contains(said, fmt.Sprintf("orders: process %d, ", p.cmd.Process.Pid)) {
+		t.Errorf("the run does not say which process it is:\n%s", said)
+	}
 	if said := p.stderr.String(); !strings.Contains(said, "of 30 orders finished; run the same command again to continue") {
 		t.Errorf("the interrupted run does not say how to continue:\n%s", said)
 	}
@@ -185,6 +188,8 @@ func TestUsage(t *testing.T) {
 		{"--lease 10ms", "--lease 10ms"},
 		{"--worker", "--addr"},
 		{"--worker --driver --addr 127.0.0.1:1", "--worker and --driver"},
+		{"--driver --fresh --addr 127.0.0.1:1", "--fresh"},
+		{"--latency 30s", "--latency 30s"},
 		{"--nonsense", "nonsense"},
 		{"now", `"now"`},
 	} {

@@ -12,6 +12,8 @@ import (
 
 // Shop is the shop's durable functions. They read like code that never crashes: what they have achieved
 // is recorded, and whatever happens to the process, they go on from there.
+//
+// To copy them, leave out World.Acked: it only keeps the books by which this example is checked.
 type Shop struct {
 	// Order fulfils one order, or undoes what it had done and says why. Its execution id is Order.ID.
 	Order *durable.Function[Order, Result]
@@ -54,6 +56,9 @@ func NewShop(world *World, patience time.Duration) *Shop {
 // patient is the retry policy of the steps: an outage must not fail an order. A step with an intent also
 // spends an attempt on every crash of its worker, so the number of attempts is a large one.
 var patient = durable.WithRetry(durable.RetryPolicy{MaxAttempts: 100, Initial: 50 * time.Millisecond, Max: 5 * time.Second})
+
+// maxCall bounds one attempt of a step that moves money or goods.
+const maxCall = 30 * time.Second
 
 // order fulfils an order. If that fails, everything it had done is undone, last things first, and the
 // customer is told.
@@ -187,7 +192,7 @@ type action func(ctx context.Context) (Receipt, error)
 // do runs a step that can be undone. Its beginning is recorded before it runs (WithIntent), so that a
 // step which may have had its effect is never forgotten; only one that was refused needs no undoing.
 func (s *saga) do(name string, step action, undoName string, undoStep action) error {
-	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), patient))
+	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), durable.WithTimeout(maxCall), patient))
 	var failure *durable.Error
 	if refused := errors.As(err, &failure) && failure.NonRetryable; !refused {
 		s.undos = append(s.undos, undo{undoName, undoStep})
@@ -198,7 +203,7 @@ func (s *saga) do(name string, step action, undoName string, undoStep action) er
 // undoAll undoes everything, last things first.
 func (s *saga) undoAll() error {
 	for _, u := range slices.Backward(s.undos) {
-		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), patient)); err != nil {
+		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), durable.WithTimeout(maxCall), patient)); err != nil {
 			return fmt.Errorf("%s: %w", u.name, err)
 		}
 	}
