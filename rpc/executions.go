@@ -47,7 +47,7 @@ func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*pe
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	if err := firstError(err, rerr, rootID(in.Id), name("function", in.Function), payload("input", in.Input),
-		tags(in.Tags), duration("timeout", in.TimeoutMs)); err != nil {
+		tags(in.Tags), duration("timeout", in.TimeoutMs), text("component digest", in.ComponentDigest, maxDigestBytes)); err != nil {
 		return nil, err
 	}
 	cmd := proto.CloneOf(in)
@@ -243,9 +243,4 @@ func (e *executions) Terminate(ctx context.Context, in *perdurev1.TerminateReque
 	return reply.GetTerminate(), nil
 }
 
-func reason(s string) error {
-	if len(s) > maxReasonBytes {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the reason has %d bytes, at most %d are allowed", len(s), maxReasonBytes)
-	}
-	return nil
-}
+func reason(s string) error { return text("reason", s, maxReasonBytes) }

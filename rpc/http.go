@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -16,7 +17,11 @@ func (s *Server) httpHandler() http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.cfg.NotReady(); err != nil {
+		err := s.cfg.NotReady()
+		if s.isStopping() {
+			err = errors.Join(errors.New("the node is stopping"), err)
+		}
+		if err != nil {
 			http.Error(w, "not ready\n"+err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -57,22 +57,43 @@ func (p *promises) get(ctx context.Context, ns string, in *perdurev1.GetPromiseR
 func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseRequest) (*perdurev1.PromiseResponse, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
-	if err := firstError(err, rerr, anyID(in.Id), payload("value", in.Value.GetValue())); err != nil {
+	value, verr := settlement(in)
+	if err := firstError(err, rerr, anyID(in.Id), payload("value", in.Value.GetValue()), failure("failure", in.Value.GetFailure()), verr); err != nil {
 		return nil, err
 	}
-	switch in.State {
-	case perdurev1.PromiseState_PROMISE_STATE_RESOLVED, perdurev1.PromiseState_PROMISE_STATE_REJECTED,
-		perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED:
-	default:
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise is settled to resolved, rejected or canceled, not %s", in.State).With("id", in.Id)
-	}
 	cmd := proto.CloneOf(in)
-	cmd.Request = nil
+	cmd.Request, cmd.Value = nil, value
 	reply, err := p.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SettlePromise{SettlePromise: cmd}})
 	if err != nil {
 		return nil, err
 	}
 	return reply.GetPromise(), nil
+}
+
+// settlement checks that the state and the value of a settlement go together, and names the failure of one
+// that gives none: whoever waits must not take it for a value.
+func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) {
+	var kind string
+	switch in.State {
+	case perdurev1.PromiseState_PROMISE_STATE_RESOLVED:
+		if in.Value.GetFailure() != nil {
+			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise is resolved with a value, not with a failure").With("id", short(in.Id))
+		}
+		return in.Value, nil
+	case perdurev1.PromiseState_PROMISE_STATE_REJECTED:
+		kind = "rejected"
+	case perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED:
+		kind = "cancelled"
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise is settled to resolved, rejected or canceled, not %s", in.State).With("id", short(in.Id))
+	}
+	switch in.Value.GetResult().(type) {
+	case *perdurev1.Outcome_Value:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a promise is %s with a failure, not with a value", kind).With("id", short(in.Id))
+	case nil:
+		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: kind, Message: kind}}}, nil
+	}
+	return in.Value, nil
 }
 
 // Await implements Promises.

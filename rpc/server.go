@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -26,6 +25,9 @@ const maxMessageBytes = 24 << 20
 
 // maxStreams bounds the calls under way on one connection; further ones wait at the client.
 const maxStreams = 10_000
+
+// handshakeTimeout bounds the time a connection may take to show that it speaks gRPC.
+const handshakeTimeout = 10 * time.Second
 
 // Config of a Server.
 type Config struct {
@@ -53,8 +55,8 @@ type Server struct {
 	grpc         *grpc.Server
 	health       *health.Server
 	http         *http.Server
-	grpcListener net.Listener
-	httpListener net.Listener
+	grpcListener *lobby
+	httpListener *lobby
 	metrics      *serverMetrics
 
 	stopping chan struct{}
@@ -70,10 +72,10 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	if s.metrics, err = newServerMetrics(cfg.Registry, dispatcher); err != nil {
 		return nil, err
 	}
-	if s.grpcListener, err = net.Listen("tcp", cfg.GRPCAddr); err != nil {
+	if s.grpcListener, err = listen(cfg.GRPCAddr); err != nil {
 		return nil, fmt.Errorf("gRPC port %s: %w", cfg.GRPCAddr, err)
 	}
-	if s.httpListener, err = net.Listen("tcp", cfg.HTTPAddr); err != nil {
+	if s.httpListener, err = listen(cfg.HTTPAddr); err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
 	}
 	s.grpc = grpc.NewServer(
@@ -147,6 +149,9 @@ func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
 // them off.
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
+	// Who has not said anything has nothing under way, but gRPC and HTTP would wait for it.
+	s.grpcListener.dismiss()
+	s.httpListener.dismiss()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
@@ -155,6 +160,7 @@ func (s *Server) Close(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
+		s.grpcListener.evict()
 		s.grpc.Stop()
 		<-done
 	}

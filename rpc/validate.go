@@ -14,6 +14,8 @@ const (
 	maxNameBytes   = 256
 	maxReasonBytes = 4096
 	maxTagBytes    = 1024
+	maxDigestBytes = 1024
+	maxPolicyBytes = 1024
 )
 
 // DefaultNamespace is what an empty namespace means.
@@ -86,6 +88,29 @@ func rootID(s string) error {
 func payload(what string, b []byte) error {
 	if len(b) > id.MaxPayloadBytes {
 		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the %s has %d bytes, at most %d are allowed", what, len(b), id.MaxPayloadBytes)
+	}
+	return nil
+}
+
+// failure checks the size of a failure, which stands where a payload could stand.
+func failure(what string, f *perdurev1.Failure) error {
+	if len(f.GetType()) > maxNameBytes {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the type of the %s has %d bytes, at most %d are allowed", what, len(f.GetType()), maxNameBytes)
+	}
+	if n := failureBytes(f); n > id.MaxPayloadBytes {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the %s has %d bytes, at most %d are allowed", what, n, id.MaxPayloadBytes)
+	}
+	return nil
+}
+
+func failureBytes(f *perdurev1.Failure) int {
+	return len(f.GetType()) + len(f.GetMessage()) + len(f.GetDetails())
+}
+
+// text checks a string that is recorded and not otherwise looked at.
+func text(what, s string, most int) error {
+	if len(s) > most {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has %d bytes, at most %d are allowed", what, len(s), most)
 	}
 	return nil
 }

@@ -399,28 +399,38 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 // commitForm checks the sizes and names in a commit.
 func commitForm(c *perdurev1.Commit) error {
 	total := 0
-	sized := func(what, promise string, b []byte) error {
-		total += len(b)
-		if err := payload(what+" of "+short(promise), b); err != nil {
-			return err
-		}
-		if total > maxCommitBytes {
+	counted := func(n int) error {
+		if total += n; total > maxCommitBytes {
 			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the commit's payloads have more than %d bytes", maxCommitBytes).With("id", c.Task.Id)
 		}
 		return nil
+	}
+	sized := func(what, promise string, b []byte) error {
+		return firstError(payload(what+" of "+short(promise), b), counted(len(b)))
+	}
+	failed := func(promise string, f *perdurev1.Failure) error {
+		return firstError(failure("failure of "+short(promise), f), counted(failureBytes(f)))
 	}
 	for _, ev := range c.Events {
 		var err error
 		switch k := ev.Kind.(type) {
 		case *perdurev1.Event_InvokeScheduled:
 			e := k.InvokeScheduled
-			err = firstError(name("function", e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId))
+			err = firstError(name("function", e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId),
+				text("retry policy", e.RetryPolicy, maxPolicyBytes))
 		case *perdurev1.Event_InvokeCompleted:
-			err = sized("result", k.InvokeCompleted.PromiseId, k.InvokeCompleted.Result.GetValue())
+			e := k.InvokeCompleted
+			err = firstError(sized("result", e.PromiseId, e.Result.GetValue()), failed(e.PromiseId, e.Result.GetFailure()))
+		case *perdurev1.Event_InvokeRetrying:
+			err = failed(k.InvokeRetrying.PromiseId, k.InvokeRetrying.Error)
 		case *perdurev1.Event_RandomGenerated:
 			err = sized("value", k.RandomGenerated.PromiseId, k.RandomGenerated.Value)
 		case *perdurev1.Event_ExecutionCompleted:
 			err = sized("result", c.Task.Id, k.ExecutionCompleted.Result)
+		case *perdurev1.Event_ExecutionFailed:
+			err = failed(c.Task.Id, k.ExecutionFailed.Error)
+		case *perdurev1.Event_ExecutionCancelled:
+			err = reason(k.ExecutionCancelled.Reason)
 		case *perdurev1.Event_ExecutionAwaiting:
 			if k.ExecutionAwaiting.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 				err = name("signal", k.ExecutionAwaiting.SignalName)
@@ -441,7 +451,8 @@ func commitForm(c *perdurev1.Commit) error {
 		case *perdurev1.Send_Signal:
 			err = firstError(anyID(k.Signal.Id), name("signal", k.Signal.Name), sized("signal", s.PromiseId, k.Signal.Payload))
 		case *perdurev1.Send_Start:
-			err = firstError(rootID(k.Start.Id), name("function", k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags))
+			err = firstError(rootID(k.Start.Id), name("function", k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
+				duration("timeout", k.Start.TimeoutMs))
 		}
 		if err != nil {
 			return err

@@ -255,5 +255,6 @@ func TestStepPromise(t *testing.T) {
 			t.Errorf("%s: %v", none, reply)
 		}
 	}
-	w.refused(settlePromiseCmd("e:1", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, ""), perdurev1.Reason_REASON_PROMISE_NOT_FOUND)
+	w.refused(settlePromiseCmd("e:1", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, ""), perdurev1.Reason_REASON_NOT_SETTLEABLE)
+	w.refused(settlePromiseCmd("e:9", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, ""), perdurev1.Reason_REASON_PROMISE_NOT_FOUND)
 }

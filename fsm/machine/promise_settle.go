@@ -4,6 +4,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -12,13 +13,15 @@ import (
 func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSettlePromise(), cmd.Namespace
 	p, ok := t.store(ns).Promise(req.Id)
-	if !ok {
+	switch {
+	case !ok && t.operation(ns, req.Id):
+		return nil, notSettleable(ns, req.Id)
+	case !ok:
 		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", req.Id, ns).
 			With("namespace", ns).With("id", req.Id)
 	}
 	if p.Target != "" || p.Timer || t.ownedByExecution(ns, p) {
-		return nil, api.Errorf(perdurev1.Reason_REASON_NOT_SETTLEABLE,
-			"promise %q belongs to an execution, which alone may settle it", req.Id).With("namespace", ns).With("id", req.Id)
+		return nil, notSettleable(ns, req.Id)
 	}
 	value, err := outcomeFromWire(req.Value)
 	if err != nil {
@@ -31,6 +34,26 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	}
 	t.chain(ns, st)
 	return promiseReply(ns, st.Promise), nil
+}
+
+func notSettleable(ns, objectID string) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_NOT_SETTLEABLE,
+		"promise %q belongs to an execution, which alone may settle it", objectID).With("namespace", ns).With("id", objectID)
+}
+
+// operation reports whether an id is an invocation that only its execution's journal knows of: a local
+// step.
+func (t *txn) operation(ns, objectID string) bool {
+	parent, ok := parentOf(objectID)
+	if !ok {
+		return false
+	}
+	ex, ok := t.execution(ns, parent)
+	if !ok {
+		return false
+	}
+	_, ok = ex.j.Invoke(id.PromiseID(objectID))
+	return ok
 }
 
 func (t *txn) ownedByExecution(ns string, p recovery.Promise) bool {
