@@ -1,5 +1,9 @@
-// Package logtest is the conformance suite of log stores: whatever stands behind a raftlog.Store must pass
-// Run. It owns no files; the factory does.
+// Package logtest is the conformance suite of log stores.
+//
+// It owns the meaning of "a log store": whatever stands behind a raftlog.Store must pass Run, and what passes
+// can be chosen in the configuration without anything above noticing. It promises that each test works in a
+// place of its own, made by the factory, and compares with a plain model. It keeps nothing: a crash of a
+// test loses only its places.
 package logtest
 
 import (
