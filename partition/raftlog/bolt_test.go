@@ -81,7 +81,7 @@ func TestBoltDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}
-	for n := range 150 {
+	for n := range 75 {
 		at := rng.IntN(len(b))
 		switch n % 3 {
 		case 0: // where pages say what they are and where things lie
@@ -103,7 +103,7 @@ func TestBoltDamage(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	if counts["refused"] < 15 || counts["refused"]+counts["named"] < 25 { // most of the file is free pages
+	if counts["refused"] < 8 || counts["refused"]+counts["named"] < 12 { // most of the file is free pages
 		t.Errorf("too little damage was found: %v", counts)
 	}
 	for _, n := range []int64{0, 1, 5000, 8192, 20_000} {

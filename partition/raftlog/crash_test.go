@@ -24,7 +24,7 @@ import (
 func TestPowerLoss(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	rng := rand.New(rand.NewPCG(11, 12))
-	const groups, crashes = 4, 40
+	const groups, crashes = 4, 25
 	create := true
 	for n := range crashes {
 		s, err := raftlog.Open("log", raftlog.Options{FS: fs, MustCreate: create, MemTableBytes: 64 << 10,
