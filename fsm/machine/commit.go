@@ -310,7 +310,10 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 	for _, p := range due {
 		c.t.timeout(c.ex.ns, p.ID)
 	}
-	if c.ex.j.WaitSatisfied() {
+	switch {
+	case c.ex.j.Status() != journal.StatusBlocked:
+		return nil // resumed through the callback of an earlier wait
+	case c.ex.j.WaitSatisfied():
 		return c.add(journal.ExecutionResumed{})
 	}
 	_, err = c.suspend(e)

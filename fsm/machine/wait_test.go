@@ -130,6 +130,21 @@ func TestWaitOnWhatIsDue(t *testing.T) {
 	}
 }
 
+// So it is when an earlier wait has left its callback on what is due.
+func TestWaitOnWhatIsDueAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commit(v, "child g timeout=3000; child g; any 0,1")
+	children := w.take("w2", 2, "g")
+	w.commit(children[1], "return b")
+	v = w.only("w1", "f")
+	w.now += 3500
+	if got := w.commit(v, "await 0"); got.State != acquired || len(got.Entries) != 2 {
+		t.Errorf("answered %v", got)
+	}
+	w.commit(v, "return x")
+}
+
 // A malformed wait is refused by name, whether or not what it names is resolved.
 func TestMalformedWait(t *testing.T) {
 	w := newWorld(t, 1)

@@ -35,6 +35,8 @@ type world struct {
 	views map[viewKey]*view
 	// unaudited skips the audit of the whole state after every entry, for long runs.
 	unaudited bool
+	// effectsUnchecked skips the comparison of effects and state.
+	effectsUnchecked bool
 	requests  uint64
 }
 
@@ -103,7 +105,9 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	p.state.Apply(p.m.Writes())
 	p.m.Committed()
 	p.log, p.results = append(p.log, raw), append(p.results, res)
-	w.checkEffects(before, p, res)
+	if !w.effectsUnchecked {
+		w.checkEffects(before, p, res)
+	}
 	if !w.unaudited {
 		w.audit(p)
 	}
@@ -346,17 +350,16 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 	if err != nil || len(queues) != len(p.m.ready) {
 		w.t.Fatalf("queues %v in the state, %v in memory (%v)", queues, p.m.ready, err)
 	}
-	sent := 0
 	for dst := range w.parts {
-		if count(p.state, keys.Number(keys.Outbox, uint32(dst))) > count(before, keys.Number(keys.Outbox, uint32(dst))) {
-			sent++
-			if !slices.Contains(res.Effects.Outbox, uint32(dst)) {
-				w.t.Fatalf("a message for partition %d, the effects do not say so", dst)
-			}
+		prefix, sent := keys.Number(keys.Outbox, uint32(dst)), false
+		_ = p.state.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+			_, old, _ := before.Get(key)
+			sent = sent || !old
+			return true
+		})
+		if told := slices.Contains(res.Effects.Outbox, uint32(dst)); told != sent {
+			w.t.Fatalf("new messages for partition %d: %v, the effects say %v", dst, sent, told)
 		}
-	}
-	if len(res.Effects.Outbox) > 0 && sent == 0 {
-		w.t.Fatalf("the effects speak of messages for %v, there are none", res.Effects.Outbox)
 	}
 	for _, a := range res.Effects.Assigned {
 		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
