@@ -71,6 +71,14 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	if err != nil {
 		return nil, err
 	}
+	var o callOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	for k, v := range o.tags {
+		t.mustBeText("a tag's key", k)
+		t.mustBeText("a tag's value", v)
+	}
 	n, rec, err := t.take(opChild, name)
 	if err != nil {
 		return nil, err
@@ -78,10 +86,6 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	f := &Future[Out]{t: t, n: n, name: name, codec: codec}
 	if rec != nil {
 		return f, nil
-	}
-	var o callOptions
-	for _, opt := range opts {
-		opt(&o)
 	}
 	var child *perdurev1.ChildOptions
 	if o.spread || o.timeout > 0 || len(o.tags) > 0 {

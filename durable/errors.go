@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 )
 
 var (
@@ -28,8 +30,13 @@ const (
 	TypeTooLarge  = "payload_too_large" // a value beyond id.MaxPayloadBytes
 )
 
-// maxMessageBytes bounds a failure's message, which is for people.
-const maxMessageBytes = 64 << 10
+// What a failure may carry. The message is for people, and is cut; a type beyond its bound is cut as
+// well, and details beyond theirs are left out, which the message then says.
+const (
+	maxMessageBytes = 64 << 10
+	maxTypeBytes    = 256
+	maxDetailsBytes = id.MaxPayloadBytes - maxMessageBytes - 1024
+)
 
 // Error is how a step, a child or an execution failed. It is what crosses the wire: a step's own error
 // does not survive its process, so operations return *Error even the first time.
@@ -101,7 +108,11 @@ func failureOf(err error) *perdurev1.Failure {
 		f.Type = TypeError
 	}
 	f.NonRetryable = f.NonRetryable || errors.As(err, &permanent)
-	f.Message = cut(f.Message, maxMessageBytes)
+	f.Type, f.Message = cut(f.Type, maxTypeBytes), cut(f.Message, maxMessageBytes)
+	if n := len(f.Details); n > maxDetailsBytes {
+		f.Details = nil
+		f.Message += fmt.Sprintf(" (its details, %d bytes, are left out: more than %d)", n, maxDetailsBytes)
+	}
 	return f
 }
 
@@ -116,11 +127,14 @@ func unmarked(err error) error {
 	}
 }
 
+// cut makes text that a message can carry of any string: valid UTF-8 of at most n bytes.
 func cut(s string, n int) string {
+	const more = "…"
+	s = strings.ToValidUTF8(s, "\ufffd")
 	if len(s) <= n {
 		return s
 	}
-	return s[:n] + "…"
+	return strings.ToValidUTF8(s[:n-len(more)], "") + more
 }
 
 // errorOf is a recorded failure as the function sees it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"perdure/client"
 )
@@ -32,10 +33,13 @@ type functionOptions struct{ codec Codec }
 func WithCodec(c Codec) FunctionOption { return func(o *functionOptions) { o.codec = c } }
 
 // NewFunction makes a function. The name is how it is started and how journals refer to it: it outlives
-// the code. It panics when the name is empty.
+// the code. It panics when the name is empty or not valid UTF-8.
 func NewFunction[In, Out any](name string, fn func(ctx Context, in In) (Out, error), opts ...FunctionOption) *Function[In, Out] {
 	if name == "" {
 		panic("durable: a function needs a name")
+	}
+	if !utf8.ValidString(name) {
+		panic(fmt.Sprintf("durable: the function name %q is not valid UTF-8", name))
 	}
 	var o functionOptions
 	for _, opt := range opts {

@@ -67,6 +67,7 @@ func Signal(ctx Context, id, name string, payload any) error {
 	if err != nil {
 		return err
 	}
+	t.mustBeText("the receiver", id)
 	n, rec, err := t.take(opSend, name)
 	if err != nil || rec != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
@@ -249,6 +250,7 @@ func (t *turn) goLiveIfReplayed() {
 // take gives the operation its child number. rec is what the journal has under it; nil when the function
 // is at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
 func (t *turn) take(kind opKind, name string) (n uint32, rec *record, err error) {
+	t.mustBeText("the name", name)
 	n = t.next
 	if rec = t.journal.op(n); rec == nil {
 		if t.cancelAsked.Load() {
@@ -264,6 +266,13 @@ func (t *turn) take(kind opKind, name string) (n uint32, rec *record, err error)
 	t.next++
 	t.goLiveIfReplayed()
 	return n, rec, nil
+}
+
+// mustBeText gives the execution back when a string is none that a message can carry.
+func (t *turn) mustBeText(what, s string) {
+	if !utf8.ValidString(s) {
+		t.giveUp(fmt.Errorf("durable: %s of %s, %q, is not valid UTF-8", what, t.child(t.next), s))
+	}
 }
 
 // named says that operations of this kind have a name to compare.
