@@ -38,6 +38,9 @@ type session struct {
 	drained bool
 	// hello is the call id of the Hello.
 	hello uint64
+	// beats are the heartbeats that are not answered yet, by call id.
+	beatsMu sync.Mutex
+	beats   map[uint64]heartbeat
 	// silent counts the heartbeats sent since the last message came.
 	silent atomic.Int32
 }
@@ -207,6 +210,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 			w.accept(k.Task)
 		case *perdurev1.WorkResponse_Heartbeat:
 			w.told(k.Heartbeat)
+			s.beatAnswered(m.GetCallId())
 			w.answer(s, m)
 		case *perdurev1.WorkResponse_Drain:
 			w.log.Info("the node is draining")
@@ -326,16 +330,45 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	}
 }
 
+// heartbeat is what one heartbeat spoke for, and when.
+type heartbeat struct {
+	sent  time.Time
+	turns []*turn
+}
+
+// beatAnswered confirms the leases that a heartbeat has renewed: from when it was sent, not from now.
+func (s *session) beatAnswered(callID uint64) {
+	s.beatsMu.Lock()
+	b, ok := s.beats[callID]
+	delete(s.beats, callID)
+	s.beatsMu.Unlock()
+	if !ok {
+		return
+	}
+	for _, t := range b.turns {
+		if !t.isLost() {
+			t.confirm(b.sent)
+		}
+	}
+}
+
 // sendBeat sends one heartbeat for all tasks.
 func (w *Worker) sendBeat(s *session) {
 	beat := &perdurev1.Heartbeat{}
 	w.mu.Lock()
 	w.lastCall++
 	id := w.lastCall
-	for _, t := range w.listedLocked() {
+	turns := w.listedLocked()
+	w.mu.Unlock()
+	for _, t := range turns {
 		beat.Tasks = append(beat.Tasks, t.key.token())
 	}
-	w.mu.Unlock()
+	s.beatsMu.Lock()
+	if s.beats == nil {
+		s.beats = map[uint64]heartbeat{}
+	}
+	s.beats[id] = heartbeat{w.clock.Now(), turns}
+	s.beatsMu.Unlock()
 	// Not here: a session that cannot send must still be found silent.
 	go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
 }

@@ -38,6 +38,10 @@ type turn struct {
 	// misuse is the first operation that was called where it must not be.
 	misuse atomic.Pointer[MisuseError]
 
+	// confirmed is when the cluster last granted a whole lease: the task's arrival, or the sending of a
+	// heartbeat that was answered.
+	confirmed atomic.Pointer[time.Time]
+
 	// busy belongs to Worker.mu: the turn counts against the worker's room.
 	busy bool
 
@@ -79,11 +83,21 @@ func newTurn(w *Worker, task *perdurev1.Task) *turn {
 	if ms := task.GetDeadlineMs(); ms > 0 {
 		t.info.Deadline = time.UnixMilli(ms).UTC()
 	}
+	t.confirm(w.clock.Now())
 	t.ctx, t.cancel = context.WithCancelCause(w.base)
 	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.cancelAsked.Store(true)
 	}
 	return t
+}
+
+// confirm notes that the lease was whole at a time.
+func (t *turn) confirm(at time.Time) { t.confirmed.Store(&at) }
+
+// leaseInDoubt reports whether the lease may have ended: it was last known to be whole longer ago than it
+// lasts. The task may be another worker's by now.
+func (t *turn) leaseInDoubt() bool {
+	return t.w.clock.Now().Sub(*t.confirmed.Load()) >= t.w.opts.Lease
 }
 
 // run is the turn's goroutine.
