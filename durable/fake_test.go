@@ -61,8 +61,10 @@ type fakeServer struct {
 	releases   []*perdurev1.Release
 	hellos     []*perdurev1.Hello
 	heartbeats int
-	sent       []*perdurev1.SignalSend
-	rooms      int
+	// stale counts the commits that were refused because the task was not the worker's.
+	stale int
+	sent  []*perdurev1.SignalSend
+	rooms int
 }
 
 // fault says what happens to a commit.
@@ -617,6 +619,8 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 		return
 	}
 	if !f.holds(m.GetTask(), c.worker) {
+		f.stale++
+		f.touch()
 		refuse(perdurev1.Reason_REASON_STALE_TASK, "stale")
 		return
 	}

@@ -707,3 +707,39 @@ func TestStopRecordsTheEnd(t *testing.T) {
 		t.Errorf("%v, releases %v", o, f.releases)
 	}
 }
+
+// A worker that slept past its lease between two steps does not run the second one before it knows that
+// the task is still its own: another may have finished it meanwhile.
+func TestSleptPastTheLease(t *testing.T) {
+	f := newFake(t)
+	clock := newFakeClock()
+	var second counter
+	var once sync.Once
+	f.worker(WorkerOptions{Clock: clock, Lease: 9 * time.Second}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		if _, err := Run(ctx, "first", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return "", err
+		}
+		once.Do(func() { // the process is stopped here, and continued after its lease
+			f.mu.Lock()
+			f.expire(f.execs["x"])
+			f.execs["x"].parked = true
+			f.mu.Unlock()
+			clock.mu.Lock()
+			clock.now = clock.now.Add(10 * time.Second)
+			clock.mu.Unlock()
+		})
+		return Run(ctx, "second", func(context.Context) (string, error) {
+			second.hit("s")
+			return "done", nil
+		})
+	}))
+	f.start("x", "f", "")
+	f.wait("the refusal", func() bool { return f.stale == 1 })
+	if n := second.of("s"); n != 0 {
+		t.Errorf("the second step ran %d times without the task", n)
+	}
+	f.wake("x")
+	if o := f.finished("x"); string(o.GetValue()) != `"done"` || second.of("s") != 1 {
+		t.Errorf("%v after %d runs of the second step", o, second.of("s"))
+	}
+}
