@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -18,7 +20,7 @@ type Effects struct {
 	Settled []Ref
 	// Unblocked are listeners to be told of a settled promise.
 	Unblocked []Unblock
-	// Outbox names partitions for which messages were written.
+	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
 	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
 	NextDue int64
@@ -55,7 +57,11 @@ func (fx *Effects) add(more *Effects) {
 	fx.Cancelling = append(fx.Cancelling, more.Cancelling...)
 	fx.Settled = append(fx.Settled, more.Settled...)
 	fx.Unblocked = append(fx.Unblocked, more.Unblocked...)
-	fx.Outbox = append(fx.Outbox, more.Outbox...)
+	for _, dst := range more.Outbox {
+		if !slices.Contains(fx.Outbox, dst) {
+			fx.Outbox = append(fx.Outbox, dst)
+		}
+	}
 	fx.due(more.NextDue)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +23,9 @@ var update = flag.Bool("update", false, "write the results of the scripts into t
 //
 //	> partitions N                              begin (one partition if not said)
 //	> at MS                                     the clock
-//	> register FUNCTION …
+//	> register FUNCTION … [partition=N]
 //	> start ID FUNCTION [INPUT] [timeout=MS] [request=R] [age=MS]
-//	> offer WORKER FUNCTION,… [room=N] [lease=MS]
+//	> offer WORKER FUNCTION,… [room=N] [lease=MS] [partition=N]
 //	> commit WORKER ID OPERATIONS               see ops; [request=R] [next=N] may stand before them
 //	> again WORKER ID                           repeats the last commit, with its request id
 //	> signal ID NAME PAYLOAD [request=R] [age=MS]
@@ -34,6 +35,8 @@ var update = flag.Bool("update", false, "write the results of the scripts into t
 //	> tick   > restart
 //	> channel SRC DST   > deliver SRC DST [limit=N] [late]   > trim SRC DST THROUGH
 //	> describe ID   > journal ID   > list [STATUS …]
+//
+// A root made by hashing is shown, and may be given, as @ and its first eight digits.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -77,8 +80,8 @@ func play(t *testing.T, script string) []byte {
 		switch {
 		case strings.HasPrefix(line, "> "):
 			out.WriteString(line)
-			for _, answer := range p.play(strings.TrimSpace(line[2:])) {
-				fmt.Fprintf(&out, "  %s\n", answer)
+			for _, answer := range p.play(p.long(strings.TrimSpace(line[2:]))) {
+				fmt.Fprintf(&out, "  %s\n", hashed.ReplaceAllString(answer, "@$1"))
 			}
 			answering = true
 		case strings.HasPrefix(line, "  ") && answering:
@@ -89,6 +92,25 @@ func play(t *testing.T, script string) []byte {
 		}
 	}
 	return out.Bytes()
+}
+
+var (
+	hashed = regexp.MustCompile(`([0-9a-f]{8})[0-9a-f]{56}`)
+	short  = regexp.MustCompile(`@[0-9a-f]{8}`)
+)
+
+// long puts hashed roots in the place of their short forms.
+func (p *player) long(line string) string {
+	return short.ReplaceAllStringFunc(line, func(s string) string {
+		for _, part := range p.parts {
+			for objectID := range takeCensus(part.state).headers {
+				if strings.HasPrefix(objectID, s[1:]) {
+					return objectID
+				}
+			}
+		}
+		return s
+	})
 }
 
 type player struct {
@@ -130,7 +152,7 @@ func split(line string) words {
 	w := words{options: map[string]string{}}
 	for _, word := range strings.Fields(line) {
 		key, value, ok := strings.Cut(word, "=")
-		if ok && slices.Contains([]string{"timeout", "request", "age", "room", "lease", "next", "grace", "delay", "limit"}, key) {
+		if ok && slices.Contains([]string{"timeout", "request", "age", "room", "lease", "next", "grace", "delay", "limit", "partition"}, key) {
 			w.options[key] = value
 			continue
 		}
@@ -229,7 +251,7 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 	}
 	switch a.at(0) {
 	case "register":
-		return registerCmd(a.list[1:]...), p.parts[0], nil
+		return registerCmd(a.list[1:]...), p.parts[int(a.option("partition", 0))], nil
 	case "start":
 		cmd := startCmd(p.request(), a.at(1), a.at(2), a.at(3))
 		cmd.GetStart().TimeoutMs = a.option("timeout", 0)
@@ -238,7 +260,7 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 	case "offer":
 		o := offer(a.at(1), int(a.option("room", 1)), strings.Split(a.at(2), ",")...)
 		o.LeaseMs = a.option("lease", o.LeaseMs)
-		return assignCmd(), p.parts[int(a.option("limit", 0))], []*commandv1.Offer{o}
+		return assignCmd(), p.parts[int(a.option("partition", 0))], []*commandv1.Offer{o}
 	case "commit":
 		// Options of operations stay with them: only those before the first operation are the line's.
 		_, text, _ := strings.Cut(line, a.at(2)+" ")

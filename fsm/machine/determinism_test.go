@@ -1,0 +1,130 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	commandv1 "perdure/api/command/v1"
+)
+
+// A replica applies a log in its own way: opened anew at other places, with another cache, with other
+// batches. Whatever it does, it must come to the same bytes, replies, effects and checksum.
+func TestReplicasAgree(t *testing.T) {
+	seeds, actions := 12, 1500
+	if testing.Short() {
+		seeds, actions = 3, 700
+	}
+	entries := 0
+	for seed := range seeds {
+		s := simulate(t, seeded(int64(1000+seed)), actions)
+		for _, p := range s.parts {
+			entries += len(p.log)
+			for _, r := range []replica{
+				{name: "in one go", reopen: 1 << 30, batch: 1},
+				{name: "opened anew every time", reopen: 1, batch: 1},
+				{name: "opened anew now and then", reopen: 7, batch: 1},
+				{name: "one cached execution", reopen: 1 << 30, batch: 1, cached: 1},
+				{name: "batches of three", reopen: 1 << 30, batch: 3},
+				{name: "all in one batch", reopen: 1 << 30, batch: 1 << 30},
+				{name: "batches, little cache, unchecked", reopen: 10, batch: 5, cached: 2, unchecked: true},
+			} {
+				if got := r.follow(t, p); got != "" {
+					t.Fatalf("seed %d, partition %d of %d, %s: %s", seed, p.cfg.Partition, len(s.parts), r.name, got)
+				}
+			}
+		}
+	}
+	t.Logf("%d entries, each applied 8 times", entries)
+}
+
+type replica struct {
+	name string
+	// reopen: a new machine after so many batches; batch: so many entries between two writes.
+	reopen, batch int
+	cached        int
+	unchecked     bool
+}
+
+// follow applies a partition's log and answers the first difference from what the partition did.
+func (r replica) follow(t *testing.T, p *part) string {
+	t.Helper()
+	cfg := p.cfg
+	cfg.CachedExecutions, cfg.CheckInvariants = r.cached, !r.unchecked
+	state := NewMemReader()
+	m, err := New(cfg, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batches, inBatch := 0, 0
+	for i, raw := range p.log {
+		entry := &commandv1.Entry{}
+		if err := proto.Unmarshal(raw, entry); err != nil {
+			t.Fatal(err)
+		}
+		res, err := m.Apply(uint64(i+1), entry)
+		if err != nil {
+			return err.Error()
+		}
+		want := p.results[i]
+		if !sameProto(res.Replies, want.Replies) {
+			return fmt.Sprintf("entry %d is answered\n%v, must be\n%v", i+1, res.Replies, want.Replies)
+		}
+		if got, want := showEffects(res.Effects), showEffects(want.Effects); !slices.Equal(got, want) {
+			return fmt.Sprintf("entry %d has the effects\n%v, must have\n%v", i+1, got, want)
+		}
+		if inBatch++; inBatch < r.batch && i+1 < len(p.log) {
+			continue
+		}
+		inBatch = 0
+		state.Apply(m.Writes())
+		m.Committed()
+		if batches++; batches%r.reopen == 0 {
+			if m, err = New(cfg, state); err != nil {
+				return err.Error()
+			}
+		}
+	}
+	if m.Checksum() != p.m.Checksum() || m.Clock() != p.m.Clock() || m.Applied() != p.m.Applied() {
+		return fmt.Sprintf("checksum %x at %d, must be %x at %d", m.Checksum(), m.Applied(), p.m.Checksum(), p.m.Applied())
+	}
+	if got, want := whole(state), whole(p.state); got != want {
+		return "another state:\n" + difference(want, got)
+	}
+	return ""
+}
+
+// The checksum covers every mutation, and the order of them.
+func TestChecksumCovers(t *testing.T) {
+	run := func(change func(cmds []*commandv1.Command) []*commandv1.Command) uint64 {
+		w := newWorld(t, 1)
+		cmds := []*commandv1.Command{startCmd([]byte("1"), "a", "f", "x"), startCmd([]byte("2"), "b", "f", "y"), createPromiseCmd("p", 1000), registerCmd("f")}
+		for _, cmd := range change(cmds) {
+			w.do(cmd)
+		}
+		return w.parts[0].m.Checksum()
+	}
+	sums := []uint64{
+		run(func(c []*commandv1.Command) []*commandv1.Command { return c }),
+		run(func(c []*commandv1.Command) []*commandv1.Command { return c[:3] }),
+		run(func(c []*commandv1.Command) []*commandv1.Command { return c[1:] }),
+		run(func(c []*commandv1.Command) []*commandv1.Command { slices.Reverse(c); return c }),
+		run(func(c []*commandv1.Command) []*commandv1.Command { c[0].GetStart().Input = []byte("z"); return c }),
+		run(func(c []*commandv1.Command) []*commandv1.Command { c[0].Request.Id = []byte("9"); return c }),
+		run(func(c []*commandv1.Command) []*commandv1.Command {
+			return append(c, terminateCmd("a", ""), terminateCmd("b", ""))
+		}),
+	}
+	for i, a := range sums {
+		for j, b := range sums[:i] {
+			if a == b {
+				t.Errorf("histories %d and %d have the checksum %x", i, j, a)
+			}
+		}
+	}
+	if again := run(func(c []*commandv1.Command) []*commandv1.Command { return c }); again != sums[0] || again == 0 {
+		t.Errorf("the same history has %x and %x", again, sums[0])
+	}
+}

@@ -1,0 +1,647 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// A simulation runs a few partitions with clients, workers and carriers of messages, all in one process
+// and in an order that is drawn: what is late, repeated, lost or overtaken is up to the draw.
+type simulation struct {
+	*world
+	draw func(n int) int
+	book book
+	// queue is what waits to be applied, by partition, each with what to do with its reply.
+	queue [][]*pending
+	roots []string
+	// work are the tasks that workers believe they hold; stale those that they have lost and forgot to
+	// forget.
+	work  []*simWork
+	stale []*view
+	// cut are executions that something outside has ended or may have.
+	cut map[string]bool
+	// sent are the accepted signals of clients: target and name to payload by delivery.
+	sent     map[string]map[uint64]string
+	payloads int
+	names    int
+	stats    simStats
+}
+
+type simStats struct {
+	entries, commands, commits, executions, refusedStale, repeated, restarts, delivered, certain, audits int
+}
+
+func (s *simStats) add(o simStats) {
+	s.entries += o.entries
+	s.commands += o.commands
+	s.commits += o.commits
+	s.executions += o.executions
+	s.refusedStale += o.refusedStale
+	s.repeated += o.repeated
+	s.restarts += o.restarts
+	s.delivered += o.delivered
+	s.certain += o.certain
+	s.audits += o.audits
+}
+
+type pending struct {
+	cmd   *commandv1.Command
+	reply func(*commandv1.Reply)
+}
+
+// simWork is a task in the hands of a worker, and its commit under way.
+type simWork struct {
+	v   *view
+	ran map[uint32]uint32
+	// cmd was sent and not answered yet; queued says that it is in a queue just now.
+	cmd    *commandv1.Command
+	queued bool
+}
+
+func newSimulation(t tester, draw func(n int) int) *simulation {
+	t.Helper()
+	s := &simulation{draw: draw, cut: map[string]bool{}, sent: map[string]map[uint64]string{}}
+	cached := []int{1, 3, 0}[draw(3)]
+	s.world = newWorld(t, []int{1, 2, 3, 3}[draw(4)], func(c *Config) { c.CachedExecutions = cached })
+	s.unaudited, s.effectsUnchecked = true, true
+	s.queue = make([][]*pending, len(s.parts))
+	for i := range 10 {
+		s.roots = append(s.roots, fmt.Sprint("root-", i))
+	}
+	return s
+}
+
+var simFunctions = []string{"f0", "f1"}
+
+// send puts a command in its partition's queue, now and then twice.
+func (s *simulation) send(p int, cmd *commandv1.Command, reply func(*commandv1.Reply)) {
+	s.queue[p] = append(s.queue[p], &pending{cmd, reply})
+}
+
+// flush applies some of what waits in a partition's queue as one entry, with offers of some workers.
+func (s *simulation) flush(p, most int, offers bool) {
+	s.t.Helper()
+	n := min(most, len(s.queue[p]))
+	batch := s.queue[p][:n:n]
+	s.queue[p] = s.queue[p][n:]
+	entry := &commandv1.Entry{}
+	for _, b := range batch {
+		entry.Commands = append(entry.Commands, b.cmd)
+	}
+	if offers {
+		for range 1 + s.draw(2) {
+			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), simFunctions...)
+			o.LeaseMs = int64(1000 + s.draw(15_000))
+			entry.Offers = append(entry.Offers, o)
+		}
+	}
+	s.stats.entries++
+	s.stats.commands += n
+	s.effectsUnchecked, s.unaudited = s.stats.entries%7 != 0, s.stats.entries%19 != 0
+	if !s.unaudited {
+		s.stats.audits++
+	}
+	res := s.apply(s.parts[p], entry)
+	for _, a := range res.Effects.Assigned {
+		v := &view{worker: a.Worker, token: a.Token}
+		s.read(v)
+		s.work = append(s.work, &simWork{v: v, ran: map[uint32]uint32{}})
+	}
+	for i, b := range batch {
+		if b.reply != nil {
+			b.reply(res.Replies[i])
+		}
+	}
+}
+
+func (s *simulation) placed(cmd *commandv1.Command) int { return int(s.at(cmd.Id).cfg.Partition) }
+
+// act does one thing.
+func (s *simulation) act() {
+	s.t.Helper()
+	switch s.draw(30) {
+	default:
+		s.actWork(true)
+	case 0:
+		s.actStart()
+	case 1, 2, 3, 4, 5, 6, 7, 20, 21, 22:
+		p := s.draw(len(s.parts))
+		s.flush(p, 1+s.draw(6), s.draw(2) == 0)
+	case 8, 9:
+		s.now += int64(s.draw([]int{20, 500, 3_000, 30_000}[s.draw(4)]))
+	case 10:
+		p := s.draw(len(s.parts))
+		s.send(p, tickCmd([]uint32{0, 1, 3}[s.draw(3)]), nil)
+		s.flush(p, 100, false)
+	case 11, 12, 13:
+		s.actShip()
+	case 14:
+		s.actSignal()
+	case 15, 16:
+		s.actHeartbeat()
+	case 17:
+		s.actStale()
+	case 18:
+		p := s.parts[s.draw(len(s.parts))]
+		s.open(p)
+		s.stats.restarts++
+	case 19:
+		s.actRare()
+	}
+}
+
+// actStart starts a root, perhaps not for the first time.
+func (s *simulation) actStart() {
+	objectID := s.roots[s.draw(len(s.roots))]
+	program := -1
+	for _, p := range s.parts {
+		if h, ok, _ := p.state.Get(keys.Of(keys.Header, ns, objectID)); ok && h != nil {
+			program = s.programOf(objectID)
+		}
+	}
+	if program < 0 {
+		program = s.book.write(s.draw, 2, s.roots)
+	}
+	cmd := startCmd(s.request(), objectID, "f"+strconv.Itoa(program%2), strconv.Itoa(program))
+	if s.draw(8) == 0 {
+		cmd.GetStart().TimeoutMs = int64(1 + s.draw(60_000))
+		s.cut[objectID] = true
+	}
+	for range 1 + s.draw(2) {
+		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
+			// Two first starts may be under way at once; then one of them loses.
+			if e := ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_ID_CONFLICT {
+				s.t.Fatalf("start: %v", e)
+			}
+		})
+	}
+}
+
+func (s *simulation) programOf(objectID string) int {
+	n, _ := strconv.Atoi(string(s.journal(objectID)[0].Event.GetExecutionStarted().Input))
+	return n
+}
+
+// actWork lets a worker go on with one of its tasks: commit the next step, or repeat the one whose
+// answer was lost.
+func (s *simulation) actWork(trouble bool) {
+	if len(s.work) == 0 {
+		return
+	}
+	i := s.draw(len(s.work))
+	k := s.work[i]
+	if trouble && s.draw(12) == 0 {
+		// The worker dies; a part of it may live on and not know.
+		s.work = slices.Delete(s.work, i, i+1)
+		s.stale = append(s.stale, k.v)
+		return
+	}
+	if k.queued {
+		return
+	}
+	if k.cmd == nil {
+		stop := func() bool { return trouble && s.draw(4) == 0 }
+		r, err := s.book.walk(k.v.token.Id, k.v.journal, k.ran, stop)
+		if err != nil {
+			s.t.Fatalf("worker: %v", err)
+		}
+		if len(r.c.Events) == 0 {
+			s.t.Fatalf("%s holds %s and has nothing to do:\n%s", k.v.worker, showToken(k.v.token), strings.Join(showEntries(k.v.journal), "\n"))
+		}
+		r.c.Task, r.c.KnownSeq, k.v.nextChild = k.v.token, uint64(len(k.v.journal)), r.c.NextChild
+		k.cmd = wrapCommit(s.request(), r.c)
+	}
+	k.queued = true
+	times := 1
+	if trouble && s.draw(6) == 0 {
+		times = 2
+		s.stats.repeated++
+	}
+	cmd := k.cmd
+	for n := range times {
+		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
+			k.queued = k.queued && n < times-1
+			if trouble && s.draw(8) == 0 || k.cmd != cmd {
+				return // the answer is lost, or comes late
+			}
+			s.answered(k, r)
+		})
+	}
+}
+
+// answered lets a worker learn from the answer to its commit.
+func (s *simulation) answered(k *simWork, r *commandv1.Reply) {
+	s.t.Helper()
+	s.stats.commits++
+	drop := func() {
+		if i := slices.Index(s.work, k); i >= 0 {
+			s.work = slices.Delete(s.work, i, i+1)
+		}
+		s.stale = append(s.stale, k.v)
+	}
+	if e := ReplyError(r); e != nil {
+		if e.Reason != perdurev1.Reason_REASON_STALE_TASK {
+			s.t.Fatalf("%s commits to %s: %v\n%v", k.v.worker, showToken(k.v.token), e, k.cmd)
+		}
+		drop()
+		return
+	}
+	if r.GetCommit().State != acquired {
+		drop()
+		return
+	}
+	cmd := k.cmd
+	k.cmd = nil
+	if r.GetCommit().Status >= perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+		s.read(k.v)
+		return
+	}
+	// The answer may be older than the journal is by now: the copy must be its beginning.
+	s.learn(k.v, cmd.GetCommit(), r.GetCommit())
+}
+
+func (s *simulation) actHeartbeat() {
+	if len(s.work) == 0 {
+		return
+	}
+	k := s.work[s.draw(len(s.work))]
+	if s.draw(5) == 0 {
+		// A worker gives a task back.
+		if !k.queued {
+			cmd := releaseCmd(k.v.token, "problem", int64(s.draw(3)*s.draw(5000)))
+			s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
+				if e := ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_STALE_TASK {
+					s.t.Fatalf("release: %v", e)
+				}
+			})
+			s.work = slices.DeleteFunc(s.work, func(o *simWork) bool { return o == k })
+			s.stale = append(s.stale, k.v)
+		}
+		return
+	}
+	cmd := heartbeatCmd(k.v.worker, k.v.token)
+	s.send(int(s.at(k.v.token.Id).cfg.Partition), cmd, func(r *commandv1.Reply) {
+		if len(r.GetHeartbeat().Lost) > 0 && !k.queued {
+			s.work = slices.DeleteFunc(s.work, func(o *simWork) bool { return o == k })
+			s.stale = append(s.stale, k.v)
+		}
+	})
+}
+
+// actStale lets a worker that has lost its task try something all the same. Nothing may come of it.
+func (s *simulation) actStale() {
+	s.t.Helper()
+	if len(s.stale) == 0 {
+		return
+	}
+	v := s.stale[s.draw(len(s.stale))]
+	p := s.at(v.token.Id)
+	if task, ok := p.m.txn.store(ns).Task(v.token.Id); ok && task.Version == v.token.Version && task.State == recovery.TaskAcquired {
+		return // nobody has noticed yet: it is not stale
+	}
+	c, err := ops(v.token.Id, v.nextChild, []string{"step stolen -> x", "return stolen", "child f0 0; wait s", "cancelled stolen", "nothing"}[s.draw(5)])
+	if err != nil {
+		s.t.Fatalf("%v", err)
+	}
+	c.Task, c.NextChild, c.KnownSeq = v.token, v.nextChild, uint64(s.draw(9))
+	cmd := wrapCommit(s.request(), c)
+	if s.draw(4) == 0 {
+		cmd = releaseCmd(v.token, "stolen", 0)
+	}
+	s.settleDue(p)
+	s.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
+	s.stats.refusedStale++
+}
+
+func (s *simulation) actShip() {
+	s.t.Helper()
+	src, dst := s.draw(len(s.parts)), s.draw(len(s.parts))
+	cmd := s.deliverCmd(src, dst, 1+s.draw(4))
+	if src == dst || len(cmd.GetDeliver().Messages) == 0 {
+		return
+	}
+	for range 1 + s.draw(2) {
+		s.send(dst, proto.Clone(cmd).(*commandv1.Command), func(r *commandv1.Reply) {
+			// One that comes after a later one of its channel finds nothing to do; one that leaves a gap is
+			// not made here.
+			if e := ReplyError(r); e != nil {
+				s.t.Fatalf("deliver: %v", e)
+			}
+			s.stats.delivered++
+			if s.draw(2) == 0 {
+				s.send(src, &commandv1.Command{Kind: &commandv1.Command_Trim{Trim: &commandv1.Trim{
+					Destination: uint32(dst), Epoch: cmd.GetDeliver().Epoch, Through: r.GetDeliver().Through}}}, nil)
+			}
+		})
+	}
+}
+
+// actSignal sends a signal to an open execution, perhaps twice with one request id.
+func (s *simulation) actSignal() {
+	open := s.openExecutions()
+	if len(open) == 0 {
+		return
+	}
+	s.signal(open[s.draw(len(open))], string("ab"[s.draw(2)]), 1+s.draw(2))
+}
+
+func (s *simulation) signal(target, name string, times int) {
+	s.payloads++
+	payload := fmt.Sprint("payload-", s.payloads)
+	cmd := signalCmd(s.request(), target, name, payload)
+	for n := range times {
+		cmd := proto.Clone(cmd).(*commandv1.Command)
+		cmd.Request.AgeMs = uint64(n)
+		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
+			if e := ReplyError(r); e != nil {
+				if e.Reason != perdurev1.Reason_REASON_ALREADY_FINISHED {
+					s.t.Fatalf("signal: %v", e)
+				}
+				return
+			}
+			key := target + " " + name
+			if s.sent[key] == nil {
+				s.sent[key] = map[uint64]string{}
+			}
+			s.sent[key][r.GetSignal().DeliveryId] = payload
+		})
+	}
+}
+
+// openExecutions lists what has not ended, in all partitions.
+func (s *simulation) openExecutions() (ids []string) {
+	for _, p := range s.parts {
+		prefix := keys.VisibilityPrefix(ns, keys.Open)
+		_ = p.state.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+			if _, objectID, err := keys.ParseVisibility(key, prefix); err == nil {
+				ids = append(ids, objectID)
+			}
+			return true
+		})
+	}
+	return ids
+}
+
+// actRare does what happens seldom: it ends executions from outside, makes bare promises, asks.
+func (s *simulation) actRare() {
+	s.t.Helper()
+	open := s.openExecutions()
+	switch choice := s.draw(8); {
+	case choice < 2 && len(open) > 0:
+		cmd := cancelCmd(open[s.draw(len(open))], "by the draw", int64(s.draw(20_000)))
+		s.cut[cmd.Id] = true
+		s.send(s.placed(cmd), cmd, nil)
+	case choice == 2 && len(open) > 0:
+		cmd := terminateCmd(open[s.draw(len(open))], "by the draw")
+		s.cut[cmd.Id] = true
+		s.send(s.placed(cmd), cmd, nil)
+	case choice == 3:
+		s.names++
+		cmd := createPromiseCmd(fmt.Sprint("bare-", s.names%5), int64(1+s.draw(30_000)))
+		s.send(s.placed(cmd), cmd, nil)
+	case choice == 4:
+		cmd := settlePromiseCmd(fmt.Sprint("bare-", s.draw(5)), resolve, "v")
+		s.send(s.placed(cmd), cmd, nil)
+	case choice == 5:
+		// What cannot be, and must leave nothing.
+		s.refused(startCmd(s.request(), "a:0", "f0", "0"), perdurev1.Reason_REASON_BAD_ID)
+		s.refused(signalCmd(s.request(), "never-started", "a", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	default:
+		for _, objectID := range open {
+			if got := s.describe(objectID); got.WakeSource == "stuck" || got.WakeSource == "" {
+				s.t.Fatalf("%s is stuck: %v", objectID, got)
+			}
+		}
+	}
+}
+
+// finish lets everything come to its end: no more trouble, and a signal for whoever waits for one.
+func (s *simulation) finish() {
+	s.t.Helper()
+	for round := range 4000 {
+		s.ship()
+		for p := range s.parts {
+			s.flush(p, 1<<30, true)
+		}
+		for range 2 * len(s.work) {
+			s.actWork(false)
+		}
+		for p := range s.parts {
+			s.flush(p, 1<<30, true)
+		}
+		s.ship()
+		open := s.openExecutions()
+		if len(open) == 0 && len(s.work) == 0 {
+			return
+		}
+		for _, objectID := range open {
+			if e := s.describe(objectID); e.Waiting.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
+				s.signal(objectID, e.Waiting.SignalName, 1)
+			}
+		}
+		s.now += int64(500 + 1000*(round%20))
+		s.tick()
+	}
+	var left []string
+	for _, objectID := range s.openExecutions() {
+		left = append(left, showExecution(s.describe(objectID)))
+	}
+	s.t.Fatalf("not finished:\n%s", strings.Join(left, "\n"))
+}
+
+// verify judges the end: every journal against its program, the results against what must come out, and
+// the signals against what was sent.
+func (s *simulation) verify() {
+	s.t.Helper()
+	for _, p := range s.parts {
+		s.audit(p)
+		for dst := range s.parts {
+			epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+			e, through := s.parts[dst].m.txn.channel(keys.Number(keys.Inbox, p.cfg.Partition))
+			if epoch != e || last != through {
+				s.t.Fatalf("channel %d to %d: %d/%d sent, %d/%d received", p.cfg.Partition, dst, epoch, last, e, through)
+			}
+		}
+		c := takeCensus(p.state)
+		for objectID, h := range c.headers {
+			s.stats.executions++
+			s.verifyExecution(c, objectID, h)
+		}
+	}
+	for _, root := range s.roots {
+		if p := s.at(root); takeCensus(p.state).headers[root].ID == "" {
+			continue
+		}
+		want, certain := s.book.expect(s.programOf(root))
+		if !certain || s.anyCut(root) {
+			continue
+		}
+		s.stats.certain++
+		if got := textOf(takeCensus(s.at(root).state).promises[root].Value); got != want {
+			s.t.Fatalf("%s came to %s, must come to %s\n%s", root, got, want, strings.Join(showEntries(s.journal(root)), "\n"))
+		}
+	}
+}
+
+// anyCut tells whether something outside may have ended an execution or one of its descendants.
+func (s *simulation) anyCut(objectID string) bool {
+	if s.cut[objectID] {
+		return true
+	}
+	for _, p := range s.parts {
+		for _, h := range takeCensus(p.state).headers {
+			if h.Parent == objectID && s.anyCut(h.ID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *simulation) verifyExecution(c *census, objectID string, h Header) {
+	s.t.Helper()
+	entries := c.journals[objectID]
+	bad := func(format string, args ...any) {
+		s.t.Helper()
+		s.t.Fatalf("%s: %s\n%s", objectID, fmt.Sprintf(format, args...), strings.Join(showEntries(s.journal(objectID)), "\n"))
+	}
+	if !h.Status.Terminal() {
+		bad("it is %v", h.Status)
+	}
+	// No step is recorded twice, and nobody has stolen in.
+	steps := map[string]bool{}
+	for _, e := range entries {
+		switch ev := e.Event.(type) {
+		case journal.InvokeScheduled:
+			if ev.Function == "stolen" || ev.Invoke == journal.InvokeStep && steps[ev.Function] {
+				bad("step %s is there twice, or should not be", ev.Function)
+			}
+			steps[ev.Function] = true
+		case journal.InvokeCompleted:
+			s.verifyResult(c, h, ev, bad)
+		case journal.SignalDelivered:
+			if want, ok := s.sent[objectID+" "+ev.Name][ev.DeliveryID]; ok && textOf(ev.Payload) != want {
+				bad("delivery %d of %s is %q, %q was accepted", ev.DeliveryID, ev.Name, textOf(ev.Payload), want)
+			}
+		}
+	}
+	s.verifySignals(objectID, entries, bad)
+	if h.Status == journal.StatusCancelled {
+		return
+	}
+	// A worker that reads the whole journal comes to the same end, with nothing left to do.
+	r, err := s.book.walk(objectID, s.journal(objectID)[:len(entries)-1], map[uint32]uint32{}, func() bool { return false })
+	if err != nil {
+		bad("%v", err)
+	}
+	if len(r.c.Events) != 1 || showEvent(r.c.Events[0]) != showEvent(s.journal(objectID)[len(entries)-1].Event) || r.next != r.known {
+		bad("replayed, it goes on with %v", r.c.Events)
+	}
+}
+
+// verifyResult compares a recorded result of a child with the child's own end.
+func (s *simulation) verifyResult(c *census, h Header, ev journal.InvokeCompleted, bad func(string, ...any)) {
+	s.t.Helper()
+	p, ok := c.promises[string(ev.Promise)]
+	if !ok {
+		return // a local step, or a one-way operation
+	}
+	if !bytes.Equal(outcomeOf(p), ev.Result) {
+		bad("%s is %q here, and %q by itself", ev.Promise, ev.Result, outcomeOf(p))
+	}
+	if p.Target != "" {
+		return
+	}
+	// A proxy: the child lives elsewhere, and must have come to the same end unless the proxy timed out.
+	for _, other := range s.parts {
+		for _, child := range takeCensus(other.state).headers {
+			if child.ParentPromise == string(ev.Promise) && child.ParentIncarnation == h.Incarnation && p.State != recovery.PromiseRejectedTimedout {
+				if own := outcomeOf(takeCensus(other.state).promises[child.ID]); !bytes.Equal(own, ev.Result) {
+					bad("%s is %q here, and %q where it ran", ev.Promise, ev.Result, own)
+				}
+			}
+		}
+	}
+}
+
+// verifySignals checks that every accepted signal was delivered, in its place, and none twice.
+func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad func(string, ...any)) {
+	s.t.Helper()
+	delivered := map[string]bool{}
+	seen := map[string]bool{}
+	for _, e := range entries {
+		if d, ok := e.Event.(journal.SignalDelivered); ok {
+			delivered[fmt.Sprint(d.Name, d.DeliveryID)] = true
+			text := textOf(d.Payload)
+			if text != "!timeout" && seen[text] {
+				bad("signal %q was delivered twice", text)
+			}
+			seen[text] = true
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		for delivery := range s.sent[objectID+" "+name] {
+			if !delivered[fmt.Sprint(name, delivery)] {
+				bad("delivery %d of %s was accepted and is not there", delivery, name)
+			}
+		}
+	}
+}
+
+// simulate runs one simulation of so many actions.
+func simulate(t tester, draw func(n int) int, actions int) *simulation {
+	t.Helper()
+	s := newSimulation(t, draw)
+	for range actions {
+		s.act()
+	}
+	s.finish()
+	s.verify()
+	return s
+}
+
+// TestSimulation runs many, and says how much that was.
+func TestSimulation(t *testing.T) {
+	var total simStats
+	runs := 0
+	actions := 700
+	if testing.Short() {
+		actions = 400
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		numbers := map[int]*rapid.Generator[int]{}
+		s := simulate(t, func(n int) int {
+			g, ok := numbers[n]
+			if !ok {
+				g = rapid.IntRange(0, n-1)
+				numbers[n] = g
+			}
+			return g.Draw(t, "")
+		}, actions)
+		total.add(s.stats)
+		runs++
+	})
+	t.Logf("%d runs: %+v", runs, total)
+	if total.certain == 0 || total.refusedStale == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
+		t.Errorf("the simulation does not do what it is for: %+v", total)
+	}
+}
+
+// seeded draws from a seed: for tests that need the same run again.
+func seeded(seed int64) func(n int) int {
+	return rand.New(rand.NewSource(seed)).Intn
+}
