@@ -37,7 +37,7 @@ type world struct {
 	unaudited bool
 	// effectsUnchecked skips the comparison of effects and state.
 	effectsUnchecked bool
-	requests  uint64
+	requests         uint64
 }
 
 // A part is one partition: what a replica of it would hold.
