@@ -1,22 +1,65 @@
-// Package reduction owns the rules of graph runs: how the result of one node enters the state of a DAG,
-// what a failure means for the nodes after it, and which nodes may start next. It will promise that any
-// prefix of results, once normalised and closed, is a valid state to go on from (staged reduction,
-// Definition 1). It keeps nothing, so a crash loses nothing that its caller has stored.
+// Package reduction owns the rules of graph runs: what a DAG is, how the result of one node enters the
+// state of a run, what a failure means for the nodes after it, and which nodes may start next. It promises
+// that any prefix of results, once normalised and closed, is a valid state to go on from (staged reduction,
+// Definition 1 and Proposition 1). It keeps nothing, so a crash loses nothing that its caller has stored.
 //
-// It holds no code yet: this page fixes what belongs here, and nothing in the server depends on it.
+// # A graph
+//
+// A [Graph] is an expression over four constructors: [Empty], [Vertex], [Overlay] and [Connect] (staged
+// reduction, 2.1); [Path], [Star], [Layered] and their like are written with them. [Lower] turns it into a
+// [Relation], which knows the predecessors and successors of every node and is acyclic: whatever is not is
+// refused with the cycle named. [Declare] does the same for a list of nodes and edges, where a node named
+// twice, or an edge to a node that nobody declared, is a mistake worth refusing.
 //
 // # Three phases
 //
-//   - Accumulate writes one node's result at that node's key and nowhere else, so results of different
-//     nodes commute: they may arrive, and be stored, in any order.
-//   - Close marks every pending or waiting descendant of a failed node as failed. Closing twice changes
-//     nothing more, so a state stored between the two phases is never wrong, only unfinished.
-//   - Classify reads the closed state and answers one of four: progressing (with the frontier to start),
-//     settled (completed or failed), suspended (something waits and nothing is ready), stuck (with the
-//     reason).
+// A [State] gives every node a [Status], and every completed one an output. A run advances in three
+// phases (staged reduction, 3.3 to 3.5):
 //
-// The phases read the normalised view, in which a running node counts as pending. The machine that runs
-// a graph and the one that takes it over after a crash therefore compute the same thing. That a frontier
-// node already has a live task is the caller's knowledge, not this package's: it sees nodes, edges and
-// results, never a task, a clock or a worker.
+//   - [Accumulate] writes one node's [Result] at that node's key and nowhere else, so results of different
+//     nodes commute: they may arrive, and be stored, in any order (Lemma 2).
+//   - [Close] marks every pending or waiting descendant of a failed node as failed. It is a closure
+//     operator: extensive, monotone and idempotent. A state stored between the two phases is therefore
+//     never wrong, only unfinished.
+//   - [Classify] reads the closed state and answers one of four: [Progressing] with the frontier to start,
+//     [Settled] as completed or failed, [Suspended] with what is waited for, [Stuck] with the reason.
+//
+// [Reduce] is the three in a row. The frontier is an antichain (Lemma 1): no node of it comes after
+// another, which is why their results have disjoint keys.
+//
+// # Forward and reset
+//
+// What a node's work can end in is an [Outcome], and each is in one of two classes that Go's types keep
+// apart. A [Forward] outcome moves the node up in the order of [Status.AtMost]; a [Reset] outcome takes it
+// back to pending, which is honest but not monotone (staged reduction, 7.3). Both are node-local, so both
+// commute.
+//
+// # After a crash
+//
+// [Recover] needs no log. It resolves the signals that were delivered, reads every running node as pending
+// ([Normalize]), closes and classifies. [WellFormed] is Definition 1, item by item, for a state and the
+// frontier that somebody computed for it; [Persisted] is what recovery may assume of what it finds.
+//
+// Running or recovering, the phases read the same normalised view, in which a running node counts as
+// pending. That a frontier node already has a live task is the caller's knowledge, not this package's: it
+// sees nodes, edges and results, never a task, a clock or a worker.
+//
+// # The engine
+//
+// The functions on State are the papers' definitions, word by word, and cost a walk over the graph. An
+// [Engine] holds a run in memory and keeps count instead, so one result costs what it changes: the edges
+// out of the node, and of the nodes that fail with it. The tests hold the two against each other, and both
+// against a third version that has nothing but maps and Warshall's algorithm.
+//
+// # Where the papers leave a choice
+//
+//   - A graph with waiting nodes and an empty frontier is suspended even if another node has failed: "when
+//     it finds waiting nodes and no frontier, the result is Suspended" (staged reduction, 3.8), and a graph
+//     is settled "if all nodes are terminal" (algebraic foundations, 2.3). The looser wording of 2.2, by
+//     which waiting counts as settled, would end such a run with a node still waiting.
+//   - A worker's result is taken only from a node whose predecessors are all completed or skipped: the
+//     causal history that Proposition 1 assumes. [FactError] says why one was not taken.
+//   - A waiting node ends by its signal, by a reset, or by failing. The last is the step that closure
+//     itself may take (waiting to failed) and, like it, lies outside the order of the forward fragment.
+//   - What may fail without consequences is a matter of accumulation, not of closure: see [Policy].
 package reduction
