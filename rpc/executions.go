@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
@@ -104,7 +103,7 @@ func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, r
 		case <-over.C:
 			return nil
 		case <-s.stopping:
-			return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
+			return errStopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -58,6 +58,7 @@ type Server struct {
 	grpcListener *lobby
 	httpListener *lobby
 	metrics      *serverMetrics
+	calls        inflight
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -82,8 +83,8 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
+		grpc.ChainUnaryInterceptor(s.metrics.unary, s.admitUnary),
+		grpc.ChainStreamInterceptor(s.metrics.stream, s.admitStream),
 	)
 	perdurev1.RegisterExecutionsServer(s.grpc, &executions{s: s})
 	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
@@ -145,11 +146,17 @@ func (s *Server) GRPCAddr() string { return s.grpcListener.Addr().String() }
 // HTTPAddr is the address of the HTTP port.
 func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
 
-// Close ends new calls, tells workers to go, waits for calls under way until ctx ends, and then cuts
-// them off.
+// How long a stop waits once nothing of ours is under way: for answers to leave, and for HTTP requests.
+const (
+	grpcLinger = 250 * time.Millisecond
+	httpLinger = time.Second
+)
+
+// Close ends new calls, tells workers to go, waits for calls under way until ctx ends, and then cuts off
+// whoever is left: calls that took too long, and those whose end nobody waits for (watchers of the health
+// service, profiles, connections that are silent or talk nonsense).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
-	// Who has not said anything has nothing under way, but gRPC and HTTP would wait for it.
 	s.grpcListener.dismiss()
 	s.httpListener.dismiss()
 	done := make(chan struct{})
@@ -158,15 +165,25 @@ func (s *Server) Close(ctx context.Context) error {
 		close(done)
 	}()
 	select {
+	case <-s.calls.ended():
+		linger, cancel := context.WithTimeout(ctx, grpcLinger)
+		defer cancel()
+		ctx = linger
+	case <-done:
+	case <-ctx.Done():
+	}
+	select {
 	case <-done:
 	case <-ctx.Done():
 		s.grpcListener.evict()
 		s.grpc.Stop()
 		<-done
 	}
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.http.Close())
+	linger, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpLinger)
+	defer cancel()
+	err := s.http.Shutdown(linger)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close()
 	}
 	s.wg.Wait()
 	return err

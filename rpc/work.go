@@ -305,7 +305,7 @@ func (w *session) receive() error {
 			}
 		case <-w.ctx.Done():
 			if w.s.isStopping() {
-				return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
+				return errStopping()
 			}
 			return w.ctx.Err()
 		}
