@@ -45,10 +45,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 	}
 	switch task.State {
 	case recovery.TaskSuspended:
-		// Its worker must see the request: the task becomes pending, waiting for nothing any more.
-		for _, awaited := range s.AwaitedBy(ex.h.ID) {
-			s.RemoveCallback(awaited, ex.h.ID)
-		}
+		// A worker must see the request: the task becomes pending. What it waited for wakes nobody now.
 		_, fx := recovery.Resume(s, t.now, ex.h.ID, ex.h.ID, retryMS)
 		t.effects(ex.ns, fx)
 		return t.abandon(ex, wait)

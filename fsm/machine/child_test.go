@@ -223,6 +223,49 @@ func TestSpreadTimesOut(t *testing.T) {
 	w.commit(w.only("w1", "f"), "return x")
 }
 
+// The end of a child that comes when its proxy's deadline has come, but no tick yet, finds it timed out.
+func TestSpreadEndsPastDeadline(t *testing.T) {
+	w := newWorld(t, 2)
+	v := w.begin("e", "f")
+	w.commit(v, "child g spread timeout=2000; await 0")
+	home := int(w.at("e").cfg.Partition)
+	w.ship()
+	w.commit(w.only("w2", "g"), "return r")
+	cmd := w.deliverCmd(1-home, home, 1)
+	if len(cmd.GetDeliver().Messages) == 0 {
+		t.Fatal("the child is at home: choose another id")
+	}
+	// Not meant for this life of the caller: nothing happens.
+	other := proto.Clone(cmd).(*commandv1.Command)
+	other.GetDeliver().Source, other.GetDeliver().Messages[0].ToIncarnation = 7, 99
+	w.apply(w.parts[home], &commandv1.Entry{Commands: []*commandv1.Command{other}})
+	if got := w.kinds("e"); strings.Contains(got, "InvokeCompleted") {
+		t.Errorf("the journal is %s", got)
+	}
+	w.now += 2000
+	w.apply(w.parts[home], &commandv1.Entry{Commands: []*commandv1.Command{cmd}})
+	entries := w.journal("e")
+	if got := showOutcome(entries[len(entries)-2].Event.GetInvokeCompleted().GetResult()); got != `!timeout "timed out"` {
+		t.Errorf("%s: %s", got, w.kinds("e"))
+	}
+	w.commit(w.only("w1", "f"), "return x")
+}
+
+// Messages to an execution whose deadline has come find it over.
+func TestMessagePastDeadline(t *testing.T) {
+	w := newWorld(t, 2)
+	start := startCmd(w.request(), "e", "f", "")
+	start.GetStart().TimeoutMs = 1000
+	w.do(start)
+	other := w.begin(apart(w, "e"), "g")
+	w.commit(other, "signal e s x")
+	w.now += 1000
+	w.ship()
+	if got := w.kinds("e"); got != "ExecutionStarted CancelRequested ExecutionCancelled" {
+		t.Errorf("the journal is %s", got)
+	}
+}
+
 // Grandchildren, mixed near and far, at depth.
 func TestDeepCalls(t *testing.T) {
 	w := newWorld(t, 3)

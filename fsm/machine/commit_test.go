@@ -159,7 +159,13 @@ func TestCommitRefused(t *testing.T) {
 	w.commitRefused(v, "child spread", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	w.commitRefused(v, "sleep -1", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	w.commitRefused(v, "sleep 9223372036854775807", perdurev1.Reason_REASON_BAD_REQUEST, "")
-	// After all that, the worker's next commit stands.
+	// After all that, giving the task back leaves the journal as it was, and the next commit stands.
+	before := w.kinds("e")
+	w.do(releaseCmd(v.token, "", 0))
+	v = w.only("w1", "f")
+	if after := w.kinds("e"); after != before || len(v.journal) != len(strings.Fields(before)) {
+		t.Errorf("the journal has become %s, was %s", after, before)
+	}
 	w.commit(v, "retrying 1#1 !io at=5; started 1#2; done 1#2 !io:final; return x")
 }
 

@@ -46,6 +46,11 @@ func TestAssignInTheSameEntry(t *testing.T) {
 	if got := w.assigned(res); len(got) != 1 || got[0].token.Id != "e" || len(res.Effects.Ready) != 1 {
 		t.Fatalf("assigned %v, ready %v", got, res.Effects.Ready)
 	}
+	// What all is taken is not announced.
+	if res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{startCmd(w.request(), "h", "solo", "")},
+		Offers: []*commandv1.Offer{offer("w1", 2, "solo")}}); len(res.Effects.Assigned) != 1 || len(res.Effects.Ready) != 0 {
+		t.Errorf("effects %+v", res.Effects)
+	}
 	// A step that calls a child: one entry for the commit, the suspension, and the child's start.
 	v := w.views[viewKey{"w1", "e"}]
 	res = w.apply(w.parts[0], &commandv1.Entry{
@@ -177,6 +182,9 @@ func TestRelease(t *testing.T) {
 	}
 	w.refused(releaseCmd(v.token, "again", 0), perdurev1.Reason_REASON_STALE_TASK)
 	v = w.only("w2", "f")
+	if n := takeCensus(w.parts[0].state).headers["e"].Releases; n != 1 {
+		t.Errorf("%d releases are counted", n)
+	}
 	w.do(releaseCmd(v.token, strings.Repeat("é", 3000), 5000))
 	e := w.describe("e")
 	if e.WakeSource != "retry timer" || len(e.LastProblem) > maxProblemBytes || !utf8.ValidString(e.LastProblem) {
