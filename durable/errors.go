@@ -96,7 +96,7 @@ func failureOf(err error) *perdurev1.Failure {
 	switch {
 	case errors.As(err, &e):
 		f.Type, f.Details, f.NonRetryable = e.Type, e.Details, e.NonRetryable
-		if error(e) == unmarked(err) {
+		if error(e) == unmarked(err) { //nolint:errorlint // exactly this error, not one that wraps it
 			f.Message = e.Message
 		}
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
@@ -119,7 +119,7 @@ func failureOf(err error) *perdurev1.Failure {
 // unmarked is err without its Permanent marks.
 func unmarked(err error) error {
 	for {
-		p, ok := err.(*permanentError)
+		p, ok := err.(*permanentError) //nolint:errorlint // one mark at a time is taken off
 		if !ok {
 			return err
 		}

@@ -127,7 +127,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	for {
 		welcomed, err := w.converse(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the stream ended because the worker stops
 		}
 		if errors.Is(err, errRedial) {
 			continue

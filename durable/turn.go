@@ -335,7 +335,7 @@ func (t *turn) acknowledge() {
 		t.giveUp(fmt.Errorf("durable: %s is said to be cancelling, its journal does not say so", t.info.ID))
 	}
 	t.dropBuffer()
-	t.commit(commit{mayEnd: true, acknowledges: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{
+	_ = t.commit(commit{mayEnd: true, acknowledges: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{
 		ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: t.journal.reason}}}}})
 	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its cancellation was acknowledged", t.info.ID))
 }

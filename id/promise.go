@@ -11,6 +11,7 @@
 package id
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -29,9 +30,11 @@ func Parse(text string) (PromiseID, error) {
 	root, path, hasPath := strings.Cut(text, ":")
 	if err := ValidateRoot(root); err != nil {
 		// The error names the whole text: that is what the caller has in hand.
-		e := *err.(*Error)
-		e.ID = text
-		return "", &e
+		var e *Error
+		if errors.As(err, &e) {
+			e.ID = text
+		}
+		return "", err
 	}
 	for hasPath {
 		var number string

@@ -191,7 +191,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(err)
 	}
-	defer world.Close()
+	defer func() { _ = world.Close() }()
 	shop := NewShop(world, o.patience)
 
 	// 5. The worker and the warehouse. They stop before what they stand on does.

@@ -392,7 +392,7 @@ func (s *Store) Close() error {
 	failed := s.failed
 	s.failed = ErrClosed
 	s.mu.Unlock()
-	if failed == ErrClosed {
+	if errors.Is(failed, ErrClosed) {
 		return nil
 	}
 	close(s.sealStop)

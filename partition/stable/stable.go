@@ -262,7 +262,7 @@ func (f *File) SetStamp(b []byte) error {
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failed == ErrClosed {
+	if errors.Is(f.failed, ErrClosed) {
 		return nil
 	}
 	f.failed = ErrClosed

@@ -108,7 +108,7 @@ func (h *hello) encode() ([]byte, error) {
 	b = binary.BigEndian.AppendUint32(b, h.group)
 	for _, s := range []string{h.cluster, h.server, h.address, h.service} {
 		if len(s) > 255 {
-			return nil, fmt.Errorf("transport: name of %d bytes, at most 255 fit: %.20q...", len(s), s)
+			return nil, fmt.Errorf("transport: name of %d bytes, at most 255 fit (it begins %.20q)", len(s), s)
 		}
 		b = append(b, byte(len(s)))
 		b = append(b, s...)

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"perdure/partition/stable/durable"
 )
@@ -130,7 +131,7 @@ func lockedCheck(path string, timeout time.Duration) error {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: timeout})
 		return err
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return fmt.Errorf("bolt file %s is in use: %w", path, err)
 	}
 	if checkErr := Check(path); checkErr != nil {
@@ -152,7 +153,7 @@ func Guard(path string, fn func() error) (err error) {
 		}
 	}()
 	err = fn()
-	if errors.Is(err, bbolt.ErrInvalid) || errors.Is(err, bbolt.ErrChecksum) || errors.Is(err, bbolt.ErrVersionMismatch) {
+	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolt.ErrChecksum) || errors.Is(err, bbolt.ErrVersionMismatch) {
 		return &CorruptError{Path: path, Detail: err.Error()}
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // filled makes a file with branch pages, overflow pages, free pages and both kinds of buckets.
@@ -259,7 +260,7 @@ func TestLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := Open(path, Options{Timeout: 1}); !errors.Is(err, bbolt.ErrTimeout) {
+	if _, err := Open(path, Options{Timeout: 1}); !errors.Is(err, bbolterrors.ErrTimeout) {
 		t.Fatalf("second open: %v, want a time-out", err)
 	}
 }
