@@ -289,6 +289,7 @@ func (w *world) audit(p *part) {
 	}
 	w.auditChannels(p, c)
 	w.auditWakeSources(p, c)
+	w.auditState(p, c)
 	if len(c.problems) > 0 {
 		slices.Sort(c.problems)
 		w.t.Fatalf("at %d, after entry %d of partition %d:\n%s", w.now, p.index, p.cfg.Partition, strings.Join(c.problems, "\n"))

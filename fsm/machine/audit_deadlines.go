@@ -1,0 +1,52 @@
+package machine
+
+import (
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// deadline is one entry of the deadline index.
+type deadline struct {
+	kind keys.DeadlineKind
+	at   int64
+	id   string
+}
+
+// deadline judges an entry of the index: it is what an object asks for. That every object which asks for a
+// deadline has it is judged by recovery.Invariants for promises and tasks, and by execution for graces.
+func (a *auditor) deadline(key, value []byte) {
+	kind, at, ns, objectID, err := keys.ParseDeadline(key)
+	if err != nil {
+		a.damaged("", "", key, err.Error())
+		return
+	}
+	a.namespaces[ns] = true
+	if !a.canonical(ns, objectID, key, keys.DeadlineOf(kind, at, ns, objectID), value) {
+		return
+	}
+	a.deadlines[ns] = append(a.deadlines[ns], deadline{kind, at, objectID})
+	stray := func(format string, args ...any) {
+		a.found(ns, objectID, RuleDeadline, "a deadline at %d, and "+format, append([]any{at}, args...)...)
+	}
+	switch kind {
+	case keys.DuePromise:
+		if p, ok := a.storedPromise(ns, objectID); !ok || p.State != recovery.PromisePending || p.TimeoutAt != at {
+			stray("no pending promise with it")
+		}
+	case keys.DueLease:
+		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskAcquired || t.LeaseAt != at {
+			stray("no acquired task with a lease until then: %s", describeTask(t, ok))
+		}
+	case keys.DueRetry:
+		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskPending || t.RetryAt != at {
+			stray("no pending task to announce then: %s", describeTask(t, ok))
+		}
+	case keys.DueGrace:
+		if h, ok := a.storedHeader(ns, objectID); !ok || h.Status != journal.StatusCancelling || h.GraceAt != at {
+			stray("no cancelling execution with a grace until then")
+		}
+	default:
+		a.damaged(ns, objectID, key, "a deadline of an unknown kind")
+	}
+}

@@ -1,0 +1,265 @@
+package machine
+
+import (
+	"bytes"
+
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// header judges the bytes of an execution's header, and the execution if it has no journal: the others are
+// judged with theirs.
+func (a *auditor) header(key, value []byte) {
+	ns, more, _, ok := a.parts(key, 1)
+	if !ok {
+		return
+	}
+	a.report.Executions++
+	objectID := more[0]
+	h, err := decodeHeader(bytes.Clone(value))
+	switch {
+	case err != nil:
+		a.damaged(ns, objectID, key, err.Error())
+		return
+	case !bytes.Equal(key, keys.Of(keys.Header, ns, h.ID)):
+		a.found(ns, objectID, RuleMisplaced, "its key has the header of %q", h.ID)
+		return
+	case !bytes.Equal(h.encode(), value):
+		a.damaged(ns, objectID, key, "the header is not written the one way there is")
+	}
+	if !h.Status.Terminal() {
+		a.report.Open++
+	}
+	a.here(ns, h.ID)
+	if a.has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
+		return
+	}
+	empty, prefix := true, keys.JournalPrefix(ns, h.ID, h.Incarnation)
+	a.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+		empty = false
+		return false
+	})
+	if empty {
+		a.execution(ns, h, nil)
+	}
+}
+
+// storedHeader reads a header; ok is false for a damaged one too, which header reports.
+func (a *auditor) storedHeader(ns, objectID string) (Header, bool) {
+	b, ok := a.get(keys.Of(keys.Header, ns, objectID))
+	if !ok {
+		return Header{}, false
+	}
+	h, err := decodeHeader(b)
+	return h, err == nil && h.ID == objectID
+}
+
+// execution judges one execution: header, journal, promise, task and its place in the listing must tell
+// one story.
+func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
+	a.journal(ns, h.ID, entries)
+	a.headerOfJournal(ns, h, entries)
+	if class := classOfStatus(h.Status); class != 0 && !a.has(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID)) {
+		a.found(ns, h.ID, RuleListing, "%s since %d, and not listed as that", h.Status, h.CreatedMS)
+	}
+	a.grace(ns, h)
+	p, ok := a.storedPromise(ns, h.ID)
+	if !ok {
+		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a promise")
+		return
+	}
+	a.headerOfPromise(ns, h, p)
+	t, ok := a.storedTask(ns, h.ID)
+	switch {
+	case !ok:
+		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a task")
+	case (t.State == recovery.TaskSuspended) != (h.Status == journal.StatusBlocked):
+		a.found(ns, h.ID, RuleSuspended, "the execution is %s, the task %s", h.Status, t.State)
+	}
+	switch {
+	case !h.Status.Terminal() && p.State != recovery.PromisePending:
+		a.found(ns, h.ID, RuleEnding, "the execution is %s, its promise %s", h.Status, p.State)
+	case !h.Status.Terminal():
+		a.openExecution(ns, h, entries, p)
+	case len(entries) > 0:
+		a.ending(ns, h, entries[len(entries)-1].Event, p)
+	}
+}
+
+// headerOfJournal compares a header with the journal.
+func (a *auditor) headerOfJournal(ns string, h Header, entries []journal.Entry) {
+	bad := func(format string, args ...any) { a.found(ns, h.ID, RuleHeader, format, args...) }
+	if status := journal.StatusOf(entries); status != h.Status {
+		bad("the journal is %s, the header says %s", status, h.Status)
+	}
+	if uint64(len(entries)) != h.Events {
+		bad("the journal has %d entries, the header says %d", len(entries), h.Events)
+	}
+	if len(entries) == 0 {
+		return
+	}
+	if s, ok := entries[0].Event.(journal.ExecutionStarted); ok &&
+		(s.ComponentDigest != h.Digest || string(s.Parent) != h.Parent || entries[0].Time != h.CreatedMS) {
+		bad("the journal begins at %d with digest %q and parent %q, the header says %d, %q and %q",
+			entries[0].Time, s.ComponentDigest, s.Parent, h.CreatedMS, h.Digest, h.Parent)
+	}
+	closed := int64(0)
+	if last := entries[len(entries)-1]; h.Status.Terminal() {
+		closed = last.Time
+	}
+	if closed != h.ClosedMS {
+		bad("it is %s, ended at %d, the header says %d", h.Status, closed, h.ClosedMS)
+	}
+}
+
+// headerOfPromise compares a header with the execution's own promise.
+func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
+	deadline := h.DeadlineMS
+	if deadline == 0 {
+		deadline = Never
+	}
+	if p.Target != h.Function || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
+		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
+			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
+	}
+	if h.Incarnation > a.report.Applied {
+		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.report.Applied)
+	}
+	if called := h.ParentPromise != ""; called != (h.Parent != "") || called != (h.ParentIncarnation != 0) {
+		a.found(ns, h.ID, RuleHeader, "called by %q of incarnation %d for promise %q", h.Parent, h.ParentIncarnation, h.ParentPromise)
+	}
+}
+
+// grace judges that a cancelling execution, and no other, has a grace, which is in the deadline index.
+func (a *auditor) grace(ns string, h Header) {
+	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
+		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
+	}
+	if h.GraceAt != 0 && !a.has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+		a.found(ns, h.ID, RuleDeadline, "its grace until %d is not in the index", h.GraceAt)
+	}
+}
+
+// ending is the ending table: what the end of a journal makes of the promise.
+func (a *auditor) ending(ns string, h Header, last journal.Event, p recovery.Promise) {
+	var want []byte
+	fits := false
+	switch e := last.(type) {
+	case journal.ExecutionCompleted:
+		fits = p.State == recovery.PromiseResolved
+		want = recovery.AppendOutcome(nil, recovery.Outcome{Data: e.Result})
+	case journal.ExecutionFailed:
+		fits = p.State == recovery.PromiseRejected
+		want = e.Error
+	case journal.ExecutionCancelled:
+		switch p.State {
+		case recovery.PromiseRejectedCanceled:
+			fits = true
+			want = failureBytes(FailureCancelled, e.Reason)
+		case recovery.PromiseRejectedTimedout:
+			fits = e.Reason == "timed out"
+		}
+	default:
+		return // the header is wrong, and said to be
+	}
+	switch {
+	case !fits:
+		a.found(ns, h.ID, RuleEnding, "the journal ends with %s, the promise is %s", last.Kind(), p.State)
+	case !bytes.Equal(want, p.Value):
+		a.found(ns, h.ID, RuleEnding, "the journal ends with %s of %d bytes, the promise has another value of %d", last.Kind(), len(want), len(p.Value))
+	}
+}
+
+// openExecution judges an execution that has not ended: its waits and its operations.
+func (a *auditor) openExecution(ns string, h Header, entries []journal.Entry, p recovery.Promise) {
+	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound))
+	if err != nil {
+		return // the journal is broken, and said to be
+	}
+	s := replay.State()
+	if s.WaitSatisfied() && p.Live(a.report.ClockMS) {
+		a.found(ns, h.ID, RuleWaitResumed, "it is Blocked, and its wait is satisfied")
+	}
+	for n := range s.NextChild() {
+		if r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n)); ok {
+			a.operation(ns, h, r)
+		}
+	}
+	a.strangers(ns, h, replay)
+	if why := a.wakeless(ns, h, s, p); why != "" {
+		a.found(ns, h.ID, RuleStuck, "%s", why)
+	}
+}
+
+// operation judges one operation without a result: it has a pending promise that will bring one.
+func (a *auditor) operation(ns string, h Header, r journal.Recorded) {
+	if r.Resolved {
+		return
+	}
+	p, ok := a.storedPromise(ns, string(r.Promise))
+	pending := ok && p.State == recovery.PromisePending
+	bad := func(what string) {
+		state := "missing"
+		if ok {
+			state = p.State.String()
+		}
+		a.found(ns, h.ID, RuleOperation, "%s %q is open, and its promise is %s: target %q, timer %t, due at %d, incarnation %d",
+			what, r.Promise, state, p.Target, p.Timer, p.TimeoutAt, p.Incarnation)
+	}
+	switch {
+	case r.Call == journal.KindTimerScheduled:
+		if !pending || !p.Timer || p.TimeoutAt != r.FireAt || p.Incarnation != h.Incarnation {
+			bad("timer")
+		}
+	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction:
+		switch child, here := a.storedHeader(ns, string(r.Promise)); {
+		case !pending || r.Open != 1:
+			bad("child")
+		case p.Target == "" && (!p.External || p.Incarnation != h.Incarnation):
+			bad("child elsewhere")
+		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || child.ParentIncarnation != h.Incarnation):
+			bad("child of another caller")
+		}
+	case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:
+		if !pending || !p.External || p.Incarnation != h.Incarnation {
+			bad("signal wait")
+		}
+	}
+}
+
+// strangers judges the promises that bear the names of an execution's operations: the journal knows them,
+// and one whose result it has is settled.
+func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
+	first := string(id.PromiseID(h.ID).Child(0))
+	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
+	prefix = prefix[:len(prefix)-2] // without the end of the string: whatever goes on so
+	a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+		p, err := recovery.DecodePromise(value)
+		if err != nil {
+			return true
+		}
+		if _, direct := id.PromiseID(p.ID).IsChildOf(id.PromiseID(h.ID)); !direct || p.Target == "" && p.Incarnation != h.Incarnation {
+			return true
+		}
+		switch r, ok := replay.Lookup(id.PromiseID(p.ID)); {
+		case !ok || !hasPromise(r):
+			a.found(ns, p.ID, RuleOperation, "the promise of an operation that the journal of %q does not know", h.ID)
+		case r.Resolved && p.State == recovery.PromisePending:
+			a.found(ns, p.ID, RuleOperation, "a pending promise, whose result the journal of %q has", h.ID)
+		}
+		return true
+	})
+}
+
+// hasPromise tells which operations have a promise besides their place in the journal.
+func hasPromise(r journal.Recorded) bool {
+	switch r.Call {
+	case journal.KindTimerScheduled, journal.KindExecutionAwaiting, journal.KindSignalReceived:
+		return true
+	case journal.KindInvokeScheduled:
+		return r.Invoke == journal.InvokeFunction
+	}
+	return false
+}

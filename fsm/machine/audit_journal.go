@@ -1,0 +1,86 @@
+package machine
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+)
+
+// journalGroup is one journal while an audit reads it.
+type journalGroup struct {
+	open        bool
+	ns, id      string
+	incarnation uint64
+	entries     []journal.Entry
+}
+
+// entry takes one journal entry; what it means is judged when its journal has been read.
+func (a *auditor) entry(key, value []byte) {
+	ns, more, rest, ok := a.parts(key, 1)
+	if !ok {
+		return
+	}
+	objectID := more[0]
+	if len(rest) != 8+8 {
+		a.damaged(ns, objectID, key, fmt.Sprintf("%d bytes behind the id, not 16", len(rest)))
+		return
+	}
+	a.report.Events++
+	incarnation, seq := binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(rest[8:])
+	if g := &a.group; !g.open || g.ns != ns || g.id != objectID || g.incarnation != incarnation {
+		a.endGroup()
+		a.group = journalGroup{open: true, ns: ns, id: objectID, incarnation: incarnation}
+	}
+	e, err := journal.DecodeEntry(value)
+	switch {
+	case err != nil:
+		a.damaged(ns, objectID, key, err.Error())
+		// What follows keeps its number; that there is no event here is found once more by the rules.
+		e = journal.Entry{Seq: seq}
+	case e.Seq != seq:
+		a.report.Violations = append(a.report.Violations, Violation{Rule: RuleMisplaced, Namespace: ns, ID: objectID,
+			Seq: seq, HasSeq: true, Detail: fmt.Sprintf("its key has entry %d", e.Seq)})
+	}
+	a.group.entries = append(a.group.entries, e)
+}
+
+// endGroup judges the journal that has been read, if there is one.
+func (a *auditor) endGroup() {
+	g := a.group
+	a.group = journalGroup{}
+	if !g.open {
+		return
+	}
+	h, ok := a.storedHeader(g.ns, g.id)
+	switch {
+	case ok && h.Incarnation == g.incarnation:
+		a.execution(g.ns, h, g.entries)
+		return
+	case ok:
+		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of incarnation %d, and the execution is incarnation %d", g.incarnation, h.Incarnation)
+	case !a.has(keys.Of(keys.Header, g.ns, g.id)):
+		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of %d entries, and no execution", len(g.entries))
+	}
+	a.journal(g.ns, g.id, g.entries)
+}
+
+// journal judges a journal by itself.
+func (a *auditor) journal(ns, objectID string, entries []journal.Entry) {
+	for _, v := range CheckJournal(objectID, entries) {
+		v.Namespace = ns
+		a.report.Violations = append(a.report.Violations, v)
+	}
+}
+
+// CheckJournal judges one journal by every rule of the spec, with the retry bounds that this server reads
+// from the policies in it. The violations name no namespace.
+func CheckJournal(objectID string, entries []journal.Entry) []Violation {
+	var out []Violation
+	for _, v := range journal.Check(id.PromiseID(objectID), entries, journal.WithRetryBound(retryBound)) {
+		out = append(out, Violation{Rule: v.Rule, ID: objectID, Seq: v.Seq, HasSeq: true, Detail: v.Detail})
+	}
+	return out
+}

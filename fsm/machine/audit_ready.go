@@ -1,0 +1,45 @@
+package machine
+
+import (
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// queued judges that a pending task stands in its function's queue. One that is to wait (given back with a
+// delay, or made with one) is not in it until its retry timer announces it.
+func (a *auditor) queued(ns string, t recovery.Task) {
+	if t.State != recovery.TaskPending || a.has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
+		return
+	}
+	if h, ok := a.storedHeader(ns, t.ID); ok && h.Releases > 0 {
+		return
+	}
+	if p, ok := a.storedPromise(ns, t.ID); ok && p.DelayUntil > 0 {
+		return
+	}
+	a.found(ns, t.ID, RuleReady, "a pending task that is not in the queue of %q", t.Target)
+}
+
+// place judges a place in a queue: its task is pending, and this is its place.
+func (a *auditor) place(key, value []byte) {
+	ns, more, _, ok := a.parts(key, 1)
+	if !ok {
+		return
+	}
+	fn := more[0]
+	at, objectID, err := keys.ParseReady(key, keys.Of(keys.Ready, ns, fn))
+	if err != nil {
+		a.damaged(ns, "", key, err.Error())
+		return
+	}
+	if !a.canonical(ns, objectID, key, keys.ReadyOf(ns, fn, at, objectID), value) {
+		return
+	}
+	t, ok := a.storedTask(ns, objectID)
+	switch {
+	case !ok || t.State != recovery.TaskPending:
+		a.found(ns, objectID, RuleReady, "in the queue of %q, and %s", fn, describeTask(t, ok))
+	case t.Target != fn || t.RetryAt != at:
+		a.found(ns, objectID, RuleReady, "in the queue of %q at %d, and its place is in that of %q at %d", fn, at, t.Target, t.RetryAt)
+	}
+}

@@ -1,0 +1,82 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"perdure/fsm/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// wakeless says why nothing in the state will move an open execution, or "" if something will: a task that
+// is held or announced, a grace, its own deadline when it has come, or whatever settles what it waits for.
+// What only people or other partitions can do counts as something.
+func (a *auditor) wakeless(ns string, h Header, s *journal.State, p recovery.Promise) string {
+	if !p.Live(a.now) && a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
+		return ""
+	}
+	t, ok := a.storedTask(ns, h.ID)
+	if !ok {
+		return "it has no task"
+	}
+	switch t.State {
+	case recovery.TaskAcquired:
+		if !a.has(keys.DeadlineOf(keys.DueLease, t.LeaseAt, ns, h.ID)) {
+			return fmt.Sprintf("worker %q holds its task, and nothing ends the lease", t.PID)
+		}
+		return ""
+	case recovery.TaskPending:
+		if !a.has(keys.ReadyOf(ns, t.Target, t.RetryAt, h.ID)) && !a.has(keys.DeadlineOf(keys.DueRetry, t.RetryAt, ns, h.ID)) {
+			return fmt.Sprintf("its task is pending, neither in the queue of %q nor with a retry timer", t.Target)
+		}
+		return ""
+	case recovery.TaskHalted:
+		return "" // by an operator, who will take it back into service
+	case recovery.TaskFulfilled:
+		return "its task is fulfilled"
+	}
+	if h.GraceAt != 0 && a.has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+		return ""
+	}
+	kind, on, _, blocked := s.Wait()
+	if !blocked {
+		return fmt.Sprintf("its task is suspended, and it is %s", s.Status())
+	}
+	var dead []string
+	for _, promise := range on {
+		if s.Resolved(promise) {
+			continue
+		}
+		why := a.unsettled(ns, h.ID, promise)
+		if why == "" && kind == journal.AwaitAny {
+			return ""
+		}
+		if why != "" {
+			dead = append(dead, fmt.Sprintf("it waits for %q, %s", promise, why))
+		}
+	}
+	return strings.Join(dead, "; ")
+}
+
+// unsettled says why an execution will not be woken by a promise it waits for, or "".
+func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
+	p, ok := a.storedPromise(ns, string(promise))
+	switch {
+	case !ok:
+		return "which does not exist"
+	case p.State != recovery.PromisePending:
+		return "which is " + p.State.String() + ", and its journal was not told"
+	case !slices.Contains(secondsOf(a.callbacks[ns], string(promise)), awaiter):
+		return "and has no callback on it"
+	case p.Timer && !a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):
+		return "a timer that is not in the deadline index"
+	case p.Target != "":
+		if child, ok := a.storedHeader(ns, p.ID); !ok || child.Status.Terminal() {
+			return "a child that no longer runs"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+	"perdure/journal"
+)
+
+// EntryFromWire is the inverse of EntryToWire, for whoever judges journals from outside. Outcomes come back
+// in their canonical encoding. The error says that the entry holds an event of a kind that this program does
+// not know.
+func EntryFromWire(w *perdurev1.JournalEntry) (journal.Entry, error) {
+	ev, err := recordedFromWire(w.GetEvent())
+	return journal.Entry{Seq: w.GetSeq(), Time: w.GetTimeMs(), Event: ev}, err
+}
+
+// recordedFromWire reads an event as a journal has it: those that only the server writes too, and with what
+// the server has added.
+func recordedFromWire(w *perdurev1.Event) (journal.Event, error) {
+	switch k := w.GetKind().(type) {
+	case *perdurev1.Event_ExecutionStarted:
+		e := k.ExecutionStarted
+		return journal.ExecutionStarted{ComponentDigest: e.GetComponentDigest(), Input: e.GetInput(),
+			Parent: id.PromiseID(e.GetParentId()), IdempotencyKey: e.GetIdempotencyKey()}, nil
+	case *perdurev1.Event_CancelRequested:
+		return journal.CancelRequested{Reason: k.CancelRequested.GetReason()}, nil
+	case *perdurev1.Event_TimerScheduled:
+		e := k.TimerScheduled
+		return journal.TimerScheduled{Promise: id.PromiseID(e.GetPromiseId()), Duration: e.GetDurationMs(), FireAt: e.GetFireAtMs()}, nil
+	case *perdurev1.Event_TimerFired:
+		return journal.TimerFired{Promise: id.PromiseID(k.TimerFired.GetPromiseId())}, nil
+	case *perdurev1.Event_SignalDelivered:
+		e := k.SignalDelivered
+		payload, err := outcomeFromWire(e.GetPayload())
+		if err != nil {
+			return nil, err
+		}
+		return journal.SignalDelivered{Name: e.GetName(), Payload: payload, DeliveryID: e.GetDeliveryId()}, nil
+	case *perdurev1.Event_SignalReceived:
+		e := k.SignalReceived
+		payload, err := outcomeFromWire(e.GetPayload())
+		if err != nil {
+			return nil, err
+		}
+		return journal.SignalReceived{Promise: id.PromiseID(e.GetPromiseId()), Name: e.GetName(), Payload: payload, DeliveryID: e.GetDeliveryId()}, nil
+	case *perdurev1.Event_ExecutionResumed:
+		return journal.ExecutionResumed{}, nil
+	case nil:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
+	default:
+		return EventFromWire(w)
+	}
+}
