@@ -1,0 +1,438 @@
+package machine
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// A plot is a state into which violations are planted.
+type plot struct {
+	t     *testing.T
+	state *MemReader
+	cfg   Config
+}
+
+func (s *plot) get(key []byte) []byte {
+	s.t.Helper()
+	value, ok, err := s.state.Get(key)
+	if err != nil || !ok {
+		s.t.Fatalf("nothing stands at %q (%v)", key, err)
+	}
+	return value
+}
+
+func (s *plot) put(key, value []byte) { s.state.Apply([]Write{{Key: key, Value: value}}) }
+func (s *plot) drop(key []byte)       { s.get(key); s.state.Apply([]Write{{Key: key}}) }
+
+func (s *plot) promise(objectID string, change func(*recovery.Promise)) {
+	s.t.Helper()
+	key := keys.Of(keys.Promise, ns, objectID)
+	p, err := recovery.DecodePromise(s.get(key))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	change(&p)
+	s.put(key, recovery.AppendPromise(nil, p))
+}
+
+func (s *plot) task(objectID string, change func(*recovery.Task)) {
+	s.t.Helper()
+	key := keys.Of(keys.Task, ns, objectID)
+	task, err := recovery.DecodeTask(s.get(key))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	change(&task)
+	s.put(key, recovery.AppendTask(nil, task))
+}
+
+func (s *plot) readHeader(objectID string) Header {
+	s.t.Helper()
+	h, err := decodeHeader(s.get(keys.Of(keys.Header, ns, objectID)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h
+}
+
+func (s *plot) readTask(objectID string) (task recovery.Task) {
+	s.task(objectID, func(stored *recovery.Task) { task = *stored })
+	return task
+}
+
+func (s *plot) header(objectID string, change func(*Header)) {
+	s.t.Helper()
+	h := s.readHeader(objectID)
+	change(&h)
+	s.put(keys.Of(keys.Header, ns, objectID), h.encode())
+}
+
+// event replaces an entry of a journal, or drops it.
+func (s *plot) event(objectID string, seq uint64, ev journal.Event) {
+	s.t.Helper()
+	key := keys.JournalEntry(ns, objectID, s.readHeader(objectID).Incarnation, seq)
+	if ev == nil {
+		s.drop(key)
+		return
+	}
+	e, err := journal.DecodeEntry(s.get(key))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.put(key, journal.AppendEntry(nil, journal.Entry{Seq: seq, Time: e.Time, Event: ev}))
+}
+
+// garden is a state of one partition of two, with executions in every condition:
+//
+//	done, failed, cancelled, late   have ended; late by its deadline
+//	working                         is held by worker w1
+//	waiting                         is pending, for a worker
+//	sleeping                        waits for its timer sleeping:0
+//	calling                         waits for its child calling:0, which is pending
+//	either                          waits for a timer or a child elsewhere, whose start is on its way
+//	asking                          waits for a signal
+//	cancelling                      was asked to stop
+func garden(t *testing.T) (w *world, home *part, name func(string) string) {
+	w = newWorld(t, 2)
+	home = w.parts[0]
+	names := map[string]string{}
+	name = func(s string) string {
+		if names[s] == "" {
+			names[s] = near(w, home, s)
+		}
+		return names[s]
+	}
+	begin := func(s string) *view {
+		w.do(startCmd(w.request(), name(s), "f", "in"))
+		return w.takeFrom(home, offer("w1", 1, "f"))[0]
+	}
+	w.commit(begin("done"), "step a -> 1; return x")
+	w.commit(begin("failed"), "fail it broke")
+	v := begin("cancelled")
+	w.do(cancelCmd(name("cancelled"), "why", 1000))
+	w.commit(v, "cancelled ok")
+	late := startCmd(w.request(), name("late"), "f", "in")
+	late.GetStart().TimeoutMs = 10
+	w.do(late)
+	w.now += 20
+	w.settleDue(home)
+	begin("working")
+	w.commit(begin("sleeping"), "sleep 5000; await 0")
+	w.commit(begin("calling"), "child g; await 0")
+	w.commit(begin("either"), "sleep 6000; "+strings.Repeat("child h spread; ", 8)+"any 0,1,2,3,4,5,6,7,8")
+	w.commit(begin("asking"), "wait s")
+	begin("cancelling")
+	w.do(cancelCmd(name("cancelling"), "why", 50_000))
+	w.do(startCmd(w.request(), name("waiting"), "f", "in"))
+	w.do(createPromiseCmd(name("bare"), 60_000))
+	w.do(signalCmd(w.request(), name("asking"), "other", "x"))
+	return w, home, name
+}
+
+// Whatever is planted is found, by its rule and its object.
+func TestAuditFindsWhatIsPlanted(t *testing.T) {
+	_, home, name := garden(t)
+	if found := audited(t, home.state, home.cfg); len(found) > 0 {
+		t.Fatalf("before anything was planted:\n%s", lines(found))
+	}
+	const far = 1
+	for _, c := range []struct {
+		what, rule, object string
+		plant              func(s *plot)
+	}{
+		// What cannot be read.
+		{"a promise cut short", RuleDamaged, "bare", func(s *plot) {
+			key := keys.Of(keys.Promise, ns, name("bare"))
+			s.put(key, s.get(key)[:9])
+		}},
+		{"a task cut short", RuleDamaged, "working", func(s *plot) {
+			key := keys.Of(keys.Task, ns, name("working"))
+			s.put(key, s.get(key)[:3])
+		}},
+		{"a header cut short", RuleDamaged, "done", func(s *plot) {
+			key := keys.Of(keys.Header, ns, name("done"))
+			s.put(key, s.get(key)[:7])
+		}},
+		{"an entry that is none", RuleDamaged, "done", func(s *plot) {
+			s.put(keys.JournalEntry(ns, name("done"), s.readHeader(name("done")).Incarnation, 1), []byte("nonsense"))
+		}},
+		{"a key of no family", RuleDamaged, "", func(s *plot) { s.put([]byte{0x99, 1}, []byte{}) }},
+		{"a key before all families", RuleDamaged, "", func(s *plot) { s.put([]byte{0x00}, []byte{1}) }},
+		{"a deadline of no kind", RuleDamaged, "bare", func(s *plot) {
+			s.put(keys.DeadlineOf(77, 5, ns, name("bare")), []byte{})
+		}},
+		{"a promise under another's key", RuleMisplaced, "bare", func(s *plot) {
+			s.put(keys.Of(keys.Promise, ns, name("bare")), s.get(keys.Of(keys.Promise, ns, name("done"))))
+		}},
+		{"a header under another's key", RuleMisplaced, "done", func(s *plot) {
+			s.put(keys.Of(keys.Header, ns, name("done")), s.get(keys.Of(keys.Header, ns, name("failed"))))
+		}},
+		{"an entry under another's number", RuleMisplaced, "done", func(s *plot) {
+			incarnation := s.readHeader(name("done")).Incarnation
+			s.put(keys.JournalEntry(ns, name("done"), incarnation, 2), s.get(keys.JournalEntry(ns, name("done"), incarnation, 1)))
+		}},
+
+		// Journals.
+		{"an attempt completed twice", journal.RuleCompletesOpenAttempt, "done", func(s *plot) {
+			s.event(name("done"), 4, journal.InvokeCompleted{Promise: "x:0", Attempt: 1})
+		}},
+		{"a gap in a journal", journal.RuleSequence, "done", func(s *plot) { s.event(name("done"), 2, nil) }},
+		{"an end before the end", journal.RuleTerminalIsLast, "done", func(s *plot) {
+			s.event(name("done"), 1, journal.ExecutionCompleted{})
+		}},
+		{"a journal without its beginning", journal.RuleStartsWithStarted, "working", func(s *plot) {
+			s.event(name("working"), 0, journal.CancelRequested{})
+		}},
+		{"a journal without an execution", RuleOrphanJournal, "nobody", func(s *plot) {
+			s.put(keys.JournalEntry(ns, name("nobody"), 3, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
+		}},
+		{"a journal of an earlier life", RuleOrphanJournal, "done", func(s *plot) {
+			s.put(keys.JournalEntry(ns, name("done"), 0, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
+		}},
+
+		// Headers.
+		{"another status", RuleHeader, "working", func(s *plot) {
+			s.header(name("working"), func(h *Header) { h.Status = journal.StatusBlocked })
+		}},
+		{"another length", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Events++ }) }},
+		{"another function", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Function = "g" }) }},
+		{"another time", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.CreatedMS++ }) }},
+		{"another end", RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *Header) { h.ClosedMS++ }) }},
+		{"another life", RuleHeader, "working", func(s *plot) {
+			s.promise(name("working"), func(p *recovery.Promise) { p.Incarnation++ })
+		}},
+		{"another deadline", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.DeadlineMS = 7 }) }},
+		{"a caller without a promise", RuleHeader, "working", func(s *plot) {
+			s.header(name("working"), func(h *Header) { h.Parent = "somebody" })
+		}},
+		{"a beginning that is to come", RuleHeader, "working", func(s *plot) {
+			s.put(keys.MetaKey(metaApplied), keys.AppendUint64(nil, 1))
+		}},
+		{"a grace of one that was not asked", RuleHeader, "working", func(s *plot) {
+			s.header(name("working"), func(h *Header) { h.GraceAt = 9 })
+		}},
+
+		// Ends.
+		{"no promise", RuleOrphanExecution, "done", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("done"))) }},
+		{"no task", RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Task, ns, name("working"))) }},
+		{"no execution", RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Header, ns, name("working"))) }},
+		{"completed and rejected", RuleEnding, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.State = recovery.PromiseRejected })
+		}},
+		{"completed and pending", RuleEnding, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
+		}},
+		{"completed with another result", RuleEnding, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("y")}) })
+		}},
+		{"failed with another error", RuleEnding, "failed", func(s *plot) {
+			s.promise(name("failed"), func(p *recovery.Promise) { p.Value = failureBytes("it", "broke otherwise") })
+		}},
+		{"cancelled and timed out", RuleEnding, "cancelled", func(s *plot) {
+			s.promise(name("cancelled"), func(p *recovery.Promise) {
+				p.State, p.Value, p.SettledAt = recovery.PromiseRejectedTimedout, nil, p.TimeoutAt
+			})
+		}},
+		{"open and settled", RuleEnding, "working", func(s *plot) {
+			s.promise(name("working"), func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
+		}},
+		{"Running and suspended", RuleSuspended, "working", func(s *plot) {
+			s.task(name("working"), func(task *recovery.Task) {
+				task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskSuspended, "", 0, 0
+			})
+		}},
+
+		// The recovery protocol.
+		{"a promise's deadline lost", recovery.MissingPromiseTimeout, "bare", func(s *plot) {
+			s.promise(name("bare"), func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)) })
+		}},
+		{"a lease's end lost", recovery.AcquiredTaskNoLease, "working", func(s *plot) {
+			s.drop(keys.DeadlineOf(keys.DueLease, s.readTask(name("working")).LeaseAt, ns, name("working")))
+		}},
+		{"a retry timer lost", recovery.PendingTaskNoTimeout, "waiting", func(s *plot) {
+			s.drop(keys.DeadlineOf(keys.DueRetry, s.readTask(name("waiting")).RetryAt, ns, name("waiting")))
+		}},
+		{"a callback in one direction", recovery.CallbackIndex, "sleeping", func(s *plot) {
+			s.drop(keys.Of(keys.Callback, ns, name("sleeping")+":0", name("sleeping")))
+		}},
+		{"a stray callback", recovery.CallbackOfSettledAwaiter, "done", func(s *plot) {
+			s.put(keys.Of(keys.Callback, ns, name("bare"), name("done")), []byte{})
+			s.put(keys.Of(keys.AwaitedBy, ns, name("done"), name("bare")), []byte{})
+		}},
+		{"a listener of what is settled", recovery.ListenerForSettledPromise, "done", func(s *plot) {
+			s.put(keys.Of(keys.Listener, ns, name("done"), "somebody"), []byte{})
+		}},
+		{"a task fulfilled too early", recovery.SettledNotFulfilled, "working", func(s *plot) {
+			s.task(name("working"), func(task *recovery.Task) {
+				task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskFulfilled, "", 0, 0
+			})
+		}},
+		{"a suspended task that awaits nothing", recovery.SuspendedNoCallback, "sleeping", func(s *plot) {
+			s.drop(keys.Of(keys.Callback, ns, name("sleeping")+":0", name("sleeping")))
+			s.drop(keys.Of(keys.AwaitedBy, ns, name("sleeping"), name("sleeping")+":0"))
+		}},
+		{"settled before it was made", recovery.PromiseTimes, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.SettledAt = p.CreatedAt - 1 })
+		}},
+
+		// Indexes.
+		{"a deadline of a settled promise", RuleDeadline, "done", func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("done")), []byte{})
+		}},
+		{"a deadline of nothing", recovery.StalePromiseTimeout, "nobody", func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("nobody")), []byte{})
+		}},
+		{"a second lease", RuleDeadline, "working", func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DueLease, 9_000_000, ns, name("working")), []byte{})
+		}},
+		{"a stray grace", RuleDeadline, "working", func(s *plot) {
+			s.put(keys.DeadlineOf(keys.DueGrace, 9_000_000, ns, name("working")), []byte{})
+		}},
+		{"a grace lost", RuleDeadline, "cancelling", func(s *plot) {
+			s.drop(keys.DeadlineOf(keys.DueGrace, s.readHeader(name("cancelling")).GraceAt, ns, name("cancelling")))
+		}},
+		{"a place in a queue lost", RuleReady, "waiting", func(s *plot) {
+			s.drop(keys.ReadyOf(ns, "f", s.readTask(name("waiting")).RetryAt, name("waiting")))
+		}},
+		{"a place in another queue", RuleReady, "waiting", func(s *plot) {
+			s.put(keys.ReadyOf(ns, "g", s.readTask(name("waiting")).RetryAt, name("waiting")), []byte{})
+		}},
+		{"a place of a held task", RuleReady, "working", func(s *plot) { s.put(keys.ReadyOf(ns, "f", 5, name("working")), []byte{}) }},
+		{"not listed", RuleListing, "done", func(s *plot) {
+			s.drop(keys.VisibilityOf(ns, keys.Completed, s.readHeader(name("done")).CreatedMS, name("done")))
+		}},
+		{"listed twice", RuleListing, "done", func(s *plot) {
+			s.put(keys.VisibilityOf(ns, keys.Open, s.readHeader(name("done")).CreatedMS, name("done")), []byte("f"))
+		}},
+		{"listed, and nothing there", RuleListing, "nobody", func(s *plot) {
+			s.put(keys.VisibilityOf(ns, keys.Open, 5, name("nobody")), []byte("f"))
+		}},
+		{"listed as another function", RuleListing, "working", func(s *plot) {
+			s.put(keys.VisibilityOf(ns, keys.Open, s.readHeader(name("working")).CreatedMS, name("working")), []byte("g"))
+		}},
+
+		// Operations.
+		{"a timer's promise gone", RuleOperation, "sleeping", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("sleeping")+":0")) }},
+		{"a timer due at another time", RuleOperation, "sleeping", func(s *plot) {
+			s.promise(name("sleeping")+":0", func(p *recovery.Promise) { p.TimeoutAt++ })
+		}},
+		{"a child of another caller", RuleOperation, "calling", func(s *plot) {
+			s.header(name("calling")+":0", func(h *Header) { h.ParentIncarnation++ })
+		}},
+		{"an operation nobody began", RuleOperation, "working:5", func(s *plot) {
+			s.put(keys.Of(keys.Promise, ns, name("working")+":5"), recovery.AppendPromise(nil, recovery.Promise{
+				ID: name("working") + ":5", Incarnation: s.readHeader(name("working")).Incarnation, State: recovery.PromisePending,
+				External: true, TimeoutAt: Never, CreatedAt: 5}))
+		}},
+		{"an operation of nobody", RuleOperation, "nobody:0", func(s *plot) {
+			s.put(keys.Of(keys.Promise, ns, name("nobody")+":0"), recovery.AppendPromise(nil, recovery.Promise{
+				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: Never, CreatedAt: 5}))
+		}},
+
+		// Messages and replies.
+		{"a message lost among others", RuleChannel, "partition 1", func(s *plot) { s.drop(keys.OutboxOf(far, 1, 2)) }},
+		{"the newest message lost", RuleChannel, "partition 1", func(s *plot) {
+			last := uint64(1)
+			for {
+				if _, ok, _ := s.state.Get(keys.OutboxOf(far, 1, last+1)); !ok {
+					break
+				}
+				last++
+			}
+			s.drop(keys.OutboxOf(far, 1, last))
+		}},
+		{"no channel", RuleChannel, "partition 1", func(s *plot) { s.drop(keys.Number(keys.Channel, far)) }},
+		{"a message for another", RuleChannel, "done", func(s *plot) {
+			b, err := wire.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
+				Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.OutboxOf(far, 1, 2), b)
+		}},
+		{"a reply without an age", RuleReplies, "", func(s *plot) {
+			e := encoder{}
+			e.i64(5)
+			e.bytes(nil)
+			s.put(keys.ReplyOf([]byte("request")), e.b)
+		}},
+		{"an age without a reply", RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
+		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplies), keys.AppendUint64(nil, 77)) }},
+		{"a clock of three bytes", RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(metaClock), []byte{1, 2, 3}) }},
+	} {
+		s := &plot{t, home.state.Clone(), home.cfg}
+		c.plant(s)
+		object := c.object
+		if object != "" && !strings.HasPrefix(object, "partition ") {
+			root, path, isPath := strings.Cut(object, ":")
+			if object = name(root); isPath {
+				object += ":" + path
+			}
+		}
+		found := audited(t, s.state, s.cfg)
+		if !breaks(found, c.rule, object) {
+			t.Errorf("%s: %s of %q is not among what was found:\n%s", c.what, c.rule, object, lines(found))
+		}
+		sorted := slices.IsSortedFunc(found, func(x, y Violation) int {
+			return strings.Compare(x.Namespace+"\x00"+x.ID, y.Namespace+"\x00"+y.ID)
+		})
+		if again := audited(t, s.state, s.cfg); !sorted || !slices.Equal(found, again) {
+			t.Errorf("%s: in no order, or in another one each time:\n%s", c.what, lines(found))
+		}
+	}
+}
+
+// An object of another partition is found, whatever else is right with it.
+func TestAuditFindsStrangers(t *testing.T) {
+	_, home, name := garden(t)
+	found := audited(t, home.state, Config{Partition: 1, Partitions: 2})
+	if !breaks(found, RuleMisplaced, name("done")) || !breaks(found, RuleMisplaced, name("bare")) {
+		t.Errorf("as partition 1:\n%s", lines(found))
+	}
+}
+
+// Values that are cut, grown or emptied are found, all of them, and nothing that a byte can become makes
+// the audit panic.
+func TestAuditFindsDamage(t *testing.T) {
+	_, home, _ := garden(t)
+	flips, noticed := 0, 0
+	_ = home.state.Scan(nil, nil, func(key, value []byte) bool {
+		key, value = bytes.Clone(key), bytes.Clone(value)
+		try := func(value []byte) bool {
+			state := home.state.Clone()
+			state.Apply([]Write{{key, value}})
+			report, err := Audit(state, 0, home.cfg)
+			return err != nil || len(report.Violations) > 0
+		}
+		if !try(append(bytes.Clone(value), 0)) {
+			t.Errorf("%s key %q: %q has grown, and nothing is found", familyName(key), key, value)
+		}
+		if len(value) == 0 {
+			return true
+		}
+		if !try(value[:len(value)-1]) || !try([]byte{}) {
+			t.Errorf("%s key %q: %q is cut, and nothing is found", familyName(key), key, value)
+		}
+		for i := 0; i < len(value); i += 4 {
+			flipped := bytes.Clone(value)
+			flipped[i] ^= []byte{0x01, 0x80, 0xff}[i%3]
+			flips++
+			if try(flipped) {
+				noticed++
+			}
+		}
+		return true
+	})
+	t.Logf("%d flips, %d noticed", flips, noticed)
+	if noticed < flips/2 {
+		t.Errorf("of %d flipped bytes only %d were noticed", flips, noticed)
+	}
+}

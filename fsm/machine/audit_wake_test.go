@@ -1,0 +1,108 @@
+package machine
+
+import (
+	"strings"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// An execution that nothing will wake is found, with the reason.
+func TestAuditFindsStuck(t *testing.T) {
+	_, home, name := garden(t)
+	noCallback := func(s *plot, awaiter, awaited string) {
+		s.drop(keys.Of(keys.Callback, ns, awaited, awaiter))
+		s.drop(keys.Of(keys.AwaitedBy, ns, awaiter, awaited))
+	}
+	for _, c := range []struct {
+		object, why string // a part of the reason; "" when it is not stuck
+		plant       func(s *plot, objectID string)
+	}{
+		{"working", "nothing ends the lease", func(s *plot, e string) {
+			s.drop(keys.DeadlineOf(keys.DueLease, s.readTask(e).LeaseAt, ns, e))
+		}},
+		{"waiting", "", func(s *plot, e string) { s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e)) }}, // its timer is left
+		{"waiting", "neither in the queue", func(s *plot, e string) {
+			s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e))
+			s.drop(keys.DeadlineOf(keys.DueRetry, s.readTask(e).RetryAt, ns, e))
+		}},
+		{"waiting", "it has no task", func(s *plot, e string) { s.drop(keys.Of(keys.Task, ns, e)) }},
+		{"waiting", "its task is fulfilled", func(s *plot, e string) {
+			s.task(e, func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskFulfilled, 0 })
+		}},
+		{"waiting", "", func(s *plot, e string) { // taken out of service
+			s.task(e, func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskHalted, 0 })
+		}},
+		{"working", "its task is suspended, and it is Running", func(s *plot, e string) {
+			s.task(e, func(task *recovery.Task) {
+				task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskSuspended, "", 0, 0
+			})
+		}},
+		{"cancelling", "", func(s *plot, e string) { // its grace is left
+			s.task(e, func(task *recovery.Task) {
+				task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskSuspended, "", 0, 0
+			})
+		}},
+		{"sleeping", "a timer that is not in the deadline index", func(s *plot, e string) {
+			s.promise(e+":0", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)) })
+		}},
+		{"sleeping", "which does not exist", func(s *plot, e string) { s.drop(keys.Of(keys.Promise, ns, e+":0")) }},
+		{"sleeping", "has no callback on it", func(s *plot, e string) { noCallback(s, e, e+":0") }},
+		{"sleeping", "which is resolved, and its journal was not told", func(s *plot, e string) {
+			s.promise(e+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.TimeoutAt })
+		}},
+		{"sleeping", "", func(s *plot, e string) { // due already, and about to end by its own deadline
+			noCallback(s, e, e+":0")
+			s.promise(e, func(p *recovery.Promise) { p.TimeoutAt = p.CreatedAt })
+			s.promise(e, func(p *recovery.Promise) { s.put(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, e), []byte{}) })
+		}},
+		{"calling", "a child that no longer runs", func(s *plot, e string) {
+			s.header(e+":0", func(h *Header) { h.Status = journal.StatusCompleted })
+		}},
+		{"asking", "has no callback on it", func(s *plot, e string) { noCallback(s, e, e+":0") }},
+		// One way of several is enough.
+		{"either", "", func(s *plot, e string) { noCallback(s, e, e+":0") }},
+		{"either", "has no callback on it; it waits for", func(s *plot, e string) {
+			for _, child := range []string{":0", ":1", ":2", ":3", ":4", ":5", ":6", ":7", ":8"} {
+				noCallback(s, e, e+child)
+			}
+		}},
+	} {
+		s := &plot{t, home.state.Clone(), home.cfg}
+		objectID := name(c.object)
+		c.plant(s, objectID)
+		found := audited(t, s.state, s.cfg)
+		why := ""
+		for _, v := range found {
+			if v.Rule == RuleStuck && v.ID == objectID {
+				why = v.Detail
+			}
+		}
+		if (c.why == "") != (why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%s is stuck because %q, must be %q; found\n%s", c.object, why, c.why, lines(found))
+		}
+	}
+}
+
+// What describe reports as stuck is so for the audit too, with a reason.
+func TestStuckIsOneWord(t *testing.T) {
+	_, home, name := garden(t)
+	for _, object := range []string{"sleeping", "calling"} {
+		s := &plot{t, home.state.Clone(), home.cfg}
+		objectID := name(object)
+		s.promise(objectID+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
+		reply, err := Query(s.state, 0, 0, &commandv1.Query{Namespace: ns, Id: objectID,
+			Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		described := reply.GetDescribe().GetExecution().GetWakeSource()
+		if found := audited(t, s.state, s.cfg); described != "stuck" || !breaks(found, RuleStuck, objectID) {
+			t.Errorf("%s is described as %q, and audited as\n%s", object, described, lines(found))
+		}
+	}
+}
