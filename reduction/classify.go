@@ -145,7 +145,8 @@ func (d Diagnosis) String() string {
 }
 
 // Ready is the frontier (staged reduction, 3.1): the pending nodes whose predecessors are all completed or
-// skipped, in ascending order. It is an antichain: none of them comes after another (Lemma 1).
+// skipped, in ascending order. In a state with a causal history it is an antichain: none of them comes after
+// another (Lemma 1).
 func Ready(r *Relation, s State) []NodeID {
 	var out []NodeID
 	for n, id := range r.ids {

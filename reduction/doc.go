@@ -58,7 +58,9 @@
 //     is settled "if all nodes are terminal" (algebraic foundations, 2.3). The looser wording of 2.2, by
 //     which waiting counts as settled, would end such a run with a node still waiting.
 //   - A worker's result is taken only from a node whose predecessors are all completed or skipped: the
-//     causal history that Proposition 1 assumes. [FactError] says why one was not taken.
+//     causal history that Proposition 1 assumes, and that the proof of Lemma 1 uses without saying so (after
+//     a pending, b skipped, c pending in a row, a and c would both be ready). [FactError] says why a result
+//     was not taken, [Persisted] finds a state with another history.
 //   - A waiting node ends by its signal, by a reset, or by failing. The last is the step that closure
 //     itself may take (waiting to failed) and, like it, lies outside the order of the forward fragment.
 //   - What may fail without consequences is a matter of accumulation, not of closure: see [Policy].

@@ -348,22 +348,16 @@ func TestRefusedGraphs(t *testing.T) {
 	for range 70 {
 		double = Overlay(double, double)
 	}
-	// Many small products, each within the bound.
-	repeated := make([]Graph, 0, 5)
-	for range 5 {
-		repeated = append(repeated, Connect(Vertices(names("a", 1000)...), Vertices(names("b", 900)...)))
+	// Products of 5 and 4 nodes, repeated; and with 2 edges more than the bound.
+	small := limits{nodes: 12, edges: 20}
+	bounded := func(gs ...Graph) func() error {
+		return func() error { _, err := denote(Overlays(gs...), small); return err }
 	}
-	many := append(slices.Clone(repeated), Connect(Vertices(names("a", 1000)...), Vertices(names("c", 101)...)))
-	three := []Graph{}
-	for _, to := range []string{"b", "c", "d"} {
-		three = append(three, Connect(Vertices(names("a", 1000)...), Vertices(names(to, 900)...)))
+	collected := func(n int, edges ...Edge) func() error {
+		return func() error { _, err := collect(names("n", n), edges, small); return err }
 	}
-	var list []Edge
-	for _, a := range names("a", 1001) {
-		for _, b := range names("b", 1000) {
-			list = append(list, Edge{a, b})
-		}
-	}
+	product := Connect(Vertices(names("a", 5)...), Vertices(names("b", 4)...))
+	list := Connect(Vertices(names("n", 3)...), Vertices(names("n", 12)[3:]...)).Edges()
 	ring := names("r", 30)
 	for _, tc := range []struct {
 		name string
@@ -384,12 +378,15 @@ func TestRefusedGraphs(t *testing.T) {
 		{"declared loop", declare([]NodeID{"a"}, Edge{"a", "a"}), `reduction: no_self_edge: an edge joins "a" to itself`},
 		{"declared cycle", declare([]NodeID{"b", "a"}, Edge{"a", "b"}, Edge{"b", "a"}), `reduction: acyclic: "a" → "b" → "a"`},
 		{"long names are cut", declare([]NodeID{"a"}, Edge{"a", NodeID(strings.Repeat("x", 200))}), strings.Repeat("x", 80) + `"…, which is not declared`},
-		{"nodes", lower(Vertices(names("n", MaxNodes+1)...)), `reduction: at_most_max_nodes: 10001, at most 10000`},
-		{"declared nodes", declare(names("n", MaxNodes+1)), `reduction: at_most_max_nodes: 10001, at most 10000`},
-		{"one product", lower(Connect(Vertices(names("a", 1001)...), Vertices(names("b", 1000)...))), `reduction: at_most_max_edges: 1001000, at most 1000000`},
-		{"products together", lower(Overlays(many...)), `reduction: at_most_max_edges: 1001000, at most 1000000`},
-		{"many products", lower(Overlays(three...)), `reduction: at_most_max_edges: 1800000, at most 1000000`},
-		{"declared edges", declare(append(names("a", 1001), names("b", 1000)...), list...), `reduction: at_most_max_edges: 1001000, at most 1000000`},
+		{"nodes", bounded(Vertices(names("n", 13)...)), `reduction: at_most_max_nodes: 13, at most 12`},
+		{"declared nodes", collected(13), `reduction: at_most_max_nodes: 13, at most 12`},
+		{"one product", bounded(Connect(Vertices(names("a", 7)...), Vertices(names("b", 3)...))), `reduction: at_most_max_edges: 21, at most 20`},
+		{"products together", bounded(product, product, product, EdgeOf("a00000", "c")), `reduction: at_most_max_edges: 21, at most 20`},
+		{"many products", bounded(product, Star("c", names("b", 4)...), Path("d", "e"), product), `reduction: at_most_max_edges: 25, at most 20`},
+		{"declared edges", collected(12, list[:21]...), `reduction: at_most_max_edges: 21, at most 20`},
+		{"too many nodes", lower(Vertices(names("n", MaxNodes+1)...)), `reduction: at_most_max_nodes: 10001, at most 10000`},
+		{"too many declared", declare(names("n", MaxNodes+1)), `reduction: at_most_max_nodes: 10001, at most 10000`},
+		{"too many edges", lower(Connect(Vertices(names("a", 1001)...), Vertices(names("b", 1000)...))), `reduction: at_most_max_edges: 1001000, at most 1000000`},
 		{"shared parts", lower(double), `reduction: expression_size: 9223372036854775807, at most 2010000`},
 	} {
 		err := tc.make()
@@ -399,12 +396,17 @@ func TestRefusedGraphs(t *testing.T) {
 		}
 	}
 	// At the bounds it is taken, repetitions aside.
-	if r, err := Lower(Vertices(names("n", MaxNodes)...)); err != nil || r.Len() != MaxNodes {
-		t.Errorf("%d nodes: %v", MaxNodes, err)
-	}
-	full := append(repeated, Connect(Vertices(names("a", 1000)...), Vertices(names("c", 100)...)))
-	if r, err := Lower(Overlays(full...)); err != nil || r.EdgeCount() != MaxEdges {
-		t.Errorf("%d edges: %v", MaxEdges, err)
+	for name, make := range map[string]func() error{
+		"12 nodes":                            bounded(Vertices(names("n", 12)...)),
+		"12 declared nodes":                   collected(12),
+		"20 edges, over and over":             bounded(product, product, product, product, product),
+		"20 declared edges, and one repeated": collected(12, append(list[:20:20], list[0])...),
+		"MaxNodes":                            lower(Vertices(names("n", MaxNodes)...)),
+		"MaxEdges":                            lower(Connect(Vertices(names("a", 1000)...), Vertices(names("b", 1000)...))),
+	} {
+		if err := make(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

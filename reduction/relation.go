@@ -38,36 +38,44 @@ func Lower(g Graph) (*Relation, error) {
 // twice and an edge with an end that is not declared, and then whatever [Lower] refuses. An edge may be
 // listed twice, for edges are a set.
 func Declare(nodes []NodeID, edges []Edge) (*Relation, error) {
-	if len(nodes) > MaxNodes {
-		return nil, &TopologyError{Rule: RuleNodeLimit, Have: len(nodes), Max: MaxNodes}
+	d, err := collect(nodes, edges, ofARun)
+	if err != nil {
+		return nil, err
+	}
+	return relate(d)
+}
+
+func collect(nodes []NodeID, edges []Edge, lim limits) (denotation, error) {
+	if len(nodes) > lim.nodes {
+		return denotation{}, &TopologyError{Rule: RuleNodeLimit, Have: len(nodes), Max: lim.nodes}
 	}
 	d := denotation{ids: slices.Clone(nodes)}
 	slices.Sort(d.ids)
 	for i := 1; i < len(d.ids); i++ {
 		if d.ids[i] == d.ids[i-1] {
-			return nil, &TopologyError{Rule: RuleNodeOnce, Nodes: []NodeID{d.ids[i]}}
+			return denotation{}, &TopologyError{Rule: RuleNodeOnce, Nodes: []NodeID{d.ids[i]}}
 		}
 	}
 	d.arcs = make([]arc, len(edges))
 	for i, e := range edges {
 		from, ok := slices.BinarySearch(d.ids, e.From)
 		if !ok {
-			return nil, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
+			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.From, e.To}}
 		}
 		to, ok := slices.BinarySearch(d.ids, e.To)
 		if !ok {
-			return nil, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.To, e.From}}
+			return denotation{}, &TopologyError{Rule: RuleNodeDeclared, Nodes: []NodeID{e.To, e.From}}
 		}
 		if from == to {
-			return nil, &TopologyError{Rule: RuleNoSelfEdge, Nodes: []NodeID{e.From}}
+			return denotation{}, &TopologyError{Rule: RuleNoSelfEdge, Nodes: []NodeID{e.From}}
 		}
 		d.arcs[i] = arcOf(int32(from), int32(to))
 	}
 	d.arcs = compact(d.arcs)
-	if len(d.arcs) > MaxEdges {
-		return nil, &TopologyError{Rule: RuleEdgeLimit, Have: len(d.arcs), Max: MaxEdges}
+	if len(d.arcs) > lim.edges {
+		return denotation{}, &TopologyError{Rule: RuleEdgeLimit, Have: len(d.arcs), Max: lim.edges}
 	}
-	return relate(d)
+	return d, nil
 }
 
 // relate builds the two adjacencies of a denotation without self edges, and refuses cycles.

@@ -2,6 +2,7 @@ package reduction
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 )
 
@@ -10,8 +11,9 @@ import (
 type twin struct {
 	nodes []NodeID // ascending
 	at    map[NodeID]int
-	pre   [][]int // direct predecessors
-	reach []row   // reach[i] holds j if j comes after i
+	reach []row               // reach[i] holds j if j comes after i
+	pre   map[NodeID][]NodeID // direct predecessors, ascending
+	above map[NodeID][]NodeID // all ancestors, ascending
 }
 
 type row []uint64
@@ -20,17 +22,16 @@ func (r row) has(i int) bool { return r[i/64]>>(i%64)&1 == 1 }
 func (r row) add(i int)      { r[i/64] |= 1 << (i % 64) }
 
 func newTwin(nodes []NodeID, edges []Edge) *twin {
-	w := &twin{nodes: slices.Sorted(slices.Values(nodes)), at: map[NodeID]int{}, pre: make([][]int, len(nodes))}
+	w := &twin{nodes: slices.Sorted(slices.Values(nodes)), at: map[NodeID]int{}, pre: map[NodeID][]NodeID{}, above: map[NodeID][]NodeID{}}
 	for i, id := range w.nodes {
 		w.at[id] = i
 		w.reach = append(w.reach, make(row, len(nodes)/64+1))
 	}
 	for _, e := range edges {
-		i, j := w.at[e.From], w.at[e.To]
-		if !slices.Contains(w.pre[j], i) {
-			w.pre[j] = append(w.pre[j], i)
+		if !w.reaches(e.From, e.To) {
+			w.reach[w.at[e.From]].add(w.at[e.To])
+			w.pre[e.To] = append(w.pre[e.To], e.From)
 		}
-		w.reach[i].add(j)
 	}
 	for k := range nodes {
 		for i := range nodes {
@@ -41,29 +42,22 @@ func newTwin(nodes []NodeID, edges []Edge) *twin {
 			}
 		}
 	}
+	for j, id := range w.nodes {
+		slices.Sort(w.pre[id])
+		for i, a := range w.nodes {
+			if w.reach[i].has(j) {
+				w.above[id] = append(w.above[id], a)
+			}
+		}
+	}
 	return w
 }
 
 func (w *twin) reaches(a, b NodeID) bool { return w.reach[w.at[a]].has(w.at[b]) }
 
-func (w *twin) ancestors(id NodeID) []NodeID {
-	var out []NodeID
-	for _, a := range w.nodes {
-		if w.reaches(a, id) {
-			out = append(out, a)
-		}
-	}
-	return out
-}
+func (w *twin) ancestors(id NodeID) []NodeID { return w.above[id] }
 
-func (w *twin) predecessors(id NodeID) []NodeID {
-	var out []NodeID
-	for _, i := range w.pre[w.at[id]] {
-		out = append(out, w.nodes[i])
-	}
-	slices.Sort(out)
-	return out
-}
+func (w *twin) predecessors(id NodeID) []NodeID { return w.pre[id] }
 
 func (w *twin) acyclic() bool {
 	return !slices.ContainsFunc(w.nodes, func(id NodeID) bool { return w.reaches(id, id) })
@@ -106,8 +100,8 @@ func (w *twin) close(s State) State {
 	out := copyOf(s)
 	for _, id := range w.nodes {
 		if k := s.Statuses[id].Kind; k == StatusPending || k == StatusWaiting {
-			for _, a := range w.nodes {
-				if s.Statuses[a].Kind == StatusFailed && w.reaches(a, id) {
+			for _, a := range w.ancestors(id) {
+				if s.Statuses[a].Kind == StatusFailed {
 					out.Statuses[id] = Status{Kind: StatusFailed}
 				}
 			}
@@ -230,11 +224,11 @@ func (w *twin) wrong(s State, frontier []NodeID) [7]bool {
 func (w *twin) refusal(s State, r Result) string {
 	at, known := s.Statuses[r.Node]
 	forward, isForward := r.Outcome.(Forward)
-	_, isReset := r.Outcome.(Reset)
+	one := slices.ContainsFunc(allOutcomes, func(o Outcome) bool { return reflect.TypeOf(o) == reflect.TypeOf(r.Outcome) })
 	switch {
 	case !slices.Contains(w.nodes, r.Node):
 		return RuleKnownNode
-	case !isForward && !isReset:
+	case !one:
 		return RuleOutcome
 	case forward == SuspendedOn{}:
 		return RuleSignal
