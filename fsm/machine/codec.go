@@ -12,13 +12,6 @@ func (e *encoder) u64(n uint64)   { e.b = binary.AppendUvarint(e.b, n) }
 func (e *encoder) i64(n int64)    { e.b = binary.AppendVarint(e.b, n) }
 func (e *encoder) str(s string)   { e.u64(uint64(len(s))); e.b = append(e.b, s...) }
 func (e *encoder) bytes(s []byte) { e.u64(uint64(len(s))); e.b = append(e.b, s...) }
-func (e *encoder) flag(v bool) {
-	if v {
-		e.b = append(e.b, 1)
-		return
-	}
-	e.b = append(e.b, 0)
-}
 
 // CorruptError says that stored bytes are not what this program writes: damage, or a newer format. The
 // replica stops.
@@ -84,16 +77,6 @@ func (d *decoder) bytes() []byte {
 }
 
 func (d *decoder) str() string { return string(d.bytes()) }
-
-func (d *decoder) flag() bool {
-	if len(d.b) == 0 || d.b[0] > 1 {
-		d.fail("bad flag")
-		return false
-	}
-	v := d.b[0] == 1
-	d.b = d.b[1:]
-	return v
-}
 
 // end reports the first error, or left-over bytes.
 func (d *decoder) end() error {

@@ -29,8 +29,6 @@ type execution struct {
 	place   *list.Element
 }
 
-func (ex *execution) pid() id.PromiseID { return id.PromiseID(ex.h.ID) }
-
 // execCache keeps the most recently used executions. Its content never reaches state or output.
 type execCache struct {
 	max   int

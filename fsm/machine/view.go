@@ -72,11 +72,6 @@ func (l *layer) putFresh(key, value []byte) {
 	l.set(write{key: string(key), value: value, fresh: true})
 }
 
-func (l *layer) has(key []byte) (bool, error) {
-	_, ok, err := l.Get(key)
-	return ok, err
-}
-
 func (l *layer) set(x write) {
 	w, ok := l.tree.Get(&x)
 	switch {
