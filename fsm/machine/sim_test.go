@@ -42,7 +42,7 @@ type simulation struct {
 }
 
 type simStats struct {
-	entries, commands, commits, executions, refusedStale, repeated, restarts, delivered, certain, audits int
+	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
 }
 
 func (s *simStats) add(o simStats) {
@@ -51,6 +51,7 @@ func (s *simStats) add(o simStats) {
 	s.commits += o.commits
 	s.executions += o.executions
 	s.refusedStale += o.refusedStale
+	s.refusedRule += o.refusedRule
 	s.repeated += o.repeated
 	s.restarts += o.restarts
 	s.delivered += o.delivered
@@ -111,6 +112,10 @@ func (s *simulation) flush(p, most int, offers bool) {
 	}
 	s.stats.entries++
 	s.stats.commands += n
+	if s.draw(6) == 0 {
+		s.skew = int64(s.draw(5000))
+		defer func() { s.skew = 0 }()
+	}
 	s.effectsUnchecked, s.unaudited = s.stats.entries%7 != 0, s.stats.entries%19 != 0
 	if !s.unaudited {
 		s.stats.audits++
@@ -232,6 +237,9 @@ func (s *simulation) actWork(trouble bool) {
 		s.stats.repeated++
 	}
 	cmd := k.cmd
+	if trouble && s.draw(6) == 0 {
+		s.badCommit(cmd)
+	}
 	for n := range times {
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
 			k.queued = k.queued && n < times-1
@@ -241,6 +249,25 @@ func (s *simulation) actWork(trouble bool) {
 			s.answered(k, r)
 		})
 	}
+}
+
+// badCommit sends a commit before another that must be refused at its last event. Nothing of it may be
+// left, in the state or in memory, or what follows it would be refused, too.
+func (s *simulation) badCommit(good *commandv1.Command) {
+	bad := proto.Clone(good).(*commandv1.Command)
+	bad.Request.Id = s.request()
+	c := bad.GetCommit()
+	c.Events = append(c.Events, completed("nobody:0", 1, value("x")))
+	s.send(s.placed(bad), bad, func(r *commandv1.Reply) {
+		switch e := ReplyError(r); {
+		case e == nil && r.GetCommit().Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:
+			// There what is new is left out, not refused.
+		case e == nil || e.Reason != perdurev1.Reason_REASON_RULE_BROKEN && e.Reason != perdurev1.Reason_REASON_STALE_TASK:
+			s.t.Fatalf("a commit that breaks a rule is answered with %v\n%v", r, bad)
+		default:
+			s.stats.refusedRule++
+		}
+	})
 }
 
 // answered lets a worker learn from the answer to its commit.
@@ -636,7 +663,7 @@ func TestSimulation(t *testing.T) {
 		runs++
 	})
 	t.Logf("%d runs: %+v", runs, total)
-	if total.certain == 0 || total.refusedStale == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
+	if total.certain == 0 || total.refusedStale == 0 || total.refusedRule == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
 		t.Errorf("the simulation does not do what it is for: %+v", total)
 	}
 }

@@ -38,6 +38,8 @@ type world struct {
 	// effectsUnchecked skips the comparison of effects and state.
 	effectsUnchecked bool
 	requests         uint64
+	// skew is how far the leader's clock is behind.
+	skew int64
 }
 
 // A part is one partition: what a replica of it would hold.
@@ -87,7 +89,7 @@ func (w *world) request() []byte {
 // apply applies one entry to a partition at the world's time, and makes its writes part of the state.
 func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	w.t.Helper()
-	entry.TimeMs = w.now
+	entry.TimeMs = w.now - w.skew
 	raw, err := wire.Marshal(entry)
 	if err != nil {
 		w.t.Fatalf("marshal: %v", err)
