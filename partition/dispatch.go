@@ -55,8 +55,20 @@ type Worker struct {
 	// Guarded by the dispatcher's lock.
 	room, reserved int
 	queue          []Delivery
-	wake           chan struct{}
-	detached       bool
+	// resent are tasks that Resend has queued: what assigned them may be heard of later.
+	resent   map[taskKey]bool
+	wake     chan struct{}
+	detached bool
+}
+
+// taskKey is a TaskToken as a map key.
+type taskKey struct {
+	namespace, id        string
+	incarnation, version uint64
+}
+
+func keyOf(t *perdurev1.TaskToken) taskKey {
+	return taskKey{t.Namespace, t.Id, t.Incarnation, t.Version}
 }
 
 // Delivery is something to be told to a worker: a task that is its own now, or that one it holds was
@@ -168,14 +180,26 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 }
 
 // Resend queues tasks for the worker again, because it does not know that it holds them. They take its
-// room like any other.
+// room like any other. It is called before the first Next: what was assigned since Attach is in the queue
+// still, and is not told twice.
 func (w *Worker) Resend(r *Replica, tokens []*perdurev1.TaskToken) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	if w.detached {
 		return
 	}
+	queued := map[taskKey]bool{}
+	for _, q := range w.queue {
+		queued[keyOf(q.Token)] = queued[keyOf(q.Token)] || !q.Cancelling
+	}
+	if w.resent == nil {
+		w.resent = map[taskKey]bool{}
+	}
 	for _, token := range tokens {
+		if queued[keyOf(token)] {
+			continue
+		}
+		w.resent[keyOf(token)] = true
 		w.queue = append(w.queue, Delivery{Token: token, replica: r})
 		w.room = max(w.room-1, 0)
 	}
@@ -241,10 +265,13 @@ func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booki
 	offered := map[string]*Worker{}
 	for _, b := range room {
 		offered[b.w.ID] = b.w
-		taken := 0
+		taken, told := 0, 0
 		for _, a := range fx.Assigned {
 			if a.Worker == b.w.ID {
 				taken++
+				if b.w.resent[keyOf(a.Token)] {
+					told++
+				}
 			}
 		}
 		if led != nil && taken < int(b.offer.Room) {
@@ -254,7 +281,7 @@ func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booki
 			}
 		}
 		b.w.reserved -= int(b.offer.Room)
-		b.w.room = max(b.w.room-taken, 0)
+		b.w.room = max(b.w.room-(taken-told), 0)
 	}
 	if led != nil {
 		for _, q := range fx.Ready {
@@ -263,6 +290,9 @@ func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booki
 	}
 	for _, a := range fx.Assigned {
 		if w := offered[a.Worker]; w != nil && !w.detached {
+			if w.resent[keyOf(a.Token)] {
+				continue
+			}
 			w.queue = append(w.queue, Delivery{Token: a.Token, replica: r})
 			w.poke()
 		} else {
@@ -356,6 +386,13 @@ func (d *Dispatcher) revoked(life *leadership) {
 	if led := d.led[life.r.id]; led != nil && led.life == life {
 		delete(d.led, life.r.id)
 	}
+}
+
+// Attached reports whether a worker process has a stream here.
+func (d *Dispatcher) Attached(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workers[id] != nil
 }
 
 // Workers is how many streams are attached.

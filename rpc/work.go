@@ -22,6 +22,7 @@ const (
 	maxCalls       = 4096     // commits and other calls of one stream under way at once
 	maxCommitBytes = 16 << 20 // of all events of one commit
 	helloTimeout   = 10 * time.Second
+	drainPatience  = time.Second
 )
 
 type tasks struct {
@@ -39,7 +40,7 @@ type session struct {
 
 	sending sync.Mutex
 	calls   chan struct{} // bounds calls under way
-	wg      sync.WaitGroup
+	under   inflight      // counts them
 }
 
 // Work implements Tasks.
@@ -51,7 +52,8 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	if err != nil {
 		return err
 	}
-	if t.s.dispatcher.Workers() >= t.s.cfg.MaxWorkers {
+	// A worker that comes back replaces its own stream, which may not be known to be over yet.
+	if d := t.s.dispatcher; d.Workers() >= t.s.cfg.MaxWorkers && !d.Attached(hello.WorkerId) {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the node has %d worker streams, which is its limit", t.s.cfg.MaxWorkers)
 	}
 	if err := w.register(hello); err != nil {
@@ -79,15 +81,43 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	go func() {
 		select {
 		case <-t.s.stopping:
-			_ = w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Drain{Drain: &perdurev1.Drain{}}}) // the stream ends either way
+			w.drain()
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	err = w.receive()
 	cancel()
-	w.wg.Wait()
+	// Answers on their way are let out; returning ends the stream, and with it what cannot be sent.
+	select {
+	case <-w.under.ended():
+	case <-time.After(drainPatience):
+	}
 	return err
+}
+
+// drain tells the worker that the node stops, and lets the calls end that are under way. It does not wait
+// long for a worker that does not read.
+func (w *session) drain() {
+	patience := time.NewTimer(drainPatience)
+	defer patience.Stop()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		_ = w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Drain{Drain: &perdurev1.Drain{}}}) // the stream ends either way
+	}()
+	select {
+	case <-told:
+	case <-patience.C:
+		return
+	case <-w.ctx.Done():
+		return
+	}
+	select {
+	case <-w.under.ended():
+	case <-patience.C:
+	case <-w.ctx.Done():
+	}
 }
 
 // introduce reads and checks the first message.
@@ -323,9 +353,9 @@ func (w *session) handle(in *perdurev1.WorkRequest) error {
 	case <-w.ctx.Done():
 		return nil
 	}
-	w.wg.Add(1)
+	w.under.begin()
 	go func() {
-		defer func() { <-w.calls; w.wg.Done() }()
+		defer func() { <-w.calls; w.under.end() }()
 		out, err := w.call(in)
 		if err != nil {
 			out = &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: callError(err)}}
