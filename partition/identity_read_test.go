@@ -1,0 +1,63 @@
+package partition
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestReadIdentity(t *testing.T) {
+	dir := t.TempDir()
+	want := Identity{ClusterID: "c", ServerID: "n1-x", NodeID: "n1", Partitions: 3, LogStore: "pebble", Ready: true}
+	if err := writeIdentity(vfs.Default, dir, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadIdentity(dir)
+	if err != nil || got != want {
+		t.Fatalf("%+v, %v, want %+v", got, err, want)
+	}
+	stores := got.StateStores(dir)
+	if len(stores) != 3 || stores[2].Partition != 2 || stores[2].Dir != filepath.Join(dir, "state-0002") || string(stores[2].Stamp) != "c/n1-x/state-0002" {
+		t.Errorf("stores %+v", stores)
+	}
+
+	if _, err := ReadIdentity(filepath.Join(dir, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	refuses := func(what, detail string) {
+		t.Helper()
+		var bad *IdentityError
+		if _, err := ReadIdentity(dir); !errors.As(err, &bad) || !strings.Contains(bad.Detail, detail) || bad.Path != filepath.Join(dir, identityFile) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, change := range map[string]func(*Identity){
+		"never finished": func(id *Identity) { id.Ready = false },
+		"0 partitions":   func(id *Identity) { id.Partitions = 0 },
+	} {
+		id := want
+		change(&id)
+		if err := writeIdentity(vfs.Default, dir, id); err != nil {
+			t.Fatal(err)
+		}
+		refuses(what, what)
+	}
+	path := filepath.Join(dir, identityFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "n1", "n2", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refuses("changed", "checksum")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	refuses("no identity", "is missing")
+}
