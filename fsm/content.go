@@ -132,7 +132,7 @@ func (s *Store) exchange(incoming, retired string) error {
 	fs := s.opts.FS
 	s.closed = true
 	if err := s.db.Close(); err != nil {
-		return &DamagedError{s.dir, err}
+		return s.damaged(err)
 	}
 	if err := fs.Rename(s.dir, retired); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Store) exchange(incoming, retired string) error {
 	}
 	db, err := s.openDB(s.dir, false)
 	if err != nil {
-		return &DamagedError{s.dir, err}
+		return s.damaged(err)
 	}
 	s.opts.Create = false
 	if err := s.adopt(db); err != nil {

@@ -20,15 +20,16 @@ func Inspect(dir string, opts Options) (Status, error) {
 
 func (s *Store) inspect() (Status, error) {
 	fs := s.opts.FS
-	exists := false
+	exists, why := false, "no such directory"
 	if _, err := fs.Stat(s.dir); err == nil {
+		why = "the directory holds no database, or not the file that points to its MANIFEST"
 		desc, err := pebble.Peek(s.dir, fs)
 		if err != nil {
-			return Status{}, &DamagedError{s.dir, err}
+			return Status{}, s.damaged(err)
 		}
 		if exists = desc.Exists; exists {
 			if err := checkManifest(fs, desc.ManifestFilename); err != nil {
-				return Status{}, &DamagedError{s.dir, err}
+				return Status{}, s.damaged(err)
 			}
 		}
 	}
@@ -36,11 +37,11 @@ func (s *Store) inspect() (Status, error) {
 		if s.opts.Create {
 			return Status{}, nil
 		}
-		return Status{}, &MissingError{s.dir}
+		return Status{}, &MissingError{s.dir, why}
 	}
 	db, err := s.openDB(s.dir, true)
 	if err != nil {
-		return Status{}, &DamagedError{s.dir, err}
+		return Status{}, s.damaged(err)
 	}
 	st, err := s.judge(view{db})
 	return st, errors.Join(err, db.Close())
@@ -50,7 +51,7 @@ func (s *Store) inspect() (Status, error) {
 func (s *Store) judge(v view) (Status, error) {
 	have, stamped, err := v.Get(keys.MetaKey(metaStamp))
 	if err != nil {
-		return Status{}, &DamagedError{s.dir, err}
+		return Status{}, s.damaged(err)
 	}
 	switch {
 	case stamped && !bytes.Equal(have, s.opts.Stamp):
@@ -62,14 +63,14 @@ func (s *Store) judge(v view) (Status, error) {
 	}
 	feature, err := metaNumber(v, "feature")
 	if err != nil {
-		return Status{}, &DamagedError{s.dir, err}
+		return Status{}, s.damaged(err)
 	}
 	if feature > machine.FeatureLevel {
 		return Status{}, &DamagedError{s.dir, fmt.Errorf("the state is at feature level %d, this program knows up to %d: it was written by a newer version", feature, machine.FeatureLevel)}
 	}
 	st, err := status(v)
 	if err != nil {
-		return Status{}, &DamagedError{s.dir, err}
+		return Status{}, s.damaged(err)
 	}
 	return st, nil
 }

@@ -72,7 +72,7 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		}
 		res, err := s.machine.Apply(l.Index, e)
 		if err != nil {
-			return &DamagedError{s.dir, err}
+			return s.damaged(err)
 		}
 		if res != nil {
 			out[i] = res
@@ -83,7 +83,7 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		return nil
 	}
 	if err := s.read(func(db *pebble.DB) error { return commit(db, writes) }); err != nil {
-		return &DamagedError{s.dir, err}
+		return s.damaged(err)
 	}
 	s.machine.Committed()
 	return nil

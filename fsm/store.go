@@ -25,9 +25,11 @@ const (
 )
 
 // MissingError says that a state store which must be there is not.
-type MissingError struct{ Dir string }
+type MissingError struct{ Dir, Detail string }
 
-func (e *MissingError) Error() string { return fmt.Sprintf("fsm: state store %s is missing", e.Dir) }
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("fsm: state store %s is missing: %s", e.Dir, e.Detail)
+}
 
 // ExistsError says that a directory which was to be made holds a state store in use.
 type ExistsError struct{ Dir string }
@@ -177,7 +179,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	db, err := s.openDB(dir, false)
 	if err != nil {
-		return nil, &DamagedError{dir, err}
+		return nil, s.damaged(err)
 	}
 	if err := s.adopt(db); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -199,7 +201,7 @@ func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
 		MaxOpenFiles:                512,
 		Logger:                      fatalLogger{s.opts.Logger, s},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { s.fail(&DamagedError{dir, err}) },
+			BackgroundError: func(err error) { s.fail(s.damaged(err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.fail(&DamagedError{dir, fmt.Errorf("damaged file %s: %w", info.Path, info.Details)})
 			},
@@ -215,18 +217,18 @@ func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
 func (s *Store) adopt(db *pebble.DB) error {
 	key := keys.MetaKey(metaStamp)
 	if _, stamped, err := (view{db}).Get(key); err != nil {
-		return &DamagedError{s.dir, err}
+		return s.damaged(err)
 	} else if !stamped {
 		if err := db.Set(key, s.opts.Stamp, pebble.NoSync); err != nil {
-			return &DamagedError{s.dir, err}
+			return s.damaged(err)
 		}
 		if err := s.flush(db); err != nil {
-			return &DamagedError{s.dir, err}
+			return s.damaged(err)
 		}
 	}
 	m, err := machine.New(s.opts.Machine, view{db})
 	if err != nil {
-		return &DamagedError{s.dir, err}
+		return s.damaged(err)
 	}
 	s.db, s.machine = db, m
 	return nil
@@ -245,13 +247,28 @@ func (s *Store) read(fn func(db *pebble.DB) error) error {
 	return fn(s.db)
 }
 
-// View runs fn on a consistent state. It may run beside ApplyBatch.
+// View runs fn on a consistent state. It may run beside ApplyBatch. An error of fn is taken for the
+// storage's: the store halts. It comes back as a *DamagedError.
 func (s *Store) View(fn func(machine.Reader) error) error {
-	return s.read(func(db *pebble.DB) error {
+	err := s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()
 		defer func() { _ = snap.Close() }()
 		return fn(view{snap})
 	})
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	err = s.damaged(err)
+	s.fail(err)
+	return err
+}
+
+// damaged names the store, and the file if Pebble says which one it is.
+func (s *Store) damaged(err error) error {
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		err = fmt.Errorf("damaged file %s: %w", info.Path, info.Details)
+	}
+	return &DamagedError{s.dir, err}
 }
 
 // Query answers a read of the applied state, and the index it is of. now is unix milliseconds.

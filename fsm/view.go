@@ -35,11 +35,12 @@ func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return errors.Join(err, it.Close())
+			_ = it.Close() // says the same
+			return err
 		}
 		if !fn(it.Key(), value) {
 			break
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return it.Close() // with what went wrong on the way
 }

@@ -265,7 +265,7 @@ func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 		return err
 	}
 	looked := time.Now()
-	if err := serves(ctx, n); err != nil {
+	if err := serveNew(ctx, n); err != nil {
 		return fmt.Errorf("it does not serve new commands: %w", err)
 	}
 	c.mu.Lock()
@@ -308,8 +308,8 @@ func lookUp(ctx context.Context, r *Router, facts []fact) error {
 	return first
 }
 
-// serves has new commands done in every partition.
-func serves(ctx context.Context, n *Node) error {
+// serveNew has new commands done in every partition.
+func serveNew(ctx context.Context, n *Node) error {
 	r := n.Router()
 	for p := range r.Partitions() {
 		id := idIn(r, p, "new")

@@ -123,6 +123,20 @@ func writeIdentity(fs vfs.FS, dir string, id Identity) error {
 	return syncDir(fs, dir)
 }
 
+// ForeignError says that a store belongs to another cluster, server or partition, or to nobody. A state
+// store says so with *fsm.ForeignError.
+type ForeignError struct {
+	Path       string
+	Have, Want []byte // Have is empty for a store without a stamp
+}
+
+func (e *ForeignError) Error() string {
+	if len(e.Have) == 0 {
+		return fmt.Sprintf("partition: store %s has no stamp, this node expects %q", e.Path, e.Want)
+	}
+	return fmt.Sprintf("partition: store %s is stamped %q, this node expects %q: it belongs elsewhere", e.Path, e.Have, e.Want)
+}
+
 // dirStamp is the stamp of a directory that has none of its own: a file in it.
 type dirStamp struct {
 	fs  vfs.FS

@@ -261,12 +261,8 @@ func (n *Node) stamp(s stamped, name string, creating bool) error {
 	if creating {
 		return s.SetStamp(want)
 	}
-	have, ok := s.Stamp()
-	if !ok {
-		return &fsm.ForeignError{Dir: n.path(name), Have: nil, Want: want}
-	}
-	if string(have) != string(want) {
-		return &fsm.ForeignError{Dir: n.path(name), Have: have, Want: want}
+	if have, _ := s.Stamp(); string(have) != string(want) {
+		return &ForeignError{n.path(name), have, want}
 	}
 	return nil
 }
