@@ -1,0 +1,36 @@
+package entity
+
+// AppendMessage appends the canonical encoding of m to b: the layout, the kind, the fields. A lock request
+// or withdrawal must stand within its set.
+func AppendMessage(b []byte, m Message) []byte {
+	return appendMessage(append(b, layout), m)
+}
+
+// DecodeMessage is the inverse of [AppendMessage]. The result shares nothing with b. The error is a
+// [*CorruptError]. Whether the message keeps the rules is judged where it is delivered.
+func DecodeMessage(b []byte) (Message, error) {
+	r := &reader{what: "message", b: b}
+	r.layout()
+	m := r.message()
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func appendMessage(b []byte, m Message) []byte {
+	return m.encode(append(b, byte(m.Kind())))
+}
+
+// message returns nil after a fault.
+func (r *reader) message() Message {
+	start := r.off
+	k := Kind(r.byte())
+	if r.err == nil && !k.Valid() {
+		r.fail(start, "unknown kind of message")
+	}
+	if r.err != nil {
+		return nil
+	}
+	return kinds[k].decode(r)
+}

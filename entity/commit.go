@@ -1,0 +1,121 @@
+package entity
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Commit is what a worker brings back of a [Batch] (durable functions semantics, section 5.1.3).
+type Commit struct {
+	// Incarnation and Version are those of the batch.
+	Incarnation, Version uint64
+	// Results are those of the first operations of the batch, in order, at least one. The operations
+	// without result stay in the queue.
+	Results []Result
+	// Exists and Value are the value after the last of these operations. A failed operation leaves the
+	// value as it found it; that is the worker's business.
+	Exists bool
+	Value  []byte
+	// Sends are the signals that these operations sent, in order. There is nothing else that an entity
+	// can send (figure 9).
+	Sends []Send
+}
+
+// Result is the outcome of one operation.
+type Result struct {
+	// Request is the operation's.
+	Request string
+	// Failed says that it failed; Output then describes the failure. Only a call has an output that
+	// reaches anybody.
+	Failed bool
+	Output []byte
+}
+
+// Send is a signal from an operation to an entity, which may be its own.
+type Send struct {
+	To        ID
+	Operation string
+	Input     []byte
+	// DueAt is as in [Signal].
+	DueAt int64
+}
+
+// Commit applies a worker's commit: value, replies, signals and queue in one. It returns the messages to
+// be sent, in order: the replies, the signals, and the next step of a lock request that came to the front.
+// A signal to the entity itself is among them and comes back through [State.Deliver]. What is due at now
+// is carried out first, as [State.Tick].
+//
+// The error is an [*Error]; nothing has changed then. Conflict means that another commit was faster or the
+// batch is of an earlier life: the worker's work is void and the operations are or will be run by another.
+func (s *State) Commit(now int64, c Commit) ([]Message, error) {
+	taken, out, refused := s.judge(c)
+	if refused != nil {
+		refused.Op, refused.Entity = "commit", s.ID
+		return nil, refused
+	}
+	s.Tick(now)
+	s.Queue = without(s.Queue, taken)
+	s.Exists, s.Value = c.Exists, c.Value
+	s.Version++
+	return append(out, s.settle()...), nil
+}
+
+// judge checks a commit. It returns which entries of the queue it takes away, ascending, and what is to be
+// sent. It changes nothing.
+func (s *State) judge(c Commit) (taken []int, out []Message, refused *Error) {
+	switch {
+	case c.Incarnation != s.Incarnation:
+		return nil, nil, &Error{Code: Conflict, Rule: RuleIncarnation,
+			Detail: "the record has " + number(s.Incarnation) + ", the commit names " + number(c.Incarnation)}
+	case c.Version != s.Version:
+		return nil, nil, &Error{Code: Conflict, Rule: RuleVersion,
+			Detail: "the record has " + number(s.Version) + ", the commit names " + number(c.Version)}
+	case len(c.Results) == 0:
+		return nil, nil, &Error{Code: Invalid, Rule: RuleResults, Detail: "a batch of which nothing was run is given up, not committed"}
+	case !c.Exists && len(c.Value) != 0:
+		return nil, nil, &Error{Code: Invalid, Rule: RuleAbsent, Detail: "the value has bytes but is said not to exist"}
+	}
+	for i, o := range s.eligible() {
+		if len(taken) == len(c.Results) {
+			break
+		}
+		r := c.Results[len(taken)]
+		if r.Request != o.request() {
+			return nil, nil, &Error{Code: Invalid, Rule: RuleBatch, Party: o.From(), Request: r.Request,
+				Detail: "result " + strconv.Itoa(len(taken)) + " should be that of request " + strconv.Quote(o.request())}
+		}
+		taken = append(taken, i)
+		if call, ok := o.(Call); ok {
+			out = append(out, call.reply(r))
+		}
+	}
+	if len(taken) < len(c.Results) {
+		return nil, nil, &Error{Code: Invalid, Rule: RuleBatch, Request: c.Results[len(taken)].Request,
+			Detail: strconv.Itoa(len(c.Results)) + " results for " + strconv.Itoa(len(taken)) + " operations"}
+	}
+	for i, send := range c.Sends {
+		// Incarnation, version and position make a request that this entity never uses again.
+		m := Signal{Origin: s.ID.party(), Entity: send.To, Request: number(s.Incarnation) + "." + number(s.Version) + "." + strconv.Itoa(i),
+			Operation: send.Operation, Input: send.Input, DueAt: send.DueAt}
+		if rule, detail := m.fault(); rule != "" {
+			return nil, nil, &Error{Code: Invalid, Rule: rule, Request: m.Request, Detail: detail}
+		}
+		out = append(out, m)
+	}
+	return taken, out, nil
+}
+
+// without removes the entries at the given indexes, which ascend, in place.
+func without(list []Entry, indexes []int) []Entry {
+	at := -1
+	return slices.DeleteFunc(list, func(Entry) bool {
+		at++
+		if len(indexes) == 0 || indexes[0] != at {
+			return false
+		}
+		indexes = indexes[1:]
+		return true
+	})
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,32 @@
+package entity
+
+import "cmp"
+
+// compareQueued and compareDelayed are the orders of the two lists of a state.
+
+func compareQueued(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) }
+
+func compareDelayed(a, b Entry) int {
+	return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Seq, b.Seq))
+}
+
+// NextDue returns when the first of the scheduled signals is due (Unix milliseconds), and whether there is
+// one: when to call [State.Tick].
+func (s *State) NextDue() (at int64, ok bool) {
+	if len(s.Delayed) == 0 {
+		return 0, false
+	}
+	return s.Delayed[0].dueAt(), true
+}
+
+// Tick moves the scheduled signals whose time has come (it is due at now or before) to the end of the
+// queue, by due time, and reports whether there were any. Calling it early, late or twice is harmless.
+func (s *State) Tick(now int64) bool {
+	n := 0
+	for n < len(s.Delayed) && s.Delayed[n].dueAt() <= now {
+		s.enqueue(s.Delayed[n].Message)
+		n++
+	}
+	s.Delayed = append([]Entry(nil), s.Delayed[n:]...)
+	return n > 0
+}

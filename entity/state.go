@@ -1,0 +1,152 @@
+package entity
+
+import (
+	"iter"
+	"slices"
+)
+
+// State is one entity: its value, what waits for it, and its lock (durable functions semantics, section
+// 4.4: the component E with queue q and execution state x). There is no busy state: an operation is under
+// way while a worker has a batch, and the entity knows nothing of it until the commit (section 5.1). Its
+// methods change it in place; none is safe for concurrent use. The fields are for reading and storing.
+type State struct {
+	ID ID
+	// Incarnation tells this record from earlier ones of the same id; at least 1.
+	Incarnation uint64
+	// Version counts the commits.
+	Version uint64
+	// Exists says whether the entity has a value; the source's default () is having none.
+	Exists bool
+	Value  []byte
+	// Lock is held by at most one critical section.
+	Lock Lock
+	// NextSeq is the number that the next entry gets; at least 1.
+	NextSeq uint64
+	// Queue holds the operations and lock requests that wait, in the order of their Seq.
+	Queue []Entry
+	// Delayed holds the scheduled signals that are not due yet, by due time and then Seq.
+	Delayed []Entry
+}
+
+// Entry is one thing that waits at an entity.
+type Entry struct {
+	// Seq is unique within the record and rises in the order of arrival. A scheduled signal gets a new
+	// one when it enters the queue.
+	Seq uint64
+	// Message is a [Signal], a [Call] or a [LockRequest].
+	Message Message
+}
+
+func (e Entry) dueAt() int64 {
+	if m, ok := e.Message.(Signal); ok {
+		return m.DueAt
+	}
+	return 0
+}
+
+// New returns the state of an entity that nobody has heard of: no value, no queue, no lock (section 4.4.1:
+// AutoStart). The incarnation must be at least 1 and greater than that of every earlier record of the id,
+// for example the index of the log entry that brings the first message.
+func New(id ID, incarnation uint64) (*State, error) {
+	refused := Error{Code: Invalid, Op: "new", Entity: id}
+	switch {
+	case id == "":
+		refused.Rule, refused.Detail = RuleID, "an entity has an id"
+	case incarnation == 0:
+		refused.Rule, refused.Detail = RuleIncarnation, "it counts from 1"
+	default:
+		return &State{ID: id, Incarnation: incarnation, NextSeq: 1}, nil
+	}
+	return nil, &refused
+}
+
+// Clone returns a copy that shares only what is never modified in place: messages and values.
+func (s *State) Clone() *State {
+	c := *s
+	c.Queue = slices.Clone(s.Queue)
+	c.Delayed = slices.Clone(s.Delayed)
+	return &c
+}
+
+// Collectable reports whether nothing distinguishes the entity from a new one: no value, nothing that
+// waits, no lock (section 4.4.1: Collect). Its record may then be dropped, in the same transaction that
+// made it so or later.
+func (s *State) Collectable() bool {
+	return !s.Exists && len(s.Queue) == 0 && len(s.Delayed) == 0 && !s.Lock.Held()
+}
+
+// Deliver takes a message for this entity. It first carries out what is due at now, as [State.Tick]. It
+// returns the messages that are to be sent, in order: the next step of a withdrawal, of a lock request, or
+// of both. A lock request that is repeated while the first one waits or holds the lock changes nothing here,
+// as does an unlock of what is not locked.
+//
+// The error is an [*Error]; nothing has changed then, and a refused [Call] gets no reply from here, so the
+// caller answers it with a failed one, lest its origin wait for ever.
+func (s *State) Deliver(now int64, m Message) ([]Message, error) {
+	if rule, detail := m.fault(); rule != "" {
+		return nil, refuse("deliver", m, Invalid, rule, detail)
+	}
+	a, ok := m.(arrival)
+	if !ok || m.To() != s.ID.party() {
+		return nil, refuse("deliver", m, Invalid, RuleAddress, m.Kind().String()+" for "+m.To().String()+" reached "+s.ID.party().String())
+	}
+	if code, rule, detail := a.refusal(s); rule != "" {
+		return nil, refuse("deliver", m, code, rule, detail)
+	}
+	s.Tick(now)
+	return a.arrive(s, now), nil
+}
+
+// refuse makes the error of a message.
+func refuse(op string, m Message, code Code, rule, detail string) error {
+	e := m.subject()
+	e.Code, e.Op, e.Rule, e.Detail = code, op, rule, detail
+	return &e
+}
+
+// refuseTwin refuses an operation that waits here already.
+func (s *State) refuseTwin(m operation) (Code, string, string) {
+	for _, list := range [...][]Entry{s.Queue, s.Delayed} {
+		for _, e := range list {
+			if o, ok := e.Message.(operation); ok && o.request() == m.request() && o.From() == m.From() {
+				return Conflict, RuleRequestOnce, "an operation of this origin and request is waiting"
+			}
+		}
+	}
+	return 0, "", ""
+}
+
+func (s *State) enqueue(m Message) {
+	s.Queue = append(s.Queue, Entry{Seq: s.NextSeq, Message: m})
+	s.NextSeq++
+}
+
+// eligible yields the index and the message of each operation that may run now, in the order in which
+// they must run. Unlocked, these are the operations in front of the first lock request; locked, those of
+// the holder, wherever they stand. New arrivals only ever go behind them, and only a commit takes them
+// away; this is why a commit need not compare more than the version and its own operations.
+func (s *State) eligible() iter.Seq2[int, operation] {
+	return func(yield func(int, operation) bool) {
+		for i, e := range s.Queue {
+			o, ok := e.Message.(operation)
+			if s.Lock.Held() {
+				if !ok || !s.Lock.admits(e.Seq, o) {
+					continue
+				}
+			} else if !ok {
+				return
+			}
+			if !yield(i, o) {
+				return
+			}
+		}
+	}
+}
+
+// Runnable reports whether an operation may run now: the entity needs a worker.
+func (s *State) Runnable() bool {
+	for range s.eligible() {
+		return true
+	}
+	return false
+}
