@@ -19,15 +19,29 @@ func init() {
 	}
 }
 
+// cases is how often a property was checked.
+type cases int
+
 // property checks f and says how often it did.
-func property(t *testing.T, f func(t *rapid.T)) {
+func property(t *testing.T, f func(t *rapid.T)) cases {
 	t.Helper()
-	cases := 0
+	n := cases(0)
 	rapid.Check(t, func(rt *rapid.T) {
-		cases++
+		n++
 		f(rt)
 	})
-	t.Logf("%d cases", cases)
+	t.Logf("%d cases", n)
+	return n
+}
+
+// saw says how often something happened, and fails if that is rarer than it should be in a thousand cases: a
+// property of what never happens has not been tested.
+func (n cases) saw(t *testing.T, what string, times, inThousand int) {
+	t.Helper()
+	t.Logf("%7d %s", times, what)
+	if n >= 400 && times*1000 < inThousand*int(n) {
+		t.Errorf("%s: only %d times in %d cases", what, times, n)
+	}
 }
 
 // dag is a random graph with its dumb twin and a source of chance for whatever else the test needs. The
