@@ -19,7 +19,7 @@ func applyCancel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if !ok {
 		return nil, notFound(ns, req.Id)
 	}
-	if !ex.j.Status().Terminal() && ex.j.Status() != journal.StatusCancelling {
+	if !ex.h.Status.Terminal() && ex.h.Status != journal.StatusCancelling {
 		if err := t.requestCancel(ex, req.Reason, req.GraceMs); err != nil {
 			return nil, ruleError(ns, err)
 		}

@@ -61,9 +61,9 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 	if !st.Changed {
 		return
 	}
-	if ex, ok := t.executionOf(ns, st.Promise); ok && !ex.j.Status().Terminal() {
+	if ex, ok := t.executionOf(ns, st.Promise); ok && !ex.h.Status.Terminal() {
 		wait := signalWait(ex)
-		if ex.j.Status() != journal.StatusCancelling {
+		if ex.h.Status != journal.StatusCancelling {
 			t.must(ex, journal.CancelRequested{Reason: "timed out"})
 		}
 		t.must(ex, journal.ExecutionCancelled{Reason: "timed out"})
@@ -102,7 +102,7 @@ func (t *txn) chain(ns string, st recovery.Settlement) {
 // then it stays suspended on its other callbacks.
 func (t *txn) wake(ns, awaiter, by string) {
 	if ex, ok := t.execution(ns, awaiter); ok {
-		if ex.j.Status() != journal.StatusBlocked || !ex.j.WaitSatisfied() {
+		if ex.h.Status != journal.StatusBlocked || !ex.j.WaitSatisfied() {
 			return
 		}
 		t.must(ex, journal.ExecutionResumed{})
@@ -136,7 +136,7 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	// The caller's own deadline may have come, too: then it is over, and the result comes too late.
 	t.carryOutDue(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
-	if !ok || ex.j.Status().Terminal() || life != ex.h.Incarnation {
+	if !ok || ex.h.Status.Terminal() || life != ex.h.Incarnation {
 		return
 	}
 	if fired, isTimer := ex.j.Timer(promise); isTimer {
@@ -178,7 +178,7 @@ func (t *txn) finish(ex *execution, state recovery.PromiseState, value []byte) e
 // cancelled ends an execution as cancelled, whatever it was doing.
 func (t *txn) cancelled(ex *execution, reason string) error {
 	wait := signalWait(ex)
-	if ex.j.Status() != journal.StatusCancelling {
+	if ex.h.Status != journal.StatusCancelling {
 		if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
 			return err
 		}
@@ -223,8 +223,10 @@ func (t *txn) carryOutDue(ns, objectID string) {
 		return
 	}
 	t.graceOver(ns, objectID)
-	_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
-	t.effects(ns, fx)
+	if task, ok := t.store(ns).Task(objectID); ok && task.State == recovery.TaskAcquired && task.LeaseAt <= t.now {
+		_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
+		t.effects(ns, fx)
+	}
 }
 
 // graceOver ends a cancelling execution whose worker did not acknowledge in time.
@@ -235,7 +237,7 @@ func (t *txn) graceOver(ns, objectID string) {
 	}
 	t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ns, objectID))
 	ex.h.GraceAt, ex.dirty = 0, true
-	if ex.j.Status() == journal.StatusCancelling {
+	if ex.h.Status == journal.StatusCancelling {
 		if err := t.cancelled(ex, "the grace period ended"); err != nil {
 			panic(fault{err})
 		}

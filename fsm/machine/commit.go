@@ -96,9 +96,9 @@ func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Erro
 func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState, c *commit) *commandv1.Reply {
 	reply := &perdurev1.CommitReply{
 		State: taskStateToWire(state), Status: statusToWire(ex.h.Status),
-		NextSeq: ex.j.NextSeq(), NextChild: ex.j.NextChild(),
+		NextSeq: ex.h.Events, NextChild: t.history(ex).NextChild(),
 	}
-	upper := ex.j.NextSeq()
+	upper := ex.h.Events
 	if c != nil {
 		upper = c.first
 	}
@@ -164,7 +164,7 @@ func (c *commit) add(ev journal.Event) error {
 
 // event applies one event of a commit, with what follows from it.
 func (c *commit) event(ev journal.Event) error {
-	cancelling := c.ex.j.Status() == journal.StatusCancelling
+	cancelling := c.ex.h.Status == journal.StatusCancelling
 	switch e := ev.(type) {
 	case journal.ExecutionCompleted:
 		if cancelling {
@@ -311,7 +311,7 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 		c.t.timeout(c.ex.ns, p.ID)
 	}
 	switch {
-	case c.ex.j.Status() != journal.StatusBlocked:
+	case c.ex.h.Status != journal.StatusBlocked:
 		return nil // resumed through the callback of an earlier wait
 	case c.ex.j.WaitSatisfied():
 		return c.add(journal.ExecutionResumed{})

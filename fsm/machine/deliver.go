@@ -51,7 +51,7 @@ func (t *txn) receive(msg *commandv1.Message) error {
 	case *commandv1.Message_Signal:
 		t.carryOutDue(msg.Namespace, msg.ToId)
 		ex, ok := t.execution(msg.Namespace, msg.ToId)
-		if !ok || ex.j.Status().Terminal() {
+		if !ok || ex.h.Status.Terminal() {
 			return nil
 		}
 		_, err := t.deliverSignal(ex, w.Signal.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.Payload}))

@@ -27,6 +27,7 @@ func TestReplicasAgree(t *testing.T) {
 				{name: "opened anew every time", reopen: 1, batch: 1},
 				{name: "opened anew now and then", reopen: 7, batch: 1},
 				{name: "one cached execution", reopen: 1 << 30, batch: 1, cached: 1},
+				{name: "few cached bytes", reopen: 1 << 30, batch: 1, bytes: 1},
 				{name: "batches of three", reopen: 1 << 30, batch: 3},
 				{name: "all in one batch", reopen: 1 << 30, batch: 1 << 30},
 				{name: "batches, little cache, unchecked", reopen: 10, batch: 5, cached: 2, unchecked: true},
@@ -37,14 +38,14 @@ func TestReplicasAgree(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d entries, each applied 8 times", entries)
+	t.Logf("%d entries, each applied 9 times", entries)
 }
 
 type replica struct {
 	name string
 	// reopen: a new machine after so many batches; batch: so many entries between two writes.
 	reopen, batch int
-	cached        int
+	cached, bytes int
 	unchecked     bool
 }
 
@@ -52,7 +53,7 @@ type replica struct {
 func (r replica) follow(t *testing.T, p *part) string {
 	t.Helper()
 	cfg := p.cfg
-	cfg.CachedExecutions, cfg.CheckInvariants = r.cached, !r.unchecked
+	cfg.CachedExecutions, cfg.CachedBytes, cfg.CheckInvariants = r.cached, r.bytes, !r.unchecked
 	state := NewMemReader()
 	m, err := New(cfg, state)
 	if err != nil {

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"container/list"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,8 @@ import (
 type execution struct {
 	ns string
 	h  Header
-	j  *journal.State
+	// j is nil for an execution that has ended, until somebody asks for its history.
+	j *journal.State
 	// dirty: the header is to be written when the transaction commits.
 	dirty bool
 	// touched: on the transaction's list; before is its header when it came there, and born says that
@@ -27,18 +29,25 @@ type execution struct {
 	born    bool
 	before  Header
 	place   *list.Element
+	// size is what the cache counts for it.
+	size int
 }
 
 // execCache keeps the most recently used executions. Its content never reaches state or output.
 type execCache struct {
-	max   int
-	byKey map[Ref]*execution
-	order *list.List
+	max, maxBytes int
+	bytes         int
+	byKey         map[Ref]*execution
+	order         *list.List
 }
 
-func newExecCache(max int) *execCache {
-	return &execCache{max: max, byKey: map[Ref]*execution{}, order: list.New()}
+func newExecCache(max, maxBytes int) *execCache {
+	return &execCache{max: max, maxBytes: maxBytes, byKey: map[Ref]*execution{}, order: list.New()}
 }
+
+// leastCached is how many executions are kept whatever their size: reading a long journal for every
+// commit to it costs more than the memory.
+const leastCached = 8
 
 func (c *execCache) get(ns, objectID string) *execution { return c.byKey[Ref{ns, objectID}] }
 
@@ -52,9 +61,16 @@ func (c *execCache) keep(ex *execution) {
 	c.byKey[Ref{ex.ns, ex.h.ID}] = ex
 }
 
+// resize counts an execution anew: what signals it holds, how many operations it has had.
+func (c *execCache) resize(ex *execution) {
+	c.bytes -= ex.size
+	ex.size = ex.j.Size()
+	c.bytes += ex.size
+}
+
 // trim forgets the least recently used ones. Not within a transaction: what it has touched must be found.
 func (c *execCache) trim() {
-	for c.order.Len() > c.max {
+	for c.order.Len() > c.max || c.bytes > c.maxBytes && c.order.Len() > leastCached {
 		c.drop(c.order.Back().Value.(*execution))
 	}
 }
@@ -64,6 +80,7 @@ func (c *execCache) drop(ex *execution) {
 		c.order.Remove(ex.place)
 		ex.place = nil
 	}
+	c.bytes, ex.size = c.bytes-ex.size, 0
 	if c.byKey[Ref{ex.ns, ex.h.ID}] == ex {
 		delete(c.byKey, Ref{ex.ns, ex.h.ID})
 	}
@@ -95,14 +112,17 @@ func newJournal(objectID string) *journal.State {
 func (t *txn) touch(ex *execution) *execution {
 	if !ex.touched {
 		ex.touched, ex.before = true, ex.h
-		ex.j.Begin()
+		if ex.j != nil {
+			ex.j.Begin()
+		}
 		t.touched = append(t.touched, ex)
 		t.m.cache.keep(ex)
 	}
 	return ex
 }
 
-// execution finds an execution, reading its journal if it is not in memory.
+// execution finds an execution, reading its journal if it is not in memory. Of one that has ended only
+// the header is read: what is asked of it does not depend on how long it was.
 func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
@@ -119,24 +139,41 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if err != nil {
 		corrupt("execution header", key, err)
 	}
-	ex := &execution{ns: ns, h: h, j: newJournal(objectID)}
-	prefix := keys.JournalPrefix(ns, objectID, h.Incarnation)
+	ex := &execution{ns: ns, h: h}
+	if !h.Status.Terminal() {
+		ex.j = t.readJournal(ex)
+	}
+	return t.touch(ex), true
+}
+
+// history is the guard's memory of an execution's journal, read if it has not been.
+func (t *txn) history(ex *execution) *journal.State {
+	if ex.j == nil {
+		ex.j = t.readJournal(ex)
+		ex.j.Begin()
+	}
+	return ex.j
+}
+
+// readJournal builds the guard's memory from what is stored.
+func (t *txn) readJournal(ex *execution) *journal.State {
+	j, h := newJournal(ex.h.ID), &ex.h
+	prefix := keys.JournalPrefix(ex.ns, h.ID, h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err == nil {
-			err = ex.j.Append(entry.Seq, entry.Event)
+			err = j.Append(entry.Seq, entry.Event)
 		}
 		if err != nil {
 			corrupt("journal", key, err)
 		}
 		return true
 	})
-	if ex.j.NextSeq() != h.Events || ex.j.Status() != h.Status {
-		corrupt("execution header", key, &CorruptError{What: "journal", Key: prefix,
-			Detail: "the journal has " + strconv.FormatUint(ex.j.NextSeq(), 10) + " entries and ends " + ex.j.Status().String() +
-				", the header says " + strconv.FormatUint(h.Events, 10) + " and " + h.Status.String()})
+	if j.NextSeq() != h.Events || j.Status() != h.Status {
+		corrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
+			", the header says "+strconv.FormatUint(h.Events, 10)+" and "+h.Status.String()))
 	}
-	return t.touch(ex), true
+	return j
 }
 
 // append adds one event to an execution's journal. The guard judges it; on a refusal the caller gives

@@ -19,7 +19,7 @@ func applyHeartbeat(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 			reply.Lost = append(reply.Lost, token)
 			continue
 		}
-		if ex, ok := t.execution(token.Namespace, token.Id); ok && ex.j.Status() == journal.StatusCancelling {
+		if ex, ok := t.execution(token.Namespace, token.Id); ok && ex.h.Status == journal.StatusCancelling {
 			reply.Cancelling = append(reply.Cancelling, token)
 		}
 	}

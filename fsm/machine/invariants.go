@@ -33,7 +33,10 @@ func (t *txn) checkInvariants() error {
 		if !ok {
 			return broken("orphan_invokes", "an execution without a task")
 		}
-		status := ex.j.Status()
+		status := ex.h.Status
+		if ex.j != nil {
+			status = ex.j.Status()
+		}
 		if p.State.Settled() != status.Terminal() {
 			return broken("ending", "promise %s, journal %s", p.State, status)
 		}

@@ -33,8 +33,9 @@ const (
 type Config struct {
 	// Partition is this one's number, Partitions how many the cluster has.
 	Partition, Partitions uint32
-	// CachedExecutions bounds the decoded executions kept in memory; 0 means 8,192.
-	CachedExecutions int
+	// CachedExecutions bounds the decoded executions kept in memory, 0 means 8,192; CachedBytes what they
+	// take, 0 means 64 MiB. The few used last are kept in any case.
+	CachedExecutions, CachedBytes int
 	// MaxReplies bounds stored replies; 0 means 100,000.
 	MaxReplies uint64
 	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
@@ -75,10 +76,13 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.CachedExecutions == 0 {
 		cfg.CachedExecutions = 8192
 	}
+	if cfg.CachedBytes == 0 {
+		cfg.CachedBytes = 64 << 20
+	}
 	if cfg.MaxReplies == 0 {
 		cfg.MaxReplies = 100_000
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions), ready: map[Queue]int{}, head: map[Queue]int64{}}
+	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
@@ -165,7 +169,7 @@ func (m *Machine) Writes() []Write {
 		} else if v == nil {
 			v = []byte{}
 		}
-		out = append(out, Write{Key: []byte(w.key), Value: v})
+		out = append(out, Write{Key: w.key, Value: v})
 	}
 	return out
 }
@@ -323,7 +327,7 @@ func (m *Machine) sum(w *write) {
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.Write(head[:])
-	_, _ = d.WriteString(w.key)
+	_, _ = d.Write(w.key)
 	_, _ = d.Write(w.value)
 	m.checksum = d.Sum64()
 }

@@ -52,7 +52,7 @@ func (t *txn) operation(ns, objectID string) bool {
 	if !ok {
 		return false
 	}
-	_, ok = ex.j.Invoke(id.PromiseID(objectID))
+	_, ok = t.history(ex).Invoke(id.PromiseID(objectID))
 	return ok
 }
 

@@ -15,7 +15,7 @@ func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if !ok {
 		return nil, notFound(ns, req.Id)
 	}
-	if ex.j.Status().Terminal() {
+	if ex.h.Status.Terminal() {
 		return nil, finished(ex)
 	}
 	delivery, err := t.deliverSignal(ex, req.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: req.Payload}))

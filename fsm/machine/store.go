@@ -22,8 +22,25 @@ type store struct {
 
 func (t *txn) store(ns string) store { return store{t, ns} }
 
+// lastPromise and lastTask remember one decoded object; a cache of what stands in the transaction.
+type (
+	lastPromise struct {
+		ns    string
+		p     recovery.Promise
+		known bool
+	}
+	lastTask struct {
+		ns    string
+		task  recovery.Task
+		known bool
+	}
+)
+
 // Promise implements recovery.Store.
 func (s store) Promise(id string) (recovery.Promise, bool) {
+	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns {
+		return last.p, true
+	}
 	key := keys.Of(keys.Promise, s.ns, id)
 	b, ok := s.t.get(key)
 	if !ok {
@@ -36,6 +53,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	if err != nil {
 		corrupt("promise", key, err)
 	}
+	s.t.promise = lastPromise{s.ns, p, true}
 	return p, true
 }
 
@@ -51,6 +69,7 @@ func (s store) PutPromise(p recovery.Promise) {
 		}
 	}
 	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
+	s.t.promise = lastPromise{s.ns, p, true}
 	if p.State.Settled() {
 		s.t.fx.Settled = append(s.t.fx.Settled, Ref{s.ns, p.ID})
 	}
@@ -58,6 +77,9 @@ func (s store) PutPromise(p recovery.Promise) {
 
 // Task implements recovery.Store.
 func (s store) Task(id string) (recovery.Task, bool) {
+	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
+		return last.task, true
+	}
 	key := keys.Of(keys.Task, s.ns, id)
 	b, ok := s.t.get(key)
 	if !ok {
@@ -70,6 +92,7 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if err != nil {
 		corrupt("task", key, err)
 	}
+	s.t.task = lastTask{s.ns, task, true}
 	return task, true
 }
 
@@ -94,6 +117,7 @@ func (s store) PutTask(task recovery.Task) {
 		s.t.fx.due(at)
 	}
 	s.t.put(keys.Of(keys.Task, s.ns, task.ID), recovery.AppendTask(nil, task))
+	s.t.task = lastTask{s.ns, task, true}
 }
 
 func dueKind(s recovery.TaskState) keys.DeadlineKind {

@@ -14,7 +14,7 @@ func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	if !ok {
 		return nil, notFound(ns, req.Id)
 	}
-	if !ex.j.Status().Terminal() {
+	if !ex.h.Status.Terminal() {
 		reason := req.Reason
 		if reason == "" {
 			reason = "terminated"

@@ -18,6 +18,9 @@ type txn struct {
 	fx    Effects
 	// touched are the executions this transaction has read or changed, in order.
 	touched []*execution
+	// promise and task are the last ones read or written, decoded: most commands ask for one several times.
+	promise lastPromise
+	task    lastTask
 	// ready are changes of the queues' lengths.
 	ready []readyChange
 }
@@ -54,7 +57,10 @@ func (t *txn) commit(fx *Effects) {
 		if ex.dirty {
 			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.encode())
 		}
-		ex.j.Commit()
+		if ex.j != nil {
+			ex.j.Commit()
+			t.m.cache.resize(ex)
+		}
 		ex.dirty, ex.touched, ex.born = false, false, false
 		if ex.h.ClosedMS != 0 {
 			t.m.cache.drop(ex) // it will hardly be asked for again
@@ -64,7 +70,7 @@ func (t *txn) commit(fx *Effects) {
 	for _, w := range t.log {
 		if !w.void {
 			t.m.sum(w)
-			t.m.batch.set(*w)
+			t.m.batch.set(w)
 		}
 	}
 	for _, c := range t.ready {
@@ -83,12 +89,15 @@ func (t *txn) commit(fx *Effects) {
 // abort drops everything and takes back what the executions in memory have learned.
 func (t *txn) abort() {
 	for _, ex := range t.touched {
-		ex.j.Rollback()
+		if ex.j != nil {
+			ex.j.Rollback()
+		}
 		if ex.born {
 			t.m.cache.drop(ex)
 		}
 		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
 	}
+	t.promise, t.task = lastPromise{}, lastTask{}
 	t.reset()
 	t.touched = t.touched[:0]
 	t.ready = t.ready[:0]

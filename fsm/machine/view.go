@@ -23,7 +23,7 @@ type Write struct {
 }
 
 type write struct {
-	key     string
+	key     []byte
 	value   []byte
 	removed bool
 	// fresh: nothing has this key below, so removing it again leaves no trace. A task that becomes
@@ -33,14 +33,16 @@ type write struct {
 	void bool
 }
 
-func lessWrite(a, b *write) bool { return a.key < b.key }
+func lessWrite(a, b *write) bool { return bytes.Compare(a.key, b.key) < 0 }
 
 // layer holds writes above a Reader, in key order for scans and in first-write order for the log of
-// mutations.
+// mutations. Keys and values that are put belong to it from then on.
 type layer struct {
 	below Reader
 	tree  *btree.BTreeG[*write]
 	log   []*write
+	// probe is what point reads look up with.
+	probe write
 }
 
 func newLayer(below Reader) *layer {
@@ -54,7 +56,8 @@ func (l *layer) reset() {
 
 func (l *layer) Get(key []byte) ([]byte, bool, error) {
 	if len(l.log) > 0 {
-		if w, ok := l.tree.Get(&write{key: string(key)}); ok {
+		l.probe.key = key
+		if w, ok := l.tree.Get(&l.probe); ok {
 			if w.removed {
 				return nil, false, nil
 			}
@@ -64,21 +67,21 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 	return l.below.Get(key)
 }
 
-func (l *layer) put(key, value []byte) { l.set(write{key: string(key), value: value}) }
-func (l *layer) remove(key []byte)     { l.set(write{key: string(key), removed: true}) }
+func (l *layer) put(key, value []byte) { l.set(&write{key: key, value: value}) }
+func (l *layer) remove(key []byte)     { l.set(&write{key: key, removed: true}) }
 
 // putFresh is put of a key that nothing below the layer has.
 func (l *layer) putFresh(key, value []byte) {
-	l.set(write{key: string(key), value: value, fresh: true})
+	l.set(&write{key: key, value: value, fresh: true})
 }
 
-func (l *layer) set(x write) {
-	w, ok := l.tree.Get(&x)
+// set takes x over; whoever had it must be done with it.
+func (l *layer) set(x *write) {
+	w, ok := l.tree.Get(x)
 	switch {
 	case !ok:
-		w = &x
-		l.tree.ReplaceOrInsert(w)
-		l.log = append(l.log, w)
+		l.tree.ReplaceOrInsert(x)
+		l.log = append(l.log, x)
 	case x.removed && w.fresh:
 		w.void, w.value = true, nil
 		l.tree.Delete(w)
@@ -98,24 +101,24 @@ func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 		return true
 	}
 	if upper == nil {
-		l.tree.AscendGreaterOrEqual(&write{key: string(lower)}, collect)
+		l.tree.AscendGreaterOrEqual(&write{key: lower}, collect)
 	} else {
-		l.tree.AscendRange(&write{key: string(lower)}, &write{key: string(upper)}, collect)
+		l.tree.AscendRange(&write{key: lower}, &write{key: upper}, collect)
 	}
 	if len(mine) == 0 {
 		return l.below.Scan(lower, upper, fn)
 	}
 	i, stopped := 0, false
-	emit := func(w *write) bool { return w.removed || fn([]byte(w.key), w.value) }
+	emit := func(w *write) bool { return w.removed || fn(w.key, w.value) }
 	err := l.below.Scan(lower, upper, func(key, value []byte) bool {
-		for i < len(mine) && mine[i].key < string(key) {
+		for i < len(mine) && bytes.Compare(mine[i].key, key) < 0 {
 			if !emit(mine[i]) {
 				stopped = true
 				return false
 			}
 			i++
 		}
-		if i < len(mine) && mine[i].key == string(key) {
+		if i < len(mine) && bytes.Equal(mine[i].key, key) {
 			i++
 			if !emit(mine[i-1]) {
 				stopped = true
@@ -150,7 +153,7 @@ func NewMemReader() *MemReader { return &MemReader{tree: btree.NewG(32, lessWrit
 
 // Get implements Reader.
 func (m *MemReader) Get(key []byte) ([]byte, bool, error) {
-	w, ok := m.tree.Get(&write{key: string(key)})
+	w, ok := m.tree.Get(&write{key: key})
 	if !ok {
 		return nil, false, nil
 	}
@@ -159,23 +162,23 @@ func (m *MemReader) Get(key []byte) ([]byte, bool, error) {
 
 // Scan implements Reader.
 func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
-	visit := func(w *write) bool { return fn([]byte(w.key), w.value) }
+	visit := func(w *write) bool { return fn(w.key, w.value) }
 	if upper == nil {
-		m.tree.AscendGreaterOrEqual(&write{key: string(lower)}, visit)
+		m.tree.AscendGreaterOrEqual(&write{key: lower}, visit)
 		return nil
 	}
-	m.tree.AscendRange(&write{key: string(lower)}, &write{key: string(upper)}, visit)
+	m.tree.AscendRange(&write{key: lower}, &write{key: upper}, visit)
 	return nil
 }
 
-// Apply carries out mutations.
+// Apply carries out mutations and keeps their bytes, which nobody may change from then on.
 func (m *MemReader) Apply(writes []Write) {
 	for _, w := range writes {
 		if w.Value == nil {
-			m.tree.Delete(&write{key: string(w.Key)})
+			m.tree.Delete(&write{key: w.Key})
 			continue
 		}
-		m.tree.ReplaceOrInsert(&write{key: string(w.Key), value: w.Value})
+		m.tree.ReplaceOrInsert(&write{key: w.Key, value: w.Value})
 	}
 }
 
