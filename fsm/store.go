@@ -333,6 +333,9 @@ func metaNumber(r machine.Reader, name string) (uint64, error) {
 // machine never sees. When it returns nil, Raft may cut its log up to index. It blocks on the disk.
 func (s *Store) Cover(index uint64) error {
 	return s.read(func(db *pebble.DB) error {
+		if err := s.failed(); err != nil {
+			return err // Raft takes for applied what was answered with an error
+		}
 		covered, err := metaNumber(view{db}, metaCovered)
 		if err != nil {
 			return err
