@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,11 +36,11 @@ var shared = sync.OnceValues(func() (*running, error) {
 })
 
 // sharedUsed says that some test has asked for the shared node.
-var sharedUsed bool
+var sharedUsed atomic.Bool
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if sharedUsed {
+	if sharedUsed.Load() {
 		if n, err := shared(); err == nil {
 			if err := errors.Join(n.NotReady(), n.stop()); err != nil {
 				fmt.Fprintf(os.Stderr, "the shared node did not live and stop in order: %v\n%s", err, n.log.tail())
@@ -112,7 +113,7 @@ type world struct {
 // newWorld is a namespace of the shared node.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	sharedUsed = true
+	sharedUsed.Store(true)
 	n, err := shared()
 	if err != nil {
 		t.Fatalf("the shared node did not start: %v", err)
@@ -196,7 +197,9 @@ func (w *world) work(opts durable.WorkerOptions, fns ...durable.Registration) *w
 // workAt is work through another address.
 func (w *world) workAt(addr string, opts durable.WorkerOptions, fns ...durable.Registration) *worker {
 	w.t.Helper()
-	c, err := client.Dial(client.Options{Addrs: []string{addr}, Namespace: w.Namespace(), Logger: slog.New(slog.DiscardHandler)})
+	log := &logBuffer{}
+	c, err := client.Dial(client.Options{Addrs: []string{addr}, Namespace: w.Namespace(),
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -214,7 +217,12 @@ func (w *world) workAt(addr string, opts durable.WorkerOptions, fns ...durable.R
 		defer c.Close()
 		x.ended <- x.Run(ctx)
 	}()
-	w.t.Cleanup(x.stop)
+	w.t.Cleanup(func() {
+		x.stop()
+		if w.t.Failed() {
+			w.t.Logf("the log of %s ends:\n%s", x.ID(), log.tail())
+		}
+	})
 	select {
 	case <-x.Ready():
 	case err := <-x.ended:

@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 	all := map[string]*perdurev1.ExecutionSummary{}
 	partitions := map[uint32]int{}
 	for i := range executions {
-		if i%100 == 0 {
+		if i%10 == 0 {
 			partitions[w.describe(name(i)).GetPartition()]++
 		}
 	}
