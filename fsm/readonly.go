@@ -92,6 +92,32 @@ func (r *ReadOnly) View(fn func(machine.Reader) error) error {
 	return nil
 }
 
+// Replay runs fn on what the state becomes by log entries that it does not have yet. each calls apply for
+// every command entry, in the order of the log, and passes on its error. Nothing is written: what the entries
+// do is kept in memory. Errors are *DamagedError of this store, and what each returns of its own.
+func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64, data []byte) error) error, fn func(machine.Reader) error) error {
+	m, err := machine.New(cfg, view{r.db})
+	if err != nil {
+		return &DamagedError{r.dir, err}
+	}
+	if err := each(func(index uint64, data []byte) error {
+		e, err := DecodeEntry(data)
+		if err == nil {
+			_, err = m.Apply(index, e)
+		}
+		if err != nil {
+			return &DamagedError{r.dir, fmt.Errorf("log entry %d: %w", index, err)}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := fn(m.State()); err != nil {
+		return &DamagedError{r.dir, err}
+	}
+	return nil
+}
+
 // Close lets others open the store again.
 func (r *ReadOnly) Close() error { return r.db.Close() }
 

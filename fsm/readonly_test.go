@@ -100,7 +100,30 @@ func TestOpenReadOnly(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
+		again, err := EncodeEntry(&commandv1.Entry{TimeMs: 2000, Commands: []*commandv1.Command{{Namespace: "default", Id: "e2",
+			Kind: &commandv1.Command_Start{Start: &perdurev1.StartRequest{Id: "e2", Function: "f", AllowUnknownFunction: true}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Replay(machine.Config{Partitions: 1}, func(apply func(uint64, []byte) error) error {
+			return errors.Join(apply(8, again), apply(8, again)) // an entry that is there already is skipped
+		}, func(v machine.Reader) error {
+			report, err := machine.Audit(v, 0, machine.Config{Partitions: 1})
+			if report.Applied != 8 || report.ClockMS != 2000 || report.Executions != 2 || len(report.Violations) > 0 {
+				t.Errorf("with another entry it holds %+v", report)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
 		gone := errors.New("the disk is gone")
+		if err := r.Replay(machine.Config{Partitions: 1}, func(func(uint64, []byte) error) error { return gone }, nil); !errors.Is(err, gone) {
+			t.Errorf("a log that cannot be read: %v", err)
+		}
+		var unread *DamagedError
+		if err := r.Replay(machine.Config{Partitions: 1}, func(apply func(uint64, []byte) error) error { return apply(8, []byte("nonsense")) }, nil); !errors.As(err, &unread) || unread.Dir != r.Dir() {
+			t.Errorf("a log entry that is none: %v", err)
+		}
 		var damaged *DamagedError
 		if err := r.View(func(machine.Reader) error { return gone }); !errors.As(err, &damaged) || damaged.Dir != r.Dir() || !errors.Is(err, gone) {
 			t.Errorf("a failed read comes back as %v", err)
