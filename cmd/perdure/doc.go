@@ -1,5 +1,5 @@
-// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions, and
-// creates and settles promises.
+// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions,
+// creates and settles promises, and judges what a cluster or a data directory holds.
 //
 // It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
 // prints. It promises that an exit code of 0 means that the cluster has acknowledged what was asked. It
@@ -8,12 +8,14 @@
 // # Exit codes
 //
 //	0  done
-//	1  failed: the execution asked for ended in a failure, or something went wrong that is none of the below
+//	1  failed: the execution asked for ended in a failure, verify has found violations, or something went
+//	   wrong that is none of the below
 //	2  bad usage: the command line, or a value that the cluster refuses for what it is
-//	3  not found: no such execution, promise or function
+//	3  not found: no such execution, promise, function or directory
 //	4  conflict: the id is taken, finished, or settled differently
 //	5  unavailable, ask again: no node answered, it is not known whether a write was applied, or (result,
-//	   promise get --wait) the thing waited for had not ended in time
+//	   promise get --wait) the thing waited for had not ended in time, or (verify --data) a running process
+//	   uses the directory
 //
 // # JSON
 //
@@ -30,11 +32,16 @@
 //
 // start prints {"id", "incarnation", "created", "status"}; result and start --wait {"id", "done"}, and once
 // it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created");
-// cancel and terminate {"id", "status"}; signal {"id", "name"}; version {"version", "go", "os", "arch"}.
+// cancel and terminate {"id", "status"}; signal {"id", "name"}; version {"version", "go", "os", "arch"};
+// verify {"ok", what it has looked at, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
+// is about a journal entry), "partition" (of a directory), "detail"}. It has looked at "namespaces" (names),
+// "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read), in a directory
+// at "partitions", "promises", "tasks", "callbacks", "messages", "replayed" (log entries that the states did
+// not have yet).
 //
 // Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
 // reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
-// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, FAILED.
+// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, NO_DIRECTORY, IN_USE, FAILED.
 //
 // Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,
 // text.go values into columns for people.

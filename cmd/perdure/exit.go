@@ -15,6 +15,9 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/fsm"
+	"perdure/partition"
+	"perdure/partition/raftlog"
 )
 
 // Exit codes; scripts rely on them.
@@ -74,6 +77,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		execution *client.ExecutionError
 		waiting   *notFinishedError
 		conflict  *conflictError
+		found     *violationsError
+		missing   *noDirectoryError
+		held      *fsm.HeldError
 		refusal   *api.Error
 	)
 	c := complaint{exit: exitFailed, reason: "FAILED", message: err.Error()}
@@ -97,6 +103,17 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		if errors.Is(err, client.ErrOutcomeUnknown) {
 			c.message += "; it is not known whether the request was carried out"
 		}
+	case errors.As(err, &missing):
+		c.exit, c.reason = exitNotFound, "NO_DIRECTORY"
+		c.ids = []string{"directory", missing.dir}
+	case errors.As(err, &held):
+		c.exit, c.reason = exitUnavailable, "IN_USE"
+		c.ids = []string{"directory", held.Dir}
+		c.hint = "stop the node first, or verify it while it runs: perdure verify without --data"
+	case damagedStore(err):
+		c.reason = "CORRUPT"
+	case errors.As(err, &found):
+		c.reason = "VIOLATIONS"
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		c.exit, c.reason = exitUnavailable, "OUTCOME_UNKNOWN"
 		c.message = "it is not known whether the request was carried out: " + lastCause(err)
@@ -121,6 +138,21 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		}
 	}
 	return c
+}
+
+// damagedStore reports whether a data directory or one of its stores is not what it must be.
+func damagedStore(err error) bool {
+	var (
+		identity *partition.IdentityError
+		missing  *fsm.MissingError
+		foreign  *fsm.ForeignError
+		damaged  *fsm.DamagedError
+		lost     *partition.LostError
+		noLog    *raftlog.MissingError
+		badLog   *raftlog.CorruptError
+	)
+	return errors.As(err, &identity) || errors.As(err, &missing) || errors.As(err, &foreign) || errors.As(err, &damaged) ||
+		errors.As(err, &lost) || errors.As(err, &noLog) || errors.As(err, &badLog)
 }
 
 // exitOfReason is the exit code of a refusal.

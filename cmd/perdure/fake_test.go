@@ -118,10 +118,6 @@ func (s *fakeServer) find(namespace, id string) (*perdurev1.Execution, error) {
 		With("id", id).With("namespace", namespace)
 }
 
-func ended(status perdurev1.ExecutionStatus) bool {
-	return status >= perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
-}
-
 func (s *fakeServer) Start(_ context.Context, r *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

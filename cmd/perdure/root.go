@@ -26,15 +26,15 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "perdure",
 		Short: "The command line of Perdure",
-		Long: `The command line of Perdure: starts, watches and steers executions, and creates
-and settles promises.
+		Long: `The command line of Perdure: starts, watches and steers executions, creates and
+settles promises, and judges what a cluster holds.
 
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 5 unavailable or not finished in time (ask again).
 
 Global flags may stand before the command or behind it, except that start and
 promise create have a --timeout of their own; before the command it is still
-the request's.`,
+the request's. Behind verify, --namespace may name several.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
   perdure list --status blocked
   perdure describe order-42 --json`,
@@ -56,7 +56,8 @@ the request's.`,
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
-		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.versionCommand(),
+		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.verifyCommand(),
+		a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	exemplifyCompletion(root)

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"perdure/fsm"
+	"perdure/fsm/machine"
+	"perdure/partition"
+)
+
+// verifyCacheBytes is the block cache of all states together: they are read once, from end to end.
+const verifyCacheBytes = 64 << 20
+
+// noDirectoryError says that there is no such directory.
+type noDirectoryError struct{ dir string }
+
+func (e *noDirectoryError) Error() string { return fmt.Sprintf("there is no directory %s", e.dir) }
+
+// verifyData judges a stopped node's data directory.
+func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
+	identity, err := partition.ReadIdentity(o.data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &noDirectoryError{o.data}
+	case err != nil:
+		return err
+	}
+	cache := pebble.NewCache(verifyCacheBytes)
+	defer cache.Unref()
+	// All are opened before any is judged: whatever is refused is refused at once, and no node starts
+	// meanwhile.
+	var states []*fsm.ReadOnly
+	defer func() {
+		for _, s := range states {
+			_ = s.Close() // it was only read
+		}
+	}()
+	for _, store := range identity.StateStores(o.data) {
+		s, err := fsm.OpenReadOnly(store.Dir, fsm.Options{Cache: cache, Stamp: store.Stamp})
+		if err != nil {
+			return err
+		}
+		states = append(states, s)
+	}
+	d := &dataVerification{states: states, tell: a.newProgress()}
+	inOrder, err := identity.StoppedInOrder(o.data)
+	if err != nil {
+		return err
+	}
+	if !inOrder {
+		// The node was killed: its log holds what the states do not have yet.
+		tmp, err := os.MkdirTemp("", "perdure-verify-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(tmp) }()
+		if d.log, err = identity.CopyLogs(o.data, filepath.Join(tmp, "log")); err != nil {
+			return err
+		}
+		defer func() { _ = d.log.Close() }() // it is only a copy
+	}
+	v, err := d.run(ctx, o.parallel)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	// What could be judged is told even if a store turned out to be damaged.
+	return errors.Join(err, a.deliver(v))
+}
+
+// dataVerification judges the states of a data directory.
+type dataVerification struct {
+	states []*fsm.ReadOnly
+	// log holds what the states do not have yet; nil if they have everything.
+	log  *partition.LogCopy
+	tell *progress
+	// seen counts keys, replayed log entries.
+	seen, replayed atomic.Uint64
+}
+
+// run judges all states, several at a time, and sums up. An error names the stores that could not be judged.
+func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, error) {
+	var (
+		reports = make([]*machine.Report, len(d.states))
+		errs    = make([]error, len(d.states))
+		room    = make(chan struct{}, parallel)
+		wg      sync.WaitGroup
+	)
+	for p := range d.states {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			room <- struct{}{}
+			defer func() { <-room }()
+			reports[p], errs[p] = d.judge(ctx, p)
+		}()
+	}
+	wg.Wait()
+	return verdictOn(reports, d.replayed.Load()), errors.Join(errs...)
+}
+
+// judge judges one state. There may be a report besides an error: of what can be read.
+func (d *dataVerification) judge(ctx context.Context, p int) (report *machine.Report, err error) {
+	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
+	audit := func(r machine.Reader) error {
+		found, err := machine.Audit(&watched{r, ctx, &d.seen, d.tell}, 0, cfg)
+		if err == nil {
+			report = &found
+		}
+		return err
+	}
+	s := d.states[p]
+	if d.log == nil {
+		err = s.View(audit)
+		return report, err
+	}
+	err = s.Replay(cfg, func(apply func(uint64, []byte) error) error {
+		return d.log.Commands(uint32(p), s.Status(), func(index uint64, data []byte) error {
+			n := d.replayed.Add(1)
+			d.tell.at(func() string { return fmt.Sprintf("%d log entries", n) })
+			return errors.Join(ctx.Err(), apply(index, data))
+		})
+	}, audit)
+	if err != nil && report == nil && ctx.Err() == nil {
+		// The state by itself may tell why the log cannot be applied to it.
+		err = errors.Join(err, s.View(audit))
+	}
+	return report, err
+}
+
+// watched is a state that is read for as long as ctx lasts, and whose reader tells how far it is.
+type watched struct {
+	machine.Reader
+	ctx  context.Context
+	seen *atomic.Uint64
+	tell *progress
+}
+
+// Get implements machine.Reader.
+func (w *watched) Get(key []byte) ([]byte, bool, error) {
+	if err := w.ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	return w.Reader.Get(key)
+}
+
+// Scan implements machine.Reader.
+func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	const tellEvery = 1024
+	var stopped error
+	err := w.Reader.Scan(lower, upper, func(key, value []byte) bool {
+		if n := w.seen.Add(1); n%tellEvery == 0 {
+			w.tell.at(func() string { return fmt.Sprintf("%d keys", n) })
+		}
+		if stopped = w.ctx.Err(); stopped != nil {
+			return false
+		}
+		return fn(key, value)
+	})
+	return errors.Join(err, stopped)
+}
+
+// verdictOn sums up the reports of all partitions.
+func verdictOn(reports []*machine.Report, replayed uint64) verdict {
+	var sum machine.Report
+	var v verdict
+	for p, r := range reports {
+		if r == nil {
+			continue
+		}
+		sum.Namespaces = append(sum.Namespaces, r.Namespaces...)
+		sum.Executions += r.Executions
+		sum.Open += r.Open
+		sum.Events += r.Events
+		sum.Promises += r.Promises
+		sum.Tasks += r.Tasks
+		sum.Callbacks += r.Callbacks
+		sum.Messages += r.Messages
+		for _, violation := range r.Violations {
+			v.findings = append(v.findings, finding{violation, p})
+		}
+	}
+	slices.Sort(sum.Namespaces)
+	v.counts = []count{
+		{"partitions", len(reports)}, {"namespaces", names(slices.Compact(sum.Namespaces))}, {"executions", sum.Executions},
+		{"open", sum.Open}, {"events", sum.Events}, {"promises", sum.Promises}, {"tasks", sum.Tasks},
+		{"callbacks", sum.Callbacks}, {"messages", sum.Messages}, {"replayed", replayed},
+	}
+	return v
+}

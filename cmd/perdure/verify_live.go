@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/fsm/machine"
+	"perdure/journal"
+)
+
+// verifyLive judges the executions of a running cluster through its API.
+func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
+	if len(o.namespaces) == 0 {
+		o.namespaces = []string{a.namespace} // "" leaves it to dial
+	}
+	l := &liveVerification{tell: a.newProgress()}
+	var asked []string
+	for _, ns := range o.namespaces {
+		a.namespace = ns
+		c, err := a.dial()
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(asked, c.Namespace()) {
+			asked = append(asked, c.Namespace())
+			err = l.namespace(ctx, c, o.parallel)
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	return a.deliver(verdict{findings: l.findings, counts: []count{
+		{"namespaces", names(asked)}, {"executions", l.executions}, {"open", l.open}, {"events", l.events}, {"gone", l.gone},
+	}})
+}
+
+// liveVerification is one under way.
+type liveVerification struct {
+	tell *progress
+
+	mu sync.Mutex
+	// gone counts executions that were listed and not there any more when they were asked for.
+	executions, open, events, gone int
+	findings                       []finding
+}
+
+// namespace judges all executions of a namespace, several at a time. The first error ends it.
+func (l *liveVerification) namespace(ctx context.Context, c *client.Client, parallel int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ids := make(chan string)
+	var wg sync.WaitGroup
+	for range parallel {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for id := range ids {
+				if err := l.execution(ctx, c, id); err != nil {
+					cancel(err)
+				}
+			}
+		}()
+	}
+	var listing error
+	for e, err := range c.List(ctx, client.ListOptions{PageSize: 1000}) {
+		if err != nil {
+			listing = err
+			break
+		}
+		select {
+		case ids <- e.GetId():
+			continue
+		case <-ctx.Done():
+			listing = ctx.Err()
+		}
+		break
+	}
+	close(ids)
+	wg.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return listing
+}
+
+// execution reads and judges one execution.
+func (l *liveVerification) execution(ctx context.Context, c *client.Client, id string) error {
+	described, err := c.Describe(ctx, id)
+	if err == nil {
+		var entries []journal.Entry
+		if entries, err = readJournal(ctx, c, id); err == nil {
+			l.judged(c.Namespace(), described, entries)
+			return nil
+		}
+	}
+	if e, ok := api.FromStatus(err); ok && e.Reason == perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.gone++
+		return nil
+	}
+	return err
+}
+
+// readJournal reads a whole journal, also what should not be there: entries behind the end.
+func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.Entry, error) {
+	var entries []journal.Entry
+	for from, more := uint64(0), true; more; {
+		more = false
+		for w, err := range c.Journal(ctx, id, client.FromSeq(from)) {
+			if err != nil {
+				return nil, err
+			}
+			entry, err := machine.EntryFromWire(w)
+			if err != nil {
+				return nil, fmt.Errorf("execution %q, entry %d: %w", id, w.GetSeq(), err)
+			}
+			entries = append(entries, entry)
+			from, more = max(from, entry.Seq)+1, true
+		}
+	}
+	return entries, nil
+}
+
+// judged judges one execution and notes what is found.
+func (l *liveVerification) judged(ns string, described *perdurev1.Execution, entries []journal.Entry) {
+	found := machine.CheckJournal(described.GetId(), entries)
+	found = append(found, compareDescription(described, entries)...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.executions++
+	l.events += len(entries)
+	if !ended(described.GetStatus()) {
+		l.open++
+	}
+	for _, v := range found {
+		v.Namespace = ns
+		l.findings = append(l.findings, finding{v, -1})
+	}
+	executions, events := l.executions, l.events
+	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events", executions, events) })
+}
+
+// ended says whether a status is final.
+func ended(s perdurev1.ExecutionStatus) bool {
+	return s >= perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
+}
+
+// compareDescription compares what the cluster says of an execution with its journal, which was read later:
+// as far as it was described, it cannot have changed since.
+func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []machine.Violation {
+	var out []machine.Violation
+	bad := func(rule, format string, args ...any) {
+		out = append(out, machine.Violation{Rule: rule, ID: e.GetId(), Detail: fmt.Sprintf(format, args...)})
+	}
+	if e.GetWakeSource() == "stuck" {
+		bad(machine.RuleStuck, "it is %s, and nothing will wake it", statusText(e.GetStatus()))
+	}
+	if n := uint64(len(entries)); n < e.GetJournalEvents() {
+		bad(machine.RuleHeader, "the journal has %d entries, it is described with %d", n, e.GetJournalEvents())
+		return out
+	}
+	entries = entries[:e.GetJournalEvents()]
+	status := perdurev1.ExecutionStatus(journal.StatusOf(entries))
+	if overdue(e) && !ended(status) {
+		// Its deadline has come, and is shown before it is carried out.
+		return out
+	}
+	if status != e.GetStatus() {
+		bad(machine.RuleHeader, "the journal is %s, it is described as %s", statusText(status), statusText(e.GetStatus()))
+		return out
+	}
+	if !ended(status) {
+		if e.GetOutcome() != nil {
+			bad(machine.RuleEnding, "it is %s, and has a result", statusText(status))
+		}
+		return out
+	}
+	if !sameEnd(entries[len(entries)-1].Event, e.GetOutcome()) {
+		bad(machine.RuleEnding, "the journal ends with %s, and its result is another", entries[len(entries)-1].Event.Kind())
+	}
+	return out
+}
+
+// overdue says whether an execution is shown as ended by a deadline that its journal does not have yet.
+func overdue(e *perdurev1.Execution) bool {
+	return e.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED && e.GetClosedMs() == 0 &&
+		e.GetDeadlineMs() != 0 && e.GetOutcome().GetFailure().GetType() == machine.FailureTimeout
+}
+
+// sameEnd compares the last event of a journal with the result that callers get.
+func sameEnd(last journal.Event, outcome *perdurev1.Outcome) bool {
+	failure := outcome.GetFailure()
+	switch e := last.(type) {
+	case journal.ExecutionCompleted:
+		return outcome != nil && failure == nil && bytes.Equal(e.Result, outcome.GetValue())
+	case journal.ExecutionFailed:
+		said := machine.EntryToWire(journal.Entry{Event: e}).GetEvent().GetExecutionFailed().GetError()
+		return failure != nil && proto.Equal(said, failure)
+	case journal.ExecutionCancelled:
+		return failure.GetType() == machine.FailureCancelled || failure.GetType() == machine.FailureTimeout
+	}
+	return false
+}
