@@ -76,12 +76,6 @@ func (p *proxy) cut() {
 	}
 }
 
-// block breaks every connection and refuses new ones.
-func (p *proxy) block() {
-	p.set(func() { p.refuse = true })
-	p.cut()
-}
-
 func (p *proxy) accept() {
 	defer p.wg.Done()
 	for {

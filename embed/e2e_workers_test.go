@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ type blocker struct {
 	*durable.Function[int, string]
 	runs tally // by worker
 
-	mu    sync.Mutex
 	gates map[string]chan struct{} // by worker
 	begun chan string              // who has begun the step
 }

@@ -26,9 +26,6 @@ const maxMessageBytes = 24 << 20
 // maxStreams bounds the calls under way on one connection; further ones wait at the client.
 const maxStreams = 10_000
 
-// handshakeTimeout bounds the time a connection may take to show that it speaks gRPC.
-const handshakeTimeout = 10 * time.Second
-
 // Config of a Server.
 type Config struct {
 	NodeID             string

@@ -264,10 +264,10 @@ func TestChildAfterParent(t *testing.T) {
 		w.commit(v, "child g"+spread+"; sleep 3000; return done")
 		journal := w.kinds("e")
 		w.ship()
-		child := w.only("w2", "g")
+		w.only("w2", "g")
 		w.now = 20_000
 		w.tick()
-		child = w.only("w2", "g")
+		child := w.only("w2", "g")
 		w.commit(child, "step a; return late")
 		w.ship()
 		if got := w.kinds("e"); got != journal {

@@ -153,7 +153,7 @@ func Guard(path string, fn func() error) (err error) {
 		}
 	}()
 	err = fn()
-	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolt.ErrVersionMismatch) {
+	if errors.Is(err, bbolterrors.ErrInvalid) || errors.Is(err, bbolterrors.ErrChecksum) || errors.Is(err, bbolterrors.ErrVersionMismatch) {
 		return &CorruptError{Path: path, Detail: err.Error()}
 	}
 	return err
