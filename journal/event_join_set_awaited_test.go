@@ -15,6 +15,7 @@ func TestJoinSetAwaited(t *testing.T) {
 	b.refuse(RuleAwaitedRequiresMember, awaited(9, 3, "r3"))
 	b.refuse(RuleAwaitedRequiresMember, awaited(2, 3, "r3"))
 	b.refuse(RuleAwaitedRequiresMember, awaited(0, 5, "r5"))
+	b.refuse(RuleAwaitedRequiresMember, awaited(1, 3, "r3"))
 	b.refuse(RuleAwaitedRequiresMember, awaited(0, 9, ""))
 	b.refuse(RuleAwaitedRequiresMember, JoinSetAwaited{Set: set(0)})
 	b.refuse(RuleAwaitedRequiresCompleted, awaited(0, 2, ""))

@@ -86,6 +86,7 @@ func TestRegisterCallbackRefuses(t *testing.T) {
 		"awaiter missing":     {Ref{ID: "x"}, Ref{ID: "n"}, Precondition, RuleAwaiter},
 		"awaiter reborn":      {Ref{ID: "x"}, Ref{"a", 8}, Conflict, RuleIncarnation},
 		"awaiter, no target":  {Ref{ID: "a"}, Ref{ID: "x"}, Precondition, RuleAwaiter},
+		"awaiter, bare":       {Ref{ID: "x"}, Ref{ID: "plain"}, Precondition, RuleAwaiter},
 		"awaited not offered": {Ref{ID: "plain"}, Ref{ID: "a"}, Precondition, RuleExternal},
 	} {
 		t.Run(name, func(t *testing.T) {

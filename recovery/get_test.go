@@ -32,10 +32,12 @@ func TestGet(t *testing.T) {
 		return func() error { _, _, err := GetTask(w.s, 1, ref); return err }
 	}
 	w.refused(NotFound, RulePromise, promise(Ref{ID: "m"}))
-	w.refused(Conflict, RuleIncarnation, promise(Ref{"a", 8}))
+	for _, other := range []uint64{6, 8} {
+		w.refused(Conflict, RuleIncarnation, promise(Ref{"a", other}))
+		w.refused(Conflict, RuleIncarnation, task(Ref{"a", other}))
+	}
 	w.refused(Invalid, RuleID, promise(Ref{}))
 	w.refused(NotFound, RuleTask, task(Ref{ID: "x"}))
-	w.refused(Conflict, RuleIncarnation, task(Ref{"a", 8}))
 	w.refused(Invalid, RuleID, task(Ref{}))
 
 	w.s.PutTask(Task{ID: "orphan", State: TaskPending})

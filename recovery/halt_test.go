@@ -25,6 +25,10 @@ func TestHalt(t *testing.T) {
 		w.ok(3, err)
 		w.is(showTask(got), want)
 		w.is(dump(w.s), before)
+		w.refused(Conflict, RuleState, func() error {
+			_, err := Acquire(w.s, 3, TaskRef{id, 7, got.Version}, "q", ttl)
+			return err
+		})
 	}
 	halt := func(now int64, ref Ref) func() error {
 		return func() error {

@@ -9,16 +9,18 @@ func TestSuspend(t *testing.T) {
 	w := newWorld(t)
 	w.make("x", false, 1000)
 	w.make("y", true, 1000)
+	_, _, err := Create(w.s, 0, CreateRequest{ID: "z", Incarnation: 7, TimeoutAt: 1000, Timer: true}, retry)
+	w.ok(0, err)
 	ref := w.hold("a", 1000)
 	Resume(w.s, 1, "a", "earlier", retry)
-	got, err := Suspend(w.s, 2, ref, []Ref{{"y", 7}, {"x", 0}, {"y", 0}}, false)
+	got, err := Suspend(w.s, 2, ref, []Ref{{"y", 7}, {"x", 0}, {"z", 0}, {"y", 0}}, false)
 	w.ok(2, err)
 	w.is(showTask(got.Task), "task a#7 suspended v1 target=w")
 	w.is(showTask(w.task("a")), showTask(got.Task))
 	if got.Ready != nil {
 		t.Errorf("ready %v", got.Ready)
 	}
-	if on := w.s.AwaitedBy("a"); !slices.Equal(on, []string{"x", "y"}) {
+	if on := w.s.AwaitedBy("a"); !slices.Equal(on, []string{"x", "y", "z"}) {
 		t.Errorf("awaits %q", on)
 	}
 }

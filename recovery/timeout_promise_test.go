@@ -24,7 +24,7 @@ func TestTimeoutPromise(t *testing.T) {
 			for _, early := range []struct {
 				now int64
 				ref Ref
-			}{{99, Ref{ID: "x"}}, {100, Ref{"x", 8}}, {500, Ref{ID: "missing"}}} {
+			}{{99, Ref{ID: "x"}}, {100, Ref{"x", 6}}, {100, Ref{"x", 8}}, {500, Ref{ID: "missing"}}} {
 				if st := TimeoutPromise(w.s, early.now, early.ref); st.Changed {
 					t.Errorf("%v at %d: %+v", early.ref, early.now, st)
 				}
