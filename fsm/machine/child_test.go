@@ -179,6 +179,40 @@ func TestChannelEpoch(t *testing.T) {
 	}
 }
 
+// A new epoch may bring again what the old one has brought (after a restore): children are started once,
+// and end once.
+func TestRepeatedInNewEpoch(t *testing.T) {
+	w := newWorld(t, 2)
+	v := w.begin("e", "f")
+	w.commit(v, strings.Repeat("child g spread; ", 6)+"all 0,1,2,3,4,5")
+	home := int(w.at("e").cfg.Partition)
+	there := w.deliverCmd(home, 1-home, 100)
+	w.ship()
+	again := func(p *part, cmd *commandv1.Command, epoch uint64) {
+		t.Helper()
+		cmd = proto.Clone(cmd).(*commandv1.Command)
+		cmd.GetDeliver().Epoch = epoch
+		before := takeCensus(p.state)
+		if e := ReplyError(w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]); e != nil {
+			t.Fatal(e)
+		}
+		after := takeCensus(p.state)
+		if len(before.headers) != len(after.headers) || fmt.Sprint(before.journals) != fmt.Sprint(after.journals) {
+			t.Errorf("epoch %d has changed something", epoch)
+		}
+	}
+	again(w.parts[1-home], there, 2)
+	for _, child := range w.take("w2", 6, "g") {
+		w.commit(child, "return r")
+	}
+	back := w.deliverCmd(1-home, home, 100)
+	w.ship()
+	again(w.parts[1-home], there, 3)
+	again(w.parts[home], back, 2)
+	w.commit(w.only("w1", "f"), "return x")
+	again(w.parts[home], back, 3)
+}
+
 // A spread child whose id is taken by something else is a failure of the child, not of the channel.
 func TestSpreadConflict(t *testing.T) {
 	for _, other := range []string{"promise", "execution"} {

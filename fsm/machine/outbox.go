@@ -7,10 +7,10 @@ import (
 	"perdure/fsm/keys"
 )
 
-// send hands a message to whoever owns an id: at once if that is this partition, else through the
-// outbox of the channel to its partition, numbered without gaps within the channel's epoch.
+// send hands a message to the partition that owns an id: at once if that is this one, else through the
+// outbox of the channel to it, numbered without gaps within the channel's epoch.
 func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
-	msg.Namespace, msg.ToId = ns, orDefault(msg.ToId, toID)
+	msg.Namespace = ns
 	dst := Place(ns, toID, t.m.cfg.Partitions)
 	if dst == t.m.cfg.Partition {
 		return t.receive(msg)
@@ -29,13 +29,6 @@ func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
 	t.putChannel(keys.Number(keys.Channel, dst), epoch, next)
 	t.fx.Outbox = append(t.fx.Outbox, dst)
 	return nil
-}
-
-func orDefault(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // channel reads one end of a channel: its epoch and the last number given or seen.

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -52,6 +54,50 @@ func TestStartRefused(t *testing.T) {
 	w.refused(createPromiseCmd("a:0", 1000), perdurev1.Reason_REASON_BAD_ID)
 	w.refused(createPromiseCmd("b:3.4", 1000), perdurev1.Reason_REASON_BAD_ID)
 	w.do(createPromiseCmd("b:is-no-child", 1000))
+}
+
+// Tags go with an execution, whoever starts it, and come back in order.
+func TestTags(t *testing.T) {
+	w := newWorld(t, 3)
+	tags := map[string]string{"z": "1", "a": "2", "m": ""}
+	start := startCmd(w.request(), "e", "f", "")
+	start.GetStart().Tags, start.GetStart().ComponentDigest = tags, "digest"
+	w.do(start)
+	v := w.only("w1", "f")
+	cmd := w.commitCmd(v, "child g; child g spread; spawn detached g")
+	for i, o := range cmd.GetCommit().Children {
+		o.Tags = map[string]string{"child": fmt.Sprint(i)}
+	}
+	cmd.GetCommit().Sends[0].GetStart().Tags = tags
+	w.do(cmd)
+	w.ship()
+	for i := range w.parts {
+		w.open(w.parts[i])
+	}
+	seen := 0
+	for _, v := range w.take("w2", 5, "g") {
+		e := w.describe(v.token.Id)
+		task := w.query(&commandv1.Query{Id: v.token.Id, Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{
+			Incarnation: v.token.Incarnation, Version: v.token.Version}}}).GetTask()
+		digest := v.journal[0].Event.GetExecutionStarted().ComponentDigest
+		switch {
+		case !maps.Equal(task.Tags, e.Tags) || e.ComponentDigest != digest:
+			t.Errorf("task %v, execution %v", task, e)
+		case v.token.Id == "detached" && maps.Equal(e.Tags, tags) && digest == "",
+			v.token.Id == "e:0" && e.Tags["child"] == "0" && digest == "digest",
+			e.Tags["child"] == "1" && digest == "digest" && len(v.token.Id) == 64:
+			seen++
+		default:
+			t.Errorf("%v", e)
+		}
+	}
+	if got := w.describe("e").Tags; !maps.Equal(got, tags) || seen != 3 {
+		t.Errorf("tags %v, %d others", got, seen)
+	}
+	p := takeCensus(w.at("e").state).promises["e"]
+	if len(p.Tags) != 3 || p.Tags[0].Key != "a" || p.Tags[2].Key != "z" {
+		t.Errorf("kept as %v", p.Tags)
+	}
 }
 
 // A command for an id of another partition is refused, not applied.
