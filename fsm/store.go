@@ -187,7 +187,13 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
+func (s *Store) openDB(dir string, readOnly bool) (db *pebble.DB, err error) {
+	// Pebble panics when a directory cannot be synced, and on some damage.
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("pebble does not open: %v", r)
+		}
+	}()
 	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Cache:                       s.opts.Cache,

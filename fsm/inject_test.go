@@ -1,0 +1,319 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hashicorp/raft"
+
+	"perdure/fsm/machine"
+)
+
+// A disk that fails: from the n-th change on, every one, or that one only.
+type brokenDisk struct {
+	left    atomic.Int64
+	forever bool
+	failed  atomic.Bool
+}
+
+func (d *brokenDisk) inject(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || syncsDir(op) {
+		return nil
+	}
+	left := d.left.Add(-1)
+	if left == 0 || left < 0 && d.forever {
+		d.failed.Store(true)
+		return errorfs.ErrInjected
+	}
+	return nil
+}
+
+// syncsDir tells the one failure that Pebble ends the process for.
+func syncsDir(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpFileSync && (strings.HasSuffix(op.Path, "state") || strings.HasSuffix(op.Path, ".incoming"))
+}
+
+// While a store is opened, that too is an error, and no panic.
+func TestFailedDirectorySync(t *testing.T) {
+	s := newScript(t, 20, 20)
+	for n := range 8 {
+		mem := vfs.NewMem()
+		var left atomic.Int64
+		left.Store(int64(n))
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if syncsDir(op) && left.Add(-1) == -1 {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		w := newWatcher()
+		store, err := Open("state", w.options(fs, true))
+		if err != nil {
+			var damaged *DamagedError
+			if !errors.As(err, &damaged) || left.Load() >= 0 {
+				t.Fatalf("sync %d: %v", n, err)
+			}
+			continue
+		}
+		s.apply(t, store, 0, 10, 5)
+		if err := store.Close(); err != nil && left.Load() >= 0 {
+			t.Fatal(err)
+		}
+	}
+}
+
+// hung says that Pebble has stopped in the middle of something, as it does when it cannot go on.
+var errHung = errors.New("it did not return after the store had failed")
+
+// bounded runs what may hang once the store has failed, and only then.
+func (w *watcher) bounded(fn func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-w.fatal:
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(200 * time.Millisecond):
+		return errHung
+	}
+}
+
+// A write that fails, wherever it is, halts the store: nothing is acknowledged after it, no durability is
+// promised that is not there, and what is on the disk is a state of the log, to go on from.
+func TestFailedWrites(t *testing.T) {
+	rng := seeded(t)
+	s := newScript(t, 21, 160)
+	source := open(t, vfs.NewMem(), "source", true)
+	s.apply(t, source, 0, 140, 20)
+	content := contentOfStore(t, source)
+	rounds := 100
+	if testing.Short() {
+		rounds = 25
+	}
+	halted, hung, survived := 0, 0, 0
+	for round := range rounds {
+		f := &failing{s: s, content: content, disk: &brokenDisk{forever: round%2 == 0}, w: newWatcher(), mem: vfs.NewCrashableMem()}
+		f.disk.left.Store(1 + rng.Int64N(260))
+		name := fmt.Sprintf("round %d, change %d, for good: %v", round, f.disk.left.Load(), f.disk.forever)
+		if err := f.run(rng); err != nil {
+			t.Fatalf("%s: %v (halted by %v)", name, err, f.w.said())
+		}
+		halted += count(len(f.w.said()) > 0)
+		hung += count(f.hung)
+		survived += count(f.disk.failed.Load() && len(f.w.said()) == 0)
+	}
+	t.Logf("%d rounds: %d stores halted, %d of them with Pebble hanging; %d failures were refused without halting", rounds, halted, hung, survived)
+	if halted == 0 {
+		t.Error("no store halted")
+	}
+}
+
+// failing is one life of a store on a disk that fails.
+type failing struct {
+	s       *script
+	content []byte
+	disk    *brokenDisk
+	w       *watcher
+	mem     *vfs.MemFS
+	hung    bool
+	// promised is the applied index that a Flush, Cover, Restore or Close has promised to last.
+	promised uint64
+	made     bool
+}
+
+func (f *failing) run(rng *rand.Rand) error {
+	if err := f.live(rng); err != nil {
+		return err
+	}
+	if !f.made {
+		return nil
+	}
+	// The power goes too: what was promised is there, and the log brings the rest.
+	for _, percent := range []int{0, 100} {
+		disk := f.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+		if err := f.reopen(disk); err != nil {
+			return fmt.Errorf("%d %% of what was not synced kept: %w", percent, err)
+		}
+	}
+	return nil
+}
+
+func (f *failing) reopen(disk vfs.FS) error {
+	if err := Recover(disk, "state"); err != nil {
+		return err
+	}
+	w := newWatcher()
+	store, err := Open("state", w.options(disk, false))
+	if err != nil {
+		return err
+	}
+	st, err := f.s.agrees(store)
+	if err == nil && st.Applied < f.promised {
+		err = fmt.Errorf("it is at %d, %d was promised", st.Applied, f.promised)
+	}
+	if err == nil {
+		for _, a := range store.ApplyBatch(f.s.logs) {
+			if failed, is := a.(error); is {
+				err = failed
+			}
+		}
+		if _, again := f.s.agrees(store); err == nil {
+			err = again
+		}
+	}
+	return errors.Join(append(w.said(), err, store.Close())...)
+}
+
+func (f *failing) live(rng *rand.Rand) error {
+	fs := errorfs.Wrap(f.mem, errorfs.InjectorFunc(f.disk.inject))
+	var store *Store
+	err := f.w.bounded(func() (err error) {
+		store, err = Open("state", f.w.options(fs, true))
+		return err
+	})
+	if err != nil {
+		if !f.disk.failed.Load() {
+			return fmt.Errorf("open: %w", err)
+		}
+		return nil // never made
+	}
+	f.made = true
+	done, stopped := 0, false
+	// refused notes an operation's outcome; after the store has said that it failed, none may succeed.
+	outcome := func(what string, err error, halted bool) error {
+		switch {
+		case errors.Is(err, errHung):
+			f.hung, stopped = true, true
+		case err == nil && halted:
+			return fmt.Errorf("%s succeeds although the store has halted", what)
+		case err != nil && !f.disk.failed.Load():
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	for step := 0; !stopped && step < 60; step++ {
+		halted := len(f.w.said()) > 0
+		var err error
+		switch n := rng.IntN(12); {
+		case n < 8 && done < 140:
+			upTo := min(140, done+1+rng.IntN(6))
+			var answers []any
+			err = f.w.bounded(func() error { answers = store.ApplyBatch(f.s.logs[done:upTo]); return nil })
+			failed := 0
+			for _, a := range answers {
+				if _, is := a.(error); is {
+					failed++
+				}
+			}
+			switch {
+			case err != nil:
+			case failed == 0:
+				done = upTo
+			case failed < len(answers):
+				return fmt.Errorf("%d of %d entries of one batch failed", failed, len(answers))
+			default:
+				err = answers[0].(error)
+			}
+			err = outcome("apply", err, halted)
+		case n < 9:
+			err = f.w.bounded(store.Flush)
+			if err == nil {
+				f.promised = max(f.promised, f.s.last(done))
+			}
+			err = outcome("flush", err, halted)
+		case n < 11:
+			index := f.s.last(done)
+			err = f.w.bounded(func() error { return store.Cover(index) })
+			if err == nil {
+				f.promised = max(f.promised, index)
+			}
+			err = outcome("cover", err, halted)
+		default:
+			err = f.w.bounded(func() error { return store.Restore(io.NopCloser(bytes.NewReader(f.content))) })
+			if err == nil {
+				done = 140
+				f.promised = f.s.last(140)
+			}
+			err = outcome("restore", err, halted)
+		}
+		if err != nil {
+			return err
+		}
+		if halted {
+			if _, err := store.Snapshot(); err == nil {
+				return errors.New("a snapshot of a store that has halted")
+			}
+		}
+		if !halted && !stopped && len(f.w.said()) == 0 {
+			// Reads go on as long as the store does.
+			if _, err := store.Status(); err != nil && len(f.w.said()) == 0 {
+				return fmt.Errorf("status: %w", err)
+			}
+		}
+	}
+	if f.hung {
+		return nil // it is left to the end of the process
+	}
+	halted := len(f.w.said()) > 0
+	if err := f.w.bounded(store.Close); err == nil && !halted && len(f.w.said()) == 0 {
+		f.promised = max(f.promised, f.s.last(done))
+	} else if err != nil && !f.disk.failed.Load() {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// A disk that cannot be read any more: the read that meets it halts the store, by name.
+func TestFailedReads(t *testing.T) {
+	s := newScript(t, 22, 200)
+	mem := vfs.NewMem()
+	made := open(t, mem, "state", true)
+	s.apply(t, made, 0, 200, 20)
+	if err := made.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var broken atomic.Bool
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	w := newWatcher()
+	store, err := Open("state", w.options(fs, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	err = store.View(func(r machine.Reader) error {
+		return r.Scan(nil, nil, func(_, _ []byte) bool { return true })
+	})
+	var damaged *DamagedError
+	if !errors.As(err, &damaged) || damaged.Dir != "state" || !errors.Is(err, errorfs.ErrInjected) {
+		t.Fatalf("the read says %v", err)
+	}
+	if errs := w.said(); len(errs) != 1 || !errors.As(errs[0], &damaged) {
+		t.Errorf("told: %v", errs)
+	}
+	for _, a := range store.ApplyBatch([]*raft.Log{{Index: 1 << 40, Type: raft.LogCommand, Data: s.logs[0].Data}}) {
+		if _, failed := a.(error); !failed {
+			t.Errorf("an entry is answered with %v", a)
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
