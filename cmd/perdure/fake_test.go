@@ -33,6 +33,8 @@ type fakeServer struct {
 	journals   map[string][]*perdurev1.JournalEntry
 	order      []string
 	promises   map[string]*perdurev1.Promise
+	// purged is listed and not found.
+	purged string
 	// last is the last request of each kind, by message name.
 	last map[string]proto.Message
 	// refuse, when set, is the answer to everything.
@@ -111,7 +113,7 @@ func (s *fakeServer) note(m proto.Message) error {
 }
 
 func (s *fakeServer) find(namespace, id string) (*perdurev1.Execution, error) {
-	if e := s.executions[id]; e != nil && e.Namespace == namespace {
+	if e := s.executions[id]; e != nil && e.Namespace == namespace && id != s.purged {
 		return e, nil
 	}
 	return nil, api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "there is no execution %q in namespace %q", id, namespace).
