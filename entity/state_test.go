@@ -220,15 +220,18 @@ func TestSchedule(t *testing.T) {
 	if _, err := s.Deliver(7, signal(user, "a", "at 7")); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.Deliver(7, due(signal(user, "a", "at 8"), 8)); err != nil {
+		t.Fatal(err)
+	}
 	wantRunnable(t, s, "now", "5", "5 again", "7", "at 7")
 	if _, err := s.Deliver(8, due(signal(user, "a", "overdue"), 8)); err != nil {
 		t.Fatal(err)
 	}
-	wantRunnable(t, s, "now", "5", "5 again", "7", "at 7", "overdue")
+	wantRunnable(t, s, "now", "5", "5 again", "7", "at 7", "at 8", "overdue")
 	if _, err := s.Commit(math.MaxInt64, Commit{Incarnation: 1, Results: []Result{{Request: "now"}}}); err != nil {
 		t.Fatal(err)
 	}
-	wantRunnable(t, s, "5", "5 again", "7", "at 7", "overdue", "late")
+	wantRunnable(t, s, "5", "5 again", "7", "at 7", "at 8", "overdue", "late")
 	sound(t, s)
 }
 
