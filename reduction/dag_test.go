@@ -5,15 +5,17 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// Properties are checked 2,000 times each (a fifth of that with -short) unless -rapid.checks says otherwise.
+// Properties are checked 2,000 times each (a fifth of that with -short) unless -rapid.checks or RAPID_CHECKS
+// says otherwise. Flags are parsed after this.
 func init() {
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("2000"); err != nil {
+	if os.Getenv("RAPID_CHECKS") == "" {
+		if err := flag.Lookup("rapid.checks").Value.Set("2000"); err != nil {
 			panic(err)
 		}
 	}

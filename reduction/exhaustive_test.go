@@ -13,10 +13,14 @@ import (
 // ordered calls f for the graphs whose edges all go from lesser to greater names: 1, 1, 2, 8, 64 of them.
 func ordered(n int, f func(nodes []NodeID, edges []Edge)) {
 	allDAGs(n, func(nodes []NodeID, edges []Edge) {
-		if !slices.ContainsFunc(edges, func(e Edge) bool { return e.From > e.To }) {
+		if ascend(edges) {
 			f(nodes, edges)
 		}
 	})
+}
+
+func ascend(edges []Edge) bool {
+	return !slices.ContainsFunc(edges, func(e Edge) bool { return e.From > e.To })
 }
 
 // labelled is allDAGs, or with -short, of 4 nodes, ordered.
@@ -77,6 +81,9 @@ func TestAllStatesOfAllSmallGraphs(t *testing.T) {
 					if len(s.Statuses) == n {
 						t.Fatalf("%v, %v: stuck", edges, s)
 					}
+				}
+				if n == 4 && !ascend(edges) {
+					return // the rest does not depend on the names
 				}
 				bad := w.wrong(s, frontier)
 				var found [7]bool
@@ -218,7 +225,7 @@ func TestAllCrashesOfAllSmallGraphs(t *testing.T) {
 		kinds := []StatusKind{StatusPending, StatusCompleted, StatusFailed, StatusSkipped, StatusWaiting}
 		if n == 4 { // what behaves like another is left out
 			outcomes = []Outcome{Succeeded{nil}, SuspendedOn{"go"}, NodeFailed{nil}, NodeRunCancelled{}}
-			kinds = []StatusKind{StatusPending, StatusCompleted, StatusFailed, StatusWaiting}
+			kinds = kinds[:3]
 		}
 		ordered(n, func(nodes []NodeID, edges []Edge) {
 			if n == 4 && testing.Short() && len(edges) != 4 {

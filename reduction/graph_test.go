@@ -395,6 +395,7 @@ func TestRefusedGraphs(t *testing.T) {
 		"12 nodes":                            bounded(Vertices(names("n", 12)...)),
 		"12 declared nodes":                   collected(12),
 		"20 edges, over and over":             bounded(product, product, product, product, product),
+		"repetitions in a product":            bounded(Connect(Vertices(slices.Repeat(names("a", 2), 11)...), Vertices(slices.Repeat(names("b", 10), 2)...))),
 		"20 declared edges, and one repeated": collected(12, append(list[:20:20], list[0])...),
 		"MaxNodes":                            lower(Vertices(names("n", MaxNodes)...)),
 		"MaxEdges":                            lower(Connect(Vertices(names("a", 1000)...), Vertices(names("b", 1000)...))),
