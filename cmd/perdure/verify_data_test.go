@@ -1,0 +1,568 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/durable"
+	"perdure/embed"
+	"perdure/fsm/keys"
+	"perdure/fsm/machine"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// patience bounds every wait for the real node.
+const patience = 60 * time.Second
+
+// realPartitions is how many partitions the real node has.
+const realPartitions = 3
+
+// A realNode is what a whole node leaves behind: the directory of one that was stopped in order, and a copy
+// of it as kill -9 would have left it. What there is in it:
+//
+//	done, failed, cancelled   have ended; done has called far, which was placed elsewhere
+//	sleeping                  waits for its timer sleeping:0
+//	calling                   waits for its child calling:0, which waits for a signal
+//	asking                    waits for a signal
+//	waiting                   waits for a worker of a function nobody has
+//	bare                      is a promise
+type realNode struct {
+	stopped, killed string
+	// live is what verify said of it while it ran, inUse what it said of its directory then.
+	live, inUse string
+	liveCode    int
+	inUseCode   int
+}
+
+var theNode = sync.OnceValues(func() (*realNode, error) {
+	base, err := os.MkdirTemp("", "perdure-verify-test-")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r := &realNode{stopped: filepath.Join(base, "data"), killed: filepath.Join(base, "killed")}
+	n, err := embed.Start(ctx, embed.Config{DataDir: r.stopped, Partitions: realPartitions, CheckInvariants: true,
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	err = populate(ctx, n.GRPCAddr())
+	sh := &shell{addr: n.GRPCAddr()}
+	r.live, _, r.liveCode = sh.run("verify", "--json", "--namespace", "default,acme")
+	_, r.inUse, r.inUseCode = sh.run("verify", "--data", r.stopped)
+	return r, errors.Join(err, copyAlive(ctx, r.stopped, r.killed), n.Close(ctx))
+})
+
+// copyAlive copies the directory of a node that runs and has nothing to do: so its files would be found after
+// a kill. A small file may be replaced meanwhile; then the copy is made again.
+func copyAlive(ctx context.Context, from, to string) error {
+	for {
+		err := os.CopyFS(to, os.DirFS(from))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := os.RemoveAll(to); err != nil {
+			return err
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if used {
+		if n, err := theNode(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(n.stopped))
+		}
+	}
+	os.Exit(code)
+}
+
+var used bool
+
+func aRealNode(t *testing.T) *realNode {
+	t.Helper()
+	used = true
+	n, err := theNode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// populate runs functions of every fate.
+func populate(ctx context.Context, addr string) error {
+	c, err := client.Dial(client.Options{Addrs: []string{addr}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	ask := durable.NewFunction("ask", func(ctx durable.Context, _ int) (string, error) {
+		return durable.WaitSignal[string](ctx, "go")
+	})
+	double := durable.NewFunction("double", func(ctx durable.Context, in int) (int, error) {
+		return durable.Run(ctx, "double", func(context.Context) (int, error) { return 2 * in, nil })
+	})
+	spread := durable.NewFunction("spread", func(ctx durable.Context, in int) (int, error) {
+		var all []durable.Awaitable
+		for i := range 4 * realPartitions { // some of them elsewhere
+			f, err := durable.Go(ctx, double, in+i, durable.Spread())
+			if err != nil {
+				return 0, err
+			}
+			all = append(all, f)
+		}
+		return in, durable.AwaitAll(ctx, all...)
+	})
+	fail := durable.NewFunction("fail", func(durable.Context, int) (int, error) { return 0, errors.New("it broke") })
+	nap := durable.NewFunction("sleep", func(ctx durable.Context, _ int) (int, error) { return 0, durable.Sleep(ctx, time.Hour) })
+	call := durable.NewFunction("call", func(ctx durable.Context, in int) (string, error) { return durable.Call(ctx, ask, in) })
+	w := durable.NewWorker(c, durable.WorkerOptions{})
+	w.Register(ask, double, spread, fail, nap, call)
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(working) }()
+	select {
+	case <-w.Ready():
+	case err := <-ended:
+		stop()
+		return err
+	}
+	err = errors.Join(start(ctx, c, "done", "spread"), start(ctx, c, "failed", "fail"), start(ctx, c, "cancelled", "ask"),
+		start(ctx, c, "sleeping", "sleep"), start(ctx, c, "calling", "call"), start(ctx, c, "asking", "ask"), start(ctx, c, "waiting", "nobody-has-it"))
+	_, promiseErr := c.CreatePromise(ctx, "bare", client.PromiseOptions{Timeout: time.Hour})
+	err = errors.Join(err, promiseErr, reach(ctx, c, "cancelled", perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED))
+	_, cancelErr := c.Terminate(ctx, "cancelled", "why")
+	err = errors.Join(err, cancelErr, c.Signal(ctx, "asking", "other", []byte(`"x"`)))
+	for id, status := range map[string]perdurev1.ExecutionStatus{
+		"done":     perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"failed":   perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
+		"sleeping": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+		"calling":  perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "calling:0": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+		"asking": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+	} {
+		err = errors.Join(err, reach(ctx, c, id, status))
+	}
+	acme, dialErr := client.Dial(client.Options{Addrs: []string{addr}, Namespace: "acme", Logger: slog.New(slog.DiscardHandler)})
+	if dialErr == nil {
+		err = errors.Join(err, start(ctx, acme, "parcel", "ship"), acme.Close())
+	}
+	stop()
+	return errors.Join(err, dialErr, <-ended, c.Close())
+}
+
+func start(ctx context.Context, c *client.Client, id, function string) error {
+	_, err := c.Start(ctx, client.StartOptions{ID: id, Function: function, Input: []byte("1"), AllowUnknownFunction: true})
+	return err
+}
+
+// reach waits until an execution has a status.
+func reach(ctx context.Context, c *client.Client, id string, status perdurev1.ExecutionStatus) error {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		e, err := c.Describe(ctx, id)
+		if err == nil && e.GetStatus() == status {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not become %s: %v, %w", id, status, e, err)
+		}
+	}
+}
+
+// judgement is what verify --json says.
+type judgement struct {
+	OK                                                                                   bool
+	Partitions, Executions, Open, Events, Promises, Tasks, Callbacks, Messages, Replayed int
+	Namespaces                                                                           []string
+	Violations                                                                           []struct {
+		Rule, Namespace, ID, Detail string
+		Seq, Partition              *int
+	}
+}
+
+// finds reports whether a violation of a rule is found by an object.
+func (j judgement) finds(rule, id string) bool {
+	for _, v := range j.Violations {
+		if v.Rule == rule && v.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func judgementOf(t *testing.T, text string) (j judgement) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return j
+}
+
+func verifyDir(t *testing.T, dir string) (j judgement, stderr string, code int) {
+	t.Helper()
+	stdout, stderr, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", dir, "--json")
+	if stdout != "" {
+		j = judgementOf(t, stdout)
+	}
+	return j, stderr, code
+}
+
+// A node that has run functions of every fate has nothing wrong: while it runs, after it was stopped, and
+// after it was killed; and looking changes nothing.
+func TestVerifyRealNode(t *testing.T) {
+	n := aRealNode(t)
+	live := judgementOf(t, n.live)
+	if n.liveCode != exitDone || !live.OK || live.Executions != 21 || live.Open != 6 || live.Events < 40 {
+		t.Errorf("while it ran: exit %d, %s", n.liveCode, n.live)
+	}
+	if n.inUseCode != exitUnavailable || !strings.Contains(n.inUse, "IN_USE") || !strings.Contains(n.inUse, "state-0000 is in use by a running process") {
+		t.Errorf("its directory, while it ran: exit %d, %s", n.inUseCode, n.inUse)
+	}
+	for what, dir := range map[string]string{"stopped": n.stopped, "killed": n.killed} {
+		before := content(t, dir)
+		got, stderr, code := verifyDir(t, dir)
+		if code != exitDone || !got.OK || stderr != "" {
+			t.Errorf("%s: exit %d, %s, %+v", what, code, stderr, got)
+		}
+		if got.Partitions != realPartitions || !slices.Equal(got.Namespaces, []string{"acme", "default"}) || got.Executions != live.Executions ||
+			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions || got.Promises < got.Tasks || got.Callbacks != 4 {
+			t.Errorf("%s: it holds %+v, while it ran %+v", what, got, live)
+		}
+		if killed := what == "killed"; killed != (got.Replayed > 0) {
+			t.Errorf("%s: %d log entries were applied", what, got.Replayed)
+		}
+		if after := content(t, dir); after != before {
+			t.Errorf("%s: the directory has changed:\n%s\nit was\n%s", what, after, before)
+		}
+	}
+	stdout, _, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", n.stopped, "--parallel", "1")
+	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  21\nopen        6\n") || !strings.HasSuffix(stdout, "\nok\n") {
+		t.Errorf("exit %d, for people:\n%s", code, stdout)
+	}
+}
+
+// content is a directory's files with their content and times; of the LOCK files, which are taken while it is
+// read, the time is left out.
+func content(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	if err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s %d bytes %x", path, len(data), sha256.Sum256(data))
+		if d.Name() != "LOCK" {
+			fmt.Fprint(&b, " ", info.ModTime())
+		}
+		b.WriteByte('\n')
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A state is one partition's state of a copy, into which violations are planted.
+type state struct {
+	t  *testing.T
+	db *pebble.DB
+}
+
+// plant changes one partition of a data directory behind everybody's back.
+func plant(t *testing.T, dir string, partition uint32, change func(s *state)) {
+	t.Helper()
+	db, err := pebble.Open(filepath.Join(dir, fmt.Sprintf("state-%04d", partition)), &pebble.Options{
+		ErrorIfNotExists: true, DisableWAL: true, FormatMajorVersion: pebble.FormatValueSeparation, Logger: quiet{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&state{t, db})
+	if err := errors.Join(db.Flush(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type quiet struct{ t *testing.T }
+
+func (quiet) Infof(string, ...any)                {}
+func (quiet) Errorf(string, ...any)               {}
+func (q quiet) Fatalf(format string, args ...any) { q.t.Errorf(format, args...) }
+func (s *state) put(key, value []byte)            { s.must(s.db.Set(key, value, pebble.NoSync)) }
+func (s *state) must(err error)                   { s.t.Helper(); must(s.t, err) }
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+func here(id string) uint32 { return machine.Place("default", id, realPartitions) }
+func of(f keys.Family, parts ...string) []byte {
+	return keys.Of(f, append([]string{"default"}, parts...)...)
+}
+
+// drop removes a key that must be there.
+func (s *state) drop(key []byte) {
+	s.t.Helper()
+	s.get(key)
+	s.must(s.db.Delete(key, pebble.NoSync))
+}
+
+func (s *state) get(key []byte) []byte {
+	s.t.Helper()
+	value, closer, err := s.db.Get(key)
+	if err != nil {
+		s.t.Fatalf("key %q: %v", key, err)
+	}
+	defer closer.Close()
+	return slices.Clone(value)
+}
+
+// below lists the keys with a prefix.
+func (s *state) below(prefix []byte) (found [][]byte) {
+	s.t.Helper()
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.After(prefix)})
+	s.must(err)
+	for ok := it.First(); ok; ok = it.Next() {
+		found = append(found, slices.Clone(it.Key()))
+	}
+	s.must(it.Close())
+	return found
+}
+
+// entry is the key of a journal entry.
+func (s *state) entry(id string, seq int) []byte {
+	s.t.Helper()
+	return s.below(of(keys.Journal, id))[seq]
+}
+
+func (s *state) event(id string, seq int, ev journal.Event) {
+	s.put(s.entry(id, seq), journal.AppendEntry(nil, journal.Entry{Seq: uint64(seq), Event: ev}))
+}
+
+func (s *state) promise(id string, change func(p *recovery.Promise)) {
+	s.t.Helper()
+	p, err := recovery.DecodePromise(s.get(of(keys.Promise, id)))
+	s.must(err)
+	change(&p)
+	s.put(of(keys.Promise, id), recovery.AppendPromise(nil, p))
+}
+
+func (s *state) task(id string, change func(t *recovery.Task)) {
+	s.t.Helper()
+	task, err := recovery.DecodeTask(s.get(of(keys.Task, id)))
+	s.must(err)
+	change(&task)
+	s.put(of(keys.Task, id), recovery.AppendTask(nil, task))
+}
+
+// Whatever is planted into a directory is named, by its rule and its object, in the partition it is in.
+func TestVerifyFindsWhatIsPlanted(t *testing.T) {
+	n := aRealNode(t)
+	none := []byte{}
+	for _, c := range []struct {
+		what, rule, id string
+		in             string // the object whose partition it is planted into; id if empty
+		seq            int    // the entry that is named; -1 for none
+		change         func(s *state)
+	}{
+		{"an attempt completed that never started", journal.RuleCompletedRequiresStarted, "asking", "", 2, func(s *state) {
+			s.event("asking", 2, journal.InvokeCompleted{Promise: "asking:0", Attempt: 1})
+		}},
+		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *state) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }},
+		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *state) { s.drop(s.entry("done", 1)) }},
+		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *state) { s.put(s.entry("failed", 1), []byte("nonsense")) }},
+		{"a journal of nobody", machine.RuleOrphanJournal, "ghost", "", -1, func(s *state) {
+			s.put(keys.JournalEntry("default", "ghost", 1, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
+		}},
+		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *state) { s.drop(of(keys.Header, "asking")) }},
+		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *state) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }},
+		{"a longer journal than the header says", machine.RuleHeader, "failed", "", -1, func(s *state) {
+			s.put(append(s.entry("failed", 0)[:len(s.entry("failed", 0))-1], 77), journal.AppendEntry(nil, journal.Entry{Seq: 77, Event: journal.ExecutionResumed{}}))
+		}},
+		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *state) { s.drop(of(keys.Task, "sleeping")) }},
+		{"a result taken back", machine.RuleEnding, "done", "", -1, func(s *state) {
+			s.promise("done", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
+		}},
+		{"another result", machine.RuleEnding, "done", "", -1, func(s *state) {
+			s.promise("done", func(p *recovery.Promise) { p.Value = []byte("\x00another") })
+		}},
+		{"a task that sleeps while it should not", machine.RuleSuspended, "waiting", "", -1, func(s *state) {
+			s.task("waiting", func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskSuspended, 0 })
+		}},
+		{"a fulfilled task of what is open", recovery.SettledNotFulfilled, "asking", "", -1, func(s *state) {
+			s.task("asking", func(task *recovery.Task) { task.State = recovery.TaskFulfilled })
+		}},
+		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *state) {
+			s.promise("bare", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "bare")) })
+		}},
+		{"a timer that never fires", machine.RuleStuck, "sleeping", "", -1, func(s *state) {
+			s.promise("sleeping:0", func(p *recovery.Promise) {
+				s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "sleeping:0"))
+			})
+		}},
+		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *state) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }},
+		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *state) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }},
+		{"a callback lost in both directions", machine.RuleStuck, "calling", "", -1, func(s *state) {
+			s.drop(of(keys.Callback, "calling:0", "calling"))
+			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
+		}},
+		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *state) { s.put(of(keys.Listener, "done", "somebody"), none) }},
+		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *state) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }},
+		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *state) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }},
+		{"not listed", machine.RuleListing, "cancelled", "", -1, func(s *state) {
+			for _, key := range s.below(keys.VisibilityPrefix("default", keys.Cancelled)) {
+				s.drop(key)
+			}
+		}},
+		{"a message out of nowhere", machine.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *state) {
+			s.put(keys.OutboxOf((here("done")+1)%realPartitions, 1, 9_999), []byte{8, 1})
+		}},
+		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *state) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }},
+		{"an object of another partition", machine.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *state) {
+			s.put(of(keys.Promise, elsewhere("asking")), recovery.AppendPromise(nil, recovery.Promise{ID: elsewhere("asking"), Incarnation: 1,
+				State: recovery.PromisePending, External: true, TimeoutAt: machine.Never, CreatedAt: 1}))
+		}},
+		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *state) { s.put([]byte{0x99, 1}, none) }},
+	} {
+		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			must(t, os.CopyFS(dir, os.DirFS(n.stopped)))
+			in := c.in
+			if in == "" {
+				in = c.id
+			}
+			plant(t, dir, here(in), c.change)
+			got, stderr, code := verifyDir(t, dir)
+			if code != exitFailed || got.OK || !got.finds(c.rule, c.id) || !strings.Contains(stderr, "VIOLATIONS") {
+				t.Fatalf("exit %d, %s of %q must be found, found\n%+v\n%s", code, c.rule, c.id, got.Violations, stderr)
+			}
+			for _, v := range got.Violations {
+				if v.Partition == nil || *v.Partition != int(here(in)) {
+					t.Errorf("found in partition %v, planted into %d: %+v", v.Partition, here(in), v)
+				}
+				if v.Rule == c.rule && v.ID == c.id && (c.seq >= 0) != (v.Seq != nil) {
+					t.Errorf("entry %v, must be %d: %+v", v.Seq, c.seq, v)
+				}
+			}
+			text, _, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", dir)
+			line := "violation: " + c.rule + ": "
+			if c.id != "" {
+				line += c.id
+			}
+			if c.seq >= 0 {
+				line += fmt.Sprintf(", entry %d: ", c.seq)
+			}
+			if code != exitFailed || !strings.Contains(text, "\n"+line) || !strings.Contains(text, fmt.Sprintf("partition %d)\n", here(in))) {
+				t.Errorf("exit %d, the line %q is not in\n%s", code, line, text)
+			}
+		})
+	}
+}
+
+// elsewhere is an id that belongs to another partition than id.
+func elsewhere(id string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint("elsewhere", i); here(other) != here(id) {
+			return other
+		}
+	}
+}
+
+// A directory that is not what it says is refused, and the store is named.
+func TestVerifyRefusesStores(t *testing.T) {
+	n := aRealNode(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	for what, c := range map[string]struct {
+		from   string
+		change func(dir string) error
+		names  string
+	}{
+		"missing": {n.stopped, func(dir string) error { return os.RemoveAll(filepath.Join(dir, "state-0001")) }, "state-0001 is missing"},
+		"foreign": {n.stopped, func(dir string) error {
+			return errors.Join(os.RemoveAll(filepath.Join(dir, "state-0001")),
+				os.CopyFS(filepath.Join(dir, "state-0001"), os.DirFS(filepath.Join(dir, "state-0002"))))
+		}, "state-0001 is stamped"},
+		"damaged": {n.stopped, func(dir string) error {
+			tables, err := filepath.Glob(filepath.Join(dir, "state-0002", "*.sst"))
+			for _, name := range tables {
+				data, readErr := os.ReadFile(name)
+				data[len(data)/2] ^= 0xff
+				err = errors.Join(err, readErr, os.WriteFile(name, flip(data), 0o644))
+			}
+			return err
+		}, "state-0002"},
+		"identity": {n.stopped, func(dir string) error { return os.Remove(filepath.Join(dir, "IDENTITY")) }, "IDENTITY"},
+		"no log":   {n.stopped, func(dir string) error { return os.RemoveAll(filepath.Join(dir, "raft-log")) }, "raft-log"},
+		"damaged log": {n.killed, func(dir string) error {
+			logs, err := filepath.Glob(filepath.Join(dir, "raft-log", "db", "*.log"))
+			for _, name := range logs {
+				data, readErr := os.ReadFile(name)
+				err = errors.Join(err, readErr, os.WriteFile(name, flip(data), 0o644))
+			}
+			return err
+		}, "raft-log"},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		must(t, os.CopyFS(dir, os.DirFS(c.from)))
+		must(t, c.change(dir))
+		_, stderr, code := verifyDir(t, dir)
+		if code != exitFailed || !strings.Contains(stderr, c.names) || !strings.Contains(stderr, `"reason":"CORRUPT"`) {
+			t.Errorf("%s: exit %d, %s", what, code, stderr)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(tmp, "perdure-verify-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// flip damages data all over.
+func flip(data []byte) []byte {
+	out := slices.Clone(data)
+	for i := 0; i < len(out)/2; i += 16 {
+		out[i] ^= 0x55
+	}
+	return out
+}
+
+// A verification ends when it is interrupted.
+func TestVerifyInterrupted(t *testing.T) {
+	n := aRealNode(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, dir := range []string{n.stopped, n.killed} {
+		sh := &shell{addr: "127.0.0.1:1", ctx: ctx}
+		if stdout, stderr, code := sh.run("verify", "--data", dir); code != exitFailed || stdout != "" || !strings.Contains(stderr, "INTERRUPTED") {
+			t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+		}
+	}
+}
