@@ -127,6 +127,9 @@ func (t *turn) commit(c commit) error {
 		t.w.turnOver(t, resp.via, msg.Room)
 		t.unwind()
 	}
+	if t.journal.lacks(msg.Events, reply) {
+		reply = t.readBack(reply)
+	}
 	applied, err := t.journal.absorb(msg.Events, reply)
 	if err != nil {
 		t.giveUp(err)

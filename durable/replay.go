@@ -100,6 +100,25 @@ func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
 	return nil
 }
 
+// recorded is what of a commit's events stands in the journal when the task is still held afterwards: a
+// wait that was satisfied does not, that is why the task is held.
+func recorded(own []*perdurev1.Event) []*perdurev1.Event {
+	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
+		return own[:n-1]
+	}
+	return own
+}
+
+// lacks reports whether a reply comes without the entries that others wrote, because they were too much
+// for one message. Of an execution that is cancelling it is not known how many those are.
+func (r *replay) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) bool {
+	missing := int(reply.GetNextSeq()) - int(r.next)
+	if len(reply.GetEntries()) > 0 || missing <= 0 {
+		return false
+	}
+	return missing > len(recorded(own)) || reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING
+}
+
 // absorb folds the reply to a commit after which the task is still held. own are the commit's events. The
 // reply has what others wrote, in between and because of them; what is missing in its numbering is what
 // this worker wrote. A reply that was repeated has everything. applied is false when own was not recorded
@@ -111,10 +130,7 @@ func (r *replay) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (a
 			entries = append(entries, e)
 		}
 	}
-	// A wait that was satisfied is not recorded: that is why the task is still held.
-	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
-		own = own[:n-1]
-	}
+	own = recorded(own)
 	missing := int(reply.GetNextSeq()-r.next) - len(entries)
 	switch {
 	case reply.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:

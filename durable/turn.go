@@ -164,17 +164,41 @@ func (t *turn) load() {
 	t.task = nil // its entries are folded
 }
 
-// readOn fetches a page of entries that were not seen yet and returns the new end.
-func (t *turn) readOn() uint64 {
+// readPage fetches a page of entries.
+func (t *turn) readPage(from uint64) []*perdurev1.JournalEntry {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{ReadJournal: &perdurev1.ReadJournal{
-			Namespace: t.key.namespace, Id: t.key.id, Incarnation: t.key.incarnation, FromSeq: t.journal.next}}}
+			Namespace: t.key.namespace, Id: t.key.id, Incarnation: t.key.incarnation, FromSeq: from}}}
 	})
 	if e := resp.GetError(); e != nil {
 		t.refused("reading the journal", e)
 	}
-	t.ingest(resp.GetJournal().GetEntries())
+	return resp.GetJournal().GetEntries()
+}
+
+// readOn fetches a page of entries that were not seen yet and returns the new end.
+func (t *turn) readOn() uint64 {
+	t.ingest(t.readPage(t.journal.next))
 	return t.journal.next
+}
+
+// readBack fetches what the reply to a commit lacks, because it was too much for one message: every entry
+// that was not seen yet, the worker's own included, as in a reply that is repeated.
+func (t *turn) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitReply {
+	whole := &perdurev1.CommitReply{State: reply.GetState(), Status: reply.GetStatus(), NextSeq: reply.GetNextSeq(), NextChild: reply.GetNextChild()}
+	for next := t.journal.next; next < whole.NextSeq; {
+		before := next
+		for _, e := range t.readPage(next) {
+			if e.GetSeq() == next && next < whole.NextSeq {
+				whole.Entries = append(whole.Entries, e)
+				next++
+			}
+		}
+		if next == before {
+			t.giveUp(fmt.Errorf("durable: the journal of %s lacks entry %d of its %d", t.info.ID, next, whole.NextSeq))
+		}
+	}
+	return whole
 }
 
 // refresh fetches everything that arrived since.

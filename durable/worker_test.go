@@ -389,6 +389,7 @@ func TestUnwinding(t *testing.T) {
 	if o := f.finished("x"); string(o.GetValue()) != `"done"` {
 		t.Error(o)
 	}
+	f.wait("the ends of both turns", func() bool { return defers.Load() == 2 })
 	if defers.Load() != 2 || saw.Load() != 0 || after.Load() != 0 {
 		t.Errorf("%d defers ran, %d saw something, %d went on", defers.Load(), saw.Load(), after.Load())
 	}

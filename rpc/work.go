@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -21,6 +23,7 @@ const (
 	maxLeaseMS     = 600_000
 	maxCalls       = 4096     // commits and other calls of one stream under way at once
 	maxCommitBytes = 16 << 20 // of all events of one commit
+	maxReplyBytes  = 8 << 20  // of the answer to one
 	helloTimeout   = 10 * time.Second
 	drainPatience  = time.Second
 )
@@ -422,6 +425,11 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	out := reply.GetCommit()
 	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		w.worker.AddRoom(int(min(room, maxRoom)))
+	}
+	if proto.Size(out) > maxReplyBytes {
+		// More has arrived meanwhile than a message should carry. An answer that lacks entries sends the
+		// worker to the journal, which comes in pages.
+		out = &perdurev1.CommitReply{State: out.State, Status: out.Status, NextSeq: out.NextSeq, NextChild: out.NextChild}
 	}
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: out}}, nil
 }
