@@ -123,7 +123,7 @@ func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.En
 			entry, err := machine.EntryFromWire(w)
 			if err != nil {
 				// Not an error of the server's, so it does not keep its code.
-				return nil, fmt.Errorf("execution %q, entry %d: %v: a newer perdure may know it", id, w.GetSeq(), err)
+				return nil, fmt.Errorf("execution %q, entry %d: %s: a newer perdure may know it", id, w.GetSeq(), err.Error())
 			}
 			entries = append(entries, entry)
 			from, more = max(from, entry.Seq)+1, true
