@@ -9,31 +9,33 @@ import (
 type rule struct {
 	// apply carries the command out within a transaction; a refusal drops the transaction.
 	apply func(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
+	// about is the id of the object that the command's content names; "" if it is about none.
+	about string
 	// stored: the answer is kept by request id, because the command is not idempotent by itself.
 	stored bool
 }
 
 // ruleOf is the one table of command kinds; ok is false for a kind this program does not know.
 func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
-	switch cmd.Kind.(type) {
+	switch k := cmd.Kind.(type) {
 	case *commandv1.Command_Start:
-		return rule{apply: applyStart}, true
+		return rule{apply: applyStart, about: k.Start.GetId()}, true
 	case *commandv1.Command_Commit:
-		return rule{apply: applyCommit}, true
+		return rule{apply: applyCommit, about: k.Commit.GetTask().GetId()}, true
 	case *commandv1.Command_Release:
-		return rule{apply: applyRelease}, true
+		return rule{apply: applyRelease, about: k.Release.GetTask().GetId()}, true
 	case *commandv1.Command_Heartbeat:
 		return rule{apply: applyHeartbeat}, true
 	case *commandv1.Command_Signal:
-		return rule{apply: applySignal, stored: true}, true
+		return rule{apply: applySignal, about: k.Signal.GetId(), stored: true}, true
 	case *commandv1.Command_Cancel:
-		return rule{apply: applyCancel}, true
+		return rule{apply: applyCancel, about: k.Cancel.GetId()}, true
 	case *commandv1.Command_Terminate:
-		return rule{apply: applyTerminate}, true
+		return rule{apply: applyTerminate, about: k.Terminate.GetId()}, true
 	case *commandv1.Command_CreatePromise:
-		return rule{apply: applyCreatePromise}, true
+		return rule{apply: applyCreatePromise, about: k.CreatePromise.GetId()}, true
 	case *commandv1.Command_SettlePromise:
-		return rule{apply: applySettlePromise}, true
+		return rule{apply: applySettlePromise, about: k.SettlePromise.GetId()}, true
 	case *commandv1.Command_Tick:
 		return rule{apply: applyTick}, true
 	case *commandv1.Command_RegisterFunctions:

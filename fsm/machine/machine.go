@@ -251,6 +251,15 @@ next:
 
 func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*commandv1.Reply, error) {
 	t := m.txn
+	run, known := ruleOf(cmd)
+	if !known {
+		return nil, fmt.Errorf("unknown command kind %T: written by a newer version; this replica must not guess", cmd.Kind)
+	}
+	if run.about != cmd.Id {
+		// It was placed by one id and would change another, perhaps one of another partition.
+		return refusal(api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
+			"a command for %q that is about %q", cmd.Id, run.about).With("id", cmd.Id)), nil
+	}
 	if cmd.Id != "" {
 		if p := Place(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {
 			return refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
@@ -264,11 +273,6 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		}
 	}
 	t.begin(index)
-	run, known := ruleOf(cmd)
-	if !known {
-		t.abort()
-		return nil, fmt.Errorf("unknown command kind %T: written by a newer version; this replica must not guess", cmd.Kind)
-	}
 	if reply, repeated, refused := t.repeated(cmd, run); repeated {
 		t.abort()
 		if refused != nil {

@@ -150,7 +150,7 @@ func TestStaleTokens(t *testing.T) {
 		token := proto.Clone(v.token).(*perdurev1.TaskToken)
 		change(token)
 		cmd := w.commitCmd(v, "return x")
-		cmd.GetCommit().Task = token
+		cmd.GetCommit().Task, cmd.Id = token, token.Id
 		w.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
 		w.refused(releaseCmd(token, "", 0), perdurev1.Reason_REASON_STALE_TASK)
 		if token.Incarnation == 0 {
@@ -168,7 +168,7 @@ func TestStaleTokens(t *testing.T) {
 	}
 	cmd := w.commitCmd(v, "return x")
 	cmd.GetCommit().Task = nil
-	w.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
+	w.refused(cmd, perdurev1.Reason_REASON_BAD_REQUEST)
 	w.commit(v, "return x")
 }
 
