@@ -17,11 +17,15 @@ func TestLargeValues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const size = 4 << 20
+	children := 8
+	if testing.Short() {
+		children = 3
+	}
 	blob := func(c byte) []byte { return bytes.Repeat([]byte{c}, size) }
 	child := durable.NewFunction("child", func(ctx durable.Context, in string) ([]byte, error) { return blob(in[0]), nil })
 	parent := durable.NewFunction("parent", func(ctx durable.Context, in []byte) (string, error) {
 		var futures []*durable.Future[[]byte]
-		for i := range 8 {
+		for i := range children {
 			f, err := durable.Go(ctx, child, string(rune('a'+i)))
 			if err != nil {
 				return "", err
@@ -57,7 +61,7 @@ func TestLargeValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ""
-	for i := range 8 {
+	for i := range children {
 		want += fmt.Sprintf("%c%d ", 'a'+i, size)
 	}
 	want += fmt.Sprintf("z%d s%d", size, size)

@@ -3,6 +3,7 @@ package embed_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,10 +70,11 @@ func (l *ledger) step(ctx durable.Context, name string, value int, opts ...durab
 	return v, err
 }
 
-// The journey is a function with steps, timers and a child: 5 steps in all. journeyValue is its result.
+// The journey is a function with steps, a timer, a child (every other one in a partition of its own
+// choice) and a signal: 5 steps in all. journeyValue is its result.
 const journeySteps = 5
 
-func journeyValue(in int) int { return 3*in + 111 }
+func journeyValue(in int) int { return 4*in + 111 }
 
 func journeys(l *ledger) (journey, leg *durable.Function[int, int]) {
 	leg = durable.NewFunction("leg", func(ctx durable.Context, in int) (int, error) {
@@ -91,7 +93,15 @@ func journeys(l *ledger) (journey, leg *durable.Function[int, int]) {
 		if err := durable.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return 0, err
 		}
-		b, err := durable.Call(ctx, leg, in)
+		var opts []durable.CallOption
+		if in%2 == 0 {
+			opts = append(opts, durable.Spread())
+		}
+		b, err := durable.Call(ctx, leg, in, opts...)
+		if err != nil {
+			return 0, err
+		}
+		e, err := durable.WaitSignal[int](ctx, "ticket")
 		if err != nil {
 			return 0, err
 		}
@@ -100,7 +110,7 @@ func journeys(l *ledger) (journey, leg *durable.Function[int, int]) {
 			return 0, err
 		}
 		d, err := l.step(ctx, "unpack", 100)
-		return a + b + c + d, err
+		return a + b + c + d + e, err
 	})
 	return journey, leg
 }
@@ -123,6 +133,9 @@ func travel(w *world, journey *durable.Function[int, int], executions, atOnce in
 					w.t.Errorf("start of trip %d: %v", n, err)
 					continue
 				}
+				if err := w.Signal(ctx, h.ID(), "ticket", []byte(strconv.Itoa(n))); err != nil {
+					w.t.Errorf("signal to trip %d: %v", n, err)
+				}
 				got, err := h.Result(ctx)
 				if err != nil || got != journeyValue(n) {
 					w.t.Errorf("trip %d returned %d, %v; want %d", n, got, err, journeyValue(n))
@@ -135,6 +148,24 @@ func travel(w *world, journey *durable.Function[int, int], executions, atOnce in
 		}()
 	}
 	return finished, wg.Wait
+}
+
+// arrived checks the journals of all journeys: each is valid, and has its signal once.
+func arrived(w *world, executions int) {
+	w.t.Helper()
+	all := w.list(client.ListOptions{})
+	if len(all) != 2*executions {
+		w.t.Errorf("%d executions, want %d", len(all), 2*executions)
+	}
+	for _, e := range all {
+		if e.GetStatus() != completed || e.GetClosedMs() == 0 {
+			w.t.Errorf("%v is not completed", e)
+		}
+		counts := w.validJournal(e.GetId())
+		if e.GetFunction() == "journey" && (counts["SignalDelivered"] != 1 || counts["InvokeCompleted"] != 4) {
+			w.t.Errorf("the journal of %s has %v", e.GetId(), counts)
+		}
+	}
 }
 
 // finishes waits until so many are finished.
@@ -180,14 +211,6 @@ func TestRestart(t *testing.T) {
 		x.noProblems()
 		x.stop() // while there is a node to say goodbye to
 	}
-	journals := w.validJournals()
-	if len(journals) != 2*executions {
-		t.Errorf("%d executions, want %d", len(journals), 2*executions)
-	}
-	for _, e := range w.list(client.ListOptions{}) {
-		if e.GetClosedMs() == 0 {
-			t.Errorf("%v is not finished", e)
-		}
-	}
+	arrived(w, executions)
 	t.Logf("%d executions, %d restarts, %d of %d steps ran again before they were acknowledged", executions, restarts, repeated, executions*journeySteps)
 }
