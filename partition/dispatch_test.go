@@ -1,0 +1,368 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/stable"
+)
+
+// deliver takes what a worker is told next; it must be a task.
+func deliver(t testing.TB, w *Worker) *perdurev1.TaskToken {
+	t.Helper()
+	d, ok := w.Next(bg(t))
+	if !ok || d.Cancelling {
+		t.Fatalf("%s is told %+v, %v", w.ID, d, ok)
+	}
+	return d.Token
+}
+
+// nothing checks that a worker has not been told anything, and will not be for what has happened so far.
+// The proof is that a command proposed now is through: effects are carried out in the order of the log.
+func nothing(t testing.TB, n *Node, w *Worker) {
+	t.Helper()
+	for p := range n.Router().Partitions() {
+		must(t, n.Router(), promiseCmd(idIn(n.Router(), p, "probe"), 1<<40))
+	}
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	if len(w.queue) > 0 {
+		t.Errorf("%s is told of %d", w.ID, len(w.queue))
+	}
+}
+
+func spec(id string, room int, functions ...string) WorkerSpec {
+	return WorkerSpec{ID: id, Namespace: ns, Functions: functions, LeaseMS: 600_000, Room: room}
+}
+
+// finish ends a task.
+func finish(t testing.TB, r *Router, token *perdurev1.TaskToken) {
+	t.Helper()
+	must(t, r, commitCmd("end of "+token.Id, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returnEvent("done")}}))
+}
+
+func held(t testing.TB, r *Replica, worker string) []*perdurev1.TaskToken {
+	t.Helper()
+	reply, _, err := r.Query(bg(t), Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{Worker: worker}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.GetHeld().Tasks
+}
+
+// A worker is never given more than it has room for, whatever partitions, streams and entries under way.
+func TestRoomIsNeverExceeded(t *testing.T) {
+	n := newMemNode(t, 4)
+	r, d := n.Router(), n.Dispatcher()
+	const room, total = 3, 300
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var producers, consumers sync.WaitGroup
+	for lane := range 4 {
+		producers.Add(1)
+		go func() {
+			defer producers.Done()
+			for k := range total / 4 {
+				id := fmt.Sprintf("x%d-%d", lane, k)
+				if _, err := r.Propose(ctx, startCmd("start "+id, id, "f", "")); err != nil {
+					t.Errorf("start: %v", err)
+				}
+			}
+		}()
+	}
+	var mu sync.Mutex
+	finished := map[string]bool{}
+	all := make(chan struct{})
+	for k := range 3 {
+		consumers.Add(1)
+		go func() {
+			defer consumers.Done()
+			rng := rand.New(rand.NewPCG(uint64(k), 1))
+			w := d.Attach(spec(fmt.Sprint("w", k), room, "f"))
+			defer w.Detach()
+			var holding []*perdurev1.TaskToken
+			var told atomic.Int64 // and not finished
+			next := make(chan Delivery, room)
+			go func() {
+				defer close(next)
+				for {
+					d, ok := w.Next(ctx)
+					if !ok {
+						return
+					}
+					if now := told.Add(1); now > room {
+						t.Errorf("%s was told of %d tasks, it has room for %d", w.ID, now, room)
+					}
+					next <- d
+				}
+			}()
+			for {
+				if len(holding) == 0 || len(holding) < room && rng.IntN(2) == 0 {
+					select {
+					case got, ok := <-next:
+						if !ok {
+							return
+						}
+						holding = append(holding, got.Token)
+						continue
+					case <-time.After(time.Duration(rng.IntN(2)) * time.Millisecond):
+						if len(holding) == 0 {
+							if ctx.Err() != nil {
+								return
+							}
+							continue
+						}
+					}
+				}
+				token := holding[0]
+				if _, err := r.Propose(ctx, commitCmd("end of "+token.Id, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returnEvent("done")}})); err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("commit: %v", err)
+					}
+					return
+				}
+				holding = holding[1:]
+				mu.Lock()
+				if finished[token.Id] {
+					t.Errorf("%s was given out twice", token.Id)
+				}
+				finished[token.Id] = true
+				if len(finished) == total {
+					close(all)
+				}
+				mu.Unlock()
+				told.Add(-1)
+				w.AddRoom(1)
+			}
+		}()
+	}
+	producers.Wait()
+	select {
+	case <-all:
+	case <-time.After(patience):
+		mu.Lock()
+		t.Errorf("%d of %d are finished", len(finished), total)
+		mu.Unlock()
+	}
+	cancel()
+	consumers.Wait()
+}
+
+// What an entry brings a stream that is over is not within the room of the next one: others get it.
+func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
+	n, disk := newGatedNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	first := d.Attach(spec("w", 4, "f"))
+	// Two entries with the first stream's room are under way, and bring it tasks.
+	disk.shut()
+	for k := range 2 {
+		go func() { _, _ = r.Propose(bg(t), startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", "")) }()
+		waitFor(t, "an entry to be under way", func() bool { return len(n.router.replicas[0].slots) == k+1 }, func() string { return "" })
+	}
+	second := d.Attach(spec("w", 1, "f"))
+	if _, ok := first.Next(bg(t)); ok {
+		t.Error("the first stream goes on")
+	}
+	disk.open()
+	deliver(t, second)
+	nothing(t, n, second) // its room is used up
+	waitFor(t, "the other task to be free", func() bool { return len(held(t, n.router.replicas[0], "w")) == 1 },
+		func() string { return fmt.Sprint(held(t, n.router.replicas[0], "w")) })
+	other := d.Attach(spec("other", 5, "f"))
+	defer other.Detach()
+	deliver(t, other)
+	nothing(t, n, other)
+	second.Detach()
+}
+
+// When a stream ends, what it was not told of goes to others at once; what it was told of stays its own
+// until the lease ends.
+func TestDetach(t *testing.T) {
+	clock := newHandClock()
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
+	cfg.Clock = clock
+	n := startNode(t, cfg)
+	r, d := n.Router(), n.Dispatcher()
+	leaving := d.Attach(WorkerSpec{ID: "leaving", Namespace: ns, Functions: []string{"f"}, LeaseMS: 10_000, Room: 5})
+	for k := range 5 {
+		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
+	}
+	waitFor(t, "five tasks to be its own", func() bool { return len(held(t, n.router.replicas[0], "leaving")) == 5 }, func() string { return "" })
+	told := deliver(t, leaving)
+	leaving.Detach()
+	leaving.Detach() // again does nothing
+	staying := d.Attach(spec("staying", 10, "f"))
+	defer staying.Detach()
+	for range 4 {
+		if token := deliver(t, staying); token.Id == told.Id {
+			t.Errorf("%s was told to another before its lease ended", token.Id)
+		}
+	}
+	nothing(t, n, staying)
+	if mine := held(t, n.router.replicas[0], "leaving"); len(mine) != 1 || mine[0].Id != told.Id {
+		t.Errorf("it holds %v", mine)
+	}
+	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Second) }, func() string { return "" })
+	clock.advance(10 * time.Second)
+	if token := deliver(t, staying); token.Id != told.Id {
+		t.Errorf("it is told of %v", token)
+	}
+	if _, err := r.Propose(bg(t), commitCmd("late", &perdurev1.Commit{Task: told, Events: []*perdurev1.Event{returnEvent("late")}})); reasonOf(err) != perdurev1.Reason_REASON_STALE_TASK {
+		t.Errorf("the former holder's commit: %v", err)
+	}
+}
+
+// A worker that comes back under its name is sent again what it does not know that it holds. It takes its
+// room, once.
+func TestResend(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d, replica := n.Router(), n.Dispatcher(), n.router.replicas[0]
+	w := d.Attach(spec("w", 2, "f"))
+	must(t, r, startCmd("s0", "x0", "f", ""))
+	must(t, r, startCmd("s1", "x1", "f", ""))
+	deliver(t, w)
+	deliver(t, w)
+	// Its stream breaks; it comes back and has forgotten everything.
+	again := d.Attach(spec("w", 2, "f"))
+	defer again.Detach()
+	must(t, r, startCmd("s2", "x2", "f", ""))
+	tokens := held(t, replica, "w")
+	again.Resend(replica, tokens)
+	seen := map[string]int{}
+	for range len(tokens) {
+		seen[deliver(t, again).Id]++
+	}
+	if seen["x0"] != 1 || seen["x1"] != 1 || len(tokens) != 3 || seen["x2"] != 1 {
+		t.Errorf("sent again: %v of %v", seen, tokens)
+	}
+	must(t, r, startCmd("s3", "x3", "f", ""))
+	nothing(t, n, again)
+	again.AddRoom(1)
+	if got := deliver(t, again); got.Id != "x3" {
+		t.Errorf("then: %v", got)
+	}
+}
+
+// Two workers with room share the load.
+func TestWorkersShare(t *testing.T) {
+	n := newMemNode(t, 2)
+	r, d := n.Router(), n.Dispatcher()
+	a, b := d.Attach(spec("a", 100, "f")), d.Attach(spec("b", 100, "f"))
+	defer a.Detach()
+	defer b.Detach()
+	const many = 60
+	for k := range many {
+		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
+	}
+	given := func(id string) int {
+		return len(held(t, n.router.replicas[0], id)) + len(held(t, n.router.replicas[1], id))
+	}
+	waitFor(t, "all to be given out", func() bool { return given("a")+given("b") == many }, func() string { return fmt.Sprint(given("a"), given("b")) })
+	if given("a") < many/4 || given("b") < many/4 {
+		t.Errorf("a has %d, b has %d", given("a"), given("b"))
+	}
+	if d.Workers() != 2 {
+		t.Errorf("%d workers", d.Workers())
+	}
+}
+
+// A function that nobody serves waits, alone, until somebody does.
+func TestUnservedFunctionWaits(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	w := d.Attach(spec("w", 10, "served"))
+	defer w.Detach()
+	must(t, r, startCmd("s1", "waits", "unserved", ""))
+	must(t, r, startCmd("s2", "runs", "served", ""))
+	if got := deliver(t, w); got.Id != "runs" {
+		t.Errorf("told of %v", got)
+	}
+	nothing(t, n, w)
+	if e := mustQuery(t, r, describeQuery("waits")).GetDescribe().Execution; e.Task.State != "pending" {
+		t.Errorf("it is %v", e)
+	}
+	late := d.Attach(spec("late", 1, "served", "unserved"))
+	defer late.Detach()
+	if got := deliver(t, late); got.Id != "waits" {
+		t.Errorf("told of %v", got)
+	}
+}
+
+// Workers of one namespace are not told of another's.
+func TestNamespacesAreApart(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	other := d.Attach(WorkerSpec{ID: "other", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Room: 10})
+	defer other.Detach()
+	must(t, r, startCmd("s", "x", "f", ""))
+	nothing(t, n, other)
+	elsewhere := startCmd("s2", "x", "f", "")
+	elsewhere.Namespace = "elsewhere"
+	must(t, r, elsewhere)
+	if got := deliver(t, other); got.Namespace != "elsewhere" || got.Id != "x" {
+		t.Errorf("told of %v", got)
+	}
+	nothing(t, n, other)
+	mine := d.Attach(spec("mine", 10, "f"))
+	defer mine.Detach()
+	if got := deliver(t, mine); got.Namespace != ns || got.Id != "x" {
+		t.Errorf("told of %v", got)
+	}
+}
+
+// A worker is told that a task of its was asked to cancel, and only then.
+func TestCancellingIsTold(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	w, idle := d.Attach(spec("w", 1, "f")), d.Attach(spec("idle", 0, "f"))
+	defer w.Detach()
+	defer idle.Detach()
+	must(t, r, startCmd("s", "x", "f", ""))
+	token := deliver(t, w)
+	must(t, r, cancelCmd("x", 60_000))
+	got, ok := w.Next(bg(t))
+	if !ok || !got.Cancelling || got.Token.Id != "x" || got.Token.Version != token.Version {
+		t.Errorf("told %+v, %v", got, ok)
+	}
+	nothing(t, n, idle)
+}
+
+// Room that comes later is filled at once with what has been waiting, oldest first.
+func TestRoomComesLater(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	for k := range 6 {
+		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
+	}
+	w := d.Attach(spec("w", 0, "f"))
+	defer w.Detach()
+	nothing(t, n, w)
+	w.AddRoom(-3) // no room is no room
+	w.AddRoom(0)
+	nothing(t, n, w)
+	next := 0
+	for _, room := range []int{1, 2, 3} {
+		w.AddRoom(room)
+		for range room {
+			if got := deliver(t, w).Id; got != fmt.Sprint("x", next) {
+				t.Errorf("number %d is %s", next, got)
+			}
+			next++
+		}
+		nothing(t, n, w)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, ok := w.Next(ctx); ok {
+		t.Error("told of more")
+	}
+}
