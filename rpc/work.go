@@ -249,6 +249,9 @@ func (w *session) resync(h *perdurev1.Hello) (lost []*perdurev1.TaskToken, err e
 		}
 		var again []*perdurev1.TaskToken
 		for _, t := range held {
+			if t.Namespace != w.ns {
+				continue // of another worker that calls itself the same
+			}
 			c := claimed[key(t)]
 			if c != nil && c.Incarnation == t.Incarnation && c.Version == t.Version {
 				delete(claimed, key(t))

@@ -314,6 +314,30 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 }
 
+// TestWorkerOfAnotherNamespace calls itself like a worker elsewhere: it gets nothing of that one's.
+func TestWorkerOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start("mine", "f")
+	hello := func(ns string) *perdurev1.Hello {
+		return &perdurev1.Hello{WorkerId: t.Name(), Namespace: ns, Functions: []string{"f"}, Room: 1, LeaseMs: 600_000}
+	}
+	mine := w.hello(hello(w.ns))
+	task := mine.task()
+	thief := w.hello(hello(w.ns + "-other"))
+	callRefused(t, "a commit of another namespace's task", thief.commit(&perdurev1.Commit{Task: task.Token, Events: []*perdurev1.Event{completed("stolen")}}), bad)
+	callRefused(t, "a release of another namespace's task", receive(t, "answer", thief.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{
+		Release: &perdurev1.Release{Task: task.Token}}})), bad)
+	callRefused(t, "a heartbeat for another namespace's task", receive(t, "answer", thief.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{
+		Heartbeat: &perdurev1.Heartbeat{Tasks: []*perdurev1.TaskToken{task.Token}}}})), bad)
+	callRefused(t, "another namespace's journal", receive(t, "answer", thief.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
+		ReadJournal: &perdurev1.ReadJournal{Namespace: w.ns, Id: "mine"}}})), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	thief.noTask()
+	if e := w.describe("mine"); e.Task.Version != task.Token.Version || e.JournalEvents != 1 {
+		t.Errorf("it is %v", e)
+	}
+}
+
 // TestReleaseAndCancel gives a task back with a problem, and is told of a cancel without asking.
 func TestReleaseAndCancel(t *testing.T) {
 	t.Parallel()
