@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
 )
 
 // A child's end is its caller's fact, however it ends.
@@ -64,6 +65,9 @@ func TestChildOutcomes(t *testing.T) {
 				w.ship()
 				entries := w.journal("e")
 				last := entries[len(entries)-2].Event.GetInvokeCompleted()
+				if rejected := w.promise("e:1").State != perdurev1.PromiseState_PROMISE_STATE_RESOLVED; rejected != strings.HasPrefix(c.want, "!") {
+					t.Errorf("the promise is %v", w.promise("e:1"))
+				}
 				if got := showOutcome(last.GetResult()); got != c.want || last.GetPromiseId() != "e:1" || !strings.HasSuffix(w.kinds("e"), "ExecutionAwaiting InvokeCompleted ExecutionResumed") {
 					t.Errorf("the caller was told %s, must be %s: %s", got, c.want, w.kinds("e"))
 				}
@@ -176,6 +180,34 @@ func TestChannelEpoch(t *testing.T) {
 		if (err == nil) != step.ok || strings.Count(w.kinds(target), "SignalDelivered") != step.deliveries {
 			t.Errorf("message %d of epoch %d: %v, journal %s", step.seq, step.epoch, err, w.kinds(target))
 		}
+	}
+}
+
+// A shipper reads one epoch at a time, oldest first.
+func TestOutgoingEpochs(t *testing.T) {
+	state := NewMemReader()
+	for _, k := range [][2]uint64{{2, 1}, {1, 8}, {1, 9}, {2, 2}} {
+		b, err := proto.Marshal(&commandv1.Message{Seq: k[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Apply([]Write{{Key: keys.OutboxOf(3, k[0], k[1]), Value: b}})
+	}
+	for _, c := range []struct {
+		limit int
+		want  string
+	}{{1, "[8]"}, {2, "[8 9]"}, {9, "[8 9]"}} {
+		epoch, msgs, err := Outgoing(state, 3, c.limit)
+		var seqs []uint64
+		for _, m := range msgs {
+			seqs = append(seqs, m.Seq)
+		}
+		if epoch != 1 || err != nil || fmt.Sprint(seqs) != c.want {
+			t.Errorf("epoch %d, messages %v, %v", epoch, seqs, err)
+		}
+	}
+	if epoch, msgs, err := Outgoing(state, 4, 9); epoch != 0 || len(msgs) != 0 || err != nil {
+		t.Errorf("epoch %d, messages %v, %v", epoch, msgs, err)
 	}
 }
 

@@ -159,6 +159,7 @@ func TestCommitRefused(t *testing.T) {
 	w.commitRefused(v, "child spread", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	w.commitRefused(v, "sleep -1", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	w.commitRefused(v, "sleep 9223372036854775807", perdurev1.Reason_REASON_BAD_REQUEST, "")
+	w.commitRefused(v, "sleep 1152921504606846976", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	// After all that, giving the task back leaves the journal as it was, and the next commit stands.
 	before := w.kinds("e")
 	w.do(releaseCmd(v.token, "", 0))

@@ -233,6 +233,24 @@ func TestGrace(t *testing.T) {
 	}
 }
 
+// Whoever touches an execution when its grace has ended finds it over, before any tick.
+func TestGraceOnTouch(t *testing.T) {
+	for _, late := range []int64{-1, 0, 5000} {
+		w := newWorld(t, 1)
+		v := w.begin("e", "f")
+		w.do(cancelCmd("e", "why", 3000))
+		w.now += 3000 + late
+		reply := w.one(w.commitCmd(v, "cancelled in-time"))
+		want := `!cancelled "in-time"`
+		if late >= 0 {
+			want = `!cancelled "the grace period ended"`
+		}
+		if got := showOutcome(w.promise("e").Value); got != want || (ReplyError(reply) == nil) != (late < 0) {
+			t.Errorf("%d ms late: ended as %s, answered %v", late, got, reply)
+		}
+	}
+}
+
 // In Cancelling only facts are recorded: the result of an attempt that was under way, and nothing new.
 func TestCommitWhileCancelling(t *testing.T) {
 	w := newWorld(t, 1)

@@ -37,6 +37,16 @@ func TestStartTwice(t *testing.T) {
 	}
 }
 
+// Without a request id nobody can say which start was the first; it was not the second.
+func TestStartWithoutRequest(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 3 {
+		if got := w.do(startCmd(nil, "a", "f", "")).GetStart().Created; got != (i == 0) {
+			t.Errorf("start %d: created %v", i, got)
+		}
+	}
+}
+
 func TestStartRefused(t *testing.T) {
 	w := newWorld(t, 1)
 	w.do(createPromiseCmd("p", 60_000))

@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
 )
 
 // Tasks are given out in the order in which they became pending, over all functions of an offer, and no
@@ -65,6 +66,20 @@ func TestAssignInTheSameEntry(t *testing.T) {
 	}
 }
 
+// A place in a queue that is taken in the entry that made it leaves no trace on disk.
+func TestNoTombstones(t *testing.T) {
+	w := newWorld(t, 1)
+	m := w.parts[0].m
+	if _, err := m.Apply(1, &commandv1.Entry{TimeMs: 5, Commands: []*commandv1.Command{startCmd(nil, "e", "f", "")}, Offers: []*commandv1.Offer{offer("w1", 1, "f")}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range m.Writes() {
+		if keys.Family(write.Key[0]) == keys.Ready {
+			t.Errorf("written: %q", write.Key)
+		}
+	}
+}
+
 // What is due on a task comes before it is given out: the dead are not assigned.
 func TestAssignCarriesOutWhatIsDue(t *testing.T) {
 	w := newWorld(t, 1)
@@ -102,7 +117,12 @@ func TestLease(t *testing.T) {
 		t.Errorf("a commit has changed the lease: %v at %d", got, w.now)
 	}
 	w.now++
-	// At the end of the lease, tick or no tick.
+	// At the end of the lease, tick or no tick: whoever touches it gives it back.
+	twin := &world{t: t, now: w.now, views: w.views, parts: []*part{{cfg: w.parts[0].cfg, state: w.parts[0].state.Clone(), index: w.parts[0].index}}}
+	twin.open(twin.parts[0])
+	if e := ReplyError(twin.one(w.commitCmd(v, "step b"))); e == nil || twin.describe("e").Task.State != "pending" {
+		t.Errorf("answered %v, task %v", e, twin.describe("e").Task)
+	}
 	stale := map[string]*commandv1.Command{
 		"commit": w.commitCmd(v, "step b"), "release": releaseCmd(v.token, "", 0),
 	}
