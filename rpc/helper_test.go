@@ -375,3 +375,12 @@ func completed(result string) *perdurev1.Event {
 func big(n int) []byte { return bytes.Repeat([]byte{'x'}, n) }
 
 func long(n int) string { return strings.Repeat("x", n) }
+
+// fromStatus is the reason of a refusal.
+func fromStatus(err error) (perdurev1.Reason, bool) {
+	e, ok := api.FromStatus(err)
+	if !ok {
+		return 0, false
+	}
+	return e.Reason, true
+}

@@ -442,7 +442,7 @@ func commitForm(c *perdurev1.Commit) error {
 	total := 0
 	counted := func(n int) error {
 		if total += n; total > maxCommitBytes {
-			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the commit's payloads have more than %d bytes", maxCommitBytes).With("id", c.Task.Id)
+			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the commit's payloads have more than %d bytes", maxCommitBytes).With("id", c.Task.GetId())
 		}
 		return nil
 	}
@@ -467,9 +467,9 @@ func commitForm(c *perdurev1.Commit) error {
 		case *perdurev1.Event_RandomGenerated:
 			err = sized("value", k.RandomGenerated.PromiseId, k.RandomGenerated.Value)
 		case *perdurev1.Event_ExecutionCompleted:
-			err = sized("result", c.Task.Id, k.ExecutionCompleted.Result)
+			err = sized("result", c.Task.GetId(), k.ExecutionCompleted.Result)
 		case *perdurev1.Event_ExecutionFailed:
-			err = failed(c.Task.Id, k.ExecutionFailed.Error)
+			err = failed(c.Task.GetId(), k.ExecutionFailed.Error)
 		case *perdurev1.Event_ExecutionCancelled:
 			err = reason(k.ExecutionCancelled.Reason)
 		case *perdurev1.Event_ExecutionAwaiting:
