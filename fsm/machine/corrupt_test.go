@@ -63,10 +63,29 @@ func near(w *world, p *part, prefix string) string {
 	}
 }
 
+// tidy notices a scan that was left by a panic: a real Reader would have kept something open.
+type tidy struct {
+	Reader
+	open int
+}
+
+func (t *tidy) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	t.open++
+	err := t.Reader.Scan(lower, upper, fn)
+	t.open--
+	return err
+}
+
 // probe opens a machine over a state, applies commands now and ticks later, and reads everything; at an
 // even time the commands come first. It returns the first error; a panic is the test's failure.
-func probe(state *MemReader, cfg Config, ids []string, index uint64, now int64, cmds []*commandv1.Command) error {
+func probe(below *MemReader, cfg Config, ids []string, index uint64, now int64, cmds []*commandv1.Command) error {
 	cfg.CheckInvariants = false
+	state := &tidy{Reader: below}
+	defer func() {
+		if state.open != 0 {
+			panic("a scan was left open")
+		}
+	}()
 	m, err := New(cfg, state)
 	if err != nil {
 		return err

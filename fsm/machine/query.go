@@ -77,9 +77,7 @@ func (x *query) get(key []byte) ([]byte, bool) {
 }
 
 func (x *query) scan(lower, upper []byte, fn func(key, value []byte) bool) {
-	if err := x.r.Scan(lower, upper, fn); err != nil {
-		panic(fault{err})
-	}
+	scan(x.r, lower, upper, fn)
 }
 
 func (x *query) header(objectID string) (Header, bool) {

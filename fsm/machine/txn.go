@@ -114,8 +114,28 @@ func (t *txn) get(key []byte) ([]byte, bool) {
 }
 
 // scan is Scan likewise.
-func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
-	if err := t.Scan(lower, upper, fn); err != nil {
+func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) { scan(t, lower, upper, fn) }
+
+// scan is a Scan whose fn may end in a fault: it goes on its way only when the Reader has closed what it
+// opened.
+func scan(r Reader, lower, upper []byte, fn func(key, value []byte) bool) {
+	var met *fault
+	err := r.Scan(lower, upper, func(key, value []byte) (more bool) {
+		defer func() {
+			if p := recover(); p != nil {
+				f, ok := p.(fault)
+				if !ok {
+					panic(p)
+				}
+				met, more = &f, false
+			}
+		}()
+		return fn(key, value)
+	})
+	switch {
+	case met != nil:
+		panic(*met)
+	case err != nil:
 		panic(fault{err})
 	}
 }

@@ -13,7 +13,8 @@ type Reader interface {
 	// Get answers a copy the caller may keep; ok is false when the key is not there.
 	Get(key []byte) (value []byte, ok bool, err error)
 	// Scan calls fn for the keys in [lower, upper) in order until fn answers false. Key and value are
-	// valid only during the call. A nil upper means no bound.
+	// valid only during the call. A nil upper means no bound. fn may read; it does not panic for what it
+	// reads, so there is nothing to clean up behind it.
 	Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 }
 
