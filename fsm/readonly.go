@@ -119,7 +119,7 @@ func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64,
 }
 
 // Close lets others open the store again.
-func (r *ReadOnly) Close() error { return r.db.Close() }
+func (r *ReadOnly) Close() error { return closeDB(r.db) }
 
 // silence is a logger that only speaks when Pebble cannot go on.
 type silence struct{ pebble.Logger }

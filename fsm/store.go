@@ -384,12 +384,23 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	if failed != nil {
-		return s.db.Close()
+		return closeDB(s.db)
 	}
 	// Close alone would throw the memtable away; replay would bring it back, but a clean stop should
 	// not need one.
 	err := s.flush(s.db)
 	return errors.Join(err, s.db.Close())
+}
+
+// closeDB closes a database that may have met damage: a read that failed can leave references behind, at
+// which Pebble panics instead of answering.
+func closeDB(db *pebble.DB) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("fsm: closing after damage: %v", r)
+		}
+	}()
+	return db.Close()
 }
 
 // Metrics shows Pebble's own figures.

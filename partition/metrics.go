@@ -9,6 +9,7 @@ import (
 // metrics are one partition's figures.
 type metrics struct {
 	Leader        prometheus.Gauge
+	Halted        prometheus.Gauge
 	Elections     prometheus.Counter
 	Commands      prometheus.Counter
 	Entries       prometheus.Counter
@@ -21,7 +22,7 @@ type metrics struct {
 
 // metricSet makes the figures of all partitions of a node.
 type metricSet struct {
-	leader, queue                                       *prometheus.GaugeVec
+	leader, halted, queue                               *prometheus.GaugeVec
 	elections, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
 	commit                                              *prometheus.HistogramVec
 }
@@ -35,6 +36,7 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 	}
 	s := &metricSet{
 		leader:    gauge("leader", "1 while this node leads the partition and serves it."),
+		halted:    gauge("halted", "1 when the partition has stopped because its state cannot be trusted."),
 		queue:     gauge("queue_depth", "Commands that wait for the log."),
 		elections: counter("elections_won_total", "Times this node became the partition's leader."),
 		commands:  counter("commands_total", "Commands applied for callers of this node."),
@@ -51,7 +53,7 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 	if reg == nil {
 		return s, nil
 	}
-	for _, c := range []prometheus.Collector{s.leader, s.queue, s.elections, s.commands, s.entries, s.sheds, s.ticks, s.shipped, s.commit} {
+	for _, c := range []prometheus.Collector{s.leader, s.halted, s.queue, s.elections, s.commands, s.entries, s.sheds, s.ticks, s.shipped, s.commit} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -62,7 +64,7 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 func (s *metricSet) of(partition uint32) metrics {
 	p := strconv.FormatUint(uint64(partition), 10)
 	return metrics{
-		Leader: s.leader.WithLabelValues(p), QueueDepth: s.queue.WithLabelValues(p),
+		Leader: s.leader.WithLabelValues(p), Halted: s.halted.WithLabelValues(p), QueueDepth: s.queue.WithLabelValues(p),
 		Elections: s.elections.WithLabelValues(p), Commands: s.commands.WithLabelValues(p),
 		Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),

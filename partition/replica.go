@@ -107,6 +107,7 @@ func (r *Replica) halt(err error) {
 			l.cancel()
 		}
 		r.metrics.Leader.Set(0)
+		r.metrics.Halted.Set(1)
 		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
 		close(r.halting)
 	})

@@ -32,7 +32,7 @@ func (b *babbler) fill(m protoreflect.Message, depth int) {
 	chosen := map[protoreflect.OneofDescriptor]protoreflect.FieldDescriptor{}
 	for i := range m.Descriptor().Oneofs().Len() {
 		one := m.Descriptor().Oneofs().Get(i)
-		if b.IntN(12) > 0 {
+		if b.IntN(60) > 0 {
 			chosen[one] = one.Fields().Get(b.IntN(one.Fields().Len()))
 		}
 	}
@@ -85,6 +85,9 @@ func (b *babbler) value(f protoreflect.FieldDescriptor) protoreflect.Value {
 		case "retry_policy":
 			return protoreflect.ValueOfString(pick(b, "attempts=1", "attempts=2", "", "attempts=x"))
 		}
+		if b.IntN(60) == 0 {
+			return protoreflect.ValueOfString(pick(b, "", "\x00", long(300)))
+		}
 		return protoreflect.ValueOfString(pick(b, b.names...))
 	case protoreflect.BytesKind:
 		if f.Parent().Name() == "RequestID" {
@@ -98,7 +101,10 @@ func (b *babbler) value(f protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.Uint64Kind:
 		return protoreflect.ValueOfUint64(pick[uint64](b, 0, 1, 1, 2, 3, 10, math.MaxUint64))
 	default:
-		return protoreflect.ValueOfInt64(pick[int64](b, 0, 1, 5, 20, 1000, 60_000, -1, math.MaxInt64, math.MinInt64))
+		if b.IntN(40) == 0 {
+			return protoreflect.ValueOfInt64(pick[int64](b, -1, math.MaxInt64, math.MinInt64))
+		}
+		return protoreflect.ValueOfInt64(pick[int64](b, 0, 1, 5, 20, 1000, 60_000))
 	}
 }
 
@@ -115,7 +121,7 @@ func TestRandomRequests(t *testing.T) {
 	n := startNode(t, nil)
 	w := connect(t, n)
 	w.ns = "default"
-	b := &babbler{Rand: rand.New(rand.NewPCG(seed, 1)), names: []string{"f", "g", "s", ""}}
+	b := &babbler{Rand: rand.New(rand.NewPCG(seed, 1)), names: []string{"f", "g", "s"}}
 	hello := &perdurev1.Hello{WorkerId: "babbler", Functions: []string{"f", "g"}, Room: 4, LeaseMs: 2000}
 	s := w.hello(hello)
 	nextChild := map[string]uint32{}
@@ -161,6 +167,7 @@ func TestRandomRequests(t *testing.T) {
 			for _, ev := range commit.Events {
 				b.aim(ev, own, &commit.NextChild)
 			}
+			b.complete(commit)
 			commit.NextChild = nextChild[own]
 		}
 		select {
@@ -250,6 +257,30 @@ func (b *babbler) aim(ev *perdurev1.Event, own string, next *uint32) {
 		if k.ExecutionAwaiting.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 			k.ExecutionAwaiting.WaitingOn, k.ExecutionAwaiting.SignalName = []string{take()}, pick(b, "s", "f")
 		}
+	}
+}
+
+// complete gives one-way operations and children of a commit what they need, mostly.
+func (b *babbler) complete(c *perdurev1.Commit) {
+	var sends []*perdurev1.Send
+	for _, ev := range c.Events {
+		switch e := ev.GetInvokeScheduled(); e.GetKind() {
+		case perdurev1.InvokeKind_INVOKE_KIND_SEND:
+			m := &perdurev1.Send{}
+			b.fill(m.ProtoReflect(), 3)
+			m.PromiseId = e.PromiseId
+			if m.GetStart() != nil {
+				m.GetStart().Id = fmt.Sprint("sent", b.IntN(50))
+			}
+			sends = append(sends, m)
+		case perdurev1.InvokeKind_INVOKE_KIND_FUNCTION:
+			if len(c.Children) > 0 {
+				c.Children[0].PromiseId = e.PromiseId
+			}
+		}
+	}
+	if b.IntN(10) > 0 {
+		c.Sends = sends
 	}
 }
 

@@ -192,11 +192,21 @@ func (w *session) register(h *perdurev1.Hello) error {
 			_, err = r.Propose(ctx, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
 				RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown}}})
 			return err
-		}); err != nil {
+		}); err != nil && !w.halted(r, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// halted reports whether a call failed because its partition has halted. The worker serves the others:
+// one damaged state must not stop them.
+func (w *session) halted(r *partition.Replica, err error) bool {
+	if !api.Is(err, perdurev1.Reason_REASON_CORRUPT) {
+		return false
+	}
+	w.s.log.Warn("a worker does without a partition that has halted", "event", "worker_partition_halted", "partition", r.ID(), "error", err)
+	return true
 }
 
 // retry repeats what was surely not applied, or may be applied twice, until it works or ctx ends.
@@ -245,7 +255,15 @@ func (w *session) resync(h *perdurev1.Hello) (lost []*perdurev1.TaskToken, err e
 			}
 			return err
 		}); err != nil {
-			return nil, err
+			if !w.halted(r, err) {
+				return nil, err
+			}
+			for k := range claimed { // nobody can say whose they are
+				if w.s.router.Of(k[0], k[1]) == r {
+					delete(claimed, k)
+				}
+			}
+			continue
 		}
 		var again []*perdurev1.TaskToken
 		for _, t := range held {
@@ -510,6 +528,7 @@ func (w *session) heartbeat(ctx context.Context, h *perdurev1.Heartbeat) (*perdu
 	}
 	out := &perdurev1.HeartbeatReply{}
 	var errs []error
+	answered := 0
 	for p, tokens := range w.s.router.ByPartition(h.Tasks) {
 		reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
 			Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
@@ -517,12 +536,14 @@ func (w *session) heartbeat(ctx context.Context, h *perdurev1.Heartbeat) (*perdu
 			errs = append(errs, err)
 			continue
 		}
+		answered++
 		out.Lost = append(out.Lost, reply.GetHeartbeat().Lost...)
 		out.Cancelling = append(out.Cancelling, reply.GetHeartbeat().Cancelling...)
 	}
-	if len(errs) > 0 {
+	if len(errs) > 0 && answered == 0 {
 		return nil, errs[0]
 	}
+	// What some partitions said is told although others could not be asked: their leases go on or end.
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: out}}, nil
 }
 

@@ -37,7 +37,24 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			}
 			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: Token(o.Namespace, held.Task)})
 		}
+		// Room that was not used up does not mean that nothing waits: what was picked may have been over.
+		for _, fn := range o.Functions {
+			if q := (Queue{o.Namespace, fn}); t.pending(q) > 0 {
+				t.fx.Ready = append(t.fx.Ready, q)
+			}
+		}
 	}
+}
+
+// pending is how many tasks wait in a queue, as of now.
+func (t *txn) pending(q Queue) int {
+	n := t.m.ready[q]
+	for _, c := range t.ready {
+		if c.queue == q {
+			n += c.by
+		}
+	}
+	return n
 }
 
 type waiting struct {
@@ -50,13 +67,7 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 	var all []waiting
 	for _, fn := range o.Functions {
 		q := Queue{o.Namespace, fn}
-		pending := t.m.ready[q]
-		for _, c := range t.ready {
-			if c.queue == q {
-				pending += c.by
-			}
-		}
-		if pending <= 0 {
+		if t.pending(q) <= 0 {
 			continue
 		}
 		prefix := keys.Of(keys.Ready, o.Namespace, fn)

@@ -104,14 +104,21 @@ func skipFill(b []byte, o int) int {
 }
 
 // checkManifest refuses a MANIFEST with a bad record before a good one. Each record is synced before the
-// next is written, so only the last one can be a write that was cut short.
-func checkManifest(b []byte) error {
+// next is written, so only the last one can be a write that was cut short. It answers the number of the
+// oldest log that is still needed: whatever stands in older ones is flushed, and they are on their way to
+// be removed or written over.
+func checkManifest(b []byte) (oldestLog uint64, err error) {
 	end := 0
 	for {
 		end = skipFill(b, end)
 		c, ok := chunkAt(b, end)
 		if !ok || c.kind > 4 {
 			break
+		}
+		if k := c.kind; k == chunkWhole || k == chunkFirst {
+			if n, ok := logNumberOf(c.payload); ok {
+				oldestLog = max(oldestLog, n)
+			}
 		}
 		end = c.next
 	}
@@ -120,10 +127,30 @@ func checkManifest(b []byte) error {
 			continue
 		}
 		if _, ok := chunkAt(b, o); ok {
-			return fmt.Errorf("record at %d is damaged, one at %d follows", end, o)
+			return 0, fmt.Errorf("record at %d is damaged, one at %d follows", end, o)
 		}
 	}
-	return nil
+	return oldestLog, nil
+}
+
+// logNumberOf reads the oldest log number that a record of the MANIFEST sets, which stands first in it but
+// for the comparer's name.
+func logNumberOf(record []byte) (uint64, bool) {
+	const tagComparer, tagLogNumber = 1, 2
+	tag, n := binary.Uvarint(record)
+	if n > 0 && tag == tagComparer {
+		size, m := binary.Uvarint(record[n:])
+		if m <= 0 || size > uint64(len(record)-n-m) {
+			return 0, false
+		}
+		record = record[n+m+int(size):]
+		tag, n = binary.Uvarint(record)
+	}
+	if n <= 0 || tag != tagLogNumber {
+		return 0, false
+	}
+	number, m := binary.Uvarint(record[n:])
+	return number, m > 0
 }
 
 // walRecord is a record of a write-ahead log: one batch.
@@ -227,8 +254,9 @@ func checkRecordFiles(fs vfs.FS, dir string) error {
 	}
 	name := fs.PathBase(desc.ManifestFilename)
 	b, err := readWhole(fs, fs.PathJoin(dir, name))
+	var oldestLog uint64
 	if err == nil {
-		err = checkManifest(b)
+		oldestLog, err = checkManifest(b)
 	}
 	if err != nil {
 		return &CorruptError{Detail: name, Err: err}
@@ -238,6 +266,9 @@ func checkRecordFiles(fs vfs.FS, dir string) error {
 		return err
 	}
 	for n, l := range logs {
+		if uint64(l.Num) < oldestLog {
+			continue
+		}
 		for i := range l.NumSegments() {
 			segFS, path := l.SegmentLocation(i)
 			b, err := readWhole(segFS, path)
