@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -97,6 +98,9 @@ func Start(cfg Config) (n *Node, err error) {
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{})}
 	defer func() {
 		if err != nil {
+			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EWOULDBLOCK) {
+				err = &InUseError{cfg.DataDir, err}
+			}
 			err = errors.Join(err, n.undo())
 			n = nil
 		}
@@ -160,6 +164,19 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	return n, nil
 }
+
+// InUseError says that another running process has the data directory open. Nothing was changed.
+type InUseError struct {
+	Dir string
+	Err error
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("data directory %s is in use by another running process: stop that one first, or choose another directory (%v)", e.Dir, e.Err)
+}
+
+// Unwrap answers what the lock said.
+func (e *InUseError) Unwrap() error { return e.Err }
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
