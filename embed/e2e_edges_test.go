@@ -335,6 +335,34 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
+// TestFrozenAddress gives a client an address that takes its calls and never answers: it goes on to the
+// next one, and what was sent to both is done once.
+func TestFrozenAddress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until an unanswered call is given up, which takes seconds; left out with -short")
+	}
+	t.Parallel()
+	w := newWorld(t)
+	p := newProxy(t, w.addr)
+	c, err := client.Dial(client.Options{Addrs: []string{p.addr(), w.addr}, Namespace: w.Namespace(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Start(soon(t), client.StartOptions{ID: "x", Function: "nobody", AllowUnknownFunction: true}); err != nil {
+		t.Fatal(err)
+	}
+	p.deafen() // calls arrive, answers are lost
+	for i := range 3 {
+		if err := c.Signal(soon(t), "x", "s", fmt.Append(nil, i)); err != nil {
+			t.Errorf("signal: %v", err)
+		}
+	}
+	if counts := w.validJournal("x"); counts["SignalDelivered"] != 3 {
+		t.Errorf("3 signals were delivered as %v", counts)
+	}
+}
+
 // closedAsValue turns the closing of a channel into a value.
 func closedAsValue(c <-chan struct{}) <-chan bool {
 	out := make(chan bool, 1)
