@@ -112,9 +112,9 @@ type image struct {
 	shared [crashPartitions]uint64
 }
 
-func (c *crashTest) config(fs vfs.FS, st stable.Store) Config {
+func (c *crashTest) config(fs *vfs.MemFS, st stable.Store) Config {
 	cfg := c.base
-	cfg.FS, cfg.Stable = fs, st
+	cfg.FS, cfg.Stable = crashable{fs}, st
 	return cfg
 }
 
