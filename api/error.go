@@ -68,20 +68,24 @@ func Code(r perdurev1.Reason) codes.Code {
 		perdurev1.Reason_REASON_BAD_REQUEST:
 		return codes.InvalidArgument
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
-		perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NO_SUCH_PLACE:
 		return codes.NotFound
 	case perdurev1.Reason_REASON_ID_CONFLICT:
 		return codes.AlreadyExists
 	case perdurev1.Reason_REASON_STALE_TASK:
 		return codes.Aborted
 	case perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ALREADY_FINISHED,
-		perdurev1.Reason_REASON_NOT_SETTLEABLE:
+		perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
 		return codes.FailedPrecondition
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
 		perdurev1.Reason_REASON_SHUTTING_DOWN:
 		return codes.Unavailable
 	case perdurev1.Reason_REASON_OVERLOADED:
 		return codes.ResourceExhausted
+	case perdurev1.Reason_REASON_UNAUTHENTICATED:
+		return codes.Unauthenticated
+	case perdurev1.Reason_REASON_PERMISSION_DENIED:
+		return codes.PermissionDenied
 	case perdurev1.Reason_REASON_CORRUPT:
 		return codes.DataLoss
 	default:

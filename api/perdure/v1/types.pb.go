@@ -233,6 +233,14 @@ const (
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 50
 	// DataLoss: a store is damaged; the replica has stopped.
 	Reason_REASON_CORRUPT Reason = 60
+	// No credentials, or ones that this node cannot verify.
+	Reason_REASON_UNAUTHENTICATED Reason = 70
+	// The credentials do not allow this, here or in this namespace.
+	Reason_REASON_PERMISSION_DENIED Reason = 71
+	// No such node or partition in this cluster.
+	Reason_REASON_NO_SUCH_PLACE Reason = 80
+	// The cluster refuses this: another node holds the place, or settings do not agree.
+	Reason_REASON_MEMBERSHIP_REFUSED Reason = 81
 )
 
 // Enum value maps for Reason.
@@ -258,6 +266,10 @@ var (
 		43: "REASON_OVERLOADED",
 		50: "REASON_OUTCOME_UNKNOWN",
 		60: "REASON_CORRUPT",
+		70: "REASON_UNAUTHENTICATED",
+		71: "REASON_PERMISSION_DENIED",
+		80: "REASON_NO_SUCH_PLACE",
+		81: "REASON_MEMBERSHIP_REFUSED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":         0,
@@ -280,6 +292,10 @@ var (
 		"REASON_OVERLOADED":          43,
 		"REASON_OUTCOME_UNKNOWN":     50,
 		"REASON_CORRUPT":             60,
+		"REASON_UNAUTHENTICATED":     70,
+		"REASON_PERMISSION_DENIED":   71,
+		"REASON_NO_SUCH_PLACE":       80,
+		"REASON_MEMBERSHIP_REFUSED":  81,
 	}
 )
 
@@ -2212,7 +2228,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x11AWAIT_KIND_SINGLE\x10\x01\x12\x12\n" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
-	"\x11AWAIT_KIND_SIGNAL\x10\x04*\x83\x04\n" +
+	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xf6\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2234,7 +2250,11 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x14REASON_SHUTTING_DOWN\x10*\x12\x15\n" +
 	"\x11REASON_OVERLOADED\x10+\x12\x1a\n" +
 	"\x16REASON_OUTCOME_UNKNOWN\x102\x12\x12\n" +
-	"\x0eREASON_CORRUPT\x10<B\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x0eREASON_CORRUPT\x10<\x12\x1a\n" +
+	"\x16REASON_UNAUTHENTICATED\x10F\x12\x1c\n" +
+	"\x18REASON_PERMISSION_DENIED\x10G\x12\x18\n" +
+	"\x14REASON_NO_SUCH_PLACE\x10P\x12\x1d\n" +
+	"\x19REASON_MEMBERSHIP_REFUSED\x10QB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_types_proto_rawDescOnce sync.Once
