@@ -40,6 +40,8 @@ type Config struct {
 	NotReady func() error
 	// Version is shown on the HTTP index.
 	Version string
+	// Operator carries out what operators ask; nil leaves their service unimplemented.
+	Operator Operator
 }
 
 // Server is a node's two client-facing ports.
@@ -86,6 +88,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	perdurev1.RegisterExecutionsServer(s.grpc, &executions{s: s})
 	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
 	perdurev1.RegisterTasksServer(s.grpc, &tasks{s: s})
+	perdurev1.RegisterClusterServer(s.grpc, &cluster{s: s})
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

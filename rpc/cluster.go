@@ -1,0 +1,141 @@
+package rpc
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// Operator answers for the whole cluster, whichever node is asked. Its methods block until the answer is
+// there or ctx ends; their requests have been checked for form. Transfer and Rebuild are safe to repeat:
+// a leadership that is where it should be stays there, and a rebuild under way is waited for. What does
+// not exist is refused with NO_SUCH_PLACE.
+type Operator interface {
+	// ClusterStatus shows everything that can be found out now; nodes that do not answer are shown as such.
+	ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error)
+	// Transfer answers when the new leaders lead.
+	Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error)
+	// Rebuild answers when the replica made anew has caught up.
+	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
+}
+
+// How long an operator's call may take whose caller set no deadline.
+const (
+	maxStatusTime   = 10 * time.Second
+	maxTransferTime = time.Minute
+	maxRebuildTime  = time.Hour
+)
+
+// maxNodeIDBytes is what a node's name may have.
+const maxNodeIDBytes = 64
+
+type cluster struct {
+	perdurev1.UnimplementedClusterServer
+	s *Server
+}
+
+// operator is the node's Operator, or the refusal of a server that was given none.
+func (c *cluster) operator() (Operator, error) {
+	if c.s.cfg.Operator == nil {
+		return nil, status.Error(codes.Unimplemented, "this server has no operators' service: it was started without a cluster around it")
+	}
+	return c.s.cfg.Operator, nil
+}
+
+// GetStatus implements Cluster.
+func (c *cluster) GetStatus(ctx context.Context, _ *perdurev1.GetStatusRequest) (*perdurev1.ClusterStatus, error) {
+	o, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxStatusTime)
+	defer cancel()
+	return o.ClusterStatus(ctx)
+}
+
+// TransferLeadership implements Cluster.
+func (c *cluster) TransferLeadership(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
+	if err := transfer(in); err != nil {
+		return nil, err
+	}
+	o, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTransferTime)
+	defer cancel()
+	return o.Transfer(ctx, in)
+}
+
+// transfer checks that a transfer says what is to go, in one way, and where to.
+func transfer(in *perdurev1.TransferLeadershipRequest) error {
+	switch {
+	case in.Partition == nil && in.FromNode == "":
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a transfer names a partition, or the node whose leaderships are to go")
+	case in.Partition != nil && in.FromNode != "":
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a transfer names a partition or a node to take everything from, not both").
+			With("node", short(in.FromNode))
+	case in.FromNode != "" && in.FromNode == in.ToNode:
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a transfer from %s to itself moves nothing", short(in.FromNode)).With("node", short(in.FromNode))
+	}
+	if in.Partition != nil {
+		if err := partitionNumber(*in.Partition); err != nil {
+			return err
+		}
+	}
+	if in.FromNode != "" {
+		if err := nodeID("from_node", in.FromNode); err != nil {
+			return err
+		}
+	}
+	if in.ToNode != "" {
+		return nodeID("to_node", in.ToNode)
+	}
+	return nil
+}
+
+// RebuildReplica implements Cluster.
+func (c *cluster) RebuildReplica(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
+	if err := firstError(partitionNumber(in.Partition), nodeID("node_id", in.NodeId)); err != nil {
+		return nil, err
+	}
+	o, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxRebuildTime)
+	defer cancel()
+	return o.Rebuild(ctx, in)
+}
+
+// partitionNumber refuses what no cluster has: each partition holds at least one slot.
+func partitionNumber(p uint32) error {
+	if p >= id.Slots {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "partition %d: no cluster has so many", p)
+	}
+	return nil
+}
+
+// nodeID checks the form of a node's name.
+func nodeID(what, s string) error {
+	switch {
+	case s == "":
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is empty", what)
+	case len(s) > maxNodeIDBytes:
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has %d bytes, at most %d are allowed", what, len(s), maxNodeIDBytes)
+	}
+	foreign := strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	})
+	if foreign >= 0 {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has a character other than letters, digits, '.', '_' and '-'", what)
+	}
+	return nil
+}
