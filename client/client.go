@@ -1,5 +1,5 @@
 // Package client is the Go library that talks to a Perdure cluster: it starts, awaits, signals and
-// cancels executions, and creates and settles promises.
+// cancels executions, creates and settles promises, and shows and steers the cluster itself.
 //
 // It owns the connections, the retries and the request ids. It promises that one call of a method takes
 // effect at most once, however often it was sent, and that an error says whether it may have taken
@@ -113,6 +113,7 @@ type node struct {
 	executions perdurev1.ExecutionsClient
 	promises   perdurev1.PromisesClient
 	tasks      perdurev1.TasksClient
+	cluster    perdurev1.ClusterClient
 }
 
 // Dial makes a client. It does no I/O: an address nobody listens on shows at the first call. An error
@@ -165,6 +166,7 @@ func Dial(opts Options) (*Client, error) {
 			executions: perdurev1.NewExecutionsClient(conn),
 			promises:   perdurev1.NewPromisesClient(conn),
 			tasks:      perdurev1.NewTasksClient(conn),
+			cluster:    perdurev1.NewClusterClient(conn),
 		})
 	}
 	// Clients that were given the same list begin at different nodes.

@@ -35,6 +35,7 @@ type fakeNode struct {
 	perdurev1.UnimplementedExecutionsServer
 	perdurev1.UnimplementedPromisesServer
 	perdurev1.UnimplementedTasksServer
+	perdurev1.UnimplementedClusterServer
 	c      *cluster
 	name   string
 	server *grpc.Server
@@ -58,6 +59,7 @@ func (n *fakeNode) start() {
 	perdurev1.RegisterExecutionsServer(n.server, n)
 	perdurev1.RegisterPromisesServer(n.server, n)
 	perdurev1.RegisterTasksServer(n.server, n)
+	perdurev1.RegisterClusterServer(n.server, n)
 	go n.server.Serve(n.lis)
 }
 
@@ -144,6 +146,15 @@ func (n *fakeNode) Settle(ctx context.Context, r *perdurev1.SettlePromiseRequest
 }
 func (n *fakeNode) Await(ctx context.Context, r *perdurev1.AwaitPromiseRequest) (*perdurev1.PromiseResponse, error) {
 	return ask[perdurev1.PromiseResponse](n, ctx, r)
+}
+func (n *fakeNode) GetStatus(ctx context.Context, r *perdurev1.GetStatusRequest) (*perdurev1.ClusterStatus, error) {
+	return ask[perdurev1.ClusterStatus](n, ctx, r)
+}
+func (n *fakeNode) TransferLeadership(ctx context.Context, r *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
+	return ask[perdurev1.TransferLeadershipResponse](n, ctx, r)
+}
+func (n *fakeNode) RebuildReplica(ctx context.Context, r *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
+	return ask[perdurev1.RebuildReplicaResponse](n, ctx, r)
 }
 
 // Work answers every message with the node's name.

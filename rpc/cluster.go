@@ -26,7 +26,7 @@ type Operator interface {
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
 }
 
-// How long an operator's call may take whose caller set no deadline.
+// How long an operator's call may take at most.
 const (
 	maxStatusTime   = 10 * time.Second
 	maxTransferTime = time.Minute
@@ -41,23 +41,37 @@ type cluster struct {
 	s *Server
 }
 
-// operator is the node's Operator, or the refusal of a server that was given none.
-func (c *cluster) operator() (Operator, error) {
-	if c.s.cfg.Operator == nil {
-		return nil, status.Error(codes.Unimplemented, "this server has no operators' service: it was started without a cluster around it")
+// operate carries out a call for at most so long, and ends it when the node stops: another node answers as
+// well.
+func operate[Resp any](ctx context.Context, s *Server, most time.Duration, call func(context.Context, Operator) (Resp, error)) (Resp, error) {
+	var none Resp
+	if s.cfg.Operator == nil {
+		return none, status.Error(codes.Unimplemented, "this server has no operators' service: it was started without a cluster around it")
 	}
-	return c.s.cfg.Operator, nil
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := call(ctx, s.cfg.Operator)
+	switch {
+	case err == nil:
+		return resp, nil
+	case s.isStopping():
+		return none, errStopping()
+	}
+	return none, err
 }
 
 // GetStatus implements Cluster.
 func (c *cluster) GetStatus(ctx context.Context, _ *perdurev1.GetStatusRequest) (*perdurev1.ClusterStatus, error) {
-	o, err := c.operator()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxStatusTime)
-	defer cancel()
-	return o.ClusterStatus(ctx)
+	return operate(ctx, c.s, maxStatusTime, func(ctx context.Context, o Operator) (*perdurev1.ClusterStatus, error) {
+		return o.ClusterStatus(ctx)
+	})
 }
 
 // TransferLeadership implements Cluster.
@@ -65,13 +79,9 @@ func (c *cluster) TransferLeadership(ctx context.Context, in *perdurev1.Transfer
 	if err := transfer(in); err != nil {
 		return nil, err
 	}
-	o, err := c.operator()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxTransferTime)
-	defer cancel()
-	return o.Transfer(ctx, in)
+	return operate(ctx, c.s, maxTransferTime, func(ctx context.Context, o Operator) (*perdurev1.TransferLeadershipResponse, error) {
+		return o.Transfer(ctx, in)
+	})
 }
 
 // transfer checks that a transfer says what is to go, in one way, and where to.
@@ -106,13 +116,9 @@ func (c *cluster) RebuildReplica(ctx context.Context, in *perdurev1.RebuildRepli
 	if err := firstError(partitionNumber(in.Partition), nodeID("node_id", in.NodeId)); err != nil {
 		return nil, err
 	}
-	o, err := c.operator()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxRebuildTime)
-	defer cancel()
-	return o.Rebuild(ctx, in)
+	return operate(ctx, c.s, maxRebuildTime, func(ctx context.Context, o Operator) (*perdurev1.RebuildReplicaResponse, error) {
+		return o.Rebuild(ctx, in)
+	})
 }
 
 // partitionNumber refuses what no cluster has: each partition holds at least one slot.

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// How long a node may take over an operator's request.
+const (
+	transferWait = 30 * time.Second
+	// rebuildWait is for callers without a deadline of their own.
+	rebuildWait = time.Hour
+)
+
+// ClusterStatus is how nodes, partitions and replicas are now, as any node finds it out. A node that does
+// not answer is shown as such; that is not an error.
+func (c *Client) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error) {
+	var resp *perdurev1.ClusterStatus
+	err := c.call(ctx, "cluster status", "", false, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.GetStatus(ctx, &perdurev1.GetStatusRequest{})
+		return err
+	})
+	return resp, err
+}
+
+// TransferLeadership hands the leadership of one partition, or of everything that a node leads, to another
+// node, and answers when the new leaders lead. Repeating it is safe: a leadership that is where it should
+// be stays there. Errors: *api.Error with BAD_REQUEST, NO_SUCH_PLACE; others as with Start.
+func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLeadershipRequest) ([]*perdurev1.TransferredLeadership, error) {
+	what := "from " + r.GetFromNode()
+	if r.Partition != nil {
+		what = fmt.Sprintf("partition %d", r.GetPartition())
+	}
+	var resp *perdurev1.TransferLeadershipResponse
+	err := c.call(ctx, "transfer leadership", what, true, c.patience(ctx, transferWait), func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.TransferLeadership(ctx, r)
+		return err
+	})
+	return resp.GetTransferred(), err
+}
+
+// RebuildReplica makes a node's replica of a partition anew from the others, keeping its present files
+// aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever. applied
+// is how far the replica has come. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
+// ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with BAD_REQUEST,
+// NO_SUCH_PLACE; others as with Start.
+func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (applied uint64, err error) {
+	var resp *perdurev1.RebuildReplicaResponse
+	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
+	err = c.call(ctx, "rebuild replica", what, true, c.patience(ctx, rebuildWait), func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.RebuildReplica(ctx, &perdurev1.RebuildReplicaRequest{NodeId: nodeID, Partition: partition})
+		return err
+	})
+	return resp.GetApplied(), err
+}
+
+// patience is how long an answer that takes its time may be waited for.
+func (c *Client) patience(ctx context.Context, most time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline))
+	}
+	return max(0, most)
+}
