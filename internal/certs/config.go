@@ -1,0 +1,90 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+)
+
+// ServerConfig is for a port that clients call, TLS 1.2 at least. With a CA file clients must show a
+// certificate of its authorities. protocols are those to offer (ALPN), as "h2". The Handle must have a
+// certificate.
+func (h *Handle) ServerConfig(protocols ...string) *tls.Config {
+	return h.serving(tls.VersionTLS12, protocols)
+}
+
+// serving answers each handshake with what the files hold then.
+func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
+	return &tls.Config{
+		MinVersion: minVersion,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			m := h.current.Get()
+			if m.pair == nil {
+				return nil, errors.New("certs: no certificate to serve with")
+			}
+			cfg := &tls.Config{
+				Certificates: []tls.Certificate{*m.pair}, MinVersion: minVersion, NextProtos: protocols,
+				// A ticket would let a caller in without showing a certificate again, past a change of
+				// authorities. Connections live long here; tickets would save nothing.
+				SessionTicketsDisabled: true,
+			}
+			if m.pool != nil {
+				cfg.ClientCAs, cfg.ClientAuth = m.pool, tls.RequireAndVerifyClientCert
+			}
+			return cfg, nil
+		},
+		// Some servers refuse a configuration without certificates before they look at the function above.
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if m := h.current.Get(); m.pair != nil {
+				return m.pair, nil
+			}
+			return nil, errors.New("certs: no certificate to serve with")
+		},
+	}
+}
+
+// PeerConfig is for nodes that call each other, TLS 1.3: one configuration for both directions, in which
+// each end must show a certificate of the authorities. The Handle must have been opened as Mutual.
+//
+// The dialling side sets ServerName to the host it dials; that the certificate names this host is checked
+// during the handshake if it is a name. crypto/tls does not tell an IP address to the functions that check
+// here: a dialler must compare that itself when the handshake is done, by VerifyPeerHost.
+func (h *Handle) PeerConfig() *tls.Config {
+	cfg := h.serving(tls.VersionTLS13, nil)
+	cfg.GetClientCertificate = h.clientCertificate
+	// The functions below do the verifying, against the authorities of the moment. The accepting side never
+	// comes here: its configuration is made for each handshake above.
+	cfg.InsecureSkipVerify = true
+	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		return verify(cs.PeerCertificates, h.current.Get().pool, x509.ExtKeyUsageServerAuth, cs.ServerName)
+	}
+	return cfg
+}
+
+// VerifyPeerHost says whether the certificate that the other end has shown is one for host, a name or an
+// IP address. It is for a connection that was dialled by PeerConfig, after its handshake.
+func VerifyPeerHost(cs tls.ConnectionState, host string) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("the other end has shown no certificate")
+	}
+	return cs.PeerCertificates[0].VerifyHostname(host)
+}
+
+// ClientConfig is for one handshake of a client with host, TLS 1.2 at least: make it anew for each, so that
+// it has what the files hold then. Without a CA file the system's authorities count; without a certificate
+// the client shows none.
+func (h *Handle) ClientConfig(host string, protocols ...string) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, ServerName: host, RootCAs: h.current.Get().pool}
+	if h.opts.Cert != "" {
+		cfg.GetClientCertificate = h.clientCertificate
+	}
+	return cfg
+}
+
+func (h *Handle) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if m := h.current.Get(); m.pair != nil {
+		return m.pair, nil
+	}
+	return nil, errors.New("certs: no certificate to show")
+}

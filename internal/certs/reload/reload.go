@@ -1,0 +1,177 @@
+// Package reload keeps a value in step with the files it is made of: certificates, lists of tokens, keys
+// that are replaced while a process runs.
+//
+// It owns one goroutine for each set of files. It promises that Get never touches a disk and never answers
+// a value whose files could not be read or made no sense: until they do, the last good value stays. It
+// writes nothing; a crash loses nothing, since the next start reads the files.
+//
+// Files are compared by content, not by time of change: a copy that keeps its times is noticed, and so is
+// a symbolic link that is turned to another folder. A set that is replaced file by file may be seen half
+// way; then Parse refuses it, or the next look sees the rest.
+package reload
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultEvery is how often files are looked at unless Options.Every says otherwise.
+const DefaultEvery = 3 * time.Second
+
+// MaxBytes bounds one file. A larger one is refused: it is not what was meant.
+const MaxBytes = 4 << 20
+
+// Options of Open.
+type Options[T any] struct {
+	// Paths are the files, at least one. An empty path stands for a file that is not used; its content is
+	// nil.
+	Paths []string
+	// Parse makes the value of the contents, in the order of Paths. It is called by one goroutine at a time.
+	Parse func(contents [][]byte) (T, error)
+	// Every is how often the files are looked at; DefaultEvery if 0.
+	Every time.Duration
+	// Changed is called after a new value was taken, with it. Nil: nobody is told.
+	Changed func(T)
+	// Failed is called when files that have changed could not be read or parsed: once for each state of
+	// theirs. Nil: nobody is told.
+	Failed func(error)
+}
+
+// Value is a value kept in step with its files. All methods are safe for concurrent use.
+type Value[T any] struct {
+	opts    Options[T]
+	current atomic.Pointer[T]
+
+	mu   sync.Mutex // one look at a time
+	seen [][]byte   // the contents judged last, good or bad
+	told string     // the read error that was reported last
+
+	stop     chan struct{}
+	stopOnce sync.Once
+	done     chan struct{}
+}
+
+// Open reads the files and watches them until Close. The error is that of the file that cannot be read, or
+// Parse's.
+func Open[T any](opts Options[T]) (*Value[T], error) {
+	if opts.Every <= 0 {
+		opts.Every = DefaultEvery
+	}
+	v := &Value[T]{opts: opts, stop: make(chan struct{}), done: make(chan struct{})}
+	contents, err := read(opts.Paths)
+	if err != nil {
+		return nil, err
+	}
+	first, err := opts.Parse(contents)
+	if err != nil {
+		return nil, err
+	}
+	v.seen = contents
+	v.current.Store(&first)
+	go v.watch()
+	return v, nil
+}
+
+// Get is the last good value.
+func (v *Value[T]) Get() T { return *v.current.Load() }
+
+// Look reads the files now and takes their value if they have changed and make sense.
+func (v *Value[T]) Look() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	contents, err := read(v.opts.Paths)
+	if err != nil {
+		// The same complaint every few seconds helps nobody.
+		if text := err.Error(); text != v.told {
+			v.told = text
+			v.failed(err)
+		}
+		return
+	}
+	v.told = ""
+	if same(contents, v.seen) {
+		return
+	}
+	v.seen = contents
+	next, err := v.opts.Parse(contents)
+	if err != nil {
+		v.failed(err)
+		return
+	}
+	v.current.Store(&next)
+	if v.opts.Changed != nil {
+		v.opts.Changed(next)
+	}
+}
+
+// Close ends the watching and waits for it. Get goes on answering. Closing again does nothing.
+func (v *Value[T]) Close() {
+	v.stopOnce.Do(func() { close(v.stop) })
+	<-v.done
+}
+
+func (v *Value[T]) failed(err error) {
+	if v.opts.Failed != nil {
+		v.opts.Failed(err)
+	}
+}
+
+func (v *Value[T]) watch() {
+	defer close(v.done)
+	ticker := time.NewTicker(v.opts.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			v.Look()
+		case <-v.stop:
+			return
+		}
+	}
+}
+
+func read(paths []string) ([][]byte, error) {
+	contents := make([][]byte, len(paths))
+	for i, path := range paths {
+		if path == "" {
+			continue
+		}
+		content, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		contents[i] = content
+	}
+	return contents, nil
+}
+
+// readFile is os.ReadFile with a bound.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > MaxBytes {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, MaxBytes)
+	}
+	return content, nil
+}
+
+func same(a, b [][]byte) bool {
+	for i := range a {
+		if !bytes.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}
