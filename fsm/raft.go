@@ -62,6 +62,8 @@ func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 }
 
 func (s *Store) apply(logs []*raft.Log, out []any) error {
+	var results []*machine.Result
+	var noted []Mark
 	for i, l := range logs {
 		if l.Type != raft.LogCommand || l.Index <= s.machine.Applied() {
 			continue
@@ -70,12 +72,15 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		if err != nil {
 			return &DamagedError{s.dir, fmt.Errorf("index %d: %w", l.Index, err)}
 		}
+		before := s.machine.Applied()
 		res, err := s.machine.Apply(l.Index, e)
 		if err != nil {
 			return s.damaged(err)
 		}
-		if res != nil {
-			out[i] = res
+		out[i] = res
+		results = append(results, res)
+		if crosses(before, l.Index) {
+			noted = append(noted, Mark{l.Index, s.machine.Checksum()})
 		}
 	}
 	writes := s.machine.Writes()
@@ -86,6 +91,12 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		return s.damaged(err)
 	}
 	s.machine.Committed()
+	s.marks.add(noted, Mark{s.machine.Applied(), s.machine.Checksum()})
+	if s.opts.OnApplied != nil {
+		for _, res := range results {
+			s.opts.OnApplied(res)
+		}
+	}
 	return nil
 }
 
@@ -135,5 +146,10 @@ func (s *Store) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore implements raft.FSM: it replaces the state by the content of a snapshot.
 func (s *Store) Restore(content io.ReadCloser) error {
-	return errors.Join(s.restore(content), content.Close())
+	before := s.machine
+	err := s.restore(content)
+	if s.machine != before && s.opts.OnRestored != nil {
+		s.opts.OnRestored()
+	}
+	return errors.Join(err, content.Close())
 }

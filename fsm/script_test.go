@@ -37,6 +37,12 @@ var config = machine.Config{Partition: 0, Partitions: 1, CheckInvariants: true}
 // numbers, as barriers and elections leave them.
 func newScript(t testing.TB, seed uint64, n int) *script {
 	t.Helper()
+	return newSparseScript(t, seed, n, func(rng *rand.Rand) uint64 { return 1 + uint64(count(rng.IntN(10) == 0)) })
+}
+
+// newSparseScript is newScript with a say in how far an entry's number is from the one before.
+func newSparseScript(t testing.TB, seed uint64, n int, step func(*rand.Rand) uint64) *script {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := &script{}
 	state := machine.NewMemReader()
@@ -47,7 +53,7 @@ func newScript(t testing.TB, seed uint64, n int) *script {
 	var held []*perdurev1.TaskToken
 	now, index := int64(1_000_000), uint64(0)
 	for len(s.logs) < n {
-		index += 1 + uint64(count(rng.IntN(10) == 0))
+		index += step(rng)
 		if rng.IntN(20) == 0 { // an entry the machine never sees
 			s.add(&raft.Log{Index: index, Term: 1, Type: raft.LogConfiguration}, state.Clone(), m.Checksum(), nil)
 			continue

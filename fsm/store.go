@@ -74,6 +74,14 @@ type Options struct {
 	// Flush makes a database durable and may give up when OnFatal was called: Pebble tries a flush that
 	// fails for ever. (*pebble.DB).Flush if nil.
 	Flush func(*pebble.DB) error
+	// OnApplied is called for every command entry in the order of the log, on every replica, when the state
+	// that reads see has it (and perhaps later entries of the same batch). Entries that the state had
+	// already, and those of a batch that failed, are left out. It runs on the goroutine that applies and
+	// must not block; the result belongs to others too: do not change it. Nil for none.
+	OnApplied func(*machine.Result)
+	// OnRestored is called when the content of a snapshot has replaced the state: OnApplied is not called
+	// for what it brought. The same holds for it. Nil for none.
+	OnRestored func()
 	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage seen in the
 	// background). It runs on any goroutine, Pebble's too, and must not call the store. Required.
 	OnFatal func(error)
@@ -94,6 +102,7 @@ type Store struct {
 	closed bool
 
 	machine *machine.Machine
+	marks   marks
 	failure failure
 }
 
@@ -237,6 +246,7 @@ func (s *Store) adopt(db *pebble.DB) error {
 		return s.damaged(err)
 	}
 	s.db, s.machine = db, m
+	s.marks.begin(Mark{m.Applied(), m.Checksum()})
 	return nil
 }
 
