@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -16,11 +17,13 @@ import (
 
 var errDisk = errors.New("the disk is gone")
 
-// failFS fails syncs of write-ahead logs once broken is set, and counts those that succeed.
+// failFS fails syncs of write-ahead logs once broken is set, counts those that succeed, and has them take
+// as long as slow says.
 type failFS struct {
 	vfs.FS
 	broken atomic.Bool
 	syncs  atomic.Int64
+	slow   atomic.Int64
 }
 
 func (f *failFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
@@ -50,6 +53,9 @@ func (f *failFile) sync(do func() error) error {
 		return errDisk
 	}
 	f.fs.syncs.Add(1)
+	if slow := f.fs.slow.Load(); slow > 0 {
+		<-time.After(time.Duration(slow))
+	}
 	return do()
 }
 

@@ -3,6 +3,7 @@ package raftlog
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -146,8 +147,12 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 			return l.store.wrote(err)
 		}
 	}
+	began := time.Now()
 	if err := l.store.wrote(l.store.drv.append(l.group, restart, recs)); err != nil {
 		return err
+	}
+	if l.store.onSync != nil {
+		l.store.onSync(time.Since(began))
 	}
 	l.show(first, recs[len(recs)-1].index)
 	return nil

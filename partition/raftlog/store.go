@@ -46,6 +46,10 @@ type Options struct {
 	// MemTableBytes is the size of one Pebble memtable, 64 MiB if 0. Up to four exist at once.
 	MemTableBytes uint64
 
+	// OnSync is called after entries were stored durably, with how long the backend took to write and sync
+	// them, waiting for other groups' writes that share the sync included. It must not block. Nil for none.
+	OnSync func(time.Duration)
+
 	// OnFatal is called once, with a *FatalError, when a write or sync fails. It must end the process
 	// and should not return; it runs on the goroutine that was writing and must not call the store. If
 	// it is nil, the message goes to the logger and to stderr and the process exits with 1. If it returns
@@ -67,6 +71,7 @@ type Store struct {
 
 	fatalOnce sync.Once
 	onFatal   func(error)
+	onSync    func(time.Duration) // may be nil
 
 	// life is held shared by every operation that uses drv, and exclusively by Close.
 	life sync.RWMutex
@@ -106,6 +111,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		log:      opts.Logger,
 		seal:     &seal{fs: opts.FS, dir: dir},
 		onFatal:  opts.OnFatal,
+		onSync:   opts.OnSync,
 		groups:   map[uint32]*groupLog{},
 		sealDue:  make(chan struct{}, 1),
 		sealStop: make(chan struct{}),
