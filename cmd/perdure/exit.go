@@ -78,6 +78,8 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		waiting   *notFinishedError
 		conflict  *conflictError
 		found     *violationsError
+		unwell    *unwellError
+		compared  *notComparedError
 		missing   *noDirectoryError
 		held      *fsm.HeldError
 		refusal   *api.Error
@@ -114,6 +116,11 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		c.reason = "CORRUPT"
 	case errors.As(err, &found):
 		c.reason = "VIOLATIONS"
+	case errors.As(err, &unwell):
+		c.reason = "UNWELL"
+	case errors.As(err, &compared):
+		c.exit, c.reason = exitUnavailable, "NOT_COMPARED"
+		c.hint = "perdure cluster status shows how the replicas are; --compare-within gives them longer"
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		c.exit, c.reason = exitUnavailable, "OUTCOME_UNKNOWN"
 		c.message = "it is not known whether the request was carried out: " + lastCause(err)
@@ -132,10 +139,14 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 			c.hint = a.hint(refusal)
 		} else if st, ok := status.FromError(err); ok {
 			c.exit, c.message = exitOfCode(st.Code()), fmt.Sprintf("%s (%s)", lastCause(err), st.Code())
-			if st.Code() == codes.Unimplemented {
+			if st.Code() == codes.Unimplemented && strings.HasPrefix(lastCause(err), "unknown ") {
 				c.hint = "is this the gRPC address of a Perdure node of this version?"
 			}
 		}
+	}
+	var hinted *hintedError
+	if errors.As(err, &hinted) {
+		c.hint = hinted.hint
 	}
 	return c
 }
@@ -162,16 +173,16 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_TOO_MANY_TAGS, perdurev1.Reason_REASON_BAD_REQUEST:
 		return exitUsage
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
-		perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NO_SUCH_PLACE:
 		return exitNotFound
 	case perdurev1.Reason_REASON_ID_CONFLICT, perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN,
-		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE:
+		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
 		return exitConflict
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
 		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 		return exitUnavailable
 	default:
-		// CORRUPT, and reasons this binary does not know yet: asking again is no use.
+		// CORRUPT, missing credentials or rights, and reasons this binary does not know yet: asking again is no use.
 		return exitFailed
 	}
 }

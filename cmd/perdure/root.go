@@ -57,7 +57,7 @@ the request's. Behind verify, --namespace may name several.`,
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
 		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.verifyCommand(),
-		a.versionCommand(),
+		a.clusterCommand(), a.replicaCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	exemplifyCompletion(root)

@@ -23,6 +23,8 @@ type verifyOptions struct {
 	data       string
 	namespaces []string
 	parallel   int
+	// compareWithin bounds the comparison of a cluster's replicas.
+	compareWithin time.Duration
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -37,6 +39,8 @@ the id, and the journal entry if it is about one. Nothing is changed.
 Without --data it asks a live cluster: it reads the journal of every execution of
 the namespaces given, judges it, and compares status and result with its end.
 Executions that go on meanwhile are judged as far as they were when described.
+Then it compares the replicas of every partition: their checksums, at an index that
+all of them have come to.
 
 With --data it reads the directory of a node that is stopped, all partitions and
 all namespaces: besides the journals also promises, tasks, callbacks, deadlines,
@@ -46,8 +50,8 @@ its log is applied to the states first, in memory, from a copy of the log in the
 system's folder for temporary files.
 
 Exit codes: 0 everything holds, 1 there are violations, or a store is damaged,
-2 bad usage, 3 no such directory, 5 no node answers, or a running process uses
-the directory.`,
+2 bad usage, 3 no such directory, 5 no node answers, not every replica could be
+compared in time, or a running process uses the directory.`,
 		Example: `  perdure verify
   perdure verify --namespace default,acme --json
   perdure verify --data ./perdure-data`,
@@ -57,6 +61,7 @@ the directory.`,
 	flags.StringVar(&o.data, "data", "", "data `directory` of a stopped node to judge, instead of a live cluster")
 	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`name` of a tenant to verify; repeat it, or separate by commas, to verify several (default "+client.DefaultNamespace+", or "+envNamespace+")")
 	flags.IntVar(&o.parallel, "parallel", 8, "how many executions (with --data: partitions) are judged at once")
+	flags.DurationVar(&o.compareWithin, "compare-within", 30*time.Second, "how long to look for an index at which all replicas of a partition can be compared")
 	if err := cmd.MarkFlagDirname("data"); err != nil {
 		panic(err) // only if the flag does not exist
 	}
@@ -65,6 +70,8 @@ the directory.`,
 		switch {
 		case o.parallel < 1:
 			return usagef("--parallel %d: must be at least 1", o.parallel)
+		case o.compareWithin <= 0:
+			return usagef("--compare-within %v: must be more than 0", o.compareWithin)
 		case offline && o.data == "":
 			return usagef("--data: names no directory")
 		case offline && (len(o.namespaces) > 0 || a.namespace != "" || len(a.addrs) > 0):
@@ -87,6 +94,10 @@ type finding struct {
 type verdict struct {
 	counts   []count
 	findings []finding
+	// replicas is how the replicas compare; nil of a directory, which has one of each.
+	replicas *replicaReport
+	// waited is how long their comparison might take.
+	waited time.Duration
 }
 
 // count is one number of a verdict: its name in JSON, and for people.
@@ -113,11 +124,16 @@ func (a *app) deliver(v verdict) error {
 	var err error
 	if n := len(v.findings); n > 0 {
 		err = &violationsError{n}
+	} else if r := v.replicas; r != nil && r.known && (len(r.verdicts) == 0 || len(r.incomplete()) > 0) {
+		err = &notComparedError{r.incomplete(), v.waited}
 	}
 	if a.json {
 		out := object{{"ok", err == nil}}
 		for _, c := range v.counts {
 			out = append(out, member(c))
+		}
+		if v.replicas != nil {
+			out = append(out, member{"replicas", v.replicas.value()})
 		}
 		items := make([]any, len(v.findings))
 		for i, f := range v.findings {
@@ -134,6 +150,11 @@ func (a *app) deliver(v verdict) error {
 	}
 	if flushErr := w.Flush(); flushErr != nil {
 		return flushErr
+	}
+	if v.replicas != nil {
+		for _, line := range v.replicas.lines() {
+			fmt.Fprintln(a.out, line)
+		}
 	}
 	for _, f := range v.findings {
 		fmt.Fprintln(a.out, findingText(f))

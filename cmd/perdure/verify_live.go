@@ -17,7 +17,7 @@ import (
 	"perdure/journal"
 )
 
-// verifyLive judges the executions of a running cluster through its API.
+// verifyLive judges the executions of a running cluster through its API, and compares its replicas.
 func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 	if len(o.namespaces) == 0 {
 		o.namespaces = []string{a.namespace} // "" leaves it to dial
@@ -38,9 +38,17 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 			return err
 		}
 	}
-	return a.deliver(verdict{findings: l.findings, counts: []count{
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	replicas, err := a.compareReplicas(ctx, c, o.compareWithin)
+	if err = errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	return a.deliver(verdict{findings: append(l.findings, replicas.findings()...), counts: []count{
 		{"namespaces", names(asked)}, {"executions", l.executions}, {"open", l.open}, {"events", l.events}, {"gone", l.gone},
-	}})
+	}, replicas: &replicas, waited: o.compareWithin})
 }
 
 // liveVerification is one under way.

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+func (a *app) clusterCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Show and steer the cluster itself",
+		Long: `Show and steer the cluster itself: its nodes, its partitions, and who leads them.
+Any node answers for all of them.`,
+		Example: `  perdure cluster status
+  perdure cluster transfer --from n2`,
+		Args: noSuchCommand,
+		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
+	}
+	cmd.AddCommand(a.clusterStatusCommand(), a.clusterTransferCommand())
+	return cmd
+}
+
+// unwellError says that a cluster has something wrong with it.
+type unwellError struct{ n int }
+
+func (e *unwellError) Error() string {
+	if e.n == 1 {
+		return "something is wrong in the cluster"
+	}
+	return fmt.Sprintf("%d things are wrong in the cluster", e.n)
+}
+
+// States of a replica, and verdicts of a comparison, as the wire has them.
+const (
+	replicaHalted      = "halted"
+	replicaRebuilding  = "rebuilding"
+	replicaUnreachable = "unreachable"
+
+	comparedEqual     = "equal"
+	comparedDifferent = "different"
+)
+
+// slowClock is how far a node's clock may be from the others' before it is told: beyond it, a node gives its
+// leaderships away.
+const slowClock = 500 * time.Millisecond
+
+// diagnose says what is wrong with a cluster, each in a few words, and what is worth knowing though nothing
+// is wrong with it.
+func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if s.GetState() != "ready" {
+		bad("the cluster is not ready: %s", orDash(s.GetState()))
+	}
+	if s.GetDirectoryLeader() == "" {
+		bad("the directory has no leader")
+	}
+	away := map[string]bool{}
+	for _, n := range s.GetNodes() {
+		if !n.GetReachable() {
+			away[n.GetNodeId()] = true
+			bad("node %s cannot be reached%s", orDash(n.GetNodeId()), because(n.GetProblem()))
+			continue
+		}
+		if offset := time.Duration(n.GetClockOffsetMs()) * time.Millisecond; offset.Abs() > slowClock {
+			note("the clock of node %s is %s", orDash(n.GetNodeId()), offsetText(n.GetClockOffsetMs()))
+		}
+	}
+	for _, p := range s.GetPartitions() {
+		if p.GetLeader() == "" {
+			bad("partition %d has no leader", p.GetPartition())
+		}
+		if p.GetComparison() == comparedDifferent {
+			bad("the replicas of partition %d differ at index %d", p.GetPartition(), p.GetComparedIndex())
+		}
+		for _, r := range p.GetReplicas() {
+			switch r.GetState() {
+			case replicaHalted:
+				bad("partition %d on node %s has halted%s", p.GetPartition(), orDash(r.GetNodeId()), because(r.GetProblem()))
+			case replicaUnreachable:
+				if !away[r.GetNodeId()] {
+					bad("partition %d on node %s cannot be reached%s", p.GetPartition(), orDash(r.GetNodeId()), because(r.GetProblem()))
+				}
+			case replicaRebuilding:
+				note("partition %d on node %s is being rebuilt", p.GetPartition(), orDash(r.GetNodeId()))
+			}
+		}
+	}
+	return wrong, notes
+}
+
+// because is a cause behind what it caused, or nothing.
+func because(problem string) string {
+	if problem == "" {
+		return ""
+	}
+	return " (" + printable(problem) + ")"
+}
+
+// offsetText says how far a clock is from the others': "in step", "120ms ahead", "1.5s behind".
+func offsetText(ms int64) string {
+	const step = 10
+	switch d := time.Duration(ms) * time.Millisecond; {
+	case ms >= step:
+		return d.String() + " ahead"
+	case ms <= -step:
+		return (-d).String() + " behind"
+	default:
+		return "in step"
+	}
+}
+
+// listText lists words: "a", "a and b", "a, b and c".
+func listText(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// nounText counts things: "1 node", "3 nodes".
+func nounText(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// texts makes a list of texts a JSON value.
+func texts(list []string) []any {
+	out := make([]any, len(list))
+	for i, text := range list {
+		out[i] = text
+	}
+	return out
+}
+
+// leaderships counts how many partitions each node leads, by node, in order: "n1 (2), n3 (1)".
+func leaderships(s *perdurev1.ClusterStatus) string {
+	counts := map[string]int{}
+	var nodes []string
+	for _, p := range s.GetPartitions() {
+		if counts[p.GetLeader()]++; counts[p.GetLeader()] == 1 && p.GetLeader() != "" {
+			nodes = append(nodes, p.GetLeader())
+		}
+	}
+	slices.Sort(nodes)
+	for i, n := range nodes {
+		nodes[i] = fmt.Sprintf("%s (%d)", printable(n), counts[n])
+	}
+	return dash(strings.Join(nodes, ", "))
+}

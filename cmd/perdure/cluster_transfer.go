@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+func (a *app) clusterTransferCommand() *cobra.Command {
+	var (
+		partition uint32
+		from, to  string
+	)
+	cmd := &cobra.Command{
+		Use:   "transfer",
+		Short: "Hand leaderships to another node",
+		Long: `Hand the leadership of one partition to another node, or everything that a node
+leads, before that node is stopped or when it is slow. It answers when the new
+leaders lead. Nothing that was acknowledged is lost, and what is under way goes
+on; calls may take a moment longer.
+
+A node that leads nothing may be given leaderships again later: the cluster
+spreads them.
+
+Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 another node
+leads it now, 5 unavailable, ask again.`,
+		Example: `  perdure cluster transfer --partition 2 --to n3
+  perdure cluster transfer --partition 2
+  perdure cluster transfer --from n1`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition that another node is to lead")
+	flags.StringVar(&from, "from", "", "`node` that is to lead nothing, instead of --partition")
+	flags.StringVar(&to, "to", "", "`node` that is to lead; by default the cluster chooses")
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
+		one := flags.Changed("partition")
+		switch {
+		case one && flags.Changed("from"):
+			return usagef("--partition and --from: one of them")
+		case !one && from == "":
+			return usagef("--partition or --from is missing: what is to be led by another node?")
+		case flags.Changed("to") && to == "":
+			return usagef("--to: names no node")
+		}
+		r := &perdurev1.TransferLeadershipRequest{FromNode: from, ToNode: to}
+		if one {
+			r.Partition = &partition
+		}
+		return a.transfer(ctx, c, r)
+	})
+	return cmd
+}
+
+// transfer hands leaderships over and says who leads now.
+func (a *app) transfer(ctx context.Context, c *client.Client, r *perdurev1.TransferLeadershipRequest) error {
+	moved, err := c.TransferLeadership(ctx, r)
+	if err != nil {
+		return hintSteered(err)
+	}
+	if a.json {
+		items := make([]any, len(moved))
+		for i, m := range moved {
+			items[i] = messageObject(m.ProtoReflect())
+		}
+		if err := a.printJSON(object{{"transferred", items}}); err != nil {
+			return err
+		}
+	} else {
+		for _, m := range moved {
+			fmt.Fprintf(a.out, "partition %d is led by %s\n", m.GetPartition(), orDash(m.GetLeader()))
+		}
+		if len(moved) == 0 && r.GetFromNode() != "" {
+			fmt.Fprintf(a.out, "%s leads nothing\n", printable(r.GetFromNode()))
+		}
+	}
+	for _, m := range moved {
+		if m.GetLeader() != r.GetToNode() && r.GetToNode() != "" || m.GetLeader() == r.GetFromNode() && r.GetFromNode() != "" {
+			return &conflictError{fmt.Sprintf("partition %d", m.GetPartition()),
+				fmt.Sprintf("partition %d is led by %s now", m.GetPartition(), dash(m.GetLeader()))}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+// rebuildEvery is how often a rebuild under way is looked at for people.
+const rebuildEvery = time.Second
+
+func (a *app) replicaRebuildCommand() *cobra.Command {
+	var (
+		node      string
+		partition uint32
+		wait      time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "rebuild",
+		Short: "Make a node's replica of a partition anew from the others",
+		Long: `Make a node's replica of a partition anew from the others: when it has halted
+because its store is damaged or its state differs. The node goes on serving its
+other partitions meanwhile, and the partition is served by the other nodes.
+
+What the replica had is not deleted: it is kept aside in the node's data
+directory, for whoever wants to know what happened. Remove it when nobody does.
+
+It waits until the replica has caught up and shows how far it is. When --wait is
+over first, the rebuild goes on; the same command waits for it again.
+
+Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 refused, 5 not
+done in time, or unavailable: ask again.`,
+		Example: `  perdure replica rebuild --node n3 --partition 2
+  perdure replica rebuild --node n3 --partition 2 --wait 1h --json`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&node, "node", "", "`name` of the node whose replica is to be made anew")
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition")
+	flags.DurationVar(&wait, "wait", 10*time.Minute, "how long to wait until it has caught up")
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
+		switch {
+		case node == "":
+			return usagef("--node is missing: whose replica?")
+		case !flags.Changed("partition"):
+			return usagef("--partition is missing: the replica of which one?")
+		case wait <= 0:
+			return usagef("--wait %v: must be more than 0", wait)
+		}
+		return a.rebuild(ctx, c, node, partition, wait)
+	})
+	return cmd
+}
+
+// rebuild asks for a rebuild, shows how far it is, and waits for its end.
+func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partition uint32, wait time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	ended := make(chan struct{})
+	var applied uint64
+	var err error
+	go func() {
+		defer close(ended)
+		applied, err = c.RebuildReplica(waiting, node, partition)
+	}()
+	a.followRebuild(waiting, c, node, partition, ended)
+	<-ended
+	what := fmt.Sprintf("partition %d on %s", partition, node)
+	switch {
+	case err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, client.ErrOutcomeUnknown):
+		return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
+			"it goes on; perdure cluster status shows how far it is, and the same command waits for it again"}
+	case err != nil:
+		return hintSteered(err)
+	case a.json:
+		return a.printJSON(object{{"node_id", node}, {"partition", uint64(partition)}, {"applied", applied}})
+	}
+	fmt.Fprintf(a.out, "partition %d on %s is made anew and has caught up: %d entries applied\n", partition, printable(node), applied)
+	fmt.Fprintf(a.out, "what it had before is kept aside in the data directory of %s; remove it when nobody needs it any more\n", printable(node))
+	return nil
+}
+
+// followRebuild tells people how far a rebuild is, until it has ended.
+func (a *app) followRebuild(ctx context.Context, c *client.Client, node string, partition uint32, ended <-chan struct{}) {
+	if a.json {
+		return
+	}
+	ticker := time.NewTicker(rebuildEvery)
+	defer ticker.Stop()
+	for said := ""; ; {
+		select {
+		case <-ended:
+			return
+		case <-ticker.C:
+		}
+		s, err := c.ClusterStatus(ctx)
+		if err != nil {
+			continue // the rebuild itself will say what is wrong
+		}
+		if now := rebuildText(s, node, partition); now != said {
+			said = now
+			fmt.Fprintln(a.stderr, now)
+		}
+	}
+}
+
+// rebuildText says how far a replica is.
+func rebuildText(s *perdurev1.ClusterStatus, node string, partition uint32) string {
+	text := fmt.Sprintf("partition %d on %s", partition, printable(node))
+	for _, p := range s.GetPartitions() {
+		if p.GetPartition() != partition {
+			continue
+		}
+		for _, r := range p.GetReplicas() {
+			if r.GetNodeId() == node {
+				return fmt.Sprintf("%s: %s, %d entries applied, %d behind", text, orDash(r.GetState()), r.GetApplied(), r.GetLag())
+			}
+		}
+	}
+	return text + ": nothing heard of it"
+}
+
+// hintedError is an error with a hint of the command that met it.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+
+// hintSteered adds what to do when it is not known whether a cluster did what it was asked.
+func hintSteered(err error) error {
+	if errors.Is(err, client.ErrOutcomeUnknown) {
+		return &hintedError{err, "perdure cluster status shows how it is; repeating the command is safe"}
+	}
+	return err
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/fsm/machine"
+)
+
+// compareEvery is the pause between two looks at replicas that cannot be compared yet.
+const compareEvery = 100 * time.Millisecond
+
+// Rules of replicas: what is wrong with them is no journal's fault.
+const (
+	ruleReplicasDiffer = "replicas_differ"
+	ruleReplicaHalted  = "replica_halted"
+)
+
+// notComparedError says that not all replicas of some partitions could be compared in time.
+type notComparedError struct {
+	partitions []uint32
+	waited     time.Duration
+}
+
+func (e *notComparedError) Error() string {
+	var numbers []string
+	for _, p := range e.partitions {
+		numbers = append(numbers, fmt.Sprint(p))
+	}
+	switch len(numbers) {
+	case 0:
+		return fmt.Sprintf("the cluster showed no partition within %s", e.waited)
+	case 1:
+		return fmt.Sprintf("not every replica of partition %s could be compared within %s", numbers[0], e.waited)
+	}
+	return fmt.Sprintf("not every replica of partitions %s could be compared within %s", listText(numbers), e.waited)
+}
+
+// replicaReport is how the replicas of a cluster compare.
+type replicaReport struct {
+	// known is false when the server has no cluster to ask about.
+	known    bool
+	status   *perdurev1.ClusterStatus
+	verdicts []replicaVerdict
+}
+
+// Results of a comparison, besides "equal" and "different".
+const (
+	incomplete = "incomplete"
+	// single is of a partition with one replica: there is nothing to compare.
+	single = "single"
+)
+
+// replicaVerdict is how the replicas of one partition compare.
+type replicaVerdict struct {
+	partition uint32
+	// result is "equal", "different", "incomplete" or "single".
+	result string
+	// index is where they were compared; 0 if nothing was.
+	index uint64
+	// compared are the nodes that took part, missing those that did not, each with its state.
+	compared, missing []string
+}
+
+// text is the verdict in words.
+func (v replicaVerdict) text() string {
+	var parts []string
+	switch {
+	case v.result == single:
+		return "one replica, on " + listText(v.compared)
+	case v.result == comparedDifferent:
+		parts = append(parts, fmt.Sprintf("DIFFERENT at index %d", v.index))
+	case len(v.compared) > 0:
+		parts = append(parts, fmt.Sprintf("equal at index %d on %s", v.index, listText(v.compared)))
+	}
+	if len(v.missing) > 0 {
+		parts = append(parts, "not compared: "+strings.Join(v.missing, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (v replicaVerdict) object() object {
+	return object{{"partition", uint64(v.partition)}, {"comparison", v.result}, {"index", v.index},
+		{"compared", texts(v.compared)}, {"missing", texts(v.missing)}}
+}
+
+// comparer gathers what the replicas say of themselves. A checksum at an index is a fact that stays, so
+// facts of several looks at a busy cluster can be held against each other.
+type comparer struct {
+	// sums are the checksums seen, by partition, index and node.
+	sums map[uint32]map[uint64]map[string]uint64
+	last *perdurev1.ClusterStatus
+}
+
+// compareReplicas looks until all replicas of every partition could be compared at one index, or within is
+// over.
+func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time.Duration) (replicaReport, error) {
+	looking, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	pause := time.NewTicker(compareEvery)
+	defer pause.Stop()
+	seen := comparer{sums: map[uint32]map[uint64]map[string]uint64{}}
+	for {
+		s, err := a.lookAtCluster(looking, c)
+		switch {
+		case status.Code(err) == codes.Unimplemented:
+			return replicaReport{}, nil
+		case err != nil && (seen.last == nil || ctx.Err() != nil || !client.Unavailable(err)):
+			return replicaReport{}, err
+		case err == nil:
+			seen.note(s)
+		}
+		verdicts, final := seen.verdicts()
+		if !final {
+			select {
+			case <-pause.C:
+				continue
+			case <-looking.Done():
+			}
+		}
+		return replicaReport{true, seen.last, verdicts}, ctx.Err()
+	}
+}
+
+func (a *app) lookAtCluster(ctx context.Context, c *client.Client) (*perdurev1.ClusterStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return c.ClusterStatus(ctx)
+}
+
+func (c *comparer) note(s *perdurev1.ClusterStatus) {
+	c.last = s
+	for _, p := range s.GetPartitions() {
+		at := c.sums[p.GetPartition()]
+		if at == nil {
+			at = map[uint64]map[string]uint64{}
+			c.sums[p.GetPartition()] = at
+		}
+		for _, r := range p.GetReplicas() {
+			if r.GetChecksumIndex() == 0 {
+				continue
+			}
+			if at[r.GetChecksumIndex()] == nil {
+				at[r.GetChecksumIndex()] = map[string]uint64{}
+			}
+			at[r.GetChecksumIndex()][r.GetNodeId()] = r.GetChecksum()
+		}
+	}
+}
+
+// verdicts judges each partition by what was seen so far. final says that looking again tells nothing more;
+// a cluster that shows no partitions is still being made.
+func (c *comparer) verdicts() (out []replicaVerdict, final bool) {
+	final = len(c.last.GetPartitions()) > 0
+	for _, p := range c.last.GetPartitions() {
+		v := c.verdict(p)
+		out, final = append(out, v), final && v.result != incomplete
+	}
+	return out, final
+}
+
+func (c *comparer) verdict(p *perdurev1.ClusterPartition) replicaVerdict {
+	v := replicaVerdict{partition: p.GetPartition(), result: incomplete}
+	at := c.sums[p.GetPartition()]
+	// The highest index of those that most replicas were seen at; any at which two differ comes first.
+	for index, sums := range at {
+		if differ(sums) {
+			if v.result != comparedDifferent || index < v.index {
+				v.result, v.index = comparedDifferent, index // the lowest is the nearest to the cause
+			}
+			continue
+		}
+		if n, best := len(sums), len(at[v.index]); v.result != comparedDifferent && n > 1 && (n > best || n == best && index > v.index) {
+			v.index = index
+		}
+	}
+	if p.GetComparison() == comparedDifferent && v.result != comparedDifferent {
+		// The cluster has seen at other marks what was not seen here.
+		v.result, v.index = comparedDifferent, p.GetComparedIndex()
+	}
+	awaited := 0
+	for _, r := range p.GetReplicas() {
+		if _, took := at[v.index][r.GetNodeId()]; took || len(p.GetReplicas()) == 1 {
+			v.compared = append(v.compared, printable(r.GetNodeId()))
+		} else {
+			v.missing = append(v.missing, fmt.Sprintf("%s (%s)", orDash(r.GetNodeId()), orDash(r.GetState())))
+			if r.GetState() != replicaHalted { // it will not come; that it has halted is told by itself
+				awaited++
+			}
+		}
+	}
+	switch {
+	case v.result == comparedDifferent:
+	case len(p.GetReplicas()) == 1:
+		v.result, v.index = single, 0
+	case awaited == 0 && len(v.compared) > 1:
+		v.result = comparedEqual
+	}
+	return v
+}
+
+func differ(sums map[string]uint64) bool {
+	first, one := uint64(0), false
+	for _, sum := range sums {
+		if one && sum != first {
+			return true
+		}
+		first, one = sum, true
+	}
+	return false
+}
+
+// findings are the violations of replicas: those that differ, and those that have halted.
+func (r replicaReport) findings() []finding {
+	var out []finding
+	bad := func(rule string, partition uint32, detail string) {
+		out = append(out, finding{machine.Violation{Rule: rule, Detail: detail}, int(partition)})
+	}
+	for _, v := range r.verdicts {
+		if v.result == comparedDifferent {
+			bad(ruleReplicasDiffer, v.partition, fmt.Sprintf("the replicas do not hold the same at index %d", v.index))
+		}
+	}
+	for _, p := range r.status.GetPartitions() {
+		for _, r := range p.GetReplicas() {
+			if r.GetState() == replicaHalted {
+				bad(ruleReplicaHalted, p.GetPartition(), fmt.Sprintf("the replica on %s has halted%s", orDash(r.GetNodeId()), because(r.GetProblem())))
+			}
+		}
+	}
+	return out
+}
+
+// incomplete are the partitions of which not every replica could be compared.
+func (r replicaReport) incomplete() (out []uint32) {
+	for _, v := range r.verdicts {
+		if v.result == incomplete {
+			out = append(out, v.partition)
+		}
+	}
+	return out
+}
+
+// lines are the report for people.
+func (r replicaReport) lines() []string {
+	if !r.known {
+		return []string{"replicas were not compared: this server has no operators' service"}
+	}
+	alone := true
+	for _, v := range r.verdicts {
+		alone = alone && v.result == single
+	}
+	if alone && len(r.verdicts) > 0 {
+		return []string{fmt.Sprintf("each of %s has one replica: nothing to compare", nounText(len(r.verdicts), "partition"))}
+	}
+	var out []string
+	for _, v := range r.verdicts {
+		out = append(out, fmt.Sprintf("partition %d: %s", v.partition, v.text()))
+	}
+	return out
+}
+
+// value is the report as JSON: null when nothing is known.
+func (r replicaReport) value() any {
+	if !r.known {
+		return nil
+	}
+	items := make([]any, len(r.verdicts))
+	for i, v := range r.verdicts {
+		items[i] = v.object()
+	}
+	return items
+}
