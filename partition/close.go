@@ -19,23 +19,30 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
-	for _, r := range n.replicas {
+	close(n.stopping)
+	n.endLife()
+	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair
+	for _, r := range n.router.Replicas() {
 		close(r.stopping)
 	}
 	half, cancel := halfOf(ctx)
 	defer cancel()
-	for _, r := range n.replicas {
+	for _, r := range n.router.Replicas() {
 		_ = wait(half, r.ledDone)  // or its duties end with Raft
 		_ = wait(half, r.resolved) // or the outcome of what is under way is unknown
 	}
-	for _, r := range n.replicas {
+	for _, r := range n.router.Replicas() {
 		r.shutdown()
 		if t, ok := r.transport.(raft.WithClose); ok {
 			errs = append(errs, t.Close())
 		}
 	}
-	errs = append(errs, n.mux.Close())
-	for _, r := range n.replicas {
+	if n.directory != nil {
+		down := n.directory.raft.Shutdown()
+		errs = append(errs, n.directory.transport.Close(), within(ctx, "the directory", down.Error))
+	}
+	errs = append(errs, n.peers.close(), n.mux.Close())
+	for _, r := range n.router.Replicas() {
 		errs = append(errs, r.finishStop(ctx))
 	}
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
@@ -82,6 +89,10 @@ func within(ctx context.Context, what string, fn func() error) error {
 // shutdown takes Raft down, once. It does not wait: see raftDown.
 func (r *Replica) shutdown() {
 	r.downOnce.Do(func() {
+		if r.raft == nil {
+			close(r.raftDown)
+			return
+		}
 		down := r.raft.Shutdown()
 		go func() {
 			r.downErr = down.Error()
@@ -112,7 +123,9 @@ func (r *Replica) finishStop(ctx context.Context) error {
 	if late != nil {
 		return late
 	}
-	go r.closeState()
+	if r.raft != nil {
+		go r.closeState()
+	}
 	if err := wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("partition %d: the state did not close in time: %w", r.id, err)
 	}
@@ -144,6 +157,13 @@ func (n *Node) undo() error {
 		if r.store != nil {
 			errs = append(errs, r.store.Close())
 		}
+	}
+	if n.directory != nil {
+		errs = append(errs, n.directory.raft.Shutdown().Error())
+	}
+	n.endLife()
+	if n.peers != nil {
+		errs = append(errs, n.peers.close())
 	}
 	if n.mux != nil {
 		errs = append(errs, n.mux.Close())

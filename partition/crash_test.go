@@ -228,7 +228,7 @@ func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 		return fmt.Errorf("it does not serve: %w", n.NotReady())
 	}
 	started := time.Now()
-	for p, r := range n.router.replicas {
+	for p, r := range n.router.Replicas() {
 		logs := n.raftlog.Group(uint32(p))
 		v, err := w.parts[p].compare(r, logs, whole)
 		if err != nil {
@@ -336,7 +336,7 @@ func serveNew(ctx context.Context, n *Node) error {
 
 // tally adds what a node has met.
 func (c *crashTest) tally(n *Node, l *load) {
-	for _, r := range n.router.replicas {
+	for _, r := range n.router.Replicas() {
 		if m, err := r.store.Metrics(); err == nil {
 			c.sum.flushes += m.Flush.Count
 			c.sum.compactions += m.Compact.Count
@@ -369,7 +369,7 @@ func (c *crashTest) last(n *Node, w *twin, facts []fact) {
 			err = sameState(contentOf(state), contentOf(part.state))
 		}
 		if err == nil {
-			_, err = part.compare(n.router.replicas[p], n.raftlog.Group(uint32(p)), true)
+			_, err = part.compare(n.router.Replicas()[p], n.raftlog.Group(uint32(p)), true)
 		}
 		if err != nil {
 			c.t.Errorf("partition %d, replayed from the first of %d entries: %v", p, len(part.log), err)

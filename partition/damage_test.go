@@ -94,7 +94,7 @@ func write(t *testing.T, dir string) *written {
 			must(t, r, startCmd("start of the victim", w.victim, "f", w.inputs[w.victim]))
 		}
 		if part < 3 {
-			for _, replica := range n.router.replicas {
+			for _, replica := range n.router.Replicas() {
 				if err := replica.Cover(); err != nil {
 					t.Fatal(err)
 				}
@@ -446,7 +446,7 @@ func (h *hurt) run(c damageCase) (outcome string) {
 		return serves + ": everything is there"
 	}
 	// Everything but the victim is served, then the victim is read. A compaction may read it first.
-	halted := func() bool { return n.router.replicas[1].halted() != nil }
+	halted := func() bool { return n.router.Replicas()[1].halted() != nil }
 	waitFor(t, "the node to serve or to meet the damage", func() bool { return n.NotReady() == nil || halted() }, func() string { return fmt.Sprint(n.NotReady()) })
 	if err := h.w.there(ctx, n.Router(), h.w.victim); err != nil && !halted() {
 		t.Fatalf("before the damage was met: %v", err)

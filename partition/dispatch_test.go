@@ -166,7 +166,7 @@ func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	disk.shut()
 	for k := range 2 {
 		go func() { _, _ = r.Propose(bg(t), startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", "")) }()
-		waitFor(t, "an entry to be under way", func() bool { return len(n.router.replicas[0].slots) == k+1 }, func() string { return "" })
+		waitFor(t, "an entry to be under way", func() bool { return len(n.router.Replicas()[0].slots) == k+1 }, func() string { return "" })
 	}
 	second := d.Attach(spec("w", 1, "f"))
 	if _, ok := first.Next(bg(t)); ok {
@@ -175,8 +175,8 @@ func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	disk.open()
 	deliver(t, second)
 	nothing(t, n, second) // its room is used up
-	waitFor(t, "the other task to be free", func() bool { return len(held(t, n.router.replicas[0], "w")) == 1 },
-		func() string { return fmt.Sprint(held(t, n.router.replicas[0], "w")) })
+	waitFor(t, "the other task to be free", func() bool { return len(held(t, n.router.Replicas()[0], "w")) == 1 },
+		func() string { return fmt.Sprint(held(t, n.router.Replicas()[0], "w")) })
 	other := d.Attach(spec("other", 5, "f"))
 	defer other.Detach()
 	deliver(t, other)
@@ -196,7 +196,7 @@ func TestDetach(t *testing.T) {
 	for k := range 5 {
 		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
 	}
-	waitFor(t, "five tasks to be its own", func() bool { return len(held(t, n.router.replicas[0], "leaving")) == 5 }, func() string { return "" })
+	waitFor(t, "five tasks to be its own", func() bool { return len(held(t, n.router.Replicas()[0], "leaving")) == 5 }, func() string { return "" })
 	told := deliver(t, leaving)
 	leaving.Detach()
 	leaving.Detach() // again does nothing
@@ -208,7 +208,7 @@ func TestDetach(t *testing.T) {
 		}
 	}
 	nothing(t, n, staying)
-	if mine := held(t, n.router.replicas[0], "leaving"); len(mine) != 1 || mine[0].Id != told.Id {
+	if mine := held(t, n.router.Replicas()[0], "leaving"); len(mine) != 1 || mine[0].Id != told.Id {
 		t.Errorf("it holds %v", mine)
 	}
 	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Second) }, func() string { return "" })
@@ -225,7 +225,7 @@ func TestDetach(t *testing.T) {
 // room, once.
 func TestResend(t *testing.T) {
 	n := newMemNode(t, 1)
-	r, d, replica := n.Router(), n.Dispatcher(), n.router.replicas[0]
+	r, d, replica := n.Router(), n.Dispatcher(), n.router.Replicas()[0]
 	w := d.Attach(spec("w", 2, "f"))
 	must(t, r, startCmd("s0", "x0", "f", ""))
 	must(t, r, startCmd("s1", "x1", "f", ""))
@@ -264,7 +264,7 @@ func TestWorkersShare(t *testing.T) {
 		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
 	}
 	given := func(id string) int {
-		return len(held(t, n.router.replicas[0], id)) + len(held(t, n.router.replicas[1], id))
+		return len(held(t, n.router.Replicas()[0], id)) + len(held(t, n.router.Replicas()[1], id))
 	}
 	waitFor(t, "all to be given out", func() bool { return given("a")+given("b") == many }, func() string { return fmt.Sprint(given("a"), given("b")) })
 	if given("a") < many/4 || given("b") < many/4 {

@@ -85,7 +85,7 @@ func newGatedNode(t *testing.T, partitions uint32, change ...func(*Config)) (*No
 // proposed from now on gets into one of them.
 func stuck(t *testing.T, n *Node, disk *gatedDisk, partition uint32) {
 	t.Helper()
-	r := n.router.replicas[partition]
+	r := n.router.Replicas()[partition]
 	disk.shut()
 	for k := range maxInFlight {
 		go func() {

@@ -18,6 +18,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/stable"
+	"perdure/partition/transport"
 )
 
 const ns = "default"
@@ -289,3 +290,8 @@ func awaitEvent(kind perdurev1.AwaitKind, signal string, on ...string) *perdurev
 func returnEvent(result string) *perdurev1.Event {
 	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: []byte(result)}}}
 }
+
+// wide are the timeouts of a cluster in one busy process.
+const wide = 400 * time.Millisecond
+
+func transportOptions() transport.Options { return transport.Options{} }

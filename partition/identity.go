@@ -8,6 +8,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	commandv1 "perdure/api/command/v1"
 )
 
 // Identity is who this node is and what its data directory holds. It is written when the directory is
@@ -23,7 +25,27 @@ type Identity struct {
 	// Ready is false while the stores are being made; a crash before that loses nothing, since nothing
 	// was served, and making them starts over.
 	Ready bool `json:"ready"`
+	// Expect is how many members have made the cluster; 0 for a node that is its cluster's only one.
+	Expect uint32 `json:"expect,omitempty"`
+	// Founders are those members, for a server that is one of them; Founder is the one that makes the
+	// directory.
+	Founders []Founder `json:"founders,omitempty"`
+	Founder  bool      `json:"founder,omitempty"`
 }
+
+// A Founder is one of the servers that have made a cluster.
+type Founder struct {
+	NodeID   string `json:"node_id"`
+	ServerID string `json:"server_id"`
+	PeerAddr string `json:"peer_addr"`
+}
+
+func (f Founder) member() *commandv1.DirectoryMember {
+	return &commandv1.DirectoryMember{NodeId: f.NodeID, ServerId: f.ServerID, PeerAddr: f.PeerAddr}
+}
+
+// alone says that the node is its cluster's only member.
+func (id Identity) alone() bool { return id.Expect <= 1 }
 
 // Stamp marks a store as this node's.
 func (id Identity) Stamp(store string) []byte {

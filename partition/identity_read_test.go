@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestReadIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ReadIdentity(dir)
-	if err != nil || got != want {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
 	stores := got.StateStores(dir)

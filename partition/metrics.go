@@ -1,59 +1,85 @@
 package partition
 
 import (
+	"io"
 	"strconv"
+	"sync"
+	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+	"perdure/partition/transport"
 )
 
-// metrics are one partition's figures.
+// metrics are one partition's figures that are counted as things happen; what can be read when it is asked
+// for is in gauges. METRICS.md tells people what all of them mean.
 type metrics struct {
-	Leader        prometheus.Gauge
-	Halted        prometheus.Gauge
 	Elections     prometheus.Counter
+	Lost          prometheus.Counter
 	Commands      prometheus.Counter
 	Entries       prometheus.Counter
 	Sheds         prometheus.Counter
-	QueueDepth    prometheus.Gauge
 	Ticks         prometheus.Counter
 	Shipped       prometheus.Counter
+	Releases      prometheus.Counter
+	Problems      prometheus.Counter
+	Sent          prometheus.Counter
+	Received      prometheus.Counter
 	CommitSeconds prometheus.Observer
+
+	scraper *scraper
 }
 
-// metricSet makes the figures of all partitions of a node.
+// metricSet makes the figures of all partitions of a node, and keeps those of the node.
 type metricSet struct {
-	leader, halted, queue                               *prometheus.GaugeVec
-	elections, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
-	commit                                              *prometheus.HistogramVec
+	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
+	releases, problems, sent, received                        *prometheus.CounterVec
+	commit                                                    *prometheus.HistogramVec
+	logSync                                                   prometheus.Histogram
+	scraper                                                   *scraper
 }
 
+// newMetricSet registers the figures, if reg is not nil.
 func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "partition", Name: name, Help: help}, []string{"partition"})
+	s := &metricSet{scraper: newScraper()}
+	all := []prometheus.Collector{s.scraper}
+	for _, c := range []struct {
+		into       **prometheus.CounterVec
+		name, help string
+	}{
+		{&s.elections, "elections_won_total", "Times this node became the partition's leader."},
+		{&s.lost, "leadership_lost_total", "Times this node ceased to be the partition's leader."},
+		{&s.commands, "commands_total", "Commands applied for callers of this node."},
+		{&s.entries, "entries_total", "Log entries that carried them."},
+		{&s.sheds, "sheds_total", "Commands refused because too many were waiting."},
+		{&s.ticks, "ticks_total", "Ticks proposed because a deadline had passed."},
+		{&s.shipped, "messages_shipped_total", "Messages delivered to other partitions."},
+		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
+		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
+		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
+		{&s.received, "snapshots_received_total", "States received whole and installed."},
+	} {
+		*c.into = prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "perdure", Subsystem: "partition", Name: c.name, Help: c.help}, []string{"partition"})
+		all = append(all, *c.into)
 	}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "partition", Name: name, Help: help}, []string{"partition"})
-	}
-	s := &metricSet{
-		leader:    gauge("leader", "1 while this node leads the partition and serves it."),
-		halted:    gauge("halted", "1 when the partition has stopped because its state cannot be trusted."),
-		queue:     gauge("queue_depth", "Commands that wait for the log."),
-		elections: counter("elections_won_total", "Times this node became the partition's leader."),
-		commands:  counter("commands_total", "Commands applied for callers of this node."),
-		entries:   counter("entries_total", "Log entries that carried them."),
-		sheds:     counter("sheds_total", "Commands refused because too many were waiting."),
-		ticks:     counter("ticks_total", "Ticks proposed because a deadline had passed."),
-		shipped:   counter("messages_shipped_total", "Messages delivered to other partitions."),
-		commit: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
-			Help:    "Time from handing an entry to the log until it was applied.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
-		}, []string{"partition"}),
-	}
+	s.commit = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
+		Help:    "Time from handing an entry to the log until it was applied.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+	}, []string{"partition"})
+	s.logSync = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "perdure", Name: "log_sync_seconds",
+		Help:    "Time to write entries to the log that all partitions of the node share, and to sync them.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+	})
 	if reg == nil {
 		return s, nil
 	}
-	for _, c := range []prometheus.Collector{s.leader, s.halted, s.queue, s.elections, s.commands, s.entries, s.sheds, s.ticks, s.shipped, s.commit} {
+	for _, c := range append(all, s.commit, s.logSync) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -61,13 +87,197 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 	return s, nil
 }
 
+// synced is raftlog.Options.OnSync.
+func (s *metricSet) synced(d time.Duration) { s.logSync.Observe(d.Seconds()) }
+
 func (s *metricSet) of(partition uint32) metrics {
-	p := strconv.FormatUint(uint64(partition), 10)
+	p := label(partition)
 	return metrics{
-		Leader: s.leader.WithLabelValues(p), Halted: s.halted.WithLabelValues(p), QueueDepth: s.queue.WithLabelValues(p),
-		Elections: s.elections.WithLabelValues(p), Commands: s.commands.WithLabelValues(p),
-		Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
+		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
+		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		CommitSeconds: s.commit.WithLabelValues(p),
+		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p),
+		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
+		CommitSeconds: s.commit.WithLabelValues(p), scraper: s.scraper,
 	}
+}
+
+func label(partition uint32) string { return strconv.FormatUint(uint64(partition), 10) }
+
+// applied counts what a command has done for its caller.
+func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
+	m.Commands.Inc()
+	if rel := cmd.GetRelease(); rel != nil && machine.ReplyError(reply) == nil {
+		m.Releases.Inc()
+		if rel.Problem != "" {
+			m.Problems.Inc()
+		}
+	}
+}
+
+// counting has a transport count the snapshots that followers have taken.
+func (m *metrics) counting(t *transport.RaftTransport) raft.Transport {
+	return &countingTransport{t, m.Sent}
+}
+
+// countingTransport is all that its RaftTransport is; Raft asks for more than raft.Transport.
+type countingTransport struct {
+	*transport.RaftTransport
+	sent prometheus.Counter
+}
+
+var _ interface {
+	raft.WithPreVote
+	raft.WithClose
+} = (*countingTransport)(nil)
+
+// InstallSnapshot implements raft.Transport.
+func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := t.RaftTransport.InstallSnapshot(id, target, args, resp, data)
+	if err == nil && resp.Success {
+		t.sent.Inc()
+	}
+	return err
+}
+
+// scraper reads the replicas' gauges when it is asked. None of them touches a disk or waits for Raft.
+type scraper struct {
+	descs []*prometheus.Desc
+
+	mu       sync.Mutex
+	replicas map[uint32]scraped
+}
+
+// scraped is a replica and since when it is there.
+type scraped struct {
+	*Replica
+	since time.Time
+}
+
+// gauges are a replica's figures; ok is false for one that it does not have.
+var gauges = []struct {
+	name, help string
+	read       func(r scraped) (v float64, ok bool)
+}{
+	{"leader", "1 while this node leads the partition and serves it.", func(r scraped) (float64, bool) {
+		return oneIf(r.serving() != nil), true
+	}},
+	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
+		return oneIf(r.halted() != nil), true
+	}},
+	{"queue_depth", "Commands that wait for the log.", func(r scraped) (float64, bool) {
+		return float64(len(r.queue)), true
+	}},
+	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm)},
+	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex)},
+	{"commit_index", "The last entry that this replica knows to be committed.", number((*raft.Raft).CommitIndex)},
+	{"applied_index", "The last entry that Raft has handed to the state machine.", number((*raft.Raft).AppliedIndex)},
+	{"state_index", "The last command entry in this replica's state.", func(r scraped) (float64, bool) {
+		if r.store == nil {
+			return 0, false
+		}
+		return float64(r.store.Present().Index), true
+	}},
+	{"replica_lag_entries", "Entries in this replica's log that are not applied yet.", number(func(x *raft.Raft) uint64 {
+		applied := x.AppliedIndex() // before the other, which is never behind it
+		return max(x.LastIndex(), applied) - applied
+	})},
+	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact},
+	{"waiting_queues", "Queues that may hold tasks no worker was offered, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+		return float64(r.dispatcher.waiting(r.id)), true
+	}},
+	{"deadline_lag_seconds", "How late the earliest deadline is that was not carried out, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+		if l := r.serving(); l != nil {
+			return l.timer.lag().Seconds(), true
+		}
+		return 0, true
+	}},
+	{"ship_stalled_seconds", "Time without progress while messages wait for another partition, the longest, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+		if l := r.serving(); l != nil {
+			return l.ship.stalled().Seconds(), true
+		}
+		return 0, true
+	}},
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// number is a figure of Raft's; a replica that halted before its group was joined has none.
+func number(of func(*raft.Raft) uint64) func(scraped) (float64, bool) {
+	return func(r scraped) (float64, bool) {
+		if r.raft == nil {
+			return 0, false
+		}
+		return float64(of(r.raft)), true
+	}
+}
+
+func (r scraped) leaderContact() (float64, bool) {
+	if r.raft == nil {
+		return 0, false
+	}
+	if r.raft.State() == raft.Leader {
+		return 0, true
+	}
+	last := r.raft.LastContact()
+	if last.Before(r.since) {
+		last = r.since
+	}
+	return time.Since(last).Seconds(), true
+}
+
+func newScraper() *scraper {
+	s := &scraper{replicas: map[uint32]scraped{}}
+	for _, g := range gauges {
+		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName("perdure", "partition", g.name), g.help, []string{"partition"}, nil))
+	}
+	return s
+}
+
+// follow has a replica's gauges read from now on. It takes the place of an earlier replica of the
+// partition. What the gauges read of it must not be replaced any more.
+func (s *scraper) follow(r *Replica) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replicas[r.id] = scraped{r, time.Now()}
+}
+
+// Describe implements prometheus.Collector.
+func (s *scraper) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range s.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *scraper) Collect(out chan<- prometheus.Metric) {
+	s.mu.Lock()
+	replicas := make([]scraped, 0, len(s.replicas))
+	for _, r := range s.replicas {
+		replicas = append(replicas, r)
+	}
+	s.mu.Unlock()
+	for _, r := range replicas {
+		for i, g := range gauges {
+			if v, ok := g.read(r); ok {
+				out <- prometheus.MustNewConstMetric(s.descs[i], prometheus.GaugeValue, v, label(r.id))
+			}
+		}
+	}
+}
+
+// waiting is how many queues of a partition may hold tasks that nobody was offered; 0 if this node does not
+// lead it.
+func (d *Dispatcher) waiting(partition uint32) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if led := d.led[partition]; led != nil {
+		return len(led.pending)
+	}
+	return 0
 }

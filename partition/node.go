@@ -1,13 +1,16 @@
 package partition
 
 import (
-	"encoding/hex"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/partition/raftlog"
@@ -49,12 +53,33 @@ type Config struct {
 	MaxPendingCommands int
 	CheckInvariants    bool
 
+	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
+	Advertise string
+	TLS       *tls.Config
+	// Cluster makes the node a member of a cluster; nil for one that is alone.
+	Cluster *Cluster
+	// Hints are the servers that are heard of, this one too; nil for none. It must not block.
+	Hints func() []Hint
+
 	Logger     *slog.Logger
 	Clock      Clock
 	Rand       io.Reader // of cluster and server ids
 	Registerer prometheus.Registerer
 	// Stable replaces Raft's stable store, for simulators.
 	Stable stable.Store
+}
+
+// Cluster says of which cluster a node is a member. All but Expect is for a node without data; what the
+// data says holds otherwise.
+type Cluster struct {
+	// Expect is how many members make a new cluster.
+	Expect uint32
+	// ClusterID and ServerID are drawn before: members find each other by them.
+	ClusterID, ServerID string
+	// Founders are the members of a new cluster, Founder that this node makes its directory. A server
+	// that joins a cluster which is there has none.
+	Founders []Founder
+	Founder  bool
 }
 
 // Node is the partitions of one node.
@@ -68,10 +93,21 @@ type Node struct {
 	raftlog  *raftlog.Store
 	stable   stable.Store
 	mux      *transport.Mux
+	peers    *peers
 	replicas []*Replica
 	router   *Router
 	dispatch *Dispatcher
 	watches  watches
+
+	// directory is nil for a node that is alone.
+	directory   *directoryReplica
+	mayFound    atomic.Bool
+	poked       chan struct{}
+	controlDone chan struct{}
+	// stopping is closed when the node begins to stop; lifetime ends then.
+	stopping chan struct{}
+	lifetime context.Context
+	endLife  context.CancelFunc
 
 	fatalOnce sync.Once
 	fatalErr  error
@@ -95,7 +131,9 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{})}
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{}),
+		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{})}
+	n.lifetime, n.endLife = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EWOULDBLOCK) {
@@ -112,7 +150,8 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
-		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Logger: raftLogger(n.log, "peer"),
+		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
+		Logger: raftLogger(n.log, "peer"),
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -123,46 +162,95 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.cache = pebble.NewCache(cfg.CacheBytes)
-	n.router = &Router{watches: &n.watches}
+	n.peers = newPeers(n.mux)
+	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p, metrics)
-		if err := n.examine(r, creating); err != nil {
+		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
 			return n, err
 		}
 		n.replicas = append(n.replicas, r)
+		n.router.slots[p].Store(r)
 	}
-	n.router.replicas = n.replicas
 	// 4. The stores all groups share: the logs, and terms and votes. The log must fit to each state.
 	if err := n.openShared(creating); err != nil {
 		return n, err
 	}
 	for _, r := range n.replicas {
-		if err := n.reconcile(r); err != nil {
-			return n, err
+		if r.halted() == nil {
+			if err := n.tolerate(r, n.reconcile(r)); err != nil {
+				return n, err
+			}
 		}
 	}
-	// 5. Each partition's state, then its group.
+	// 5. Each partition's state.
 	for _, r := range n.replicas {
-		if err := n.openState(r, creating); err != nil {
+		if r.halted() == nil {
+			if err := n.tolerate(r, n.openState(r, creating)); err != nil {
+				return n, err
+			}
+		}
+	}
+	// 6. From here on the directory counts: a store missing at the next start is a loss, not a beginning. A
+	// member has not said a word to the others before.
+	if creating && !n.identity.alone() {
+		if err := n.finishMaking(); err != nil {
+			return n, err
+		}
+	}
+	// 7. The groups.
+	if !n.identity.alone() {
+		if err := n.startDirectory(); err != nil {
 			return n, err
 		}
 	}
 	for _, r := range n.replicas {
-		if err := n.join(r, creating); err != nil {
+		if r.halted() == nil {
+			if err := n.join(r, creating); err != nil {
+				return n, err
+			}
+		}
+	}
+	if creating && n.identity.alone() {
+		if err := n.finishMaking(); err != nil {
 			return n, err
 		}
 	}
-	// 6. From here on the directory counts: a store missing at the next start is a loss, not a beginning.
-	if creating {
-		n.identity.Ready = true
-		if err := writeIdentity(cfg.FS, cfg.DataDir, n.identity); err != nil {
-			return n, err
-		}
-	}
+	n.peers.serve(&peerService{n: n})
 	for _, r := range n.replicas {
 		r.run()
 	}
+	if n.identity.alone() {
+		close(n.controlDone)
+	} else {
+		go n.control()
+	}
 	return n, nil
+}
+
+// finishMaking notes that the stores are complete.
+func (n *Node) finishMaking() error {
+	n.identity.Ready = true
+	return writeIdentity(n.cfg.FS, n.cfg.DataDir, n.identity)
+}
+
+// tolerate lets a member of a cluster live with a partition whose own stores are lost or damaged: that
+// replica halts, the others of the partition serve, and it can be rebuilt from them. A node that is alone
+// refuses to start, and so does one whose stores are somebody else's.
+func (n *Node) tolerate(r *Replica, err error) error {
+	var foreign *ForeignError
+	var foreignState *fsm.ForeignError
+	if err == nil || n.identity.alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) {
+		return err
+	}
+	r.halt(err)
+	return nil
+}
+
+// MayFound says that every founder takes part, so that the one that makes the directory may do so.
+func (n *Node) MayFound() {
+	n.mayFound.Store(true)
+	n.poke()
 }
 
 // InUseError says that another running process has the data directory open. Nothing was changed.
@@ -186,45 +274,34 @@ func (n *Node) identify() (creating bool, err error) {
 	if err := makeDir(cfg.FS, cfg.DataDir); err != nil {
 		return false, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
 	}
-	id, found, err := readIdentity(cfg.FS, cfg.DataDir)
+	id, found, err := FindIdentity(*cfg)
 	if err != nil {
 		return false, err
 	}
 	if found && id.Ready {
-		switch {
-		case cfg.Partitions != 0 && cfg.Partitions != id.Partitions:
-			return false, &IdentityError{cfg.FS.PathJoin(cfg.DataDir, identityFile),
-				fmt.Sprintf("the data has %d partitions, the configuration says %d; their number is fixed when the cluster is made", id.Partitions, cfg.Partitions)}
-		case cfg.NodeID != id.NodeID:
-			return false, &IdentityError{cfg.FS.PathJoin(cfg.DataDir, identityFile),
-				fmt.Sprintf("the data belongs to node %q, the configuration says %q", id.NodeID, cfg.NodeID)}
-		}
 		n.identity = id
 		return false, nil
 	}
-	if !found {
-		// Stores without an identity are somebody's data, not a beginning.
-		names, err := cfg.FS.List(cfg.DataDir)
-		if err != nil {
+	switch {
+	case found && !id.alone():
+		// The others know this server already; its stores are made again.
+		n.identity = id
+	case cfg.Cluster != nil:
+		n.identity = Identity{
+			ClusterID: cfg.Cluster.ClusterID, ServerID: cfg.Cluster.ServerID, NodeID: cfg.NodeID, Partitions: cfg.Partitions,
+			LogStore: cfg.LogStore, Expect: cfg.Cluster.Expect, Founders: cfg.Cluster.Founders, Founder: cfg.Cluster.Founder,
+		}
+	default:
+		if cfg.Partitions == 0 {
+			cfg.Partitions = cfg.NewPartitions
+		}
+		n.identity = Identity{NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore}
+		if n.identity.ClusterID, err = DrawClusterID(cfg.Rand); err != nil {
 			return false, err
 		}
-		for _, name := range names {
-			if isStoreName(name) {
-				return false, &IdentityError{cfg.FS.PathJoin(cfg.DataDir, identityFile),
-					"is missing, but the directory holds " + name + ": restore the file, or start with an empty directory"}
-			}
+		if n.identity.ServerID, err = DrawServerID(cfg.Rand, cfg.NodeID); err != nil {
+			return false, err
 		}
-	}
-	var random [24]byte
-	if _, err := io.ReadFull(cfg.Rand, random[:]); err != nil {
-		return false, err
-	}
-	if cfg.Partitions == 0 {
-		cfg.Partitions = cfg.NewPartitions
-	}
-	n.identity = Identity{
-		ClusterID: hex.EncodeToString(random[:16]), ServerID: cfg.NodeID + "-" + hex.EncodeToString(random[16:]),
-		NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore,
 	}
 	if err := n.sweep(); err != nil {
 		return false, err
@@ -312,7 +389,7 @@ func (n *Node) newReplica(p uint32, metrics *metricSet) *Replica {
 	return &Replica{
 		id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
-		onServing: n.noteReady, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
+		onServing: n.poke, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes,
 		stopping:      make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
@@ -345,8 +422,8 @@ func (n *Node) openState(r *Replica, creating bool) (err error) {
 	return r.store.Cover(r.marked)
 }
 
-// join starts a partition's group.
-func (n *Node) join(r *Replica, creating bool) error {
+// raftConfig is what all groups have in common.
+func (n *Node) raftConfig(name string) *raft.Config {
 	cfg := raft.DefaultConfig()
 	cfg.LocalID = raft.ServerID(n.identity.ServerID)
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout = n.cfg.HeartbeatTimeout, n.cfg.ElectionTimeout
@@ -358,14 +435,21 @@ func (n *Node) join(r *Replica, creating bool) error {
 	// The state is durable by itself; reconcile has checked that it covers the newest marker.
 	cfg.NoSnapshotRestoreOnStart = true
 	cfg.ShutdownOnRemove = false
-	cfg.Logger = raftLogger(n.log, fmt.Sprintf("raft-%d", r.id))
+	cfg.Logger = raftLogger(n.log, name)
+	return cfg
+}
+
+// join starts a partition's group. That of a node alone is made with it; those of a cluster are made when the
+// directory says so.
+func (n *Node) join(r *Replica, creating bool) error {
+	cfg := n.raftConfig(fmt.Sprintf("raft-%d", r.id))
 	logs, err := raft.NewLogCache(512, n.raftlog.Group(r.id))
 	if err != nil {
 		return err
 	}
 	terms := n.stable.Group(r.id)
-	r.transport = transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{Logger: cfg.Logger})
-	if creating {
+	r.transport = transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()})
+	if creating && n.identity.alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
 		}); err != nil {
@@ -415,12 +499,25 @@ func (n *Node) NotReady() error {
 		return err
 	}
 	var errs []error
-	for _, r := range n.router.replicas {
+	if !n.identity.alone() {
+		switch dir := n.directory.current(); {
+		case dir == nil:
+			errs = append(errs, errors.New("the cluster's directory is not there yet"))
+		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
+			errs = append(errs, errors.New("the cluster is still being made"))
+		case !slices.ContainsFunc(dir.Members, func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID }):
+			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
+		}
+	}
+	for _, r := range n.router.Replicas() {
 		switch halted := r.halted(); {
 		case halted != nil:
 			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))
-		case r.serving() == nil:
-			errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
+		case r.serving() != nil:
+		default:
+			if addr, _ := r.leaderElsewhere(); addr == "" {
+				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ import (
 // Commands that wait while the log is busy share entries, up to the bounds of one.
 func TestCoalescing(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
-	r := n.router.replicas[0]
+	r := n.router.Replicas()[0]
 	const many = 200
 	stuck(t, n, disk, 0)
 	before, entries := counted(t, r.metrics.Commands), counted(t, r.metrics.Entries)
@@ -44,7 +44,7 @@ func TestCoalescing(t *testing.T) {
 // Large commands share an entry only up to its bytes, and one above them travels alone.
 func TestCoalescingBytes(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
-	r := n.router.replicas[0]
+	r := n.router.Replicas()[0]
 	stuck(t, n, disk, 0)
 	entries := counted(t, r.metrics.Entries)
 	var wg sync.WaitGroup
@@ -77,7 +77,7 @@ func TestCoalescingBytes(t *testing.T) {
 // Within an entry and over entries, commands are applied and answered in the order they came.
 func TestOrder(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
-	r := n.router.replicas[0]
+	r := n.router.Replicas()[0]
 	must(t, n.Router(), startCmd("start", "x", "f", ""))
 	stuck(t, n, disk, 0)
 	var answered []int
@@ -123,7 +123,7 @@ func TestOrder(t *testing.T) {
 // A refused command in an entry leaves the others alone.
 func TestRefusedBesideAccepted(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
-	r := n.router.replicas[0]
+	r := n.router.Replicas()[0]
 	stuck(t, n, disk, 0)
 	cmds := []struct {
 		cmd  *commandv1.Command
@@ -173,7 +173,7 @@ func TestRefusedBesideAccepted(t *testing.T) {
 func TestOverloaded(t *testing.T) {
 	const most = 8
 	n, disk := newGatedNode(t, 1, func(c *Config) { c.MaxPendingCommands = most })
-	r := n.router.replicas[0]
+	r := n.router.Replicas()[0]
 	stuck(t, n, disk, 0)
 	type outcome struct {
 		id  string
@@ -229,7 +229,7 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 			_, err := r.Propose(ctx, cmd)
 			answer <- err
 		}()
-		queued(t, n.router.replicas[0], 1)
+		queued(t, n.router.Replicas()[0], 1)
 		cancel()
 		if err := <-answer; reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
 			t.Fatalf("%v: %v", cmd, err)

@@ -41,6 +41,7 @@ type Replica struct {
 	slots    chan struct{}
 	flights  chan *flight
 	lead     atomic.Pointer[leadership]
+	known    atomic.Pointer[knownLeader]
 	confirms confirmer
 
 	// logged is how many bytes went into the log since the last marker.
@@ -79,9 +80,19 @@ func (r *Replica) isStopping() bool {
 	}
 }
 
+// stoppingError refuses what comes when the node stops.
+func (r *Replica) stoppingError() error {
+	if r.isStopping() {
+		return errStopping(r.id)
+	}
+	return nil
+}
+
 func (r *Replica) leaderHint() string {
-	addr, _ := r.raft.LeaderWithID()
-	return string(addr)
+	if k := r.known.Load(); k != nil {
+		return k.addr
+	}
+	return ""
 }
 
 func (r *Replica) notifyServing() {
@@ -165,11 +176,18 @@ func (r *Replica) noteLogged(n int) {
 	}()
 }
 
-// run starts the replica's loops. Raft is running already.
+// run starts the replica's loops. Raft is running already, unless the replica halted before it could.
 func (r *Replica) run() {
+	if r.raft == nil {
+		close(r.ledDone)
+		close(r.resolved)
+		close(r.storeClosed)
+		return
+	}
 	go r.proposeLoop()
 	go r.resolveLoop()
 	go r.leaderLoop()
+	go r.followLeader()
 }
 
 // Status is what a replica tells operators.
@@ -186,9 +204,9 @@ type ReplicaStatus struct {
 
 // Status reads the replica's figures.
 func (r *Replica) Status() ReplicaStatus {
-	st := ReplicaStatus{
-		Partition: r.id, State: r.raft.State().String(), Leader: r.leaderHint(),
-		Term: r.raft.CurrentTerm(), LastIndex: r.raft.LastIndex(), Serving: r.serving() != nil,
+	st := ReplicaStatus{Partition: r.id, State: raft.Shutdown.String(), Leader: r.leaderHint(), Serving: r.serving() != nil}
+	if r.raft != nil {
+		st.State, st.Term, st.LastIndex = r.raft.State().String(), r.raft.CurrentTerm(), r.raft.LastIndex()
 	}
 	if err := r.halted(); err != nil {
 		st.Halted = err.Error()

@@ -3,66 +3,271 @@ package partition
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 )
 
-// Router brings commands and reads to the partition that owns an id.
+// Router brings commands and reads to the partition that owns an id, wherever its leader is. It looks for
+// the leader again while what it has tried was surely not applied, or may be repeated because it has a
+// request id; within routePatience and the caller's own deadline.
 type Router struct {
-	replicas []*Replica
-	watches  *watches
+	slots []atomic.Pointer[Replica]
+	// others are the peer addresses of the other members, for a partition whose leader this node does not
+	// know.
+	others  func() []string
+	peers   *peers
+	watches *watches
+	clock   Clock
 }
+
+// Bounds of one search for a leader.
+const (
+	routePatience   = 15 * time.Second
+	routePauseMin   = 5 * time.Millisecond
+	routePauseMax   = 200 * time.Millisecond
+	forwardPatience = 10 * time.Second
+)
 
 // Partitions is how many there are.
-func (r *Router) Partitions() uint32 { return uint32(len(r.replicas)) }
+func (r *Router) Partitions() uint32 { return uint32(len(r.slots)) }
 
-// Of is the replica that owns an id.
-func (r *Router) Of(namespace, id string) *Replica {
-	return r.replicas[machine.Place(namespace, id, uint32(len(r.replicas)))]
+// Place is the partition that owns an id.
+func (r *Router) Place(namespace, id string) uint32 {
+	return machine.Place(namespace, id, uint32(len(r.slots)))
 }
 
-// Replica is the replica of a partition.
+// Of is this node's replica of the partition that owns an id.
+func (r *Router) Of(namespace, id string) *Replica { return r.slots[r.Place(namespace, id)].Load() }
+
+// Replica is this node's replica of a partition.
 func (r *Router) Replica(partition uint32) (*Replica, error) {
-	if partition >= uint32(len(r.replicas)) {
-		return nil, fmt.Errorf("partition %d of %d", partition, len(r.replicas))
+	if partition >= uint32(len(r.slots)) {
+		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
 	}
-	return r.replicas[partition], nil
+	return r.slots[partition].Load(), nil
 }
 
-// Replicas lists them all, by number.
-func (r *Router) Replicas() []*Replica { return r.replicas }
+// Replicas lists this node's replicas, by partition.
+func (r *Router) Replicas() []*Replica {
+	out := make([]*Replica, len(r.slots))
+	for i := range r.slots {
+		out[i] = r.slots[i].Load()
+	}
+	return out
+}
 
-// Propose puts a command about an id into its partition's log; see Replica.Propose.
+// Propose puts a command about an id into its partition's log; see Deliver.
 func (r *Router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	return r.Of(cmd.Namespace, cmd.Id).Propose(ctx, cmd)
+	return r.Deliver(ctx, r.Place(cmd.Namespace, cmd.Id), cmd)
 }
 
-// Query reads about an id; see Replica.Query.
-func (r *Router) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
-	return r.Of(q.Namespace, q.Id).Query(ctx, level, q)
-}
-
-// Watch waits for a promise to be settled. Register first, then read, then wait.
-func (r *Router) Watch(namespace, id string) *Watch {
-	return r.watches.add(machine.Ref{Namespace: namespace, ID: id})
-}
-
-// Deliver hands a command to a partition by number.
+// Deliver puts a command into a partition's log, on whichever node leads it, and waits for its reply.
+// Errors are *api.Error; see Replica.Propose.
 func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	to, err := r.Replica(partition)
+	began, tries := r.clock.Now(), 0
+	var reply *commandv1.Reply
+	err := r.route(ctx, partition, repeatable(cmd), func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
+		sent := cmd
+		if tries++; tries > 1 && cmd.Request != nil {
+			// A repeated request says how long ago it was first made. The first one may still be on its way.
+			sent = proto.CloneOf(cmd)
+			sent.Request.AgeMs += uint64(max(r.clock.Now().Sub(began).Milliseconds(), 0))
+		}
+		var err error
+		if local != nil {
+			reply, err = local.Propose(ctx, sent)
+		} else {
+			reply, err = leader.Propose(ctx, &commandv1.ProposeRequest{Partition: partition, Command: sent})
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return to.Propose(ctx, cmd)
+	return reply, nil
+}
+
+// repeatable commands may be sent again although they may have been applied: their second application
+// answers what the first one did, or changes nothing.
+func repeatable(cmd *commandv1.Command) bool {
+	if cmd.Request != nil {
+		return true
+	}
+	switch cmd.Kind.(type) {
+	case *commandv1.Command_Heartbeat, *commandv1.Command_Deliver, *commandv1.Command_Trim, *commandv1.Command_Tick,
+		*commandv1.Command_RegisterFunctions, *commandv1.Command_Release, *commandv1.Command_Assign:
+		return true
+	}
+	return false
+}
+
+// Query reads about an id, and answers the index the answer is of; see Read.
+func (r *Router) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
+	return r.Read(ctx, r.Place(q.Namespace, q.Id), level, q)
+}
+
+// Read reads a partition: linearizable from its leader, stale from this node's replica.
+func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+	if level == Stale {
+		local, err := r.Replica(partition)
+		if err != nil {
+			return nil, 0, err
+		}
+		if local.halted() == nil || len(r.others()) == 0 {
+			return local.Query(ctx, Stale, q)
+		}
+		// What has halted answers nothing; the leader's answer is fresher still.
+	}
+	err = r.route(ctx, partition, true, func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
+		if local != nil {
+			reply, index, err = local.Query(ctx, Linearizable, q)
+			return err
+		}
+		answer, err := leader.Query(ctx, &commandv1.PeerQuery{Partition: partition, Query: q})
+		if err != nil {
+			return err
+		}
+		reply, index = answer.Reply, answer.Index
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return reply, index, nil
+}
+
+// route finds the leader of a partition and has it tried: with this node's replica, or with the service of
+// the node that leads. again says that trying twice is harmless.
+func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+	pause, guess, hint := routePauseMin, 0, ""
+	deadline := r.clock.Now().Add(routePatience)
+	var maybe error // what may have been applied
+	for {
+		local, err := r.Replica(partition)
+		if err != nil {
+			return err
+		}
+		if err = local.stoppingError(); err != nil {
+			return err
+		}
+		if local.serving() != nil {
+			err = try(ctx, local, nil)
+		} else {
+			addr, known := local.leaderElsewhere()
+			if addr == "" {
+				addr, hint = hint, ""
+			}
+			if addr == "" && local.halted() != nil {
+				if others := r.others(); len(others) > 0 {
+					addr = others[guess%len(others)]
+					guess++
+				}
+			}
+			err = r.forward(ctx, local, addr, known, try)
+		}
+		if err == nil {
+			return nil
+		}
+		e, ours := api.FromStatus(err)
+		if !ours {
+			e = errUnknownOutcome(partition, "another node was asked and did not answer: "+err.Error())
+		}
+		switch e.Reason {
+		case perdurev1.Reason_REASON_NOT_LEADER:
+			hint = e.Meta["leader"]
+		case perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN:
+		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+			if !again || ctx.Err() != nil {
+				return e
+			}
+			maybe = e
+		case perdurev1.Reason_REASON_CORRUPT:
+			// One replica has halted; the others may serve.
+			if len(r.others()) == 0 {
+				return e
+			}
+		default:
+			return e
+		}
+		if r.clock.Now().After(deadline) || ctx.Err() != nil {
+			if maybe != nil {
+				return maybe
+			}
+			return e
+		}
+		c, stop := r.clock.After(pause)
+		select {
+		case <-c:
+		case <-local.newLeader():
+		case <-local.stopping:
+		case <-ctx.Done():
+		}
+		stop()
+		pause = min(2*pause, routePauseMax)
+	}
+}
+
+// forward has the node at addr tried, until it answers, its leadership is over, or it takes too long.
+func (r *Router) forward(ctx context.Context, local *Replica, addr string, known *knownLeader, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+	if addr == "" {
+		return local.notServing()
+	}
+	client, err := r.peers.client(addr)
+	if err != nil {
+		return errTryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, forwardPatience)
+	defer cancel()
+	if known != nil {
+		defer context.AfterFunc(known.ctx, cancel)()
+	}
+	return try(ctx, nil, client)
+}
+
+// Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
+// channel also gets a value when nobody can say any more who would know.
+func (r *Router) Watch(namespace, id string) *Watch {
+	w := r.watches.add(machine.Ref{Namespace: namespace, ID: id})
+	partition := r.Place(namespace, id)
+	local := r.slots[partition].Load()
+	if local.serving() != nil {
+		return w
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stop = cancel
+	addr, known := local.leaderElsewhere()
+	go func() {
+		defer cancel()
+		err := r.forward(ctx, local, addr, known, func(ctx context.Context, _ *Replica, leader commandv1.PeersClient) error {
+			_, err := leader.Watch(ctx, &commandv1.WatchRequest{Partition: partition, Namespace: namespace, Id: id, WaitMs: forwardPatience.Milliseconds()})
+			return err
+		})
+		if err != nil {
+			c, stop := r.clock.After(routePauseMax)
+			defer stop()
+			select {
+			case <-c:
+			case <-local.newLeader():
+			case <-ctx.Done():
+			}
+		}
+		w.poke()
+	}()
+	return w
 }
 
 // ByPartition groups task tokens by the partition that owns them.
 func (r *Router) ByPartition(tokens []*perdurev1.TaskToken) map[uint32][]*perdurev1.TaskToken {
 	out := map[uint32][]*perdurev1.TaskToken{}
 	for _, t := range tokens {
-		p := machine.Place(t.Namespace, t.Id, uint32(len(r.replicas)))
+		p := r.Place(t.Namespace, t.Id)
 		out[p] = append(out[p], t)
 	}
 	return out

@@ -54,7 +54,7 @@ func TestDeadlines(t *testing.T) {
 	defer watch.Stop()
 	waitFor(t, "the timer to wait for the earlier deadline", func() bool { return clock.armed(4 * time.Second) }, func() string { return "" })
 	clock.advance(3999 * time.Millisecond)
-	if got := counted(t, n.router.replicas[0].metrics.Ticks); got != 0 {
+	if got := counted(t, n.router.Replicas()[0].metrics.Ticks); got != 0 {
 		t.Errorf("%d ticks before anything was due", got)
 	}
 	if p := stored(t, n, "four"); p.State != recovery.PromisePending {
@@ -92,15 +92,15 @@ func TestManyDeadlines(t *testing.T) {
 		must(t, r, promiseCmd(fmt.Sprint("p", k), 5_000))
 	}
 	waitFor(t, "the timer to wait again", func() bool { return clock.armed(5 * time.Second) }, func() string { return "" })
-	if got := counted(t, n.router.replicas[0].metrics.Ticks); got != 0 {
+	if got := counted(t, n.router.Replicas()[0].metrics.Ticks); got != 0 {
 		t.Errorf("%d ticks for a deadline that was met", got)
 	}
 	clock.advance(time.Minute)
 	for k := range many {
 		settles(t, n, fmt.Sprint("p", k), recovery.PromiseRejectedTimedout)
 	}
-	waitFor(t, "four ticks", func() bool { return counted(t, n.router.replicas[0].metrics.Ticks) == 4 },
-		func() string { return fmt.Sprint(counted(t, n.router.replicas[0].metrics.Ticks)) })
+	waitFor(t, "four ticks", func() bool { return counted(t, n.router.Replicas()[0].metrics.Ticks) == 4 },
+		func() string { return fmt.Sprint(counted(t, n.router.Replicas()[0].metrics.Ticks)) })
 }
 
 // What became due while nobody led is carried out by the next leader.

@@ -322,7 +322,7 @@ func (f *follower) gate() {
 
 func (f *follower) far() bool {
 	for p, part := range f.w.parts {
-		if f.n.router.replicas[p].raft.LastIndex() > part.known.Load()+maxLag {
+		if f.n.router.Replicas()[p].raft.LastIndex() > part.known.Load()+maxLag {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ type Watch struct {
 	C    chan struct{}
 	ref  machine.Ref
 	from *watches
+	stop func() // ends the asking of another node; may be nil
 }
 
 func (w *watches) add(ref machine.Ref) *Watch {
@@ -36,6 +37,9 @@ func (w *watches) add(ref machine.Ref) *Watch {
 
 // Stop ends the wait. Every Watch must be stopped.
 func (x *Watch) Stop() {
+	if x.stop != nil {
+		x.stop()
+	}
 	w := x.from
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,3 +75,5 @@ func (w *watches) wakeAll() {
 		}
 	}
 }
+
+func refOf(namespace, id string) machine.Ref { return machine.Ref{Namespace: namespace, ID: id} }

@@ -1,0 +1,151 @@
+// Package directory is the state machine of the cluster's own Raft group: who the members are, which slots
+// each partition holds, and who keeps it.
+//
+// It owns the rules by which a cluster is made and a server takes another's place. It promises that a
+// refused command changes nothing, that the epoch counts the changes, and that a partition that once was
+// made is never again to be made. It is pure and keeps everything in memory; the log is what lasts.
+package directory
+
+import (
+	"cmp"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
+)
+
+// New is the directory of a new cluster: every member keeps every partition, and each should lead its
+// share.
+func New(clusterID, logStore string, partitions uint32, members []*commandv1.DirectoryMember) *commandv1.Directory {
+	d := &commandv1.Directory{
+		Epoch: 1, ClusterId: clusterID, State: commandv1.DirectoryState_DIRECTORY_STATE_CREATING,
+		Partitions: partitions, LogStore: logStore,
+	}
+	var nodes []string
+	for _, m := range members {
+		m = proto.CloneOf(m)
+		m.SinceEpoch = 1
+		d.Members = append(d.Members, m)
+		nodes = append(nodes, m.NodeId)
+	}
+	slices.SortFunc(d.Members, func(a, b *commandv1.DirectoryMember) int { return cmp.Compare(a.NodeId, b.NodeId) })
+	slices.Sort(nodes)
+	for p := range partitions {
+		first, last := Slots(p, partitions)
+		d.Placements = append(d.Placements, &commandv1.Placement{
+			Partition: p, FirstSlot: first, LastSlot: last,
+			Replicas: slices.Clone(nodes), Preferred: nodes[int(p)%len(nodes)],
+		})
+	}
+	return d
+}
+
+// Slots are the first and the last slot of a partition of a cluster that has not moved any.
+func Slots(partition, partitions uint32) (first, last uint32) {
+	// The slots s with s*partitions/id.Slots == partition.
+	low := func(p uint32) uint32 {
+		return uint32((uint64(p)*id.Slots + uint64(partitions) - 1) / uint64(partitions))
+	}
+	return low(partition), low(partition+1) - 1
+}
+
+// Machine applies the directory's commands. It is not safe for concurrent use.
+type Machine struct{ state *commandv1.Directory }
+
+// State is the present directory, nil before it was created. The caller must not change it; Apply replaces
+// it.
+func (m *Machine) State() *commandv1.Directory { return m.state }
+
+// Apply carries out one command. A refusal is an *api.Error and changes nothing.
+func (m *Machine) Apply(cmd *commandv1.DirectoryCommand) error {
+	next := proto.CloneOf(m.state)
+	var err error
+	switch k := cmd.Kind.(type) {
+	case *commandv1.DirectoryCommand_Create:
+		next, err = create(next, k.Create)
+	case *commandv1.DirectoryCommand_Made:
+		err = made(next, k.Made)
+	case *commandv1.DirectoryCommand_Admit:
+		err = admit(next, k.Admit)
+	default:
+		return refused("a directory command of an unknown kind: written by a newer version")
+	}
+	if err != nil {
+		return err
+	}
+	if m.state != nil && proto.Equal(next, m.state) {
+		return nil
+	}
+	if m.state != nil {
+		next.Epoch = m.state.Epoch + 1
+	}
+	m.state = next
+	return nil
+}
+
+func refused(format string, args ...any) error {
+	return api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, format, args...)
+}
+
+// create makes the directory, once. The same founding again changes nothing.
+func create(now *commandv1.Directory, c *commandv1.CreateDirectory) (*commandv1.Directory, error) {
+	if now != nil {
+		if now.ClusterId == c.Directory.GetClusterId() {
+			return now, nil
+		}
+		return nil, refused("the directory is that of cluster %s already", now.ClusterId)
+	}
+	if c.Directory == nil || len(c.Directory.Members) == 0 || len(c.Directory.Placements) == 0 {
+		return nil, refused("a directory needs members and partitions")
+	}
+	return proto.CloneOf(c.Directory), nil
+}
+
+// made notes partitions that have had a leader. The cluster is ready when all have.
+func made(d *commandv1.Directory, c *commandv1.MadePartitions) error {
+	if d == nil {
+		return refused("there is no directory yet")
+	}
+	for _, p := range c.Partitions {
+		if int(p) >= len(d.Placements) {
+			return refused("there is no partition %d", p)
+		}
+		d.Placements[p].Made = true
+	}
+	if !slices.ContainsFunc(d.Placements, func(p *commandv1.Placement) bool { return !p.Made }) {
+		d.State = commandv1.DirectoryState_DIRECTORY_STATE_READY
+	}
+	return nil
+}
+
+// admit gives a place to the server that a node is now: one with a new data directory, or at a new address.
+func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
+	if d == nil {
+		return refused("there is no directory yet")
+	}
+	want := c.Member
+	i := slices.IndexFunc(d.Members, func(m *commandv1.DirectoryMember) bool { return m.NodeId == want.GetNodeId() })
+	if i < 0 {
+		return refused("node %s is not a member of cluster %s", want.GetNodeId(), d.ClusterId)
+	}
+	have := d.Members[i]
+	if have.ServerId == want.ServerId && have.PeerAddr == want.PeerAddr {
+		return nil
+	}
+	if have.ServerId != want.ServerId {
+		if have.ServerId != c.Replaces {
+			return refused("the place of node %s is held by %s, not by %s", want.NodeId, have.ServerId, c.Replaces)
+		}
+		if d.State != commandv1.DirectoryState_DIRECTORY_STATE_READY {
+			return refused("the cluster is still being made; node %s cannot be replaced before it is ready", want.NodeId)
+		}
+	}
+	m := proto.CloneOf(want)
+	m.SinceEpoch = d.Epoch + 1
+	d.Members[i] = m
+	return nil
+}

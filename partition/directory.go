@@ -1,0 +1,231 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/directory"
+	"perdure/partition/transport"
+)
+
+// directoryGroup is the number of the directory's Raft group. Partitions count from 0.
+const directoryGroup = 1 << 31
+
+// directoryReplica is this node's member of the directory group. Its state is small and its log is never
+// cut, so it needs no snapshots: the log is replayed at every start.
+type directoryReplica struct {
+	n         *Node
+	raft      *raft.Raft
+	transport *transport.RaftTransport
+	machine   directory.Machine // the Raft library's goroutine only
+	state     atomic.Pointer[commandv1.Directory]
+}
+
+// current is the directory as this node knows it, nil before it has heard of one.
+func (d *directoryReplica) current() *commandv1.Directory {
+	if d == nil {
+		return nil
+	}
+	return d.state.Load()
+}
+
+// Apply implements raft.FSM.
+func (d *directoryReplica) Apply(l *raft.Log) any {
+	cmd := &commandv1.DirectoryCommand{}
+	if err := proto.Unmarshal(l.Data, cmd); err != nil {
+		d.n.fatal(fmt.Errorf("the directory's log holds something damaged at index %d: %w", l.Index, err))
+		return err
+	}
+	if err := d.machine.Apply(cmd); err != nil {
+		return err
+	}
+	d.state.Store(d.machine.State())
+	d.n.poke()
+	return nil
+}
+
+var errNoSnapshots = errors.New("the directory has no snapshots")
+
+// Snapshot implements raft.FSM.
+func (d *directoryReplica) Snapshot() (raft.FSMSnapshot, error) { return nil, errNoSnapshots }
+
+// Restore implements raft.FSM.
+func (d *directoryReplica) Restore(content io.ReadCloser) error {
+	return errors.Join(errNoSnapshots, content.Close())
+}
+
+// startDirectory starts the directory's group.
+func (n *Node) startDirectory() error {
+	d := &directoryReplica{n: n}
+	cfg := n.raftConfig("directory")
+	// The log is short and everything there is.
+	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
+	cfg.BatchApplyCh = false
+	d.transport = transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()})
+	var err error
+	if d.raft, err = raft.NewRaft(cfg, d, n.raftlog.Group(directoryGroup), n.stable.Group(directoryGroup), raft.NewDiscardSnapshotStore(), d.transport); err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	n.directory = d
+	return nil
+}
+
+func (d *directoryReplica) leads() bool { return d.raft.State() == raft.Leader }
+
+// leader is the address of the directory's leader, empty if none is known.
+func (d *directoryReplica) leader() string {
+	addr, _ := d.raft.LeaderWithID()
+	return string(addr)
+}
+
+// propose puts a command into the directory's log and waits until it is applied here.
+func (d *directoryReplica) propose(ctx context.Context, cmd *commandv1.DirectoryCommand) error {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd)
+	if err != nil {
+		return err
+	}
+	future := d.raft.Apply(b, enqueueTimeout)
+	if err := waitFuture(future, ctx.Done(), d.n.done); err != nil {
+		return errUnknownOutcome(directoryGroup, err.Error())
+	}
+	if refused, ok := future.Response().(error); ok {
+		return refused
+	}
+	return nil
+}
+
+// verified is the directory once this node is known to lead it and to have applied what was decided before.
+func (d *directoryReplica) verified(ctx context.Context) (*commandv1.Directory, error) {
+	if !d.leads() {
+		e := errNotLeader(directoryGroup, d.leader())
+		e.Message = "this node does not lead the directory"
+		return nil, e
+	}
+	if err := waitFuture(d.raft.Barrier(enqueueTimeout), ctx.Done(), d.n.done); err != nil {
+		return nil, errTryLater(directoryGroup, "the directory's leadership could not be confirmed: "+err.Error())
+	}
+	if d.current() == nil {
+		return nil, errTryLater(directoryGroup, "the cluster is still being made")
+	}
+	return d.current(), nil
+}
+
+// addresses translates server ids into where those servers are now: by hearsay first, since a node that
+// has moved says so at once.
+func (n *Node) addresses() raft.ServerAddressProvider { return addressBook{n} }
+
+type addressBook struct{ n *Node }
+
+// ServerAddr implements raft.ServerAddressProvider. An error means that the address in the configuration
+// is used.
+func (b addressBook) ServerAddr(server raft.ServerID) (raft.ServerAddress, error) {
+	if addr := b.n.addressOf(string(server)); addr != "" {
+		return raft.ServerAddress(addr), nil
+	}
+	return "", fmt.Errorf("nothing is known of server %s", server)
+}
+
+// addressOf is where a server is, empty if unknown.
+func (n *Node) addressOf(server string) string {
+	for _, h := range n.hints() {
+		if h.ServerID == server {
+			return h.PeerAddr
+		}
+	}
+	if d := n.directory.current(); d != nil {
+		for _, m := range d.Members {
+			if m.ServerId == server {
+				return m.PeerAddr
+			}
+		}
+	}
+	for _, f := range n.identity.Founders {
+		if f.ServerID == server {
+			return f.PeerAddr
+		}
+	}
+	return ""
+}
+
+// members are the servers of the cluster: by the directory, or by the founding before there is one.
+func (n *Node) members() []*commandv1.DirectoryMember {
+	if d := n.directory.current(); d != nil {
+		return d.Members
+	}
+	var out []*commandv1.DirectoryMember
+	for _, f := range n.identity.Founders {
+		out = append(out, f.member())
+	}
+	return out
+}
+
+// others are the peer addresses of the other members.
+func (n *Node) others() []string {
+	var out []string
+	for _, m := range n.members() {
+		if m.ServerId != n.identity.ServerID {
+			if addr := n.addressOf(m.ServerId); addr != "" {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out
+}
+
+// nodeOf is the node id of a server, or the server's own id if it is not a member.
+func (n *Node) nodeOf(server string) string {
+	if server == n.identity.ServerID {
+		return n.identity.NodeID
+	}
+	for _, m := range n.members() {
+		if m.ServerId == server {
+			return m.NodeId
+		}
+	}
+	return server
+}
+
+// A Hint is what is heard of another server; see Config.Hints.
+type Hint struct {
+	NodeID, ServerID, PeerAddr string
+}
+
+func (n *Node) hints() []Hint {
+	if n.cfg.Hints == nil {
+		return nil
+	}
+	return n.cfg.Hints()
+}
+
+// Directory is the cluster's directory as this node knows it; nil before there is one. A node that is
+// alone has one that says so. The caller must not change it.
+func (n *Node) Directory() *commandv1.Directory {
+	if n.identity.alone() {
+		d := directory.New(n.identity.ClusterID, n.identity.LogStore, n.identity.Partitions, []*commandv1.DirectoryMember{
+			{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, PeerAddr: n.mux.Addr().String()}})
+		for _, p := range d.Placements {
+			p.Made = true
+		}
+		d.State = commandv1.DirectoryState_DIRECTORY_STATE_READY
+		return d
+	}
+	return n.directory.current()
+}
+
+// mayTryElsewhere says that another node may give another answer.
+func mayTryElsewhere(err error) (leader string, again bool) {
+	e, ours := api.FromStatus(err)
+	if !ours {
+		return "", true
+	}
+	return e.Meta["leader"], api.Code(e.Reason) == api.Code(errNotLeader(0, "").Reason)
+}

@@ -1,0 +1,197 @@
+package partition
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// peerService answers the other nodes. Nothing that arrives here is passed on to a third node.
+type peerService struct {
+	commandv1.UnimplementedPeersServer
+	n *Node
+}
+
+// Propose implements Peers.
+func (s *peerService) Propose(ctx context.Context, in *commandv1.ProposeRequest) (*commandv1.Reply, error) {
+	r, err := s.n.router.Replica(in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if in.Command == nil {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the command is missing")
+	}
+	return r.Propose(ctx, in.Command)
+}
+
+// Query implements Peers.
+func (s *peerService) Query(ctx context.Context, in *commandv1.PeerQuery) (*commandv1.PeerQueryReply, error) {
+	r, err := s.n.router.Replica(in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if in.Query == nil {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the query is missing")
+	}
+	level := Linearizable
+	if in.Stale {
+		level = Stale
+	}
+	reply, index, err := r.Query(ctx, level, in.Query)
+	if err != nil {
+		return nil, err
+	}
+	return &commandv1.PeerQueryReply{Reply: reply, Index: index}, nil
+}
+
+// maxPeerWatch bounds one Watch; who still waits asks again.
+const maxPeerWatch = time.Minute
+
+// Watch implements Peers.
+func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*commandv1.WatchReply, error) {
+	r, err := s.n.router.Replica(in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if r.serving() == nil {
+		return nil, r.notServing()
+	}
+	watch := s.n.watches.add(refOf(in.Namespace, in.Id))
+	defer watch.Stop()
+	// It may have been settled after the waiting node has read and before this.
+	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: in.Namespace, Id: in.Id,
+		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: in.Namespace, Id: in.Id}}})
+	if err != nil || reply.GetPromise().GetPromise().GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING {
+		return &commandv1.WatchReply{}, nil
+	}
+	over, stop := s.n.clock.After(min(time.Duration(in.WaitMs)*time.Millisecond, maxPeerWatch))
+	defer stop()
+	select {
+	case <-watch.C:
+	case <-over:
+	case <-s.n.stopping:
+		return nil, r.notServing()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return &commandv1.WatchReply{}, nil
+}
+
+// Status implements Peers.
+func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*commandv1.NodeStatus, error) {
+	if in.Partition != nil {
+		r, err := s.n.router.Replica(*in.Partition)
+		if err != nil {
+			return nil, err
+		}
+		return &commandv1.NodeStatus{NodeId: s.n.identity.NodeID, ServerId: s.n.identity.ServerID,
+			Replicas: []*commandv1.ReplicaStatus{s.n.statusOf(r)}}, nil
+	}
+	return s.n.status(), nil
+}
+
+// status is how this node's replicas are.
+func (n *Node) status() *commandv1.NodeStatus {
+	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch()}
+	for _, r := range n.router.Replicas() {
+		out.Replicas = append(out.Replicas, n.statusOf(r))
+	}
+	if n.directory != nil {
+		out.Directory = raftStatus(n.directory.raft)
+	}
+	return out
+}
+
+func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
+	st := &commandv1.ReplicaStatus{State: "Shutdown"}
+	if r.raft != nil {
+		st = raftStatus(r.raft)
+	}
+	st.Partition = r.id
+	st.Serving = r.serving() != nil
+	st.Rebuilding = n.rebuilding(r.id)
+	if err := r.halted(); err != nil {
+		st.Halted, st.State = err.Error(), "Shutdown"
+		return st
+	}
+	have, err := r.store.Status()
+	if err != nil {
+		st.Halted = err.Error()
+		return st
+	}
+	st.Applied, st.Checksum = have.Applied, have.Checksum
+	for _, m := range r.store.Marks() {
+		st.Marks = append(st.Marks, &commandv1.ChecksumMark{Index: m.Index, Checksum: m.Checksum})
+	}
+	return st
+}
+
+func raftStatus(g *raft.Raft) *commandv1.ReplicaStatus {
+	_, leader := g.LeaderWithID()
+	st := &commandv1.ReplicaStatus{State: g.State().String(), Leader: string(leader), Term: g.CurrentTerm(), LastIndex: g.LastIndex(), CommitIndex: g.CommitIndex()}
+	st.LastTerm, _ = strconv.ParseUint(g.Stats()["last_log_term"], 10, 64) // always a number
+	future := g.GetConfiguration()
+	if future.Error() == nil {
+		for _, s := range future.Configuration().Servers {
+			st.Voters = append(st.Voters, string(s.ID))
+		}
+	}
+	return st
+}
+
+// contentChunk is how much of a partition's content goes into one message.
+const contentChunk = 1 << 20
+
+// Content implements Peers.
+func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Peers_ContentServer) error {
+	r, err := s.n.router.Replica(in.Partition)
+	if err != nil {
+		return err
+	}
+	if r.serving() == nil {
+		return r.notServing()
+	}
+	if err := r.confirm(stream.Context()); err != nil {
+		return err
+	}
+	read, write := io.Pipe()
+	go func() {
+		_, err := r.store.WriteContent(write)
+		_ = write.CloseWithError(err) // a nil error ends the content
+	}()
+	defer func() { _ = read.Close() }() // ends the writer
+	buf := make([]byte, contentChunk)
+	for {
+		n, err := io.ReadFull(read, buf)
+		if n > 0 {
+			if err := stream.Send(&commandv1.ContentChunk{Data: buf[:n]}); err != nil {
+				return err
+			}
+		}
+		switch err {
+		case nil:
+		case io.EOF, io.ErrUnexpectedEOF:
+			return nil
+		default:
+			return errTryLater(r.id, "the content could not be read: "+err.Error())
+		}
+	}
+}
+
+// Join implements Peers.
+func (s *peerService) Join(ctx context.Context, in *commandv1.JoinRequest) (*commandv1.JoinReply, error) {
+	dir, err := s.n.admit(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return &commandv1.JoinReply{Directory: dir}, nil
+}
+
+func (n *Node) rebuilding(uint32) bool { return false }
