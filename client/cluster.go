@@ -8,12 +8,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// How long a node may take over an operator's request.
-const (
-	transferWait = 30 * time.Second
-	// rebuildWait is for callers without a deadline of their own.
-	rebuildWait = time.Hour
-)
+// rebuildWait is how long a rebuild may take whose caller has set no deadline.
+const rebuildWait = time.Hour
 
 // ClusterStatus is how nodes, partitions and replicas are now, as any node finds it out. A node that does
 // not answer is shown as such; that is not an error.
@@ -27,15 +23,20 @@ func (c *Client) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, e
 }
 
 // TransferLeadership hands the leadership of one partition, or of everything that a node leads, to another
-// node, and answers when the new leaders lead. Repeating it is safe: a leadership that is where it should
+// node, and answers when the new leaders lead; one attempt may take all the time there is. Repeating it is safe: a leadership that is where it should
 // be stays there. Errors: *api.Error with BAD_REQUEST, NO_SUCH_PLACE; others as with Start.
 func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLeadershipRequest) ([]*perdurev1.TransferredLeadership, error) {
 	what := "from " + r.GetFromNode()
 	if r.Partition != nil {
 		what = fmt.Sprintf("partition %d", r.GetPartition())
 	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
 	var resp *perdurev1.TransferLeadershipResponse
-	err := c.call(ctx, "transfer leadership", what, true, c.patience(ctx, transferWait), func(ctx context.Context, n *node) (err error) {
+	err := c.call(ctx, "transfer leadership", what, true, c.patience(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
 		resp, err = n.cluster.TransferLeadership(ctx, r)
 		return err
 	})

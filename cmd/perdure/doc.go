@@ -1,5 +1,6 @@
 // Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions,
-// creates and settles promises, and judges what a cluster or a data directory holds.
+// creates and settles promises, shows and steers the cluster itself, and judges what a cluster or a data
+// directory holds.
 //
 // It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
 // prints. It promises that an exit code of 0 means that the cluster has acknowledged what was asked. It
@@ -8,14 +9,14 @@
 // # Exit codes
 //
 //	0  done
-//	1  failed: the execution asked for ended in a failure, verify has found violations, or something went
-//	   wrong that is none of the below
+//	1  failed: the execution asked for ended in a failure, verify has found violations, something is wrong
+//	   in the cluster (cluster status), or something went wrong that is none of the below
 //	2  bad usage: the command line, or a value that the cluster refuses for what it is
-//	3  not found: no such execution, promise, function or directory
-//	4  conflict: the id is taken, finished, or settled differently
+//	3  not found: no such execution, promise, function, node, partition or directory
+//	4  conflict: the id is taken, finished, or settled differently, or another node leads than was asked for
 //	5  unavailable, ask again: no node answered, it is not known whether a write was applied, or (result,
-//	   promise get --wait) the thing waited for had not ended in time, or (verify --data) a running process
-//	   uses the directory
+//	   promise get --wait, replica rebuild) the thing waited for had not ended in time, or (verify) not every
+//	   replica could be compared in time, or (verify --data) a running process uses the directory
 //
 // # JSON
 //
@@ -35,13 +36,17 @@
 // cancel and terminate {"id", "status"}; signal {"id", "name"}; version {"version", "go", "os", "arch"};
 // verify {"ok", what it has looked at, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
 // is about a journal entry), "partition" (of a directory), "detail"}. It has looked at "namespaces" (names),
-// "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read), in a directory
-// at "partitions", "promises", "tasks", "callbacks", "messages", "replayed" (log entries that the states did
-// not have yet).
+// "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas",
+// for each partition {"partition", "comparison" ("equal", "different", "incomplete", or "single": there is one),
+// "index", "compared" and "missing" (nodes)}, or null if the server is in no cluster; in a directory at
+// "partitions", "promises", "tasks", "callbacks", "messages", "replayed" (log entries that the states did not
+// have yet). cluster status prints {"ok", "problems", "notes"} (in words) and then the ClusterStatus; cluster
+// transfer {"transferred"}, each {"partition", "leader"}; replica rebuild {"node_id", "partition", "applied"}.
 //
 // Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
 // reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
-// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, NO_DIRECTORY, IN_USE, FAILED.
+// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNWELL, NOT_COMPARED, NO_DIRECTORY, IN_USE, CORRUPT,
+// FAILED.
 //
 // Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,
 // text.go values into columns for people.

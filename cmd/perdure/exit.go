@@ -100,6 +100,8 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &conflict):
 		c.exit, c.reason = exitConflict, "CONFLICT"
 		c.ids = []string{"id", conflict.id}
+	case errors.As(err, &unwell):
+		c.reason = "UNWELL"
 	case ctx.Err() != nil:
 		c.reason, c.message = "INTERRUPTED", "interrupted"
 		if errors.Is(err, client.ErrOutcomeUnknown) {
@@ -116,8 +118,6 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		c.reason = "CORRUPT"
 	case errors.As(err, &found):
 		c.reason = "VIOLATIONS"
-	case errors.As(err, &unwell):
-		c.reason = "UNWELL"
 	case errors.As(err, &compared):
 		c.exit, c.reason = exitUnavailable, "NOT_COMPARED"
 		c.hint = "perdure cluster status shows how the replicas are; --compare-within gives them longer"

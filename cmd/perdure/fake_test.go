@@ -26,6 +26,7 @@ func at(ago time.Duration) int64 { return fakeNow.Add(-ago).UnixMilli() }
 type fakeServer struct {
 	perdurev1.UnimplementedExecutionsServer
 	perdurev1.UnimplementedPromisesServer
+	perdurev1.UnimplementedClusterServer
 
 	mu         sync.Mutex
 	executions map[string]*perdurev1.Execution
@@ -33,6 +34,12 @@ type fakeServer struct {
 	journals   map[string][]*perdurev1.JournalEntry
 	order      []string
 	promises   map[string]*perdurev1.Promise
+	// looks are what the cluster looks like, one after the other; the last one stays.
+	looks []*perdurev1.ClusterStatus
+	// looked has a value for each look, if there is a taker.
+	looked chan struct{}
+	// rebuilt lets rebuilds end; nil: at once.
+	rebuilt chan struct{}
 	// purged is listed and not found.
 	purged string
 	// last is the last request of each kind, by message name.
@@ -68,6 +75,7 @@ func (s *fakeServer) serve(t *testing.T) string {
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20))
 	perdurev1.RegisterExecutionsServer(server, s)
 	perdurev1.RegisterPromisesServer(server, s)
+	perdurev1.RegisterClusterServer(server, s)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

@@ -77,6 +77,9 @@ func (v replicaVerdict) text() string {
 		return "one replica, on " + listText(v.compared)
 	case v.result == comparedDifferent:
 		parts = append(parts, fmt.Sprintf("DIFFERENT at index %d", v.index))
+		if len(v.compared) > 0 {
+			parts[0] += " on " + listText(v.compared)
+		}
 	case len(v.compared) > 0:
 		parts = append(parts, fmt.Sprintf("equal at index %d on %s", v.index, listText(v.compared)))
 	}

@@ -91,6 +91,7 @@ func sound() *fakeServer {
 	s.put(&perdurev1.Execution{Id: "busy", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING},
 		journalOf(evStarted(), evScheduled("busy:0"), evAttempt("busy:0", 1), evDone("busy:0", 1), evCompleted("x"))).JournalEvents = 2
 	s.put(&perdurev1.Execution{Id: "parcel", Namespace: "acme", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}, journalOf(evStarted()))
+	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
 	return s
 }
 
@@ -117,6 +118,7 @@ func broken() *fakeServer {
 	s.put(&perdurev1.Execution{Id: "short", Status: running}, journalOf(evStarted())).JournalEvents = 3
 	s.put(&perdurev1.Execution{Id: "st\x1b[2Juck", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, WakeSource: "stuck"},
 		journalOf(evStarted(), evWait("st\x1b[2Juck:0", "go")))
+	s.looks = []*perdurev1.ClusterStatus{unwellCluster()}
 	return s
 }
 
@@ -134,6 +136,7 @@ func TestVerify(t *testing.T) {
 		"# What cannot be meant.",
 		"verify order-42",
 		"verify --parallel 0",
+		"verify --compare-within 0s",
 		"verify --data ''",
 		"verify --data . --addr 127.0.0.1:7400",
 		"verify --data . --namespace acme",
@@ -143,9 +146,9 @@ func TestVerify(t *testing.T) {
 		"verify --data testdata/nowhere --json",
 		"verify --data testdata",
 	)
-	bad.story(t, "verify_broken", "verify", "verify --json")
-	all, _, _ := bad.run("verify")
-	if one, _, code := bad.run("verify", "--parallel", "1"); one != all || code != exitFailed {
+	bad.story(t, "verify_broken", "verify --compare-within 100ms", "verify --compare-within 100ms --json")
+	all, _, _ := bad.run("verify", "--compare-within", "100ms")
+	if one, _, code := bad.run("verify", "--parallel", "1", "--compare-within", "100ms"); one != all || code != exitFailed {
 		t.Errorf("one at a time, exit %d:\n%s\nseveral:\n%s", code, one, all)
 	}
 }

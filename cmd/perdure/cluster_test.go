@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// The operators' service of the fake server.
+
+func (s *fakeServer) GetStatus(_ context.Context, r *perdurev1.GetStatusRequest) (*perdurev1.ClusterStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.note(r); err != nil {
+		return nil, err
+	}
+	if len(s.looks) == 0 {
+		return nil, status.Error(codes.Unimplemented, "this server has no operators' service")
+	}
+	look := s.looks[0]
+	if len(s.looks) > 1 {
+		s.looks = s.looks[1:]
+	}
+	select {
+	case s.looked <- struct{}{}:
+	default:
+	}
+	return look, nil
+}
+
+func (s *fakeServer) TransferLeadership(_ context.Context, r *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.note(r); err != nil {
+		return nil, err
+	}
+	resp := &perdurev1.TransferLeadershipResponse{}
+	for _, p := range s.looks[0].GetPartitions() {
+		if r.Partition != nil && p.GetPartition() == r.GetPartition() || r.Partition == nil && p.GetLeader() == r.GetFromNode() {
+			to := r.GetToNode()
+			switch to {
+			case "":
+				to = "n2"
+			case "n3":
+				to = "n1" // n3 lost the election
+			}
+			resp.Transferred = append(resp.Transferred, &perdurev1.TransferredLeadership{Partition: p.GetPartition(), Leader: to})
+		}
+	}
+	if len(resp.Transferred) == 0 && r.Partition != nil {
+		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no partition %d", r.GetPartition()).With("partition", fmt.Sprint(r.GetPartition()))
+	}
+	return resp, nil
+}
+
+func (s *fakeServer) RebuildReplica(ctx context.Context, r *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
+	s.mu.Lock()
+	err := s.note(r)
+	s.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, err
+	case r.GetNodeId() == "n9":
+		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+	case s.rebuilt != nil:
+		select {
+		case <-s.rebuilt:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &perdurev1.RebuildReplicaResponse{Applied: 1207}, nil
+}
+
+// wellCluster is a cluster of three in which all is well.
+func wellCluster() *perdurev1.ClusterStatus {
+	s := &perdurev1.ClusterStatus{ClusterId: "c-7f31", Epoch: 9, State: "ready", AnsweredBy: "n2", DirectoryLeader: "n1"}
+	for i, leads := range []uint32{2, 1, 1} {
+		n := i + 1
+		s.Nodes = append(s.Nodes, &perdurev1.ClusterNode{NodeId: fmt.Sprintf("n%d", n), ServerId: fmt.Sprintf("n%d-0a", n),
+			PeerAddr: fmt.Sprintf("10.0.0.%d:7402", n), GrpcAddr: fmt.Sprintf("10.0.0.%d:7400", n), HttpAddr: fmt.Sprintf("10.0.0.%d:7401", n),
+			Reachable: true, Leads: leads, ClockOffsetMs: int64(i * 20), Version: "v1.2.3"})
+	}
+	for p, leader := range []string{"n1", "n2", "n3", "n1"} {
+		part := &perdurev1.ClusterPartition{Partition: uint32(p), Leader: leader, Preferred: leader, Term: 4, Comparison: "equal", ComparedIndex: 1200}
+		if p == 3 {
+			part.Preferred = "n2"
+		}
+		for _, n := range s.Nodes {
+			r := &perdurev1.ClusterReplica{NodeId: n.NodeId, State: "follower", LastIndex: 1210, Applied: 1208, Lag: 2, Checksum: 77, ChecksumIndex: 1200}
+			if n.NodeId == leader {
+				r.State, r.Applied, r.Lag = "leader", 1210, 0
+			}
+			part.Replicas = append(part.Replicas, r)
+		}
+		s.Partitions = append(s.Partitions, part)
+	}
+	return s
+}
+
+// unwellCluster has everything wrong with it that can be.
+func unwellCluster() *perdurev1.ClusterStatus {
+	s := wellCluster()
+	s.State, s.DirectoryLeader = "creating", ""
+	n3 := s.Nodes[2]
+	n3.Reachable, n3.Problem, n3.GrpcAddr, n3.HttpAddr, n3.Version = false, "dial tcp 10.0.0.3:7402: connection refused", "", "", ""
+	s.Nodes[1].ClockOffsetMs = -2500
+	for _, p := range s.Partitions {
+		p.Replicas[2].State, p.Replicas[2].Applied, p.Replicas[2].Checksum, p.Replicas[2].ChecksumIndex = "unreachable", 0, 0, 0
+	}
+	s.Partitions[0].Replicas[1].Checksum = 78
+	s.Partitions[0].Comparison = "different"
+	s.Partitions[1].Replicas[0].State, s.Partitions[1].Replicas[0].Problem = "halted", "the state \x1b[2Jdiffers"
+	s.Partitions[1].Comparison, s.Partitions[1].ComparedIndex = "unknown", 0
+	s.Partitions[2].Leader = ""
+	s.Partitions[2].Replicas[0].State = "candidate"
+	s.Partitions[2].Replicas[1].State, s.Partitions[2].Replicas[1].Problem = "unreachable", "no answer"
+	s.Partitions[3].Replicas[1].State, s.Partitions[3].Replicas[1].Applied, s.Partitions[3].Replicas[1].Lag = "rebuilding", 10, 1200
+	return s
+}
+
+// aloneCluster is one node by itself.
+func aloneCluster() *perdurev1.ClusterStatus {
+	s := wellCluster()
+	s.Nodes = s.Nodes[:1]
+	s.AnsweredBy = "n1"
+	for _, p := range s.Partitions {
+		p.Leader, p.Preferred, p.Replicas, p.Comparison, p.ComparedIndex = "n1", "n1", p.Replicas[:1], "unknown", 0
+		p.Replicas[0].State, p.Replicas[0].Lag = "leader", 0
+	}
+	return s
+}
+
+// mendedCluster is well, and has something worth knowing.
+func mendedCluster() *perdurev1.ClusterStatus {
+	s := wellCluster()
+	s.Nodes[2].ClockOffsetMs = 900
+	s.Partitions[0].Replicas[1].State = "rebuilding"
+	s.Partitions[0].Comparison = "unknown"
+	return s
+}
+
+func TestClusterStatus(t *testing.T) {
+	s := newFakeServer()
+	sh := &shell{addr: s.serve(t)}
+	s.looks = []*perdurev1.ClusterStatus{wellCluster(), mendedCluster(), aloneCluster(), unwellCluster(), unwellCluster(), wellCluster()}
+	sh.story(t, "cluster_status",
+		"# All is well.", "cluster status",
+		"# Well, with something to tell.", "cluster status",
+		"# One node.", "cluster status",
+		"# Nothing is well.", "cluster status", "cluster status --json",
+		"cluster status --json",
+		"# What cannot be meant.",
+		"cluster", "cluster stauts", "cluster status n1", "cluster status --every 0s")
+
+	none := &shell{addr: newFakeServer().serve(t)}
+	none.story(t, "cluster_none", "# A server that is no cluster's.", "cluster status", "cluster status --json")
+}
+
+// The last line and the exit code go together, whatever is wrong.
+func TestDiagnose(t *testing.T) {
+	for what, change := range map[string]func(*perdurev1.ClusterStatus){
+		"the cluster is not ready: creating":               func(s *perdurev1.ClusterStatus) { s.State = "creating" },
+		"the directory has no leader":                      func(s *perdurev1.ClusterStatus) { s.DirectoryLeader = "" },
+		"node n2 cannot be reached (gone)":                 func(s *perdurev1.ClusterStatus) { s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone" },
+		"partition 2 has no leader":                        func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
+		"the replicas of partition 1 differ at index 1200": func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
+		"partition 3 on node n1 has halted (why)": func(s *perdurev1.ClusterStatus) {
+			s.Partitions[3].Replicas[0].State, s.Partitions[3].Replicas[0].Problem = "halted", "why"
+		},
+		"partition 0 on node n3 cannot be reached": func(s *perdurev1.ClusterStatus) { s.Partitions[0].Replicas[2].State = "unreachable" },
+	} {
+		s := wellCluster()
+		change(s)
+		if wrong, _ := diagnose(s); !slices.Equal(wrong, []string{what}) {
+			t.Errorf("%q, want %q", wrong, what)
+		}
+	}
+	// Replicas of a node that is away are not told one by one.
+	s := wellCluster()
+	s.Nodes[2].Reachable = false
+	for _, p := range s.Partitions {
+		p.Replicas[2].State = "unreachable"
+	}
+	if wrong, notes := diagnose(s); len(wrong) != 1 || len(notes) != 0 {
+		t.Errorf("a node away: %q, %q", wrong, notes)
+	}
+	if wrong, notes := diagnose(mendedCluster()); len(wrong) != 0 || len(notes) != 2 {
+		t.Errorf("a rebuild and a clock: %q, %q", wrong, notes)
+	}
+	if wrong, _ := diagnose(&perdurev1.ClusterStatus{}); len(wrong) == 0 {
+		t.Error("a cluster that shows nothing is well")
+	}
+}
+
+// Watching goes on until it is interrupted; its exit code is that of the last look.
+func TestClusterWatch(t *testing.T) {
+	for _, c := range []struct {
+		last *perdurev1.ClusterStatus
+		code int
+	}{{wellCluster(), exitDone}, {unwellCluster(), exitFailed}} {
+		s := newFakeServer()
+		s.looks = []*perdurev1.ClusterStatus{unwellCluster(), wellCluster(), c.last}
+		s.looked = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		sh := &shell{addr: s.serve(t), ctx: ctx}
+		go func() {
+			for range 4 {
+				<-s.looked
+			}
+			cancel()
+		}()
+		stdout, stderr, code := sh.run("cluster", "status", "--watch", "--every", "10ms")
+		if n := strings.Count(stdout, "PARTITION"); n < 3 || code != c.code || strings.Contains(stderr, "INTERRUPTED") {
+			t.Errorf("%d looks, exit %d, want %d: %s", n, code, c.code, stderr)
+		}
+	}
+}
+
+func TestClusterTransfer(t *testing.T) {
+	s := newFakeServer()
+	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "cluster_transfer",
+		"cluster transfer --partition 0", "cluster transfer --partition 0 --to n2 --json",
+		"cluster transfer --from n1", "cluster transfer --from n1 --json", "cluster transfer --from n9",
+		"# The one that was to lead did not win.", "cluster transfer --partition 1 --to n3",
+		"cluster transfer --partition 7", "cluster transfer --partition 7 --json",
+		"# What cannot be meant.",
+		"cluster transfer", "cluster transfer --to n1", "cluster transfer --partition 1 --from n1", "cluster transfer --partition one",
+		"cluster transfer --partition -1", "cluster transfer --partition 1 --to ''")
+	if _, stderr, code := sh.run("cluster", "transfer", "--partition", "0", "--to", "n1"); code != exitDone {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	want := &perdurev1.TransferLeadershipRequest{Partition: proto.Uint32(0), ToNode: "n1"}
+	if got := s.last["TransferLeadershipRequest"]; !proto.Equal(got, want) {
+		t.Errorf("asked for %v, want %v", got, want)
+	}
+}
+
+func TestReplicaRebuild(t *testing.T) {
+	s := newFakeServer()
+	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "replica_rebuild",
+		"replica rebuild --node n3 --partition 2", "replica rebuild --node n3 --partition 2 --json",
+		"replica rebuild --node n9 --partition 2",
+		"# What cannot be meant.",
+		"replica", "replica rebuild", "replica rebuild --node n3", "replica rebuild --partition 2", "replica rebuild --node n3 --partition 2 --wait 0s")
+	want := &perdurev1.RebuildReplicaRequest{Partition: 2, NodeId: "n9"}
+	if got := s.last["RebuildReplicaRequest"]; !proto.Equal(got, want) {
+		t.Errorf("asked for %v, want %v", got, want)
+	}
+}
+
+// People see how far a rebuild is; when their patience ends, they are told that it goes on.
+func TestReplicaRebuildTakesLong(t *testing.T) {
+	s := newFakeServer()
+	s.rebuilt = make(chan struct{})
+	s.looks = []*perdurev1.ClusterStatus{unwellCluster()}
+	s.looked = make(chan struct{})
+	sh := &shell{addr: s.serve(t)}
+	go func() {
+		<-s.looked
+		<-s.looked
+		close(s.rebuilt)
+	}()
+	stdout, stderr, code := sh.run("replica", "rebuild", "--node", "n2", "--partition", "3")
+	if code != exitDone || !strings.Contains(stdout, "has caught up: 1207 entries applied\nwhat it had before is kept aside") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if stderr != "partition 3 on n2: rebuilding, 10 entries applied, 1200 behind\n" {
+		t.Errorf("progress: %q", stderr)
+	}
+
+	s.rebuilt = make(chan struct{})
+	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "100ms")
+	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "partition 3 on n2") || !strings.Contains(stderr, "NOT_FINISHED") ||
+		!strings.Contains(stderr, "hint: it goes on;") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if got := rebuildText(wellCluster(), "n7", 3); got != "partition 3 on n7: nothing heard of it" {
+		t.Error(got)
+	}
+}
+
+func TestClusterUnavailable(t *testing.T) {
+	sh := &shell{addr: "127.0.0.1:1"}
+	for _, args := range []string{"cluster status", "cluster transfer --from n1", "replica rebuild --node n1 --partition 0 --wait 300ms"} {
+		stdout, stderr, code := sh.run(append(strings.Fields(args), "--timeout", "300ms")...)
+		if code != exitUnavailable || stdout != "" || !regexp.MustCompile(`reason: UNAVAILABLE\n`).MatchString(stderr) {
+			t.Errorf("%s: exit %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestHelpOfClusters(t *testing.T) {
+	sh := &shell{addr: "127.0.0.1:1"}
+	sh.story(t, "help_cluster", "cluster --help", "cluster status --help", "cluster transfer --help", "replica --help", "replica rebuild --help")
+}
+
+func TestClusterWords(t *testing.T) {
+	for ms, want := range map[int64]string{0: "in step", 9: "in step", -9: "in step", 120: "120ms ahead", -1500: "1.5s behind"} {
+		if got := offsetText(ms); got != want {
+			t.Errorf("offsetText(%d) = %q, want %q", ms, got, want)
+		}
+	}
+	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a and b": {"a", "b"}, "a, b and c": {"a", "b", "c"}} {
+		if got := listText(words); got != want {
+			t.Errorf("listText(%q) = %q", words, got)
+		}
+	}
+	a := testApp(io.Discard)
+	a.timeout = time.Second
+	if c := a.complain(t.Context(), &unwellError{2}); c.exit != exitFailed || c.reason != "UNWELL" {
+		t.Errorf("%+v", c)
+	}
+}
