@@ -28,6 +28,7 @@ func (r *Replica) leaderLoop() {
 		if current != nil {
 			current.revoke()
 			current = nil
+			r.metrics.Lost.Inc()
 		}
 	}
 	defer revoke()
@@ -44,7 +45,6 @@ func (r *Replica) leaderLoop() {
 			// Gained, lost, or lost and regained: the former life is over in any case.
 			revoke()
 			if !leads {
-				r.metrics.Leader.Set(0)
 				r.log.Info("leadership lost", "event", "leader_lost", "partition", r.id)
 				continue
 			}
@@ -97,7 +97,6 @@ func (l *leadership) establish() bool {
 				return false
 			}
 			r.lead.Store(l)
-			r.metrics.Leader.Set(1)
 			r.notifyServing()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true

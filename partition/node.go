@@ -90,6 +90,7 @@ type Node struct {
 	clock    Clock
 
 	cache    *pebble.Cache
+	metrics  *metricSet
 	raftlog  *raftlog.Store
 	stable   stable.Store
 	mux      *transport.Mux
@@ -157,15 +158,14 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 3. What each partition has, looked at before anything is opened for writing: Pebble deletes what it
 	// does not know, and a node that refuses must not.
-	metrics, err := newMetricSet(cfg.Registerer)
-	if err != nil {
+	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
 		return n, err
 	}
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = newPeers(n.mux)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, clock: n.clock}
 	for p := range n.identity.Partitions {
-		r := n.newReplica(p, metrics)
+		r := n.newReplica(p)
 		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
 			return n, err
 		}
@@ -378,17 +378,17 @@ func (n *Node) openShared(creating bool) (err error) {
 	}
 	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
-		Logger: raftLogger(n.log, "raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnFatal: n.fatal,
+		Logger: raftLogger(n.log, "raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnSync: n.metrics.synced, OnFatal: n.fatal,
 	}); err != nil {
 		return err
 	}
 	return n.stamp(n.raftlog, raftLogDir, creating)
 }
 
-func (n *Node) newReplica(p uint32, metrics *metricSet) *Replica {
+func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
-		metrics: metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
+		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
 		onServing: n.poke, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes,
@@ -404,6 +404,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
 		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
 		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, OnFatal: r.halt,
+		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
 }
 
@@ -448,7 +449,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 		return err
 	}
 	terms := n.stable.Group(r.id)
-	r.transport = transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()})
+	r.transport = r.metrics.counting(transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()}))
 	if creating && n.identity.alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},

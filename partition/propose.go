@@ -100,7 +100,6 @@ func (r *Replica) enqueue(p *proposal) error {
 	}
 	select {
 	case r.queue <- p:
-		r.metrics.QueueDepth.Set(float64(len(r.queue)))
 		return nil
 	default:
 		r.metrics.Sheds.Inc()
@@ -215,10 +214,10 @@ func (r *Replica) resolve(f *flight) {
 	switch res := f.future.Response().(type) {
 	case *machine.Result:
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
-		r.metrics.Commands.Add(float64(len(f.proposals)))
 		r.metrics.Entries.Inc()
 		f.lead.effects(&res.Effects, f.room)
 		for i, p := range f.proposals {
+			r.metrics.applied(p.cmd, res.Replies[i])
 			p.answer(res.Replies[i], nil)
 		}
 	case error:

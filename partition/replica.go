@@ -117,8 +117,6 @@ func (r *Replica) halt(err error) {
 		if l := r.lead.Swap(nil); l != nil {
 			l.cancel()
 		}
-		r.metrics.Leader.Set(0)
-		r.metrics.Halted.Set(1)
 		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
 		close(r.halting)
 	})
@@ -178,6 +176,7 @@ func (r *Replica) noteLogged(n int) {
 
 // run starts the replica's loops. Raft is running already, unless the replica halted before it could.
 func (r *Replica) run() {
+	r.metrics.scraper.follow(r)
 	if r.raft == nil {
 		close(r.ledDone)
 		close(r.resolved)

@@ -17,6 +17,8 @@ type shipper struct {
 
 	mu      sync.Mutex
 	pending map[uint32]bool
+	// since is when messages for a destination began to wait, or when some were last delivered.
+	since map[uint32]time.Time
 }
 
 // Bounds of one shipment.
@@ -27,7 +29,7 @@ const (
 )
 
 func newShipper(l *leadership) *shipper {
-	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}}
+	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}, since: map[uint32]time.Time{}}
 }
 
 // wake says that the outbox has messages for these partitions.
@@ -38,6 +40,9 @@ func (s *shipper) wake(destinations []uint32) {
 	s.mu.Lock()
 	for _, d := range destinations {
 		s.pending[d] = true
+		if _, waiting := s.since[d]; !waiting {
+			s.since[d] = s.l.r.clock.Now()
+		}
 	}
 	s.mu.Unlock()
 	select {
@@ -104,6 +109,7 @@ func (s *shipper) ship(destination uint32) error {
 			return err
 		}
 		if len(msgs) == 0 {
+			s.progress(destination, true)
 			return nil
 		}
 		reply, err := r.deliver(s.l.ctx, destination, &commandv1.Command{Kind: &commandv1.Command_Deliver{
@@ -112,10 +118,33 @@ func (s *shipper) ship(destination uint32) error {
 			return err
 		}
 		r.metrics.Shipped.Add(float64(len(msgs)))
+		s.progress(destination, false)
 		if _, err := r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
 			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: reply.GetDeliver().GetThrough()}}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// progress notes that messages were delivered, or that the outbox held none when it was read.
+func (s *shipper) progress(destination uint32, empty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if empty && !s.pending[destination] {
+		delete(s.since, destination)
+	} else {
+		s.since[destination] = s.l.r.clock.Now()
+	}
+}
+
+// stalled is for how long messages for some destination have waited without progress, the longest; 0 when
+// none wait.
+func (s *shipper) stalled() (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, since := range s.since {
+		longest = max(longest, s.l.r.clock.Now().Sub(since))
+	}
+	return longest
 }

@@ -12,6 +12,7 @@ import (
 type timer struct {
 	l    *leadership
 	next atomic.Int64 // unix milliseconds of the earliest deadline known; 0 for none
+	seen atomic.Int64 // likewise, as the state had it when last looked at
 	poke chan struct{}
 	done chan struct{}
 }
@@ -101,5 +102,20 @@ func (t *timer) nextDue() (at int64, ok bool, err error) {
 		at, ok, err = machine.NextDue(state)
 		return err
 	})
+	if err == nil {
+		t.seen.Store(at)
+	}
 	return at, ok, err
+}
+
+// lag is how late the earliest deadline known is; 0 when it is still to come, or there is none.
+func (t *timer) lag() time.Duration {
+	due := t.seen.Load()
+	if next := t.next.Load(); due == 0 || next != 0 && next < due {
+		due = next
+	}
+	if due == 0 {
+		return 0
+	}
+	return time.Duration(max(t.l.r.clock.Now().UnixMilli()-due, 0)) * time.Millisecond
 }
