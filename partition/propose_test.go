@@ -266,10 +266,10 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 func TestWrongPartition(t *testing.T) {
 	n := newMemNode(t, 2)
 	id := idIn(n.Router(), 0, "x")
-	if _, err := n.Router().Deliver(bg(t), 1, startCmd("s", id, "f", "")); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+	if _, err := n.Router().Replicas()[1].Propose(bg(t), startCmd("s", id, "f", "")); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("%v", err)
 	}
-	if _, err := n.Router().Deliver(bg(t), 2, tickCmd()); err == nil || !strings.Contains(err.Error(), "partition 2 of 2") {
+	if _, err := n.Router().Deliver(bg(t), 2, tickCmd()); err == nil || reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
 		t.Errorf("%v", err)
 	}
 	must(t, n.Router(), startCmd("s", id, "f", ""))

@@ -37,7 +37,7 @@ var wholeNode = map[string]string{"embed": "its tests talk to a whole node in th
 
 // table is the table of layers. Each place may import what stands on a lower floor, and what shares its
 // top folder; sub-folders belong to the floor of their top folder. Packages under internal/ stand below
-// all floors: anybody may import them, and they import nothing of the project.
+// all floors: anybody may import them, and they import nothing of the project but their own sub-folders.
 var table = []place{
 	{dir: "id", floor: 0, avoids: outside},
 	{dir: "api", floor: 0, avoids: slices.Concat(storage, consensus)}, // its services and errors have a wire form
@@ -71,6 +71,12 @@ var table = []place{
 func top(dir string) string {
 	first, _, _ := strings.Cut(dir, "/")
 	return first
+}
+
+// house is the first two folders of a package's folder: under internal/, what belongs together.
+func house(dir string) string {
+	parts := strings.SplitN(dir, "/", 3)
+	return strings.Join(parts[:min(len(parts), 2)], "/")
 }
 
 // placeOf finds the row of a folder: the longest one that contains it.
@@ -128,6 +134,8 @@ func checkFloors(t *tree, rows []place) []finding {
 func judgeImport(rows []place, p place, f *sourceFile, target string, used map[string]bool) string {
 	own, other := top(f.dir()), top(target)
 	switch {
+	case own == "internal" && house(f.dir()) == house(target):
+		return ""
 	case own == "internal":
 		return fmt.Sprintf("internal packages stand below every floor and import nothing of the project, but this one imports %s", target)
 	case other == "internal", own == other:
