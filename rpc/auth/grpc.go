@@ -1,0 +1,112 @@
+package auth
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// Unary is the interceptor of calls with one request.
+func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if d := g.judgeCall(ctx, info.FullMethod, request, true); d != nil {
+		return nil, g.refuseCall(ctx, info.FullMethod, d)
+	}
+	return handler(ctx, request)
+}
+
+// Stream is the interceptor of streams. A token is judged again with each message that comes: one that
+// has expired, or was taken out of the file, ends its streams.
+func (g *Guard) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	// Nothing is known of the namespace yet; the token itself and the role can be judged now.
+	if d := g.judgeCall(stream.Context(), info.FullMethod, nil, false); d != nil {
+		return g.refuseCall(stream.Context(), info.FullMethod, d)
+	}
+	if _, open, _ := ruleOf(info.FullMethod); open {
+		return handler(srv, stream)
+	}
+	return handler(srv, &guardedStream{ServerStream: stream, g: g, method: info.FullMethod})
+}
+
+// guardedStream judges what is received.
+type guardedStream struct {
+	grpc.ServerStream
+	g      *Guard
+	method string
+	begun  bool // used by the one goroutine that receives
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *guardedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if d := s.g.judgeCall(s.Context(), s.method, m, !s.begun); d != nil {
+		return s.g.refuseCall(s.Context(), s.method, d)
+	}
+	s.begun = true
+	return nil
+}
+
+// judgeCall holds a call against the table. request may be nil, when it is not known yet. must says that
+// the request has to name a namespace, if the method acts in one.
+func (g *Guard) judgeCall(ctx context.Context, method string, request any, must bool) *denial {
+	rule, open, known := ruleOf(method)
+	if open {
+		return nil
+	}
+	token, d := tokenOf(ctx)
+	if d != nil {
+		return d
+	}
+	p, d := g.authenticate(token)
+	if d != nil {
+		return d
+	}
+	short := method[strings.LastIndexByte(method, '/')+1:]
+	if !known {
+		return forbidden(reasonMethod, p, "%s is not open to tokens", shorten(short))
+	}
+	namespace := ""
+	switch rule.scope {
+	case allNamespaces:
+		namespace = AllNamespaces
+	case inNamespace:
+		var named bool
+		if namespace, named = namespaceOf(request); !named && must {
+			return forbidden(reasonMethod, p, "%s begins without naming a namespace", shorten(short))
+		}
+	}
+	return authorize(p, short, rule.role, namespace)
+}
+
+// tokenOf reads the bearer token of a call.
+func tokenOf(ctx context.Context) (string, *denial) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return bearer(md.Get("authorization"))
+}
+
+// bearer reads the token of a header that must be there once.
+func bearer(headers []string) (string, *denial) {
+	if len(headers) == 0 {
+		return "", unauthenticated(reasonNoToken, "a token is needed here (authorization: Bearer …)")
+	}
+	scheme, token, found := strings.Cut(headers[0], " ")
+	token = strings.TrimSpace(token)
+	if len(headers) > 1 || !found || !strings.EqualFold(scheme, "bearer") || token == "" {
+		return "", unauthenticated(reasonBadToken, "one bearer token is needed here (authorization: Bearer …)")
+	}
+	return token, nil
+}
+
+// refuseCall logs and counts a denial and returns it as the error of the call.
+func (g *Guard) refuseCall(ctx context.Context, method string, d *denial) error {
+	from := "unknown"
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	g.refusals.note(d, from, method)
+	return d.err
+}

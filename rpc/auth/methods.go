@@ -1,0 +1,86 @@
+package auth
+
+import (
+	"strings"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// scope is where a method acts.
+type scope int
+
+const (
+	// inNamespace: within the namespace that the request, or the first message of a stream, names.
+	inNamespace scope = iota
+	// anyNamespace: it concerns the cluster, and whoever may look at one namespace may look at it.
+	anyNamespace
+	// allNamespaces: it concerns everybody.
+	allNamespaces
+)
+
+// A rule is what a method needs.
+type rule struct {
+	role  Role
+	scope scope
+}
+
+// methods is the table. A method that is missing here is refused.
+var methods = map[string]rule{
+	perdurev1.Executions_Start_FullMethodName:     {Write, inNamespace},
+	perdurev1.Executions_Result_FullMethodName:    {Read, inNamespace},
+	perdurev1.Executions_Describe_FullMethodName:  {Read, inNamespace},
+	perdurev1.Executions_Journal_FullMethodName:   {Read, inNamespace},
+	perdurev1.Executions_List_FullMethodName:      {Read, inNamespace},
+	perdurev1.Executions_Signal_FullMethodName:    {Write, inNamespace},
+	perdurev1.Executions_Cancel_FullMethodName:    {Write, inNamespace},
+	perdurev1.Executions_Terminate_FullMethodName: {Write, inNamespace},
+
+	perdurev1.Promises_Create_FullMethodName: {Write, inNamespace},
+	perdurev1.Promises_Get_FullMethodName:    {Read, inNamespace},
+	perdurev1.Promises_Settle_FullMethodName: {Write, inNamespace},
+	perdurev1.Promises_Await_FullMethodName:  {Read, inNamespace},
+
+	perdurev1.Tasks_Work_FullMethodName: {Write, inNamespace},
+
+	perdurev1.Cluster_GetStatus_FullMethodName:          {Read, anyNamespace},
+	perdurev1.Cluster_TransferLeadership_FullMethodName: {Admin, allNamespaces},
+	perdurev1.Cluster_RebuildReplica_FullMethodName:     {Admin, allNamespaces},
+}
+
+// ruleOf finds what a method needs. open: no token is asked for. known is false for methods that nobody has
+// thought of.
+func ruleOf(method string) (r rule, open, known bool) {
+	if r, ok := methods[method]; ok {
+		return r, false, true
+	}
+	switch {
+	case strings.HasPrefix(method, "/grpc.health."):
+		return rule{}, true, true // load balancers have no tokens
+	case strings.HasPrefix(method, "/grpc.reflection."):
+		return rule{Read, anyNamespace}, false, true
+	}
+	return rule{}, false, false
+}
+
+// namespaceOf is the namespace that a request names; ok is false if its kind names none.
+func namespaceOf(request any) (namespace string, ok bool) {
+	switch r := request.(type) {
+	case *perdurev1.WorkRequest:
+		// Hello names the namespace of a stream; the tokens in later messages are held against it.
+		if r.GetHello() == nil {
+			return "", false
+		}
+		namespace = r.GetHello().Namespace
+	case interface{ GetNamespace() string }:
+		namespace = r.GetNamespace()
+	default:
+		return "", false
+	}
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	return namespace, true
+}
+
+// defaultNamespace is what an empty namespace means; package rpc says the same.
+const defaultNamespace = "default"
