@@ -1,0 +1,234 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"perdure/client"
+)
+
+// Options say what cluster to start. The zero value is three nodes on loopback, in a temporary folder.
+type Options struct {
+	// Nodes of the cluster; default 3. One node is a cluster too, as far as it goes.
+	Nodes int
+	// Partitions of the cluster; default 4.
+	Partitions int
+	// Binary is the server; default: built from the sources.
+	Binary string
+	// Dir is where data and logs go; it must be empty or absent. Default: a temporary folder, removed by
+	// Close unless Keep.
+	Dir  string
+	Keep bool
+	// Netns puts each node into a network namespace of its own, so that its cable can be pulled. It takes
+	// root; see CheckNetns.
+	Netns bool
+	// Args go to every node, after the harness's own.
+	Args []string
+	// Seed draws addresses.
+	Seed uint64
+	// Logger hears what the harness does; default: nobody.
+	Logger *slog.Logger
+}
+
+// Cluster is a cluster of processes. Its methods are safe for concurrent use, but two hands on one node
+// get in each other's way. Make it with Start.
+type Cluster struct {
+	opts  Options
+	dir   string
+	wires *wires // nil on loopback
+	nodes []*Node
+	log   *slog.Logger
+
+	mu        sync.Mutex
+	surprises []string
+}
+
+// The ports of a node in a namespace of its own: the documented defaults.
+const grpcPort, httpPort, peerPort, gossipPort = 7400, 7401, 7402, 7403
+
+// Start makes a cluster and starts all of its nodes, without waiting for them; see WaitReady. The nodes
+// live until they are killed, Close is called, or the harness ends.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Partitions == 0 {
+		o.Partitions = 4
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Cluster{opts: o, log: o.Logger, dir: o.Dir}
+	if err := c.prepare(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	for _, n := range c.nodes {
+		if err := n.Start(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// prepare makes everything but the processes.
+func (c *Cluster) prepare(ctx context.Context) error {
+	rng := rand.New(rand.NewPCG(c.opts.Seed, uint64(time.Now().UnixNano())))
+	var err error
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "perdure-jepsen-"); err != nil {
+			return err
+		}
+	} else if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	if c.opts.Binary == "" {
+		if c.opts.Binary, err = Build(ctx, c.dir, false); err != nil {
+			return err
+		}
+	}
+	if c.opts.Netns {
+		if c.wires, err = newWires(ctx, c.opts.Nodes, rng); err != nil {
+			return err
+		}
+	}
+	ports := freePorts{rng: rng}
+	for i := range c.opts.Nodes {
+		n := &Node{c: c, Index: i, Name: "n" + strconv.Itoa(i+1)}
+		n.DataDir, n.LogFile = filepath.Join(c.dir, n.Name), filepath.Join(c.dir, n.Name+".log")
+		for j, addr := range []*string{&n.GRPCAddr, &n.HTTPAddr, &n.PeerAddr, &n.GossipAddr} {
+			host, port := "127.0.0.1", []int{grpcPort, httpPort, peerPort, gossipPort}[j]
+			if c.wires != nil {
+				host = c.wires.addr(i)
+			} else if port, err = ports.next(); err != nil {
+				return err
+			}
+			*addr = net.JoinHostPort(host, strconv.Itoa(port))
+		}
+		if c.wires != nil {
+			n.namespace = c.wires.namespace(i)
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	return nil
+}
+
+// freePorts draws ports that nobody listens on, below those the kernel gives to outgoing connections: a
+// node that is down for a while must find its ports free again.
+type freePorts struct {
+	rng  *rand.Rand
+	used []int
+}
+
+func (f *freePorts) next() (int, error) {
+	for range 1000 {
+		port := 12000 + f.rng.IntN(20000)
+		if slices.Contains(f.used, port) {
+			continue
+		}
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		tcp.Close()
+		udp, err := net.ListenPacket("udp", addr) // gossip speaks both
+		if err != nil {
+			continue
+		}
+		udp.Close()
+		f.used = append(f.used, port)
+		return port, nil
+	}
+	return 0, errors.New("no free port found in 12000 to 31999")
+}
+
+// Close ends all nodes at once and removes what Start has made. It is idempotent.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Kill())
+	}
+	if c.wires != nil {
+		errs = append(errs, c.wires.Close())
+		c.wires = nil
+	}
+	if c.opts.Dir == "" && !c.opts.Keep && c.dir != "" {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// Dir is where data and logs are.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Nodes are all nodes, in the order of their names.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Addrs are the gRPC addresses of all nodes.
+func (c *Cluster) Addrs() []string {
+	var out []string
+	for _, n := range c.nodes {
+		out = append(out, n.GRPCAddr)
+	}
+	return out
+}
+
+// Client makes a client that knows all nodes, or only those given. A call gives up after patience.
+func (c *Cluster) Client(patience time.Duration, only ...*Node) (*client.Client, error) {
+	addrs := c.Addrs()
+	if len(only) > 0 {
+		addrs = nil
+		for _, n := range only {
+			addrs = append(addrs, n.GRPCAddr)
+		}
+	}
+	return client.Dial(client.Options{Addrs: addrs, Timeout: patience, Logger: c.log})
+}
+
+// surprise notes something that no run may have.
+func (c *Cluster) surprise(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.log.Error("surprise", "what", text)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.surprises = append(c.surprises, text)
+}
+
+// Surprises are what must not happen to any node under any fault, so far: processes that ended although
+// nobody had killed them.
+func (c *Cluster) Surprises() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.surprises)
+}
+
+// Complaints are the lines of all logs that tell of a bug in the server: panics, broken invariants, races.
+func (c *Cluster) Complaints() []string {
+	var out []string
+	for _, n := range c.nodes {
+		data, err := os.ReadFile(n.LogFile)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			for _, mark := range []string{"panic:", "fatal error:", "WARNING: DATA RACE", "invariant", "diverged"} {
+				if strings.Contains(line, mark) && !strings.Contains(line, "check-invariants") && len(out) < 20 {
+					out = append(out, n.Name+": "+strings.TrimSpace(line))
+					break
+				}
+			}
+		}
+	}
+	return out
+}

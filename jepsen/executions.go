@@ -1,0 +1,378 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/durable"
+)
+
+// ExecutionOptions say what to run. The zero value is 200 executions under one kill-leader.
+type ExecutionOptions struct {
+	// N executions at least; default 200. More are run while faults still last.
+	N int
+	// Clients each start one, wait for its result, and go on to the next; default 64.
+	Clients int
+	// Workers run the steps, inside the harness, each up to 64 functions at once; default 3. Lease is how
+	// long the cluster waits for them; default 5 s.
+	Workers int
+	Lease   time.Duration
+	// StepTime is how long a step takes; default 2 ms.
+	StepTime time.Duration
+	// Patience bounds one execution, for its client; default 60 s.
+	Patience time.Duration
+	// Faults are taken in turn, Rounds of them (default one each); default kill-leader.
+	Faults []Fault
+	Rounds int
+	// Warm, Hold and Cool are as with Failover; defaults 2 s, 8 s and 2 s.
+	Warm, Hold, Cool time.Duration
+	// Journals is how many journals are read through afterwards; default 500.
+	Journals int
+	Prefix   string
+	Seed     uint64
+	Out      io.Writer
+}
+
+func (o *ExecutionOptions) fill() {
+	o.N, o.Clients, o.Workers = fallback(o.N, 200), fallback(o.Clients, 64), fallback(o.Workers, 3)
+	o.Lease, o.StepTime = fallback(o.Lease, 5*time.Second), fallback(o.StepTime, 2*time.Millisecond)
+	o.Patience = fallback(o.Patience, time.Minute)
+	if len(o.Faults) == 0 {
+		o.Faults, _ = FindFaults("kill-leader")
+	}
+	o.Rounds = fallback(o.Rounds, len(o.Faults))
+	o.Warm, o.Hold, o.Cool = fallback(o.Warm, 2*time.Second), fallback(o.Hold, 8*time.Second), fallback(o.Cool, 2*time.Second)
+	o.Journals = fallback(o.Journals, 500)
+	o.Prefix = fallback(o.Prefix, fmt.Sprintf("x-%x", o.Seed))
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+}
+
+// ExecutionReport is what became of them.
+type ExecutionReport struct {
+	Executions, Steps int
+	Took              time.Duration
+	// Latency is of executions that were not under way during a fault; Slowest the slowest of all.
+	Latency Spread
+	Slowest time.Duration
+	Faults  []ExecutionFault
+	Verdict ExecutionVerdict
+	// Journals is how many were read.
+	Journals   int
+	Violations []string
+}
+
+// ExecutionFault is what one fault cost.
+type ExecutionFault struct {
+	Fault, Hit string
+	// Gap is the longest time without a completion, Slow how long there were fewer than half as many as
+	// before, Slowest the slowest execution that was under way.
+	Gap, Before, Slow, Slowest, Restart time.Duration
+	Rate                                float64
+}
+
+// ExecutionRun is the workload of three-step executions.
+type ExecutionRun struct {
+	o     ExecutionOptions
+	c     *Cluster
+	world *world
+	fn    *durable.Function[string, string]
+	began time.Time
+	made  atomic.Int64
+	over  atomic.Bool // no more faults: N is enough
+
+	mu         sync.Mutex
+	executions []Execution
+}
+
+// Executions runs three-step executions while the cluster is broken and mended, and looks all of them up
+// afterwards. An error means that the run could not be made.
+func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*ExecutionReport, error) {
+	o.fill()
+	r := &ExecutionRun{o: o, c: c, world: newWorld(o.StepTime)}
+	r.fn = r.world.function()
+	stopWorkers, err := r.startWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stopWorkers()
+	r.began = time.Now()
+
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var clients sync.WaitGroup
+	for range o.Clients {
+		cl, err := c.Client(o.Patience)
+		if err != nil {
+			cancel()
+			clients.Wait()
+			return nil, err
+		}
+		clients.Go(func() {
+			defer cl.Close()
+			for running.Err() == nil && (!r.over.Load() || r.made.Load() < int64(o.N)) {
+				r.one(ctx, cl)
+			}
+		})
+	}
+	wounds, err := r.faults(ctx)
+	r.over.Store(true)
+	if err != nil {
+		cancel()
+	}
+	clients.Wait()
+	took := time.Since(r.began)
+	if err != nil {
+		return nil, err
+	}
+	report := &ExecutionReport{Took: took, Executions: len(r.executions)}
+	if report.Journals, err = r.lookUp(ctx); err != nil {
+		return nil, fmt.Errorf("looking up the executions: %w", err)
+	}
+	steps := r.world.records()
+	report.Steps = len(steps)
+	report.Verdict = CheckExecutions(r.executions, steps, len(stepNames))
+	report.measure(r.executions, wounds, r.began)
+	report.Violations = append(report.Verdict.Violations(), Aftermath(ctx, c)...)
+	return report, nil
+}
+
+// startWorkers starts the workers and waits until each was welcomed once.
+func (r *ExecutionRun) startWorkers(ctx context.Context) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wait sync.WaitGroup
+	stop = func() { cancel(); wait.Wait() }
+	for i := range r.o.Workers {
+		cl, err := r.c.Client(r.o.Patience)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		w := durable.NewWorker(cl, durable.WorkerOptions{Name: fmt.Sprintf("jepsen-%d", i+1), Lease: r.o.Lease,
+			StopGrace: time.Second, Logger: r.c.log})
+		w.Register(r.fn)
+		ended := make(chan error, 1)
+		wait.Go(func() {
+			defer cl.Close()
+			ended <- w.Run(ctx)
+		})
+		select {
+		case <-w.Ready():
+		case err := <-ended:
+			stop()
+			return nil, fmt.Errorf("a worker ended: %w", err)
+		case <-time.After(30 * time.Second):
+			stop()
+			return nil, errors.New("no node has welcomed a worker within 30 s")
+		}
+	}
+	return stop, nil
+}
+
+// faults breaks and mends the cluster, round by round.
+func (r *ExecutionRun) faults(ctx context.Context) ([]*Wound, error) {
+	rng := rand.New(rand.NewPCG(r.o.Seed, 3))
+	var out []*Wound
+	for i := range r.o.Rounds {
+		w, err := underFault(ctx, r.c, r.o.Faults[i%len(r.o.Faults)], r.o.Warm, r.o.Hold, r.o.Cool, rng)
+		if err != nil {
+			return out, err
+		}
+		fmt.Fprintf(r.o.Out, "fault %d: %s of %s, %d executions so far\n", i+1, w.Fault.Name, w.Names(), r.made.Load())
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// one runs one execution and writes down what the client was told.
+func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
+	e := Execution{ID: fmt.Sprintf("%s-%d", r.o.Prefix, r.made.Add(1)), Acked: -1, Done: -1}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
+	defer cancel()
+	e.Called = time.Since(r.began)
+	h, err := r.fn.Start(ctx, cl, e.ID, e.ID)
+	if err == nil {
+		e.Acked = time.Since(r.began)
+		if e.Result, err = h.Result(ctx); err == nil {
+			e.Done = time.Since(r.began)
+		}
+	}
+	if err != nil {
+		e.Err = err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.executions = append(r.executions, e)
+}
+
+// finishPatience is how long executions may take, all together, whose clients have given up.
+const finishPatience = 30 * time.Second
+
+// lookUp asks for every execution again, with a client that knows nothing, and reads some journals.
+func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
+	cl, err := r.c.Client(30 * time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer cl.Close()
+	deadline := time.Now().Add(finishPatience)
+	every := max(1, len(r.executions)/r.o.Journals)
+	var jobs []func(context.Context) error
+	for i := range r.executions {
+		e := &r.executions[i]
+		read := i%every == 0
+		if read {
+			journals++
+		}
+		jobs = append(jobs, func(ctx context.Context) error {
+			data, done, err := cl.PollResult(ctx, e.ID, max(time.Until(deadline), 10*time.Millisecond))
+			switch {
+			case api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND):
+				e.Found = Missing
+				return nil
+			case err != nil:
+				return err
+			case !done:
+				e.Found = NotFinished
+				return nil
+			}
+			if err := json.Unmarshal(data, &e.Found); err != nil {
+				return fmt.Errorf("%s: result %q: %w", e.ID, data, err)
+			}
+			if read {
+				e.Journal, err = readJournal(ctx, cl, e.ID)
+			}
+			return err
+		})
+	}
+	return journals, inParallel(ctx, 32, jobs)
+}
+
+// readJournal says what is wrong with the journal of an execution that has ended.
+func readJournal(ctx context.Context, cl *client.Client, id string) (string, error) {
+	var entries []*perdurev1.JournalEntry
+	for entry, err := range cl.Journal(ctx, id) {
+		if err != nil {
+			return "", err
+		}
+		entries = append(entries, entry)
+	}
+	return CheckJournal(entries), nil
+}
+
+// CheckJournal says what is wrong with the journal of an execution that has ended: a hole in the sequence,
+// an operation that was scheduled or completed twice, an attempt that began twice, anything after the end,
+// no end. It returns "" when nothing is.
+func CheckJournal(entries []*perdurev1.JournalEntry) string {
+	count := map[string]int{}
+	var scheduled []string
+	ends := 0
+	for i, entry := range entries {
+		if i > 0 && entry.GetSeq() != entries[i-1].GetSeq()+1 {
+			return fmt.Sprintf("entry %d follows entry %d", entry.GetSeq(), entries[i-1].GetSeq())
+		}
+		if ends > 0 {
+			return fmt.Sprintf("entry %d stands behind the end", entry.GetSeq())
+		}
+		what := ""
+		switch e := entry.GetEvent().GetKind().(type) {
+		case *perdurev1.Event_InvokeScheduled:
+			what = "scheduled " + e.InvokeScheduled.GetPromiseId()
+			scheduled = append(scheduled, e.InvokeScheduled.GetPromiseId())
+		case *perdurev1.Event_InvokeStarted:
+			what = fmt.Sprintf("attempt %d of %s", e.InvokeStarted.GetAttempt(), e.InvokeStarted.GetPromiseId())
+		case *perdurev1.Event_InvokeCompleted:
+			what = "completed " + e.InvokeCompleted.GetPromiseId()
+		case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed, *perdurev1.Event_ExecutionCancelled:
+			ends++
+			continue
+		default:
+			continue
+		}
+		if count[what]++; count[what] > 1 {
+			return fmt.Sprintf("entry %d: %s, for the second time", entry.GetSeq(), what)
+		}
+	}
+	for _, promise := range scheduled {
+		if count["completed "+promise] == 0 {
+			return promise + " was scheduled and has not completed"
+		}
+	}
+	if ends == 0 {
+		return fmt.Sprintf("%d entries and no end", len(entries))
+	}
+	return ""
+}
+
+// measure reads the figures.
+func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began time.Time) {
+	var done, calm []time.Duration
+	inFault := func(e Execution) bool {
+		for _, w := range wounds {
+			if len(w.Nodes) > 0 && e.Called <= w.Mended.Sub(began) && e.Done >= w.At.Sub(began) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, e := range executions {
+		if e.Done < 0 {
+			continue
+		}
+		done = append(done, e.Done)
+		r.Slowest = max(r.Slowest, e.Done-e.Called)
+		if !inFault(e) {
+			calm = append(calm, e.Done-e.Called)
+		}
+	}
+	r.Latency = SpreadOf(calm)
+	start := time.Duration(0)
+	for i, w := range wounds {
+		end := r.Took
+		if i+1 < len(wounds) {
+			end = wounds[i+1].At.Sub(began)
+		}
+		at := w.At.Sub(began)
+		f := ExecutionFault{Fault: w.Fault.Name, Hit: w.Names(), Restart: w.Restart(),
+			Gap: LongestGap(done, at, end), Before: LongestGap(done, start, at), Slow: SlowTime(done, start, at, end)}
+		before := 0
+		for _, e := range executions {
+			if e.Done >= start && e.Done < at {
+				before++
+			}
+			if e.Done >= at && e.Called <= end {
+				f.Slowest = max(f.Slowest, e.Done-e.Called)
+			}
+		}
+		f.Rate = float64(before) / (at - start).Seconds()
+		r.Faults = append(r.Faults, f)
+		start = w.Mended.Sub(began)
+	}
+}
+
+// String is the summary.
+func (r *ExecutionReport) String() string {
+	var b strings.Builder
+	v := r.Verdict
+	fmt.Fprintf(&b, "%d executions of %d steps in %s; outside of faults %s; slowest of all %s\n",
+		r.Executions, len(stepNames), short3(r.Took), r.Latency, short3(r.Slowest))
+	for _, f := range r.Faults {
+		fmt.Fprintf(&b, "  %s of %s: longest time without a completion %s (before %s), under half the earlier rate (%.0f/s) for %s, slowest %s, restart %s\n",
+			f.Fault, f.Hit, short3(f.Gap), short3(f.Before), f.Rate, short3(f.Slow), short3(f.Slowest), short3(f.Restart))
+	}
+	fmt.Fprintf(&b, "  started %d, finished %d, errors %d, LOST %d, steps run again before they were recorded %d, RUN AGAIN AFTER %d, WRONG %d; %d journals read\n",
+		v.Started, v.Finished, len(v.Errors), len(v.Lost), v.Repeated, len(v.Reruns), len(v.Wrong), r.Journals)
+	return b.String()
+}

@@ -1,0 +1,150 @@
+package jepsen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Execution is one execution as its client saw it.
+type Execution struct {
+	ID string
+	// Called is when its start was asked for, Acked when that was acknowledged, Done when its result was
+	// there; -1 for what has not come.
+	Called, Acked, Done time.Duration
+	Result              string
+	// Err is what the client was told instead, if anything.
+	Err string
+	// Found is what a later look-up found: the result, or Missing, or NotFinished.
+	Found string
+	// Journal is what is wrong with its journal; empty when nothing is, or when nobody has looked.
+	Journal string
+}
+
+// What a look-up finds instead of a result.
+const (
+	Missing     = "(missing)"
+	NotFinished = "(not finished)"
+)
+
+// StepRecord is one step as the world outside saw it.
+type StepRecord struct {
+	Execution, Promise string
+	// Runs is how often it acted on the world.
+	Runs int
+	// Receipt is what the first acknowledged run returned; empty until Run has returned.
+	Receipt string
+	// RunAfterAck is how often it acted after that. Changed are other receipts that Run returned later.
+	RunAfterAck int
+	Changed     []string
+}
+
+// ExecutionVerdict is what the checker says.
+type ExecutionVerdict struct {
+	Started, Finished int
+	// Repeated counts runs of steps beyond the first whose result was not recorded yet: they are allowed.
+	Repeated int
+	// Errors are what clients were told although the cluster could have done what they asked.
+	Errors []string
+	// Lost were acknowledged, as started or as finished, and are not there or not finished afterwards.
+	Lost []string
+	// Reruns are steps that acted again after their result was acknowledged.
+	Reruns []string
+	// Wrong are results and journals that contradict what was acknowledged.
+	Wrong []string
+}
+
+// OK says that every execution ended as it should.
+func (v *ExecutionVerdict) OK() bool { return len(v.Violations()) == 0 }
+
+// Violations are the sentences of a report.
+func (v *ExecutionVerdict) Violations() []string {
+	var out []string
+	for _, part := range []struct {
+		what string
+		all  []string
+	}{{"error", v.Errors}, {"lost", v.Lost}, {"ran again", v.Reruns}, {"wrong", v.Wrong}} {
+		for i, text := range part.all {
+			if i == 10 {
+				out = append(out, fmt.Sprintf("%s: and %d more", part.what, len(part.all)-i))
+				break
+			}
+			out = append(out, part.what+": "+text)
+		}
+	}
+	return out
+}
+
+// ResultOf is what the execution must return whose steps had these receipts, in order.
+func ResultOf(id string, receipts []string) string {
+	return id + "|" + strings.Join(receipts, "|")
+}
+
+// CheckExecutions compares what clients and the world outside saw with what was found afterwards. steps are
+// of all executions; those of one in the order in which they ran first.
+func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) ExecutionVerdict {
+	var v ExecutionVerdict
+	of := map[string][]StepRecord{}
+	for _, s := range steps {
+		of[s.Execution] = append(of[s.Execution], s)
+		again := max(0, s.Runs-1)
+		if s.RunAfterAck > 0 {
+			v.Reruns = append(v.Reruns, fmt.Sprintf("%s acted %d times after it was acknowledged", s.Promise, s.RunAfterAck))
+		}
+		v.Repeated += again - s.RunAfterAck
+		for _, other := range s.Changed {
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%s returned %q, and later %q", s.Promise, s.Receipt, other))
+		}
+	}
+	known := map[string]bool{}
+	for _, e := range executions {
+		known[e.ID] = true
+		v.judge(e, of[e.ID], stepsEach)
+	}
+	for _, s := range steps {
+		if !known[s.Execution] {
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%s ran, and nobody started %s", s.Promise, s.Execution))
+		}
+	}
+	slices.Sort(v.Reruns)
+	return v
+}
+
+// judge adds one execution.
+func (v *ExecutionVerdict) judge(e Execution, steps []StepRecord, stepsEach int) {
+	if e.Acked >= 0 {
+		v.Started++
+	}
+	if e.Done >= 0 {
+		v.Finished++
+	}
+	if e.Err != "" {
+		v.Errors = append(v.Errors, e.ID+": "+e.Err)
+	}
+	if e.Journal != "" {
+		v.Wrong = append(v.Wrong, e.ID+": journal: "+e.Journal)
+	}
+	switch {
+	case e.Found == Missing && e.Acked < 0 && e.Done < 0:
+		return // it was never there
+	case e.Found == Missing || e.Found == NotFinished || e.Found == "":
+		v.Lost = append(v.Lost, fmt.Sprintf("%s was acknowledged (start %.3f s, result %.3f s) and is %s",
+			e.ID, e.Acked.Seconds(), e.Done.Seconds(), fallback(e.Found, "unchecked")))
+		return
+	case e.Done >= 0 && e.Found != e.Result:
+		v.Wrong = append(v.Wrong, fmt.Sprintf("%s: the result was %q and is %q", e.ID, e.Result, e.Found))
+	}
+	var receipts []string
+	for _, s := range steps {
+		if s.Receipt == "" {
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%s ran, was never acknowledged, and yet %s has ended", s.Promise, e.ID))
+		}
+		receipts = append(receipts, s.Receipt)
+	}
+	if len(steps) != stepsEach {
+		v.Wrong = append(v.Wrong, fmt.Sprintf("%s has ended after %d steps, not %d", e.ID, len(steps), stepsEach))
+	} else if want := ResultOf(e.ID, receipts); e.Found != want {
+		v.Wrong = append(v.Wrong, fmt.Sprintf("%s: the result is %q, its steps make %q", e.ID, e.Found, want))
+	}
+}

@@ -1,0 +1,262 @@
+package jepsen
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// FailoverOptions say how to measure failovers. The zero value is one round of kill-leader.
+type FailoverOptions struct {
+	Rounds int
+	// Faults are taken in turn; default kill-leader.
+	Faults []Fault
+	// Warm is how long the load runs before the fault, default 2 s; Hold how long the fault lasts, default
+	// 5 s; Cool how long the load goes on once all nodes are ready again, default 1 s.
+	Warm, Hold, Cool time.Duration
+	Load             CommitOptions
+	Seed             uint64
+	// Out hears of each round; default nobody.
+	Out io.Writer
+}
+
+// FailoverRound is one fault and what it cost.
+type FailoverRound struct {
+	Fault, Hit string
+	// Before is the longest time without an acknowledged write before the fault; Gap the longest that the
+	// fault caused; SecondGap the longest that began after mending had.
+	Before, Gap, SecondGap time.Duration
+	// Slow is how long less than half of the earlier rate was acknowledged, mending included.
+	Slow time.Duration
+	// Slowest is the longest that one acknowledged write took which was under way after the fault.
+	Slowest time.Duration
+	// Rate is acknowledged writes a second before the fault.
+	Rate float64
+	// Restart is how long the nodes hit took from their start until they were ready.
+	Restart time.Duration
+	Verdict CommitVerdict
+}
+
+// FailoverReport is all rounds.
+type FailoverReport struct {
+	Rounds     []FailoverRound
+	Violations []string
+}
+
+// Failover breaks and mends the cluster under a load of small writes, round by round, and looks for every
+// write afterwards. An error means that the run could not be made; what the cluster did wrong is in the
+// report. It lasts about Rounds times (Warm + Hold + Cool) and the time that mending and looking take.
+func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverReport, error) {
+	o.Rounds = fallback(o.Rounds, 1)
+	o.Warm, o.Hold, o.Cool = fallback(o.Warm, 2*time.Second), fallback(o.Hold, 5*time.Second), fallback(o.Cool, time.Second)
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	if len(o.Faults) == 0 {
+		o.Faults, _ = FindFaults("kill-leader")
+	}
+	rng := rand.New(rand.NewPCG(o.Seed, 1))
+	report := &FailoverReport{}
+	for i := range o.Rounds {
+		load := o.Load
+		load.Prefix = fmt.Sprintf("%s-%x-%d", fallback(load.Prefix, "f"), o.Seed, i)
+		round, err := failoverRound(ctx, c, o, o.Faults[i%len(o.Faults)], load, rng, report)
+		if err != nil {
+			return report, fmt.Errorf("round %d: %w", i+1, err)
+		}
+		report.Rounds = append(report.Rounds, round)
+		fmt.Fprintf(o.Out, "round %d: %s\n", i+1, round)
+	}
+	report.Violations = append(report.Violations, Aftermath(ctx, c)...)
+	return report, nil
+}
+
+// String is one line.
+func (r FailoverRound) String() string {
+	v := r.Verdict
+	return fmt.Sprintf("%s of %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s, restart %s; "+
+		"%.0f/s, %d acknowledged, %d unknown, %d given up, %d lost, %d doubled",
+		r.Fault, r.Hit, short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.Restart),
+		r.Rate, v.Acked, v.Open, v.NotDone, len(v.Lost), len(v.Doubled))
+}
+
+func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, load CommitOptions, rng *rand.Rand,
+	report *FailoverReport) (FailoverRound, error) {
+	out := FailoverRound{Fault: f.Name}
+	run, err := StartCommits(ctx, c, load)
+	if err != nil {
+		return out, err
+	}
+	w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng)
+	end := time.Now()
+	writes, refusals := run.Stop()
+	if err != nil {
+		return out, err
+	}
+	out.Hit, out.Restart = w.Names(), w.Restart()
+	out.measure(writes, run.Since(w.At), run.Since(w.Mending), run.Since(end))
+
+	look, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if err := Look(look, c, writes); err != nil {
+		return out, fmt.Errorf("looking for the writes: %w", err)
+	}
+	out.Verdict = CheckCommits(writes)
+	report.Violations = append(report.Violations, out.Verdict.Violations()...)
+	for _, r := range refusals {
+		report.Violations = append(report.Violations, "refused: "+r)
+	}
+	return out, nil
+}
+
+// underFault lets a load run: before a fault, under it, and after it.
+func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.Duration, rng *rand.Rand) (*Wound, error) {
+	if err := pause(ctx, warm); err != nil {
+		return nil, err
+	}
+	w, err := c.Inject(ctx, f, rng)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, hold); err != nil {
+		return nil, err
+	}
+	mending, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	if err := w.Mend(mending, c); err != nil {
+		return nil, err
+	}
+	return w, pause(ctx, cool)
+}
+
+// mendPatience bounds how long a cluster may take to be ready again.
+const mendPatience = 90 * time.Second
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// measure reads the figures from the times of acknowledgements. All times count from the run's begin.
+func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) {
+	var acks []time.Duration
+	var first time.Duration = -1
+	before := 0
+	for _, w := range writes {
+		if w.Fate != Acked {
+			continue
+		}
+		acks = append(acks, w.Answered)
+		if first < 0 || w.Answered < first {
+			first = w.Answered
+		}
+		if w.Answered < at {
+			before++
+		} else {
+			r.Slowest = max(r.Slowest, w.Answered-w.Called)
+		}
+	}
+	r.Before = LongestGap(acks, max(0, first), at)
+	r.Gap = LongestGap(acks, at, mending)
+	var later []time.Duration
+	for _, t := range acks {
+		if t >= mending {
+			later = append(later, t)
+		}
+	}
+	if len(later) > 0 {
+		r.SecondGap = LongestGap(later, slices.Min(later), end)
+	}
+	r.Slow = SlowTime(acks, max(0, first), at, end)
+	if first >= 0 && at > first {
+		r.Rate = float64(before) / (at - first).Seconds()
+	}
+}
+
+// Violations are the sentences of a report.
+func (v *CommitVerdict) Violations() []string {
+	var out []string
+	add := func(what string, all []string) {
+		for i, w := range all {
+			if i == 10 {
+				out = append(out, fmt.Sprintf("%s: and %d more", what, len(all)-i))
+				break
+			}
+			out = append(out, what+": "+w)
+		}
+	}
+	add("lost", v.Lost)
+	add("doubled", v.Doubled)
+	add("applied although the client was told it was not", v.Ghosts)
+	if v.Unchecked > 0 {
+		out = append(out, fmt.Sprintf("%d writes were not looked for", v.Unchecked))
+	}
+	return out
+}
+
+// Aftermath waits until all replicas are equal again and lists what no fault of the table excuses: replicas
+// that differ or have halted, processes that ended by themselves, logs that tell of a bug.
+func Aftermath(ctx context.Context, c *Cluster) []string {
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	var out []string
+	if err := c.WaitEqual(ctx); err != nil {
+		out = append(out, "replicas: "+err.Error())
+	}
+	for _, s := range c.Surprises() {
+		out = append(out, "process: "+s)
+	}
+	for _, s := range c.Complaints() {
+		out = append(out, "log: "+s)
+	}
+	return out
+}
+
+// String is the report's summary, by fault.
+func (r *FailoverReport) String() string {
+	var b strings.Builder
+	var names []string
+	by := map[string][]FailoverRound{}
+	for _, round := range r.Rounds {
+		if by[round.Fault] == nil {
+			names = append(names, round.Fault)
+		}
+		by[round.Fault] = append(by[round.Fault], round)
+	}
+	for _, name := range names {
+		var before, gap, second, slow, slowest, restart []time.Duration
+		var acked, open, given, lost, doubled, ghosts int
+		var rate float64
+		for _, x := range by[name] {
+			before, gap, second = append(before, x.Before), append(gap, x.Gap), append(second, x.SecondGap)
+			slow, slowest, restart = append(slow, x.Slow), append(slowest, x.Slowest), append(restart, x.Restart)
+			acked, open, given = acked+x.Verdict.Acked, open+x.Verdict.Open, given+x.Verdict.NotDone
+			lost, doubled = lost+len(x.Verdict.Lost), doubled+len(x.Verdict.Doubled)
+			ghosts += len(x.Verdict.Ghosts)
+			rate += x.Rate / float64(len(by[name]))
+		}
+		fmt.Fprintf(&b, "%s, %d rounds, %.0f writes/s before the fault\n", name, len(by[name]), rate)
+		for _, row := range []struct {
+			what string
+			all  []time.Duration
+		}{
+			{"longest time without an acknowledged write", gap}, {"the same before the fault", before},
+			{"the same after mending began", second}, {"time under half the earlier rate", slow},
+			{"slowest single write", slowest}, {"restart to ready", restart},
+		} {
+			fmt.Fprintf(&b, "  %-44s %s\n", row.what, SpreadOf(row.all))
+		}
+		fmt.Fprintf(&b, "  acknowledged %d, unknown %d, given up %d, LOST %d, DOUBLED %d, applied but denied %d\n",
+			acked, open, given, lost, doubled, ghosts)
+	}
+	return b.String()
+}

@@ -1,0 +1,381 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// RecoverCase is a way to lose something and get it back.
+type RecoverCase struct {
+	Name, About string
+	// Args are what nodes must be started with, so that the case happens within seconds.
+	Args []string
+	run  func(*recovery) error
+}
+
+// smallLogs make markers often and keep short logs, so that states are flushed to disk and a node that lags
+// cannot be helped with log entries.
+var smallLogs = []string{"--snapshot-threshold", "500", "--snapshot-interval", "1s", "--trailing-logs", "100"}
+
+// RecoverCases is the table. A new case is a row.
+var RecoverCases = []RecoverCase{
+	{Name: "kill-all", About: "kill -9 of all nodes under load; all start again", run: (*recovery).killAll},
+	{Name: "wipe", About: "a node loses its disk, comes back empty, and must then stand in for another", Args: smallLogs, run: (*recovery).wipe},
+	{Name: "lag", About: "a node misses so many writes that its log cannot be continued", Args: smallLogs, run: (*recovery).lag},
+	{Name: "flip", About: "a byte of one node's state is flipped while it is down", Args: smallLogs, run: (*recovery).flip},
+}
+
+// FindRecoverCase finds a row.
+func FindRecoverCase(name string) (RecoverCase, error) {
+	var known []string
+	for _, c := range RecoverCases {
+		if c.Name == name {
+			return c, nil
+		}
+		known = append(known, c.Name)
+	}
+	return RecoverCase{}, fmt.Errorf("there is no case %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// RecoverOptions say how to recover. The zero value is good.
+type RecoverOptions struct {
+	// Writes are made before the loss, and with lag and wipe as many again during it; default 4000.
+	Writes int
+	Load   CommitOptions
+	Seed   uint64
+	Out    io.Writer
+}
+
+// RecoverReport is what became of it.
+type RecoverReport struct {
+	Case string
+	// Times are what was measured, in order.
+	Times []Measured
+	// Notes are what was seen besides.
+	Notes      []string
+	Verdict    CommitVerdict
+	Violations []string
+}
+
+// Measured is a name and a duration.
+type Measured struct {
+	What string
+	Took time.Duration
+}
+
+// recovery is one case under way.
+type recovery struct {
+	ctx    context.Context
+	c      *Cluster
+	o      RecoverOptions
+	rng    *rand.Rand
+	report *RecoverReport
+	writes []Write
+	loads  int
+}
+
+// Recover runs one case on a cluster that was started with the case's Args, and looks for every write
+// afterwards: in the cluster, and in the replicas of the node that was hurt. An error means that the run
+// could not be made.
+func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) (*RecoverReport, error) {
+	o.Writes = fallback(o.Writes, 4000)
+	o.Load.Prefix = fallback(o.Load.Prefix, fmt.Sprintf("rec-%x", o.Seed))
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	r := &recovery{ctx: ctx, c: c, o: o, rng: rand.New(rand.NewPCG(o.Seed, 4)), report: &RecoverReport{Case: rc.Name}}
+	if err := rc.run(r); err != nil {
+		return r.report, fmt.Errorf("case %s: %w", rc.Name, err)
+	}
+	if err := r.look("all writes", nil); err != nil {
+		return r.report, err
+	}
+	r.report.Verdict = CheckCommits(r.writes)
+	r.report.Violations = append(r.report.Violations, r.report.Verdict.Violations()...)
+	r.report.Violations = append(r.report.Violations, Aftermath(ctx, c)...)
+	return r.report, nil
+}
+
+// load writes, at least n times, while something is done, and returns when both are over.
+func (r *recovery) load(n int, meanwhile func() error) error {
+	o := r.o.Load
+	o.Prefix = fmt.Sprintf("%s-%d", o.Prefix, r.loads)
+	r.loads++
+	run, err := StartCommits(r.ctx, r.c, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
+	defer cancel()
+	err = waitFor(ctx, fmt.Sprintf("%d writes", n), func(context.Context) error {
+		if done := run.Acked(); done < n {
+			return fmt.Errorf("%d so far", done)
+		}
+		return nil
+	})
+	if err == nil && meanwhile != nil {
+		err = meanwhile()
+	}
+	writes, refusals := run.Stop()
+	r.writes = append(r.writes, writes...)
+	for _, text := range refusals {
+		r.report.Violations = append(r.report.Violations, "refused: "+text)
+	}
+	return err
+}
+
+// timed does something and notes how long it took.
+func (r *recovery) timed(what string, do func() error) error {
+	began := time.Now()
+	err := do()
+	r.report.Times = append(r.report.Times, Measured{what, time.Since(began)})
+	fmt.Fprintf(r.o.Out, "%s: %s\n", what, short3(time.Since(began)))
+	return err
+}
+
+func (r *recovery) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.report.Notes = append(r.report.Notes, text)
+	fmt.Fprintln(r.o.Out, text)
+}
+
+// look looks for the writes so far; with a node in that node's replicas, whose answers are judged at once.
+func (r *recovery) look(what string, in *Node) error {
+	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
+	defer cancel()
+	if in == nil {
+		return Look(ctx, r.c, r.writes)
+	}
+	writes := slices.Clone(r.writes)
+	if err := Look(ctx, r.c, writes, in); err != nil {
+		return fmt.Errorf("looking for %s in %s: %w", what, in.Name, err)
+	}
+	v := CheckCommits(writes)
+	for _, text := range v.Violations() {
+		r.report.Violations = append(r.report.Violations, fmt.Sprintf("in %s's replicas: %s", in.Name, text))
+	}
+	r.note("%d writes looked for in the replicas of %s: %d lost, %d doubled", len(writes), in.Name, len(v.Lost), len(v.Doubled))
+	return nil
+}
+
+// ready starts nodes and measures until all are ready, and until all replicas are equal.
+func (r *recovery) ready(what string, nodes ...*Node) error {
+	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	defer cancel()
+	began := time.Now()
+	for _, n := range nodes {
+		if err := n.Start(); err != nil {
+			return err
+		}
+	}
+	if err := r.c.WaitReady(ctx); err != nil {
+		return err
+	}
+	r.report.Times = append(r.report.Times, Measured{what + ": start to ready", time.Since(began)})
+	if err := r.c.WaitEqual(ctx); err != nil {
+		return err
+	}
+	r.report.Times = append(r.report.Times, Measured{what + ": start to all replicas caught up", time.Since(began)})
+	return nil
+}
+
+func (r *recovery) killAll() error {
+	return r.load(r.o.Writes, func() error {
+		all, err := FindFaults("kill-all")
+		if err != nil {
+			return err
+		}
+		w, err := r.c.Inject(r.ctx, all[0], r.rng)
+		if err != nil {
+			return err
+		}
+		return r.ready("after kill -9 of all", w.Nodes...)
+	})
+}
+
+// victim is a node that is not the leader of most, or the only one.
+func (r *recovery) victim() (*Node, error) {
+	if len(r.c.nodes) == 1 {
+		return r.c.nodes[0], nil
+	}
+	nodes, err := r.c.choose(r.ctx, Follower, r.rng)
+	if err != nil {
+		return nil, err
+	}
+	return nodes[0], nil
+}
+
+func (r *recovery) wipe() error {
+	if len(r.c.nodes) < 3 {
+		return errors.New("a cluster that loses a disk needs three nodes")
+	}
+	if err := r.load(r.o.Writes, nil); err != nil {
+		return err
+	}
+	n, err := r.victim()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(n.Kill(), n.Wipe()); err != nil {
+		return err
+	}
+	r.note("%s was killed and lost its disk", n.Name)
+	if err := r.load(r.o.Writes, func() error { return r.ready("the empty node", n) }); err != nil {
+		return err
+	}
+	if err := r.c.waitCalm(r.ctx); err != nil {
+		return err
+	}
+	if err := r.look("what it had lost", n); err != nil {
+		return err
+	}
+	// The node that came back must now be one of a majority of two.
+	for _, other := range r.c.nodes {
+		if other == n {
+			continue
+		}
+		if err := other.Kill(); err != nil {
+			return err
+		}
+		r.note("%s was killed: %s is needed now", other.Name, n.Name)
+		if err := r.load(r.o.Writes/10, nil); err != nil {
+			return err
+		}
+		return r.ready("the other node", other)
+	}
+	return nil
+}
+
+// waitCalm waits until all replicas are equal, within the patience of mending.
+func (c *Cluster) waitCalm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	return c.WaitEqual(ctx)
+}
+
+func (r *recovery) lag() error {
+	if len(r.c.nodes) < 3 {
+		return errors.New("a cluster of which one node lags needs three")
+	}
+	if err := r.load(r.o.Writes/10, nil); err != nil {
+		return err
+	}
+	n, err := r.victim()
+	if err != nil {
+		return err
+	}
+	if err := n.Kill(); err != nil {
+		return err
+	}
+	if err := r.load(r.o.Writes, nil); err != nil {
+		return err
+	}
+	r.note("%s has missed %d writes", n.Name, len(r.writes)-r.o.Writes/10)
+	if err := r.load(r.o.Writes/10, func() error { return r.ready("the node that lagged", n) }); err != nil {
+		return err
+	}
+	if err := r.c.waitCalm(r.ctx); err != nil {
+		return err
+	}
+	return r.look("what it had missed", n)
+}
+
+// flip damages one replica. The cluster must go on with the others and never answer wrongly; the node must
+// either not need the byte or refuse its replica by name; and it must be whole again after a rebuild.
+func (r *recovery) flip() error {
+	const partition = 1
+	if err := r.load(r.o.Writes, nil); err != nil {
+		return err
+	}
+	n, err := r.victim()
+	if err != nil {
+		return err
+	}
+	// A table file comes with the first flush: at a marker, or when a node stops in order.
+	if err := n.Stop(); err != nil {
+		return err
+	}
+	where, err := n.Flip(partition, r.rng)
+	if err != nil {
+		return err
+	}
+	r.note("%s: flipped a bit of %s", n.Name, where)
+	if err := n.Start(); err != nil {
+		return err
+	}
+	// More writes, and reads of everything, so that the byte is needed if it ever is.
+	if err := r.load(r.o.Writes/10, nil); err != nil {
+		return err
+	}
+	state, err := r.replicaState(n, partition)
+	if err != nil {
+		return err
+	}
+	r.note("the damaged replica is %s", state)
+	if len(r.c.nodes) == 1 {
+		return nil
+	}
+	if err := r.rebuild(n, partition); err != nil {
+		return err
+	}
+	if err := r.c.waitCalm(r.ctx); err != nil {
+		return err
+	}
+	return r.look("everything", n)
+}
+
+// replicaState tells how the cluster sees one replica.
+func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
+	if !n.Running() {
+		return "gone with its process, which said: " + n.LastWords(), nil
+	}
+	s, err := r.c.Status(r.ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range s.GetPartitions() {
+		for _, x := range p.GetReplicas() {
+			if p.GetPartition() == partition && x.GetNodeId() == n.Name {
+				return strings.TrimSpace(x.GetState() + " " + x.GetProblem()), nil
+			}
+		}
+	}
+	return "not in the status", nil
+}
+
+// rebuild has the cluster make the replica anew.
+func (r *recovery) rebuild(n *Node, partition uint32) error {
+	return r.timed("rebuilding the replica", func() error {
+		cl, err := r.c.Client(time.Minute, n)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+		defer cancel()
+		_, err = perdurev1.NewClusterClient(cl.Conn()).RebuildReplica(ctx,
+			&perdurev1.RebuildReplicaRequest{Partition: partition, NodeId: n.Name})
+		return err
+	})
+}
+
+// String is the summary.
+func (r *RecoverReport) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "case %s\n", r.Case)
+	for _, t := range r.Times {
+		fmt.Fprintf(&b, "  %-44s %s\n", t.What, short3(t.Took))
+	}
+	v := r.Verdict
+	fmt.Fprintf(&b, "  acknowledged %d, unknown %d, given up %d, LOST %d, DOUBLED %d, applied but denied %d\n",
+		v.Acked, v.Open, v.NotDone, len(v.Lost), len(v.Doubled), len(v.Ghosts))
+	return b.String()
+}

@@ -1,0 +1,211 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+// RegisterOptions say how registers are used. The zero value is good.
+type RegisterOptions struct {
+	// Clients work side by side; default 9. A third of them know all nodes, the others one node each, so
+	// that a node that is behind is asked too.
+	Clients int
+	// Live is how many promises are in use at a time, default 6; each for about OpsPerID operations,
+	// default 18. Then another takes its place.
+	Live, OpsPerID int
+	// Patience bounds one operation; default 4 s. What has no answer by then stays open.
+	Patience time.Duration
+	// Pause is what a client does nothing for after an operation; default 2 ms.
+	Pause time.Duration
+	// Prefix begins every id; ids of two runs on one cluster must differ.
+	Prefix string
+	Seed   uint64
+}
+
+func (o *RegisterOptions) fill() {
+	o.Clients = fallback(o.Clients, 9)
+	o.Live = fallback(o.Live, 6)
+	o.OpsPerID = fallback(o.OpsPerID, 18)
+	o.Patience = fallback(o.Patience, 4*time.Second)
+	o.Pause = fallback(o.Pause, 2*time.Millisecond)
+	o.Prefix = fallback(o.Prefix, fmt.Sprintf("reg-%x", o.Seed))
+}
+
+// fallback is v, or def when v is zero.
+func fallback[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// RegisterRun is the workload in which several clients create, settle and read the same promises.
+type RegisterRun struct {
+	o     RegisterOptions
+	began time.Time
+	stop  context.CancelFunc
+	wait  sync.WaitGroup
+
+	mu       sync.Mutex
+	history  []RegisterOp
+	refusals []string
+	dropped  int
+	live     []string
+	used     []int
+	made     int
+}
+
+// StartRegisters starts the workload. Stop ends it.
+func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*RegisterRun, error) {
+	o.fill()
+	ctx, cancel := context.WithCancel(ctx)
+	r := &RegisterRun{o: o, began: time.Now(), stop: cancel, used: make([]int, o.Live)}
+	for range o.Live {
+		r.live = append(r.live, r.fresh())
+	}
+	for i := range o.Clients {
+		var only []*Node
+		if i%3 != 0 {
+			only = []*Node{c.nodes[i%len(c.nodes)]}
+		}
+		cl, err := c.Client(o.Patience, only...)
+		if err != nil {
+			cancel()
+			r.wait.Wait()
+			return nil, err
+		}
+		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+		r.wait.Go(func() {
+			defer cl.Close()
+			for ctx.Err() == nil {
+				r.one(ctx, cl, i, rng)
+				select {
+				case <-time.After(o.Pause):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	return r, nil
+}
+
+// fresh is the next unused id. The caller holds the lock, or is alone.
+func (r *RegisterRun) fresh() string {
+	r.made++
+	return fmt.Sprintf("%s-%d", r.o.Prefix, r.made)
+}
+
+// pick chooses a promise in use.
+func (r *RegisterRun) pick(rng *rand.Rand) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := rng.IntN(len(r.live))
+	if r.used[i]++; r.used[i] > r.o.OpsPerID {
+		r.live[i], r.used[i] = r.fresh(), 1
+	}
+	return r.live[i]
+}
+
+// promiseTimeout is beyond every run: no promise here times out.
+const promiseTimeout = 24 * time.Hour
+
+// one makes one operation and writes it down.
+func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, rng *rand.Rand) {
+	op := RegisterOp{Client: who, ID: r.pick(rng), Kind: RegisterGet}
+	value := fmt.Sprintf("%d.%d", who, rng.Uint32())
+	rejected := rng.IntN(4) == 0
+	switch n := rng.IntN(10); {
+	case n < 3:
+		op.Kind, op.Value = RegisterCreate, value
+	case n < 5:
+		op.Kind, op.Value = RegisterSettle, "resolved "+value
+		if rejected {
+			op.Value = "rejected " + value
+		}
+	}
+	var p *perdurev1.Promise
+	var err error
+	// The run's end does not cut an operation short: its own patience does.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
+	defer cancel()
+	op.Called = time.Since(r.began)
+	switch op.Kind {
+	case RegisterCreate:
+		p, err = cl.CreatePromise(ctx, op.ID, client.PromiseOptions{Param: []byte(value), Timeout: promiseTimeout})
+	case RegisterSettle:
+		state := perdurev1.PromiseState_PROMISE_STATE_RESOLVED
+		outcome := &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}
+		if rejected {
+			state = perdurev1.PromiseState_PROMISE_STATE_REJECTED
+			outcome = &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Message: value}}}
+		}
+		p, err = cl.SettlePromise(ctx, op.ID, state, outcome)
+	default:
+		p, err = cl.GetPromise(ctx, op.ID)
+	}
+	op.Answered = time.Since(r.began)
+	r.note(op, p, err)
+}
+
+// note judges the answer and writes the operation down.
+func (r *RegisterRun) note(op RegisterOp, p *perdurev1.Promise, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		op.Seen = seen(p)
+	case api.Is(err, perdurev1.Reason_REASON_PROMISE_NOT_FOUND) && op.Kind != RegisterCreate:
+		// That is an answer too: the register is absent.
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		op.Open = true
+	case errors.Is(err, client.ErrUnavailable):
+		r.dropped++
+		return
+	default:
+		r.refusals = append(r.refusals, fmt.Sprintf("%v: %v", op, err))
+		return
+	}
+	r.history = append(r.history, op)
+}
+
+// seen is a promise as a register.
+func seen(p *perdurev1.Promise) RegisterState {
+	s := RegisterState{Created: true, Param: string(p.GetParam())}
+	switch p.GetState() {
+	case perdurev1.PromiseState_PROMISE_STATE_PENDING:
+	case perdurev1.PromiseState_PROMISE_STATE_RESOLVED:
+		s.Value = "resolved " + string(p.GetValue().GetValue())
+	case perdurev1.PromiseState_PROMISE_STATE_REJECTED:
+		s.Value = "rejected " + p.GetValue().GetFailure().GetMessage()
+	default:
+		s.Value = p.GetState().String() // nobody asked for that: no order explains it
+	}
+	return s
+}
+
+// RegisterHistory is what a run has seen.
+type RegisterHistory struct {
+	Ops []RegisterOp
+	// Refusals are answers that no correct server gives.
+	Refusals []string
+	// Dropped counts operations that surely did not take place: reads without an answer, and writes that no
+	// node could take.
+	Dropped int
+	Began   time.Time
+}
+
+// Stop ends the workload, waits for the operations under way, and returns the history.
+func (r *RegisterRun) Stop() RegisterHistory {
+	r.stop()
+	r.wait.Wait()
+	return RegisterHistory{Ops: r.history, Refusals: r.refusals, Dropped: r.dropped, Began: r.began}
+}

@@ -1,0 +1,153 @@
+package jepsen
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// RegisterKind is what was asked of a register.
+type RegisterKind string
+
+// The operations. A promise that does not exist yet is a register that is absent.
+const (
+	RegisterCreate RegisterKind = "create"
+	RegisterSettle RegisterKind = "settle"
+	RegisterGet    RegisterKind = "get"
+)
+
+// RegisterState is what a promise is seen as. The zero value is an absent one.
+type RegisterState struct {
+	Created bool
+	Param   string // of the one who created it
+	Value   string // of the one who settled it: "resolved x" or "rejected x"; empty while pending
+}
+
+// String is short, for reports.
+func (s RegisterState) String() string {
+	switch {
+	case !s.Created:
+		return "absent"
+	case s.Value == "":
+		return s.Param + ", pending"
+	}
+	return s.Param + ", " + s.Value
+}
+
+// RegisterOp is one operation on one promise and its answer. Only operations that took place are in a
+// history: a read without an answer and a write that was surely not applied are left out.
+type RegisterOp struct {
+	Client int
+	ID     string
+	Kind   RegisterKind
+	// Value is what is written: the param of a create, the value of a settle.
+	Value string
+	// Called and Answered are times of one monotonic clock.
+	Called, Answered time.Duration
+	// Open says that there was no answer to a write: it may have taken place at any time after Called, or
+	// may still do so, or never.
+	Open bool
+	// Seen is the answer.
+	Seen RegisterState
+}
+
+// String is one line of a report.
+func (o RegisterOp) String() string {
+	end, seen := fmt.Sprintf("%.6f", o.Answered.Seconds()), o.Seen.String()
+	if o.Open {
+		end, seen = "open", "?"
+	}
+	return fmt.Sprintf("client %d, %.6f to %s: %s %s -> %s", o.Client, o.Called.Seconds(), end, o.Kind, o.Value, seen)
+}
+
+// next is what an operation makes of a register: create and settle each succeed once.
+func (o RegisterOp) next(s RegisterState) RegisterState {
+	switch {
+	case o.Kind == RegisterCreate && !s.Created:
+		return RegisterState{Created: true, Param: o.Value}
+	case o.Kind == RegisterSettle && s.Created && s.Value == "":
+		s.Value = o.Value
+	}
+	return s
+}
+
+// registerModel is the write-once register. Every operation answers with the state it leaves. An open one
+// answers nothing and ends with the history, so it may stand anywhere after its call, and at the end,
+// where it changes what nobody sees.
+var registerModel = porcupine.Model{
+	Init: func() any { return RegisterState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		op := input.(RegisterOp)
+		next := op.next(state.(RegisterState))
+		return op.Open || op.Seen == next, next
+	},
+	Equal: func(a, b any) bool { return a.(RegisterState) == b.(RegisterState) },
+}
+
+// RegisterVerdict is what the checker says about a history.
+type RegisterVerdict struct {
+	IDs, Ops, Open int
+	// Violations are the histories of ids that no order explains.
+	Violations []string
+	// Undecided are those the checker has not come to an end with. They are no pass.
+	Undecided []string
+}
+
+// OK says that every id's history has an explanation.
+func (v *RegisterVerdict) OK() bool { return len(v.Violations)+len(v.Undecided) == 0 }
+
+// CheckRegister asks for each id whether some order of its operations, in keeping with their times, explains
+// every answer. Each id is given patience; 0 means a second.
+func CheckRegister(history []RegisterOp, patience time.Duration) RegisterVerdict {
+	if patience == 0 {
+		patience = time.Second
+	}
+	byID := map[string][]RegisterOp{}
+	var ids []string
+	v := RegisterVerdict{Ops: len(history)}
+	for _, o := range history {
+		if byID[o.ID] == nil {
+			ids = append(ids, o.ID)
+		}
+		byID[o.ID] = append(byID[o.ID], o)
+		if o.Open {
+			v.Open++
+		}
+	}
+	v.IDs = len(ids)
+	slices.Sort(ids)
+	for _, name := range ids {
+		var ops []porcupine.Operation
+		for _, o := range byID[name] {
+			end := int64(o.Answered)
+			if o.Open {
+				end = math.MaxInt64
+			}
+			ops = append(ops, porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.Called), Return: end})
+		}
+		switch porcupine.CheckOperationsTimeout(registerModel, ops, patience) {
+		case porcupine.Illegal:
+			v.Violations = append(v.Violations, describe(name, "no order explains the answers", byID[name]))
+		case porcupine.Unknown:
+			v.Undecided = append(v.Undecided, describe(name, fmt.Sprintf("not decided within %v", patience), byID[name]))
+		}
+	}
+	return v
+}
+
+// describe lists the operations on one id.
+func describe(name, what string, ops []RegisterOp) string {
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b RegisterOp) int { return int(a.Called - b.Called) })
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", name, what)
+	for _, o := range ops {
+		b.WriteString("\n    ")
+		b.WriteString(o.String())
+	}
+	return b.String()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"perdure/jepsen"
+)
+
+// times are the flags that say how long a fault's round is.
+func times(set *flag.FlagSet, warm, hold, cool *time.Duration, w, h, c time.Duration) {
+	set.DurationVar(warm, "warm", w, "how long the load runs before a fault")
+	set.DurationVar(hold, "hold", h, "how long a fault lasts")
+	set.DurationVar(cool, "cool", c, "how long the load goes on after all is mended")
+}
+
+func failoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.FailoverOptions{Out: out}
+	set.IntVar(&o.Rounds, "rounds", 10, "faults, one after the other")
+	set.IntVar(&o.Load.Clients, "clients", 16, "clients that write")
+	set.DurationVar(&o.Load.Pause, "pause", 0, "what a client waits for between two writes")
+	set.DurationVar(&o.Load.Patience, "patience", 30*time.Second, "what a client gives one write")
+	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 5*time.Second, time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Failover(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.HistoryOptions{Out: out}
+	set.IntVar(&o.Histories, "histories", 10, "histories, each with one fault")
+	set.IntVar(&o.Load.Clients, "clients", 9, "clients; a third of them know all nodes, the others one each")
+	set.IntVar(&o.Load.OpsPerID, "ops", 18, "operations on one promise")
+	set.IntVar(&o.Load.Live, "live", 6, "promises in use at a time")
+	set.DurationVar(&o.Load.Pause, "pause", 2*time.Millisecond, "what a client waits for between two operations")
+	set.DurationVar(&o.Load.Patience, "patience", 4*time.Second, "what a client gives one operation")
+	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, 3*time.Second, time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Histories(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.ExecutionOptions{Out: out}
+	set.IntVar(&o.N, "n", 2000, "executions at least")
+	set.IntVar(&o.Rounds, "rounds", 0, "faults, one after the other (default: each once)")
+	set.IntVar(&o.Clients, "clients", 64, "clients, each with one execution at a time")
+	set.IntVar(&o.Workers, "workers", 3, "workers")
+	set.IntVar(&o.Journals, "journals", 500, "journals that are read through afterwards")
+	set.DurationVar(&o.StepTime, "step", 2*time.Millisecond, "how long a step takes")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Patience, "patience", time.Minute, "what a client gives one execution")
+	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 8*time.Second, 2*time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Executions(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func recoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.RecoverOptions{Out: out}
+	var rc jepsen.RecoverCase
+	set.Func("case", "kill-all, wipe, lag or flip", func(name string) (err error) {
+		rc, err = jepsen.FindRecoverCase(name)
+		co.opts.Args = rc.Args
+		return err
+	})
+	set.IntVar(&o.Writes, "writes", 4000, "writes before the loss, and, where a node is away, as many meanwhile")
+	set.IntVar(&o.Load.Clients, "clients", 16, "clients that write")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		if rc.Name == "" {
+			return nil, nil, fmt.Errorf("--case is missing")
+		}
+		o.Seed = co.opts.Seed
+		r, err := jepsen.Recover(ctx, c, rc, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}

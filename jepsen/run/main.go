@@ -1,0 +1,222 @@
+// Command run breaks a cluster of real processes and reports what that cost and what was lost.
+//
+// It owns the command line of package jepsen: it starts a cluster, runs one kind of test on it, and prints
+// a report. It promises to stop by itself and to remove what it made, also when it is interrupted, and to
+// exit with 1 when anything was lost, doubled, answered wrongly or not decided, with 2 when it was used
+// wrongly or the run could not be made. With --keep the data and the logs stay.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"perdure/jepsen"
+)
+
+const usage = `usage: go run ./jepsen/run COMMAND [flags]
+
+  failover     --rounds 10 --fault kill         what a fault costs a stream of small writes
+  register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
+  executions   --n 2000 --fault kill            three-step executions, all looked up afterwards
+  recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
+  faults                                        lists the faults
+  sweep                                         removes networks that a killed run has left
+
+Flags of all: --nodes, --partitions, --netns auto|on|off, --seed, --binary, --race, --dir, --keep, --json, -v, --arg.
+Exit codes: 0 all is well, 1 a promise was broken, 2 the run could not be made.
+`
+
+// Exit codes.
+const exitOK, exitViolation, exitNoRun = 0, 1, 2
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// common are the flags of all commands.
+type common struct {
+	opts    jepsen.Options
+	args    listFlag
+	netns   string
+	faults  string
+	timeout time.Duration
+	race    bool
+	json    bool
+	verbose bool
+}
+
+type listFlag []string
+
+func (l *listFlag) String() string     { return strings.Join(*l, " ") }
+func (l *listFlag) Set(s string) error { *l = append(*l, s); return nil }
+
+// job is one command: it gets the cluster and returns a report and its violations.
+type job func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error)
+
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitNoRun
+	}
+	fail := func(err error) int {
+		fmt.Fprintf(stderr, "jepsen: %v\n", err)
+		return exitNoRun
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	set.SetOutput(stderr)
+	var co common
+	co.register(set)
+	var do job
+	switch args[0] {
+	case "failover":
+		do = failoverJob(set, &co, stdout)
+	case "register":
+		do = registerJob(set, &co, stdout)
+	case "executions":
+		do = executionsJob(set, &co, stdout)
+	case "recover":
+		do = recoverJob(set, &co, stdout)
+	case "faults":
+		for _, f := range jepsen.Faults {
+			fmt.Fprintf(stdout, "%-14s %s\n", f.Name, f.About)
+		}
+		return exitOK
+	case "sweep":
+		if err := jepsen.SweepNetns(ctx); err != nil {
+			return fail(err)
+		}
+		return exitOK
+	default:
+		fmt.Fprint(stderr, usage)
+		return exitNoRun
+	}
+	if err := set.Parse(args[1:]); err != nil {
+		return exitNoRun
+	}
+	if set.NArg() > 0 {
+		return fail(fmt.Errorf("%q is no flag", set.Arg(0)))
+	}
+	faults, err := jepsen.FindFaults(co.faults)
+	if err != nil {
+		return fail(err)
+	}
+	fmt.Fprintf(stdout, "reproduce: go run ./jepsen/run %s --seed %d\n", strings.Join(withoutSeed(args), " "), co.opts.Seed)
+	ctx, cancel := context.WithTimeout(ctx, co.timeout)
+	defer cancel()
+	report, violations, err := co.onCluster(ctx, faults, do, stdout, stderr)
+	return co.finish(report, violations, err, stdout, stderr)
+}
+
+// finish prints the report and returns the exit code. What was found before the run broke off counts.
+func (co *common) finish(report fmt.Stringer, violations []string, err error, stdout, stderr io.Writer) int {
+	if report != nil && co.json {
+		if data, err := json.MarshalIndent(report, "", "  "); err == nil {
+			fmt.Fprintf(stdout, "%s\n", data)
+		}
+	} else if report != nil {
+		fmt.Fprint(stdout, report)
+	}
+	for _, v := range violations {
+		fmt.Fprintf(stdout, "VIOLATION %s\n", v)
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "jepsen: %v\n", err)
+		if len(violations) > 0 {
+			return exitViolation
+		}
+		return exitNoRun
+	case len(violations) > 0:
+		fmt.Fprintf(stdout, "%d violations\n", len(violations))
+		return exitViolation
+	}
+	fmt.Fprintln(stdout, "no violation")
+	return exitOK
+}
+
+func (co *common) register(set *flag.FlagSet) {
+	set.IntVar(&co.opts.Nodes, "nodes", 3, "nodes of the cluster")
+	set.IntVar(&co.opts.Partitions, "partitions", 4, "partitions of the cluster")
+	set.StringVar(&co.netns, "netns", "auto", "each node in a network namespace: on, off, or auto (when a fault needs it)")
+	set.Uint64Var(&co.opts.Seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "decides who is hit and what is asked")
+	set.StringVar(&co.opts.Binary, "binary", "", "the server (default: built from the sources)")
+	set.BoolVar(&co.race, "race", false, "build the server with the race detector")
+	set.StringVar(&co.opts.Dir, "dir", "", "where data and logs go (default: a temporary folder)")
+	set.BoolVar(&co.opts.Keep, "keep", false, "keep data and logs")
+	set.DurationVar(&co.timeout, "timeout", time.Hour, "when the run is given up")
+	set.BoolVar(&co.json, "json", false, "print the report as JSON")
+	set.BoolVar(&co.verbose, "v", false, "log what the harness does on stderr")
+	set.Var(&co.args, "arg", "a further argument for every node, --arg=--log-level=debug (may be repeated)")
+	set.StringVar(&co.faults, "fault", "kill-leader", "faults, taken in turn: see the command faults")
+}
+
+// onCluster runs a job on a cluster of its own.
+func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, stdout, stderr io.Writer) (
+	report fmt.Stringer, violations []string, err error) {
+	switch co.netns {
+	case "on", "off":
+		co.opts.Netns = co.netns == "on"
+	case "auto":
+		co.opts.Netns = jepsen.NeedsNetns(faults)
+	default:
+		return nil, nil, fmt.Errorf("--netns is on, off or auto, not %q", co.netns)
+	}
+	if co.verbose {
+		co.opts.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	co.opts.Args = append(co.opts.Args, co.args...)
+	if co.opts.Binary == "" {
+		dir, err := os.MkdirTemp("", "perdure-jepsen-build-")
+		if err != nil {
+			return nil, nil, err
+		}
+		defer os.RemoveAll(dir)
+		if co.opts.Binary, err = jepsen.Build(ctx, dir, co.race); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := jepsen.Start(ctx, co.opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if co.opts.Keep {
+			fmt.Fprintf(stdout, "data and logs: %s\n", c.Dir())
+		}
+		err = errors.Join(err, c.Close())
+	}()
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	began := time.Now()
+	if err := c.WaitReady(ready); err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(stdout, "%d nodes, ready after %v\n", co.opts.Nodes, time.Since(began).Round(time.Millisecond))
+	return do(ctx, c, faults)
+}
+
+// withoutSeed is the command line without its seed.
+func withoutSeed(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if strings.HasPrefix(args[i], "-") && name == "seed" {
+			if !joined {
+				i++
+			}
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
+}
