@@ -1,0 +1,149 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Rejoining: whatever gossip believes, an address where somebody should be and nobody is known to be is
+// tried, for ever. That forms the cluster at the start, and brings it together again when each side has
+// declared the other dead and stopped to talk to it, which memberlist alone never heals.
+
+// idleFactor, times RejoinMax, is the pause after an exchange with an address that went well and yet
+// did not show a member there: one behind another address than it advertises, or of another cluster.
+const idleFactor = 6
+
+// joinsAtOnce bounds the addresses that are tried at the same time.
+const joinsAtOnce = 4
+
+// attempt is what is known of one address.
+type attempt struct {
+	next   time.Duration // mono when it is due
+	wait   time.Duration // the last pause
+	failed bool          // and reported
+}
+
+func (g *Gossip) rejoinLoop(ctx context.Context) {
+	attempts := make(map[string]*attempt)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.rejoin:
+			// Somebody was lost. What looked satisfied may not be.
+			for _, a := range attempts {
+				a.next, a.wait = 0, 0
+			}
+		case <-timer.C:
+		}
+		if !g.rejoinRound(ctx, attempts) {
+			return
+		}
+		timer.Reset(g.timing.RejoinMin)
+	}
+}
+
+// rejoinRound tries the addresses that are due; false ends the loop.
+func (g *Gossip) rejoinRound(ctx context.Context, attempts map[string]*attempt) bool {
+	g.mu.Lock()
+	stop := g.left || g.closed
+	due := slices.Clone(g.join)
+	now := g.mono()
+	for addr, l := range g.lost {
+		if now-l.at > lostFor {
+			delete(g.lost, addr)
+		} else if !g.hasAddr(addr) {
+			due = append(due, addr)
+		}
+	}
+	g.mu.Unlock()
+	if stop {
+		return false
+	}
+	slices.Sort(due)
+	due = slices.Compact(due)
+	for addr := range attempts {
+		if _, wanted := slices.BinarySearch(due, addr); !wanted {
+			delete(attempts, addr)
+		}
+	}
+	var wg sync.WaitGroup
+	room := make(chan struct{}, joinsAtOnce)
+	for _, addr := range due {
+		a := attempts[addr]
+		if a == nil {
+			a = new(attempt)
+			attempts[addr] = a
+		}
+		if a.next > now {
+			continue
+		}
+		room <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			g.tryJoin(ctx, addr, a)
+			<-room
+		}()
+	}
+	wg.Wait()
+	return ctx.Err() == nil
+}
+
+// tryJoin exchanges views with an address, unless somebody known is there, and sets when it is due again.
+func (g *Gossip) tryJoin(ctx context.Context, addr string, a *attempt) {
+	targets, err := g.missing(ctx, addr)
+	if err == nil && len(targets) == 0 {
+		a.wait, a.next, a.failed = 0, g.mono()+g.timing.RejoinMax, false
+		return
+	}
+	if err == nil {
+		_, err = g.list.Join(targets)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		a.wait, a.failed = idleFactor*g.timing.RejoinMax, false
+		a.next = g.mono() + a.wait
+		return
+	}
+	a.wait = min(max(2*a.wait, g.timing.RejoinMin), g.timing.RejoinMax)
+	a.next = g.mono() + a.wait
+	level := slog.LevelDebug
+	if !a.failed {
+		a.failed, level = true, slog.LevelInfo
+	}
+	g.report.event(level, "join_failed", "nobody to join at an address yet; it is tried again", "address", addr,
+		"error", strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// missing are the addresses that addr stands for and where nobody is known to live.
+func (g *Gossip) missing(ctx context.Context, addr string) ([]string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	ips, err := lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []string
+	for _, ip := range ips {
+		if target := net.JoinHostPort(ip.String(), port); !g.hasAddr(target) {
+			out = append(out, target)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,226 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Bounds on streams, which anybody who reaches the port can open.
+const (
+	maxStreams     = 64      // at once, inbound
+	maxStreamBytes = 4 << 20 // read from one; a view of 1,000 members has less than 1 MiB
+)
+
+var errStreamTooLong = fmt.Errorf("membership: a stream is longer than %d bytes", maxStreamBytes)
+
+// gate is memberlist's transport with bounds on streams, and with an end: memberlist's own Shutdown leaves
+// streams and dials to their time-outs.
+type gate struct {
+	*memberlist.NetTransport
+	report *reporter
+	drop   func(to string) bool
+	in     chan net.Conn
+	ctx    context.Context // of dials
+	cancel context.CancelFunc
+	quit   chan struct{} // closed when the listeners are
+	wg     sync.WaitGroup
+	once   sync.Once
+	ended  error
+
+	mu      sync.Mutex
+	open    map[*stream]struct{}
+	inbound int
+	closed  bool
+}
+
+// listen opens TCP and UDP on one port. Port 0 is tried anew when UDP is taken on the port that TCP got.
+func listen(bind netip.AddrPort, logger *log.Logger, report *reporter, drop func(string) bool) (*gate, error) {
+	tries := 1
+	if bind.Port() == 0 {
+		tries = 10
+	}
+	var inner *memberlist.NetTransport
+	var err error
+	for range tries {
+		inner, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{bind.Addr().String()},
+			BindPort:  int(bind.Port()),
+			Logger:    logger,
+		})
+		if err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("membership: gossip port %v: %w", bind, err)
+	}
+	g := &gate{
+		NetTransport: inner,
+		report:       report,
+		drop:         drop,
+		in:           make(chan net.Conn),
+		quit:         make(chan struct{}),
+		open:         make(map[*stream]struct{}),
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.wg.Add(1)
+	go g.admit()
+	return g, nil
+}
+
+// admit passes inbound streams on, as many as may be.
+func (g *gate) admit() {
+	defer g.wg.Done()
+	for {
+		select {
+		case conn := <-g.NetTransport.StreamCh():
+			s, err := g.track(conn, true)
+			if err != nil {
+				_ = conn.Close()
+				if errors.Is(err, net.ErrClosed) {
+					continue
+				}
+				g.report.refused(err.Error() + " " + memberlist.LogAddress(conn.RemoteAddr()))
+				continue
+			}
+			select {
+			case g.in <- s:
+			case <-g.ctx.Done():
+				_ = s.Close()
+			}
+		case <-g.quit:
+			return
+		}
+	}
+}
+
+// StreamCh implements memberlist.Transport.
+func (g *gate) StreamCh() <-chan net.Conn { return g.in }
+
+// DialTimeout implements memberlist.Transport.
+func (g *gate) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	return g.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport. It ends early when the gate closes.
+func (g *gate) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	if g.drop != nil && g.drop(a.Addr) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("dropped")}
+	}
+	conn, err := (&net.Dialer{Timeout: timeout}).DialContext(g.ctx, "tcp", a.Addr)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.track(conn, false)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (g *gate) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	if g.drop != nil && g.drop(a.Addr) {
+		return time.Now(), nil
+	}
+	return g.NetTransport.WriteToAddress(b, a)
+}
+
+// Shutdown implements memberlist.Transport: nothing comes in any more, and streams are cut.
+func (g *gate) Shutdown() error {
+	g.once.Do(func() {
+		g.cut()
+		g.ended = g.NetTransport.Shutdown() // admit runs on: the listener may wait to hand over a stream
+		close(g.quit)
+		g.wg.Wait()
+	})
+	return g.ended
+}
+
+// discard is Shutdown for a gate that memberlist does not listen to: it takes the packets itself.
+func (g *gate) discard() {
+	g.wg.Add(1)
+	go func() {
+		defer g.wg.Done()
+		for {
+			select {
+			case <-g.NetTransport.PacketCh():
+			case <-g.quit:
+				return
+			}
+		}
+	}()
+	_ = g.Shutdown()
+}
+
+// cut ends all streams and dials, and refuses new ones.
+func (g *gate) cut() {
+	g.cancel()
+	g.mu.Lock()
+	g.closed = true
+	var open []*stream
+	for s := range g.open {
+		open = append(open, s)
+	}
+	g.mu.Unlock()
+	for _, s := range open {
+		_ = s.Close()
+	}
+}
+
+// stream is one TCP connection of the gate.
+type stream struct {
+	net.Conn
+	gate    *gate
+	inbound bool
+	left    int // bytes that may still be read; one reader at a time
+}
+
+func (g *gate) track(conn net.Conn, inbound bool) (*stream, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, net.ErrClosed
+	}
+	if inbound {
+		if g.inbound == maxStreams {
+			return nil, fmt.Errorf("membership: %d streams are open already", maxStreams)
+		}
+		g.inbound++
+	}
+	s := &stream{Conn: conn, gate: g, inbound: inbound, left: maxStreamBytes}
+	g.open[s] = struct{}{}
+	return s, nil
+}
+
+// Read implements net.Conn.
+func (s *stream) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, errStreamTooLong
+	}
+	n, err := s.Conn.Read(p[:min(len(p), s.left)])
+	s.left -= n
+	return n, err
+}
+
+// Close implements net.Conn.
+func (s *stream) Close() error {
+	s.gate.mu.Lock()
+	if _, open := s.gate.open[s]; open {
+		delete(s.gate.open, s)
+		if s.inbound {
+			s.gate.inbound--
+		}
+	}
+	s.gate.mu.Unlock()
+	return s.Conn.Close()
+}
