@@ -35,5 +35,8 @@ func (s *Server) httpHandler() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "perdure %s, node %s\n\n/metrics       figures for Prometheus\n/healthz       is the process alive\n/readyz        does every partition serve; if not, why\n/debug/pprof/  profiles\n", s.cfg.Version, s.cfg.NodeID)
 	})
+	if s.cfg.Auth != nil {
+		return s.cfg.Auth.HTTP(mux)
+	}
 	return mux
 }

@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/certs"
 	"perdure/partition"
+	"perdure/rpc/auth"
 )
 
 // maxMessageBytes bounds a gRPC message either way: the largest commit and its frame.
@@ -40,6 +42,10 @@ type Config struct {
 	NotReady func() error
 	// Version is shown on the HTTP index.
 	Version string
+	// TLS secures both ports; nil leaves them in the clear.
+	TLS *certs.Handle
+	// Auth judges who may call what; nil lets everybody.
+	Auth *auth.Guard
 	// Operator carries out what operators ask; nil leaves their service unimplemented.
 	Operator Operator
 }
@@ -78,13 +84,11 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	if s.httpListener, err = listen(cfg.HTTPAddr); err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
 	}
-	s.grpc = grpc.NewServer(
+	s.grpc = grpc.NewServer(append(s.interceptors(),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.metrics.unary, s.admitUnary),
-		grpc.ChainStreamInterceptor(s.metrics.stream, s.admitStream),
-	)
+	)...)
 	perdurev1.RegisterExecutionsServer(s.grpc, &executions{s: s})
 	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
 	perdurev1.RegisterTasksServer(s.grpc, &tasks{s: s})
@@ -92,10 +96,11 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	s.http = &http.Server{Handler: s.httpHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	s.http = &http.Server{Handler: s.httpHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: s.connectionLog()}
 	s.wg.Add(3)
 	go s.serve("grpc", func() error { return s.grpc.Serve(s.grpcListener) })
-	go s.serve("http", func() error { return s.http.Serve(s.httpListener) })
+	go s.serve("http", func() error { return s.http.Serve(s.httpTransport()) })
 	go s.watchHealth()
 	return s, nil
 }

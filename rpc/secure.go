@@ -1,0 +1,43 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"log"
+	"log/slog"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// interceptors stand before every call: figures first, so that refusals show in them, then who may call,
+// then whether the node stops.
+func (s *Server) interceptors() []grpc.ServerOption {
+	unary := []grpc.UnaryServerInterceptor{s.metrics.unary}
+	stream := []grpc.StreamServerInterceptor{s.metrics.stream}
+	if s.cfg.Auth != nil {
+		unary, stream = append(unary, s.cfg.Auth.Unary), append(stream, s.cfg.Auth.Stream)
+	}
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(append(unary, s.admitUnary)...),
+		grpc.ChainStreamInterceptor(append(stream, s.admitStream)...),
+	}
+	if s.cfg.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS.ServerConfig("h2"))))
+	}
+	return options
+}
+
+// httpTransport is the HTTP port's listener, with TLS where the configuration has it.
+func (s *Server) httpTransport() net.Listener {
+	if s.cfg.TLS == nil {
+		return s.httpListener
+	}
+	return tls.NewListener(s.httpListener, s.cfg.TLS.ServerConfig("http/1.1"))
+}
+
+// connectionLog takes what net/http has to say about single connections: a handshake that failed, a
+// caller that talks nonsense. That is for whoever looks for it.
+func (s *Server) connectionLog() *log.Logger {
+	return slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+}
