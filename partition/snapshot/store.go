@@ -237,10 +237,19 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return nil, nil, &NotFoundError{Group: s.opts.Group, ID: id}
 }
 
-// content is what Open returns.
+// content is what Open returns. It is closed once, however often it is told: the state machine closes what
+// it restores from, and Raft does so again.
 type content struct {
 	io.ReadCloser
 	marker Marker
+	once   sync.Once
+	err    error
+}
+
+// Close implements io.Closer.
+func (c *content) Close() error {
+	c.once.Do(func() { c.err = c.ReadCloser.Close() })
+	return c.err
 }
 
 // MarkerOf says which marker a reader that came from Open stands for, also through the wrapper Raft puts

@@ -234,6 +234,36 @@ func TestOpenContent(t *testing.T) {
 	}
 }
 
+// Raft closes what the state machine has closed.
+func TestContentIsClosedOnce(t *testing.T) {
+	c := newCaller(vfs.NewMem())
+	s := c.open(t, true)
+	local(t, s, 10)
+	opened := &closeCounter{Reader: strings.NewReader("state")}
+	c.content = func(Marker) (io.ReadCloser, int64, error) { return opened, 5, nil }
+	_, r, err := s.Open(s.Markers()[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.Close(); !errors.Is(err, errClosing) {
+			t.Errorf("closing: %v", err)
+		}
+	}
+	if opened.closed != 1 {
+		t.Errorf("closed %d times", opened.closed)
+	}
+}
+
+var errClosing = errors.New("closed, with a fault")
+
+type closeCounter struct {
+	io.Reader
+	closed int
+}
+
+func (c *closeCounter) Close() error { c.closed++; return errClosing }
+
 // wrapper is what Raft puts around a reader.
 type wrapper struct{ io.ReadCloser }
 
