@@ -32,8 +32,9 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// newCluster founds a cluster of three nodes in memory and waits until all are ready.
-func newCluster(t *testing.T, partitions uint32) []*member {
+// newCluster founds a cluster of three nodes in memory and waits until all are ready. What change does is
+// done to each node's configuration.
+func newCluster(t *testing.T, partitions uint32, change ...func(*Config)) []*member {
 	t.Helper()
 	var founders []Founder
 	for i := range 3 {
@@ -46,6 +47,9 @@ func newCluster(t *testing.T, partitions uint32) []*member {
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = wide, wide, wide/2
 		cfg.NodeID, cfg.PeerAddr, cfg.Partitions = f.NodeID, f.PeerAddr, partitions
 		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founders: founders, Founder: i == 0}
+		for _, f := range change {
+			f(&cfg)
+		}
 		all = append(all, &member{cfg: cfg})
 	}
 	for _, m := range all {

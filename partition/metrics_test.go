@@ -1,0 +1,332 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/stable"
+)
+
+// scrape reads all figures, as name{partition}; a histogram's is its count.
+func scrape(t testing.TB, reg prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "perdure_partition_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// shows waits until a figure is as it must be.
+func shows(t testing.TB, reg prometheus.Gatherer, name, what string, is func(v float64) bool) {
+	t.Helper()
+	var last float64
+	var there bool
+	waitFor(t, name+" to be "+what, func() bool {
+		last, there = scrape(t, reg)[name]
+		return there && is(last)
+	}, func() string { return fmt.Sprint(last, there) })
+}
+
+func equals(want float64) func(float64) bool { return func(v float64) bool { return v == want } }
+
+const goldenMetrics = "testdata/metrics.txt"
+
+// Whoever has built dashboards and alerts relies on names and types.
+func TestMetricNames(t *testing.T) {
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
+	reg := prometheus.NewRegistry()
+	cfg.Registerer = reg
+	startNode(t, cfg)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	var names []string
+	for _, f := range families {
+		kind := strings.ToLower(f.GetType().String())
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		if len(labels) > 0 && len(f.GetMetric()) != 2 {
+			t.Errorf("%s has %d samples for two partitions", f.GetName(), len(f.GetMetric()))
+		}
+		names = append(names, f.GetName())
+		fmt.Fprintf(&b, "%s{%s} %s\n    %s\n", f.GetName(), strings.Join(labels, ","), kind, f.GetHelp())
+	}
+	if *update {
+		if err := os.WriteFile(goldenMetrics, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(goldenMetrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(golden) {
+		t.Errorf("the metrics are\n%s\nand not, as in %s (rewrite it with -update),\n%s", b.String(), goldenMetrics, golden)
+	}
+
+	// What people read names each of them, and no other.
+	doc, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
+		told = append(told, m[1])
+	}
+	slices.Sort(told)
+	if !slices.Equal(told, names) {
+		t.Errorf("METRICS.md tells of\n%v, there are\n%v", told, names)
+	}
+}
+
+// A node cannot register its figures twice in one registry.
+func TestMetricsRegisteredTwice(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	if _, err := newMetricSet(reg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newMetricSet(reg); err == nil {
+		t.Error("and again")
+	}
+}
+
+// Three nodes' figures fit together, a lost leadership and a state sent whole are counted.
+func TestClusterMetrics(t *testing.T) {
+	all := newCluster(t, 1, func(cfg *Config) {
+		cfg.Registerer = prometheus.NewRegistry()
+		cfg.TrailingLogs = 16
+	})
+	registry := func(m *member) *prometheus.Registry { return m.cfg.Registerer.(*prometheus.Registry) }
+	// sum is over the nodes, whichever leads: that may change at any time.
+	sum := func(name string) (v float64) {
+		for _, m := range all {
+			v += scrape(t, registry(m))[name]
+		}
+		return v
+	}
+	reaches := func(name string, least float64) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("all %s to be at least %v", name, least), func() bool { return sum(name) >= least },
+			func() string { return fmt.Sprint(sum(name)) })
+	}
+	propose := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, err := all[2].router.Propose(bg(t), createCmd(fmt.Sprintf("p%d", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	propose(0, 20)
+	equalReplicas(t, all, 0)
+	waitFor(t, "one leader", func() bool { return sum("leader{0}") == 1 }, func() string { return fmt.Sprint(sum("leader{0}")) })
+	reaches("commands_total{0}", 20)
+	reaches("commit_seconds{0}", 1)
+	reaches("elections_won_total{0}", 1)
+	at := all[0].router.slots[0].Load().store.Present().Index
+	for _, m := range all {
+		shows(t, registry(m), "state_index{0}", fmt.Sprint(at), equals(float64(at)))
+		for _, name := range []string{"applied_index{0}", "commit_index{0}", "last_index{0}"} {
+			shows(t, registry(m), name, fmt.Sprint(at, " at least"), func(v float64) bool { return v >= float64(at) })
+		}
+		shows(t, registry(m), "replica_lag_entries{0}", "0", equals(0))
+		have := scrape(t, registry(m))
+		if have["term{0}"] < 1 || have["perdure_log_sync_seconds"] < 1 || have["halted{0}"] != 0 {
+			t.Errorf("%s: %v", m.cfg.NodeID, have)
+		}
+		if c := have["leader_contact_seconds{0}"]; c < 0 || c > patience.Seconds() || c == 0 && m.router.slots[0].Load().raft.State() == raft.Follower {
+			t.Errorf("%s heard from the leader %v s ago", m.cfg.NodeID, c)
+		}
+	}
+
+	gone := all[1]
+	gone.stop(t)
+	gone.cfg.Registerer = prometheus.NewRegistry()
+	propose(20, 120)
+	for _, m := range []*member{all[0], all[2]} {
+		if err := m.router.slots[0].Load().Cover(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.start(t)
+	equalReplicas(t, all, 0)
+	reaches("snapshots_sent_total{0}", 1)
+	shows(t, registry(gone), "snapshots_received_total{0}", "1", func(v float64) bool { return v >= 1 })
+	if have := sum("snapshots_received_total{0}") - scrape(t, registry(gone))["snapshots_received_total{0}"]; have != 0 {
+		t.Errorf("those that were there have received %v states", have)
+	}
+
+	lost, term := sum("leadership_lost_total{0}"), sum("term{0}")
+	if err := leaderOf(t, all, 0).router.slots[0].Load().raft.LeadershipTransfer().Error(); err != nil {
+		t.Fatal(err)
+	}
+	reaches("leadership_lost_total{0}", lost+1)
+	reaches("term{0}", term+1)
+}
+
+// The queue's depth is what waits now, and a deadline that cannot be carried out is late for as long.
+func TestQueueAndDeadlineMetrics(t *testing.T) {
+	clock, reg := newHandClock(), prometheus.NewRegistry()
+	n, disk := newGatedNode(t, 1, func(cfg *Config) { cfg.Clock, cfg.Registerer = clock, reg })
+	must(t, n.Router(), promiseCmd("due", 4_000))
+	must(t, n.Router(), promiseCmd("later", 100_000))
+	waitFor(t, "the timer to wait", func() bool { return clock.armed(4 * time.Second) }, func() string { return "" })
+	clock.advance(3 * time.Second)
+	if have := scrape(t, reg); have["deadline_lag_seconds{0}"] != 0 || have["queue_depth{0}"] != 0 {
+		t.Errorf("nothing is late yet: %v", have)
+	}
+	stuck(t, n, disk, 0)
+	for k := range 5 {
+		go func() { _, _ = n.Router().Propose(bg(t), promiseCmd(fmt.Sprintf("waits-%d", k), 1000_000)) }()
+	}
+	// One is in the proposer's hand.
+	shows(t, reg, "queue_depth{0}", "4", equals(4))
+	clock.advance(3 * time.Second)
+	shows(t, reg, "deadline_lag_seconds{0}", "2", equals(2))
+	clock.advance(5 * time.Second)
+	shows(t, reg, "deadline_lag_seconds{0}", "7", equals(7))
+	disk.open()
+	shows(t, reg, "deadline_lag_seconds{0}", "0", equals(0))
+	shows(t, reg, "queue_depth{0}", "0", equals(0))
+	if have := scrape(t, reg); have["ticks_total{0}"] < 1 {
+		t.Errorf("%v ticks", have["ticks_total{0}"])
+	}
+}
+
+// Tasks that workers give back are counted, those with a problem apart, and queues that wait for workers.
+func TestWorkMetrics(t *testing.T) {
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
+	reg := prometheus.NewRegistry()
+	cfg.Registerer = reg
+	n := startNode(t, cfg)
+	r := n.Router()
+	must(t, r, startCmd("s1", "a", "f", ""))
+	must(t, r, startCmd("s2", "b", "f", ""))
+	must(t, r, startCmd("s3", "c", "g", ""))
+	shows(t, reg, "waiting_queues{0}", "2", equals(2))
+	w := n.Dispatcher().Attach(spec("w", 10, "f", "g"))
+	first, second, third := deliver(t, w), deliver(t, w), deliver(t, w)
+	shows(t, reg, "waiting_queues{0}", "0", equals(0))
+	w.Detach() // so that nothing comes back to it
+	must(t, r, releaseCmd(first, ""))
+	must(t, r, releaseCmd(second, "it does not work"))
+	if _, err := r.Propose(bg(t), releaseCmd(second, "and again")); reasonOf(err) != perdurev1.Reason_REASON_STALE_TASK {
+		t.Fatalf("given back twice: %v", err)
+	}
+	finish(t, r, third)
+	have := scrape(t, reg)
+	if have["releases_total{0}"] != 2 || have["problems_total{0}"] != 1 {
+		t.Errorf("%v released, %v with a problem", have["releases_total{0}"], have["problems_total{0}"])
+	}
+}
+
+// Messages for a partition that does not take them show, and those that are delivered do not.
+func TestShipMetrics(t *testing.T) {
+	clock, reg := newHandClock(), prometheus.NewRegistry()
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
+	cfg.Clock, cfg.Registerer = clock, reg
+	n, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := errors.New("planted")
+	t.Cleanup(func() {
+		if err := n.Close(bg(t)); err != nil && !errors.Is(err, planted) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	ready(t, n)
+	r := n.Router()
+	w := n.Dispatcher().Attach(spec("w", 10, "parent"))
+	defer w.Detach()
+	// Sixteen children apart: some are the other partition's.
+	spread := func(name string) {
+		t.Helper()
+		id := idIn(r, 0, name)
+		must(t, r, startCmd("start "+id, id, "parent", ""))
+		c := &perdurev1.Commit{Task: deliver(t, w), KnownSeq: 1}
+		for k := range uint32(16) {
+			c.Events = append(c.Events, childEvent(childID(id, k), "child", ""))
+			c.Children = append(c.Children, &perdurev1.ChildOptions{PromiseId: childID(id, k), Spread: true})
+		}
+		c.Events = append(c.Events, awaitEvent(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", childID(id, 0)))
+		must(t, r, commitCmd("step of "+id, c))
+	}
+	spread("delivered")
+	shows(t, reg, "messages_shipped_total{0}", "more than 0", func(v float64) bool { return v > 0 })
+	waitFor(t, "all to be delivered", func() bool {
+		s := n.router.Replicas()[0].serving().ship
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.since) == 0
+	}, func() string { return fmt.Sprint(scrape(t, reg)) })
+	clock.advance(time.Hour)
+	if have := scrape(t, reg)["ship_stalled_seconds{0}"]; have != 0 {
+		t.Errorf("nothing waits, and has for %v s", have)
+	}
+
+	n.router.Replicas()[1].halt(planted)
+	shows(t, reg, "halted{1}", "1", equals(1))
+	shows(t, reg, "leader{1}", "0", equals(0))
+	spread("stalled")
+	clock.advance(7 * time.Second)
+	shows(t, reg, "ship_stalled_seconds{0}", "7", equals(7))
+	clock.advance(7 * time.Second)
+	shows(t, reg, "ship_stalled_seconds{0}", "14", equals(14))
+	if have := scrape(t, reg); have["leader{0}"] != 1 || have["halted{0}"] != 0 {
+		t.Errorf("partition 0: %v", have)
+	}
+}
+
+// A replica that halted before it could join its group has no figures of Raft's, and hides no others'.
+func TestMetricsWithoutGroup(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	set, err := newMetricSet(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _ := newLog(t)
+	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), halting: make(chan struct{})}
+	r.halt(errors.New("planted"))
+	set.scraper.follow(r)
+	have := scrape(t, reg)
+	for _, name := range []string{"term{3}", "last_index{3}", "state_index{3}", "leader_contact_seconds{3}"} {
+		if v, there := have[name]; there {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	if have["halted{3}"] != 1 || have["elections_won_total{3}"] != 0 {
+		t.Errorf("%v", have)
+	}
+	// Rebuilt, it is another one.
+	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher()})
+	if have := scrape(t, reg); have["halted{3}"] != 0 {
+		t.Errorf("%v", have)
+	}
+}
