@@ -8,11 +8,9 @@ package embed
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,9 +32,10 @@ const (
 
 // Node is a running node.
 type Node struct {
-	cfg    Config
-	parts  *partition.Node
-	server *rpc.Server
+	cfg     Config
+	cluster *cluster // nil for a node that is alone
+	parts   *partition.Node
+	server  *rpc.Server
 }
 
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
@@ -51,35 +50,42 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if log == nil {
 		log = cfg.NewLogger(os.Stderr)
 	}
-	if cfg.HeartbeatTimeout == DefaultConfig().HeartbeatTimeout && cfg.ElectionTimeout == DefaultConfig().ElectionTimeout &&
+	if !cfg.clustered() && cfg.HeartbeatTimeout == DefaultConfig().HeartbeatTimeout && cfg.ElectionTimeout == DefaultConfig().ElectionTimeout &&
 		cfg.LeaderLease == DefaultConfig().LeaderLease {
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = aloneElection, aloneElection, aloneLease
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	// 1. The partitions: identity, stores, groups.
 	n := &Node{cfg: cfg}
-	if n.parts, err = partition.Start(partition.Config{
-		DataDir: cfg.DataDir, NodeID: cfg.NodeID, PeerAddr: cfg.PeerAddr,
-		Partitions: uint32(cfg.Partitions), NewPartitions: uint32(DefaultPartitions(runtime.GOMAXPROCS(0))), LogStore: cfg.LogStore,
-		HeartbeatTimeout: cfg.HeartbeatTimeout, ElectionTimeout: cfg.ElectionTimeout, LeaderLease: cfg.LeaderLease,
-		CommitTimeout: cfg.CommitTimeout, MaxAppendEntries: cfg.MaxAppendEntries,
-		SnapshotThreshold: cfg.SnapshotThreshold, SnapshotInterval: cfg.SnapshotInterval, TrailingLogs: cfg.TrailingLogs,
-		SnapshotBytes: snapshotBytes, CacheBytes: cfg.CacheBytes, MemtableBytes: cfg.MemtableBytes,
-		MaxPendingCommands: cfg.MaxPendingCommands, CheckInvariants: cfg.CheckInvariants,
-		Logger: log, Rand: rand.Reader, Registerer: registry,
-	}); err != nil {
-		return nil, err
+	pcfg := cfg.partitionConfig(log)
+	pcfg.Registerer = registry
+	var secure secrets
+	// 1. A member of a cluster finds the others first: what it makes depends on who they are.
+	if cfg.clustered() {
+		if n.cluster, err = startCluster(cfg, log, secure); err != nil {
+			return nil, err
+		}
+		if pcfg.Cluster, pcfg.Partitions, err = n.cluster.enter(ctx, secure); err != nil {
+			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+		}
+		pcfg.Hints, pcfg.Ahead, pcfg.TLS = n.cluster.hints, n.cluster.ahead, secure.peer
 	}
-	// 2. The ports. They answer before the partitions have leaders, and say that they are not ready.
+	// 2. The partitions: identity, stores, groups.
+	if n.parts, err = partition.Start(pcfg); err != nil {
+		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+	}
+	if n.cluster != nil {
+		n.cluster.follow(n.parts)
+	}
+	// 3. The ports. They answer before the partitions have leaders, and say that they are not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
-		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Version: Version(),
+		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 3. Every partition leads.
+	// 4. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
 		return n, nil
@@ -130,6 +136,11 @@ func (n *Node) Close(ctx context.Context) error {
 		}
 		errs = append(errs, n.server.Close(half))
 	}
-	errs = append(errs, n.parts.Close(ctx))
+	if n.parts != nil {
+		errs = append(errs, n.parts.Close(ctx))
+	}
+	if n.cluster != nil {
+		errs = append(errs, n.cluster.leave(ctx))
+	}
 	return errors.Join(errs...)
 }

@@ -49,6 +49,12 @@ func (n *Node) poke() {
 func (n *Node) controlOnce() {
 	ctx, cancel := context.WithTimeout(n.lifetime, changePatience)
 	defer cancel()
+	if n.cfg.Ahead != nil {
+		ahead := n.cfg.Ahead()
+		if held := max(ahead-maxAhead, 0); n.slow.Swap(int64(held)) == 0 && held > 0 {
+			n.log.Warn("this node's clock is ahead of the others' and is held back", "event", "clock_ahead", "ahead", ahead)
+		}
+	}
 	if n.mayFound.Load() {
 		n.found()
 	}
@@ -59,6 +65,9 @@ func (n *Node) controlOnce() {
 	if dir == nil {
 		return
 	}
+	if !n.noted {
+		n.noted = n.noteMember()
+	}
 	if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_CREATING {
 		n.makePartitions(dir)
 	}
@@ -68,6 +77,21 @@ func (n *Node) controlOnce() {
 			n.reconfigure(r.raft, r.id, dir, dir.Placements[r.id].Replicas)
 		}
 	}
+}
+
+// noteMember keeps in the data directory that the cluster is there, so that this node says so from its next
+// start on, before it has heard from the others.
+func (n *Node) noteMember() bool {
+	id := n.identity
+	if id.Member {
+		return true
+	}
+	id.Member = true
+	if err := writeIdentity(n.cfg.FS, n.cfg.DataDir, id); err != nil {
+		n.log.Warn("it could not be noted that the cluster is there", "event", "identity_not_written", "error", err)
+		return false
+	}
+	return true
 }
 
 // found makes the directory's group. Only the founder does it, once every founder is known to take part,

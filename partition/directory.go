@@ -196,7 +196,9 @@ func (n *Node) nodeOf(server string) string {
 
 // A Hint is what is heard of another server; see Config.Hints.
 type Hint struct {
-	NodeID, ServerID, PeerAddr string
+	NodeID, ServerID, PeerAddr, GRPCAddr, HTTPAddr, Version string
+	// ClockOffset is how far its clock is before the median of all; 0 if unknown.
+	ClockOffset time.Duration
 }
 
 func (n *Node) hints() []Hint {

@@ -31,6 +31,8 @@ type Identity struct {
 	// directory.
 	Founders []Founder `json:"founders,omitempty"`
 	Founder  bool      `json:"founder,omitempty"`
+	// Member: the cluster's directory was there.
+	Member bool `json:"member,omitempty"`
 }
 
 // A Founder is one of the servers that have made a cluster.

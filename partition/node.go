@@ -60,6 +60,8 @@ type Config struct {
 	Cluster *Cluster
 	// Hints are the servers that are heard of, this one too; nil for none. It must not block.
 	Hints func() []Hint
+	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
+	Ahead func() time.Duration
 
 	Logger     *slog.Logger
 	Clock      Clock
@@ -105,6 +107,11 @@ type Node struct {
 	mayFound    atomic.Bool
 	poked       chan struct{}
 	controlDone chan struct{}
+	failover    *failover
+	slow        atomic.Int64 // nanoseconds that the clock is held back
+	rebuildMu   sync.Mutex
+	rebuilds    map[uint32]bool // partitions whose replica is being made anew
+	noted       bool            // by control: the identity says that the cluster is there
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -149,10 +156,11 @@ func Start(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
+	n.failover = newFailover(n)
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
-		Logger: raftLogger(n.log, "peer"),
+		Logger: raftLogger(n.log, "peer"), OnPeerConnClosed: n.failover.lost,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -223,7 +231,9 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.identity.alone() {
 		close(n.controlDone)
 	} else {
+		n.failover.on.Store(true)
 		go n.control()
+		go n.compareLoop()
 	}
 	return n, nil
 }
@@ -387,7 +397,7 @@ func (n *Node) openShared(creating bool) (err error) {
 
 func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
-		id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
+		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
 		onServing: n.poke, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
@@ -522,6 +532,24 @@ func (n *Node) NotReady() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// maxAhead is how far a leader's clock may be before the median of the members' clocks.
+const maxAhead = 500 * time.Millisecond
+
+// now is the time that entries are stamped with: the machine's, but not far before the others', so that one
+// wrong clock does not let expire what is not due.
+func (n *Node) now() time.Time { return n.clock.Now().Add(-time.Duration(n.slow.Load())) }
+
+// Leads are the partitions that this node serves as their leader.
+func (n *Node) Leads() []uint32 {
+	var out []uint32
+	for _, r := range n.router.Replicas() {
+		if r.serving() != nil {
+			out = append(out, r.id)
+		}
+	}
+	return out
 }
 
 // Identity is who the node is.

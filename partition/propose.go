@@ -164,7 +164,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		return f
 	}
 	f.room = r.dispatcher.reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: f.started.UnixMilli(), Offers: offersOf(f.room)}
+	entry := &commandv1.Entry{TimeMs: r.now().UnixMilli(), Offers: offersOf(f.room)}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}

@@ -29,7 +29,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 			return nil, 0, err
 		}
 	}
-	reply, index, err := r.store.Query(r.clock.Now().UnixMilli(), q)
+	reply, index, err := r.store.Query(r.now().UnixMilli(), q)
 	if err != nil {
 		if r.isStopping() {
 			return nil, 0, errStopping(r.id)

@@ -24,6 +24,8 @@ type Replica struct {
 	address    string
 	log        *slog.Logger
 	clock      Clock
+	// now is the time that the state sees: see Node.now.
+	now        func() time.Time
 	metrics    metrics
 	dispatcher *Dispatcher
 	watches    *watches

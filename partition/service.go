@@ -158,8 +158,9 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 	if r.serving() == nil {
 		return r.notServing()
 	}
-	if err := r.confirm(stream.Context()); err != nil {
-		return err
+	// What is applied after this covers every entry that any member's snapshot marker may stand for.
+	if err := waitFuture(r.raft.Barrier(enqueueTimeout), r.killed, stream.Context().Done()); err != nil {
+		return errNotLeader(r.id, r.leaderHint())
 	}
 	read, write := io.Pipe()
 	go func() {
@@ -193,5 +194,3 @@ func (s *peerService) Join(ctx context.Context, in *commandv1.JoinRequest) (*com
 	}
 	return &commandv1.JoinReply{Directory: dir}, nil
 }
-
-func (n *Node) rebuilding(uint32) bool { return false }

@@ -47,7 +47,7 @@ func (t *timer) run() {
 		var fire <-chan time.Time
 		stop := func() {}
 		if next := t.next.Load(); next != 0 {
-			fire, stop = r.clock.After(time.Duration(max(next-r.clock.Now().UnixMilli(), 0)) * time.Millisecond)
+			fire, stop = r.clock.After(time.Duration(max(next-r.now().UnixMilli(), 0)) * time.Millisecond)
 		}
 		select {
 		case <-t.l.ctx.Done():
@@ -61,7 +61,7 @@ func (t *timer) run() {
 		if err := t.tick(); err != nil && t.l.ctx.Err() == nil {
 			r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
 			t.pause(100 * time.Millisecond)
-			t.at(r.clock.Now().UnixMilli())
+			t.at(r.now().UnixMilli())
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (t *timer) tick() error {
 		if err != nil || !ok {
 			return err
 		}
-		if due > r.clock.Now().UnixMilli() {
+		if due > r.now().UnixMilli() {
 			t.at(due)
 			return nil
 		}
@@ -117,5 +117,5 @@ func (t *timer) lag() time.Duration {
 	if due == 0 {
 		return 0
 	}
-	return time.Duration(max(t.l.r.clock.Now().UnixMilli()-due, 0)) * time.Millisecond
+	return time.Duration(max(t.l.r.now().UnixMilli()-due, 0)) * time.Millisecond
 }

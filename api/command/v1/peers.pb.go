@@ -1450,6 +1450,7 @@ func (x *RebuildRequest) GetPartition() uint32 {
 
 type RebuildReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Applied       uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1482,6 +1483,13 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
 	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RebuildReply) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
 }
 
 var File_command_v1_peers_proto protoreflect.FileDescriptor
@@ -1592,8 +1600,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rTransferReply\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\".\n" +
 	"\x0eRebuildRequest\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\"\x0e\n" +
-	"\fRebuildReply2\xc1\x05\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\"(\n" +
+	"\fRebuildReply\x12\x18\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xc1\x05\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +

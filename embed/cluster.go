@@ -1,0 +1,274 @@
+package embed
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/membership"
+	"perdure/partition"
+	"perdure/partition/transport"
+	"perdure/rpc"
+)
+
+// cluster is a node's part in the gossip of its cluster.
+type cluster struct {
+	cfg    Config
+	log    *slog.Logger
+	gossip *membership.Gossip
+	// identity is what the data directory says, if it has one.
+	identity partition.Identity
+	known    bool
+	// why the node waits, for whoever asks.
+	why atomic.Pointer[string]
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// clustered says that the node is, or is to be, one of several members.
+func (c *Config) clustered() bool { return c.BootstrapExpect > 1 }
+
+// partitionConfig is what partition.Start needs of a configuration, but for what members find out.
+func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
+	return partition.Config{
+		DataDir: c.DataDir, NodeID: c.NodeID, PeerAddr: c.PeerAddr, Advertise: c.reached(c.PeerAddr),
+		Partitions: uint32(c.Partitions), NewPartitions: uint32(DefaultPartitions(runtime.GOMAXPROCS(0))), LogStore: c.LogStore,
+		HeartbeatTimeout: c.HeartbeatTimeout, ElectionTimeout: c.ElectionTimeout, LeaderLease: c.LeaderLease,
+		CommitTimeout: c.CommitTimeout, MaxAppendEntries: c.MaxAppendEntries,
+		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
+		SnapshotBytes: snapshotBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
+		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
+		Logger: log, Rand: rand.Reader,
+	}
+}
+
+// secrets are the files that secure a node's ports, read.
+type secrets struct {
+	peer   *tls.Config // nil: peers talk in the clear
+	http   *tls.Config // nil: plain HTTP
+	gossip [][]byte
+}
+
+// startCluster begins to gossip: as the member that the data directory says this node is, or as one that
+// has none yet.
+func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err error) {
+	c = &cluster{cfg: cfg, log: log, done: make(chan struct{})}
+	pcfg := cfg.partitionConfig(log)
+	pcfg.Cluster = &partition.Cluster{Expect: uint32(cfg.BootstrapExpect)}
+	if c.identity, c.known, err = partition.FindIdentity(pcfg); err != nil {
+		return nil, err
+	}
+	self := membership.Member{
+		NodeID: cfg.NodeID, PeerAddr: cfg.reached(cfg.PeerAddr), GRPCAddr: cfg.reached(cfg.GRPCAddr), HTTPAddr: cfg.reached(cfg.HTTPAddr),
+		Version: Version(), Partitions: uint32(cfg.Partitions), BootstrapExpect: uint32(cfg.BootstrapExpect), LogStore: cfg.LogStore,
+	}
+	if c.known {
+		self.ServerID, self.Partitions = c.identity.ServerID, c.identity.Partitions
+		if c.identity.Member {
+			self.ClusterID = c.identity.ClusterID
+		}
+		if len(c.identity.Founders) > 0 {
+			self.Founding = founding(c.identity.ClusterID, c.identity.Founders)
+		}
+	} else if self.ServerID, err = partition.DrawServerID(rand.Reader, cfg.NodeID); err != nil {
+		return nil, err
+	}
+	if c.gossip, err = membership.Start(membership.Config{
+		BindAddr: cfg.GossipAddr, Advertise: cfg.gossipReached(), Join: cfg.Join, Keys: s.gossip, Self: self, Logger: log,
+	}); err != nil {
+		return nil, fmt.Errorf("gossip port %s: %w", cfg.GossipAddr, err)
+	}
+	return c, nil
+}
+
+// enter waits until this node has a cluster, and says what partition.Start must know of it. A node whose
+// data says where it belongs does not wait.
+func (c *cluster) enter(ctx context.Context, s secrets) (_ *partition.Cluster, partitions uint32, err error) {
+	expect := uint32(c.cfg.BootstrapExpect)
+	if c.known {
+		return &partition.Cluster{Expect: expect}, c.identity.Partitions, nil
+	}
+	c.explain("nobody else is heard of yet")
+	leave, err := rpc.WaitingRoom(c.cfg.HTTPAddr, s.http, func() error { return errors.New(*c.why.Load()) })
+	if err != nil {
+		return nil, 0, err
+	}
+	defer leave()
+	again := time.NewTicker(5 * time.Second)
+	defer again.Stop()
+	for {
+		self := c.gossip.Self()
+		next, err := nextStep(self, c.gossip.Members())
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case next.join != "":
+			return c.join(ctx, self, next, s)
+		case next.found:
+			id, err := partition.DrawClusterID(rand.Reader)
+			if next.partitions == 0 {
+				next.partitions = uint32(DefaultPartitions(runtime.GOMAXPROCS(0)))
+			}
+			c.log.Info("making a cluster", "event", "cluster_founding", "cluster", id, "members", len(next.founders), "partitions", next.partitions)
+			return &partition.Cluster{Expect: expect, ClusterID: id, ServerID: self.ServerID, Founders: next.founders, Founder: true}, next.partitions, err
+		case next.accept != "":
+			c.log.Info("taking part in making a cluster", "event", "cluster_accepted", "cluster", next.accept, "founder", next.founders[0].NodeID)
+			return &partition.Cluster{Expect: expect, ClusterID: next.accept, ServerID: self.ServerID, Founders: next.founders}, next.partitions, nil
+		}
+		c.explain(next.wait)
+		select {
+		case <-c.gossip.Changed():
+		case <-again.C:
+			c.log.Warn("waiting for the other members", "event", "cluster_waiting", "reason", next.wait)
+		case <-ctx.Done():
+			return nil, 0, fmt.Errorf("no cluster yet: %s", next.wait)
+		}
+	}
+}
+
+func (c *cluster) explain(why string) { c.why.Store(&why) }
+
+// joinPatience is how long a cluster that is heard of may take to answer before it is looked for again.
+const joinPatience = 30 * time.Second
+
+// join asks the cluster that is there for this node's place.
+func (c *cluster) join(ctx context.Context, self membership.Member, next step, s secrets) (*partition.Cluster, uint32, error) {
+	c.explain("asking cluster " + next.join + " for the place of node " + self.NodeID)
+	c.log.Info("asking for a place", "event", "cluster_joining", "cluster", next.join, "node", self.NodeID, "server", self.ServerID)
+	var dir *commandv1.Directory
+	for {
+		asking, cancel := context.WithTimeout(ctx, joinPatience)
+		var err error
+		dir, err = partition.AskToJoin(asking, next.join, transport.Options{TLS: s.peer}, next.contacts, &commandv1.JoinRequest{
+			Member:     &commandv1.DirectoryMember{NodeId: self.NodeID, ServerId: self.ServerID, PeerAddr: self.PeerAddr},
+			Partitions: self.Partitions, BootstrapExpect: self.BootstrapExpect, LogStore: self.LogStore,
+		})
+		late := asking.Err() != nil
+		cancel()
+		if err == nil {
+			break
+		}
+		if !late || ctx.Err() != nil {
+			return nil, 0, err
+		}
+		c.explain(err.Error())
+		c.log.Warn("the cluster gives no place yet", "event", "cluster_waiting", "reason", err)
+	}
+	return &partition.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID}, dir.Partitions, nil
+}
+
+// hints are the servers that gossip hears of.
+func (c *cluster) hints() []partition.Hint {
+	var out []partition.Hint
+	clocks, own := c.gossip.Offsets(), c.ahead()
+	for _, m := range c.gossip.Members() {
+		out = append(out, partition.Hint{NodeID: m.NodeID, ServerID: m.ServerID, PeerAddr: m.PeerAddr, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr, Version: m.Version,
+			ClockOffset: clocks[m.ServerID] + own})
+	}
+	return out
+}
+
+// ahead is how far this node's clock is before the median of all.
+func (c *cluster) ahead() time.Duration {
+	d, known := c.gossip.Offset()
+	if !known {
+		return 0
+	}
+	return d
+}
+
+// follow tells the others what becomes of this node, and its groups when all founders are there. It returns
+// at once; leave ends it.
+func (c *cluster) follow(parts *partition.Node) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stop = cancel
+	id := parts.Identity()
+	own := founding(id.ClusterID, id.Founders)
+	go func() {
+		defer close(c.done)
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		founded := !id.Founder
+		for {
+			dir := parts.Directory()
+			if err := c.gossip.Update(func(m *membership.Member) {
+				m.Partitions = id.Partitions
+				if len(id.Founders) > 0 {
+					m.Founding = own
+				}
+				if dir != nil {
+					m.ClusterID, m.Epoch, m.Leads = id.ClusterID, dir.Epoch, parts.Leads()
+				}
+			}); err != nil {
+				c.log.Warn("the others cannot be told of this node", "event", "gossip_update_failed", "error", err)
+			}
+			if dir != nil {
+				founded = true
+			}
+			if !founded && c.allTakePart(id, own) {
+				parts.MayFound()
+				founded = true
+			}
+			select {
+			case <-c.gossip.Changed():
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// allTakePart says that every founder is known to take part in this founding and in no other.
+func (c *cluster) allTakePart(id partition.Identity, own string) bool {
+	heard := c.gossip.Members()
+	return !slices.ContainsFunc(id.Founders, func(f partition.Founder) bool {
+		return f.ServerID != id.ServerID && !slices.ContainsFunc(heard, func(m membership.Member) bool {
+			return m.ServerID == f.ServerID && (m.Founding == own || m.ClusterID == id.ClusterID)
+		})
+	})
+}
+
+// leave tells the others that this node goes, and ends gossip.
+func (c *cluster) leave(ctx context.Context) error {
+	if c.stop != nil {
+		c.stop()
+		<-c.done
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := c.gossip.Leave(ctx); err != nil {
+		c.log.Warn("the others could not be told that this node goes", "event", "gossip_leave_failed", "error", err)
+	}
+	return c.gossip.Close()
+}
+
+// reached is the address at which others reach a port.
+func (c *Config) reached(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if c.AdvertiseHost != "" {
+		host = c.AdvertiseHost
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// gossipReached is where others reach the gossip port, empty if that is where it listens.
+func (c *Config) gossipReached() string {
+	if c.AdvertiseHost == "" {
+		return ""
+	}
+	return c.reached(c.GossipAddr)
+}

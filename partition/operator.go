@@ -1,0 +1,304 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// Operator answers operators for the whole cluster, on whichever node they ask. It implements rpc.Operator.
+type Operator struct{ n *Node }
+
+// Operator is the operators' way into the cluster.
+func (n *Node) Operator() *Operator { return &Operator{n} }
+
+// statusPatience is how long one node may take to say how it is.
+const statusPatience = 2 * time.Second
+
+// ask has a member say how its replicas are; this node answers for itself.
+func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
+	if m.ServerId == n.identity.ServerID {
+		return n.status(), nil
+	}
+	client, err := n.peers.client(n.addressOf(m.ServerId))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	st, err := client.Status(ctx, &commandv1.StatusRequest{})
+	if err == nil && st.ServerId != m.ServerId {
+		err = fmt.Errorf("server %s answers at its address", st.ServerId)
+	}
+	return st, err
+}
+
+// askAll asks all members at once. What a member that did not answer said is nil.
+func (n *Node) askAll(ctx context.Context, members []*commandv1.DirectoryMember) ([]*commandv1.NodeStatus, []error) {
+	out, errs := make([]*commandv1.NodeStatus, len(members)), make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() {
+			if out[i], errs[i] = n.ask(ctx, m); errs[i] != nil {
+				out[i] = nil
+			}
+		})
+	}
+	wg.Wait()
+	return out, errs
+}
+
+// ClusterStatus shows everything that can be found out now.
+func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error) {
+	n := o.n
+	out := &perdurev1.ClusterStatus{ClusterId: n.identity.ClusterID, AnsweredBy: n.identity.NodeID, State: "creating"}
+	dir := n.Directory()
+	members := n.members()
+	if dir != nil {
+		out.Epoch, members = dir.Epoch, dir.Members
+		if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY {
+			out.State = "ready"
+		}
+	}
+	if n.directory != nil {
+		if _, server := n.directory.raft.LeaderWithID(); server != "" {
+			out.DirectoryLeader = n.nodeOf(string(server))
+		}
+	} else {
+		out.DirectoryLeader = n.identity.NodeID
+	}
+	said, errs := n.askAll(ctx, members)
+	hints := map[string]Hint{}
+	for _, h := range n.hints() {
+		hints[h.ServerID] = h
+	}
+	for i, m := range members {
+		h := hints[m.ServerId]
+		node := &perdurev1.ClusterNode{NodeId: m.NodeId, ServerId: m.ServerId, PeerAddr: m.PeerAddr, GrpcAddr: h.GRPCAddr, HttpAddr: h.HTTPAddr,
+			Version: h.Version, Reachable: errs[i] == nil, ClockOffsetMs: h.ClockOffset.Milliseconds()}
+		if errs[i] != nil {
+			node.Problem = errs[i].Error()
+		}
+		for _, r := range said[i].GetReplicas() {
+			if r.Serving {
+				node.Leads++
+			}
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	for p := range uint32(len(n.router.slots)) {
+		out.Partitions = append(out.Partitions, n.partitionStatus(p, dir, members, said))
+	}
+	return out, nil
+}
+
+// partitionStatus puts together what the nodes said of one partition.
+func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, said []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
+	out := &perdurev1.ClusterPartition{Partition: p}
+	if dir != nil && int(p) < len(dir.Placements) {
+		out.Preferred = dir.Placements[p].Preferred
+	}
+	var replicas []*commandv1.ReplicaStatus
+	var lead *commandv1.ReplicaStatus
+	for i, m := range members {
+		var r *commandv1.ReplicaStatus
+		if said[i] != nil && int(p) < len(said[i].Replicas) {
+			r = said[i].Replicas[p]
+		}
+		replicas = append(replicas, r)
+		if r != nil && r.Serving && (lead == nil || r.Term > lead.Term) {
+			lead, out.Leader = r, m.NodeId
+		}
+		out.Term = max(out.Term, r.GetTerm())
+	}
+	same, index := compare(replicas)
+	out.Comparison, out.ComparedIndex = same, index
+	for i, m := range members {
+		r := replicas[i]
+		c := &perdurev1.ClusterReplica{NodeId: m.NodeId, State: "unreachable"}
+		if r != nil {
+			c.LastIndex, c.Applied, c.Problem, c.Checksum, c.ChecksumIndex = r.LastIndex, r.Applied, r.Halted, r.Checksum, r.Applied
+			if sum, noted := checksumAt(r, index); noted {
+				c.Checksum, c.ChecksumIndex = sum, index
+			}
+			if lead != nil && lead.Applied > r.Applied {
+				c.Lag = lead.Applied - r.Applied
+			}
+			switch {
+			case r.Rebuilding:
+				c.State = "rebuilding"
+			case r.Halted != "":
+				c.State = "halted"
+			case r.Serving:
+				c.State = "leader"
+			case r.State == "Candidate":
+				c.State = "candidate"
+			default:
+				c.State = "follower"
+			}
+		}
+		out.Replicas = append(out.Replicas, c)
+	}
+	return out
+}
+
+// Comparisons of replicas.
+const (
+	sameReplicas      = "equal"
+	differentReplicas = "different"
+	unknownReplicas   = "unknown"
+)
+
+// checksumAt is the checksum of a replica's state at an index, if it has noted one.
+func checksumAt(r *commandv1.ReplicaStatus, index uint64) (uint64, bool) {
+	if r.Applied == index {
+		return r.Checksum, true
+	}
+	i := slices.IndexFunc(r.Marks, func(m *commandv1.ChecksumMark) bool { return m.Index == index })
+	if i < 0 {
+		return 0, false
+	}
+	return r.Marks[i].Checksum, true
+}
+
+// compare judges the replicas at the highest index that all that work have noted.
+func compare(replicas []*commandv1.ReplicaStatus) (verdict string, index uint64) {
+	var working []*commandv1.ReplicaStatus
+	for _, r := range replicas {
+		if r != nil && r.Halted == "" {
+			working = append(working, r)
+		}
+	}
+	if len(working) < 2 {
+		return unknownReplicas, 0
+	}
+	found := false
+	candidates := []uint64{working[0].Applied}
+	for _, m := range working[0].Marks {
+		candidates = append(candidates, m.Index)
+	}
+	for _, at := range candidates {
+		common := !slices.ContainsFunc(working, func(r *commandv1.ReplicaStatus) bool {
+			_, noted := checksumAt(r, at)
+			return !noted
+		})
+		if common && (!found || at > index) {
+			index, found = at, true
+		}
+	}
+	if !found {
+		return unknownReplicas, 0
+	}
+	want, _ := checksumAt(working[0], index)
+	for _, r := range working {
+		if have, _ := checksumAt(r, index); have != want {
+			return differentReplicas, index
+		}
+	}
+	return sameReplicas, index
+}
+
+// memberNamed finds a member by its node id.
+func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
+	members := n.members()
+	if dir := n.Directory(); dir != nil {
+		members = dir.Members
+	}
+	for _, m := range members {
+		if m.NodeId == node {
+			return m, nil
+		}
+	}
+	return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "cluster %s has no node %s", n.identity.ClusterID, node).With("node", node)
+}
+
+// Rebuild has one node's replica of a partition made anew, and answers when it has caught up.
+func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
+	n := o.n
+	if _, err := n.router.Replica(in.Partition); err != nil {
+		return nil, err
+	}
+	m, err := n.memberNamed(in.NodeId)
+	if err != nil {
+		return nil, err
+	}
+	if m.ServerId == n.identity.ServerID {
+		return n.rebuild(ctx, in.Partition)
+	}
+	client, err := n.peers.client(n.addressOf(m.ServerId))
+	if err != nil {
+		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
+	}
+	reply, err := client.Rebuild(ctx, &commandv1.RebuildRequest{Partition: in.Partition})
+	if err != nil {
+		if e, ours := api.FromStatus(err); ours {
+			return nil, e
+		}
+		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
+	}
+	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied}, nil
+}
+
+// Transfer hands leaderships on, and answers when the new leaders lead. What could not be handed on is the
+// error; what was, stays so.
+func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
+	n := o.n
+	if in.ToNode != "" {
+		if _, err := n.memberNamed(in.ToNode); err != nil {
+			return nil, err
+		}
+	}
+	var partitions []uint32
+	if in.Partition != nil {
+		if _, err := n.router.Replica(*in.Partition); err != nil {
+			return nil, err
+		}
+		partitions = []uint32{*in.Partition}
+	} else {
+		from, err := n.memberNamed(in.FromNode)
+		if err != nil {
+			return nil, err
+		}
+		st, err := n.ask(ctx, from)
+		if err != nil {
+			return nil, errTryLater(0, fmt.Sprintf("node %s cannot be asked what it leads: %v", in.FromNode, err))
+		}
+		for _, r := range st.Replicas {
+			if r.Serving {
+				partitions = append(partitions, r.Partition)
+			}
+		}
+	}
+	out := &perdurev1.TransferLeadershipResponse{}
+	for _, p := range partitions {
+		leader, err := o.transfer(ctx, p, in.ToNode)
+		if err != nil {
+			return nil, err
+		}
+		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.nodeOf(leader)})
+	}
+	return out, nil
+}
+
+// transfer asks a partition's leader to hand it on.
+func (o *Operator) transfer(ctx context.Context, p uint32, to string) (leader string, err error) {
+	err = o.n.router.route(ctx, p, true, func(ctx context.Context, local *Replica, there commandv1.PeersClient) error {
+		in := &commandv1.TransferRequest{Partition: p, To: to}
+		var reply *commandv1.TransferReply
+		var err error
+		if local != nil {
+			reply, err = (&peerService{n: o.n}).Transfer(ctx, in)
+		} else {
+			reply, err = there.Transfer(ctx, in)
+		}
+		leader = reply.GetLeader()
+		return err
+	})
+	return leader, err
+}

@@ -1,0 +1,305 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
+	"perdure/partition/snapshot"
+)
+
+// errRebuilding is why a replica that is made anew does not serve meanwhile.
+var errRebuilding = errors.New("this replica is being made anew from the others")
+
+// Rebuild implements Peers.
+func (s *peerService) Rebuild(ctx context.Context, in *commandv1.RebuildRequest) (*commandv1.RebuildReply, error) {
+	if _, err := s.n.router.Replica(in.Partition); err != nil {
+		return nil, err
+	}
+	reply, err := s.n.rebuild(ctx, in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	return &commandv1.RebuildReply{Applied: reply.Applied}, nil
+}
+
+func (n *Node) rebuilding(p uint32) bool {
+	n.rebuildMu.Lock()
+	defer n.rebuildMu.Unlock()
+	return n.rebuilds[p]
+}
+
+// rebuild makes this node's replica of a partition anew: its state is moved aside, the leader's takes its
+// place, and the replica goes on from there. Term, vote and log stay what they are, so the group keeps what
+// this member has promised it. A crash on the way leaves a replica without its state, which halts at the
+// next start and can be rebuilt again.
+func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplicaResponse, error) {
+	if n.identity.alone() {
+		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "the cluster has one member: there is nothing to rebuild partition %d from", p)
+	}
+	n.rebuildMu.Lock()
+	busy := n.rebuilds[p]
+	if !busy {
+		if n.rebuilds == nil {
+			n.rebuilds = map[uint32]bool{}
+		}
+		n.rebuilds[p] = true
+	}
+	n.rebuildMu.Unlock()
+	if !busy {
+		// Whoever asked may go; the work is done all the same.
+		done := make(chan error, 1)
+		go func() {
+			defer func() {
+				n.rebuildMu.Lock()
+				delete(n.rebuilds, p)
+				n.rebuildMu.Unlock()
+			}()
+			err := n.renew(p)
+			if err != nil {
+				n.log.Error("a replica could not be rebuilt", "event", "rebuild_failed", "partition", p, "error", err)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				return nil, errTryLater(p, "the replica could not be rebuilt: "+err.Error())
+			}
+		case <-ctx.Done():
+			return nil, errTryLater(p, "the replica is still being rebuilt")
+		}
+	}
+	// Caught up: what the leader has applied now, it has applied too.
+	for {
+		r := n.router.slots[p].Load()
+		if err := r.halted(); err != nil && !n.rebuilding(p) {
+			return nil, errHalted(p, err)
+		}
+		if applied, ok := n.caughtUp(ctx, r); ok {
+			n.log.Info("a replica was rebuilt", "event", "replica_rebuilt", "partition", p, "applied", applied)
+			return &perdurev1.RebuildReplicaResponse{Applied: applied}, nil
+		}
+		c, stop := n.clock.After(100 * time.Millisecond)
+		select {
+		case <-c:
+		case <-ctx.Done():
+			stop()
+			return nil, errTryLater(p, "the replica has not caught up yet")
+		case <-n.stopping:
+			stop()
+			return nil, errStopping(p)
+		}
+		stop()
+	}
+}
+
+// caughtUp reports whether a replica has applied what its leader has.
+func (n *Node) caughtUp(ctx context.Context, r *Replica) (applied uint64, ok bool) {
+	if r.halted() != nil || r.raft == nil {
+		return 0, false
+	}
+	own := n.statusOf(r)
+	if own.Serving {
+		return own.Applied, true
+	}
+	addr, _ := r.leaderElsewhere()
+	if addr == "" {
+		return 0, false
+	}
+	client, err := n.peers.client(addr)
+	if err != nil {
+		return 0, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	st, err := client.Status(ctx, &commandv1.StatusRequest{Partition: &r.id})
+	if err != nil || len(st.Replicas) != 1 || !st.Replicas[0].Serving {
+		return 0, false
+	}
+	own = n.statusOf(r)
+	return own.Applied, own.Halted == "" && own.Applied >= st.Replicas[0].Applied
+}
+
+// renewPatience bounds the parts of a rebuild that wait for something to end.
+const renewPatience = 30 * time.Second
+
+// renew takes a replica down and puts a new one in its place.
+func (n *Node) renew(p uint32) error {
+	ctx, cancel := context.WithTimeout(n.lifetime, rebuildPatience)
+	defer cancel()
+	old := n.router.slots[p].Load()
+	// Whoever has the content leads; this replica must not.
+	if old.halted() == nil && old.serving() != nil {
+		if err := waitChange(old.raft.LeadershipTransfer(), n.stopping); err != nil {
+			return fmt.Errorf("its leadership could not be handed on: %w", err)
+		}
+	}
+	content, err := n.fetch(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = n.cfg.FS.Remove(content) }() // it was installed, or is fetched again
+	old.halt(errRebuilding)
+	if old.raft != nil {
+		ending, stop := context.WithTimeout(ctx, renewPatience)
+		err := wait(ending, old.storeClosed)
+		stop()
+		if err != nil {
+			return fmt.Errorf("the old replica does not stop; restart the node and try again: %w", err)
+		}
+		if err := old.transport.(interface{ Close() error }).Close(); err != nil {
+			return err
+		}
+	}
+	if err := n.keepAside(p); err != nil {
+		return err
+	}
+	r := n.newReplica(p)
+	if err := n.fill(r, n.path(stateDir(p)), content); err != nil {
+		return err
+	}
+	if err := n.examine(r, false); err != nil {
+		return err
+	}
+	if err := n.reconcile(r); err != nil {
+		return err
+	}
+	if err := n.openState(r, false); err != nil {
+		return err
+	}
+	if err := n.join(r, false); err != nil {
+		return errors.Join(err, r.store.Close())
+	}
+	n.router.slots[p].Store(r)
+	close(old.stopping)
+	r.run()
+	return nil
+}
+
+// rebuildPatience bounds a whole rebuild.
+const rebuildPatience = time.Hour
+
+// fetch copies the leader's state of a partition into a file.
+func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
+	var lead string
+	for _, m := range n.members() {
+		if m.ServerId == n.identity.ServerID {
+			continue
+		}
+		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
+			lead = n.addressOf(m.ServerId)
+		}
+	}
+	if lead == "" {
+		return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
+	}
+	client, err := n.peers.client(lead)
+	if err != nil {
+		return "", err
+	}
+	stream, err := client.Content(ctx, &commandv1.ContentRequest{Partition: p})
+	if err != nil {
+		return "", err
+	}
+	fs := n.cfg.FS
+	path = n.path(fmt.Sprintf("fetched-%04d", p))
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return "", err
+	}
+	for {
+		var chunk *commandv1.ContentChunk
+		if chunk, err = stream.Recv(); err != nil {
+			break
+		}
+		if _, err = f.Write(chunk.Data); err != nil {
+			break
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(fmt.Errorf("copying from %s: %w", lead, err), fs.Remove(path))
+	}
+	return path, nil
+}
+
+// keepAside moves a partition's state where nobody looks for it; an earlier one kept so is removed.
+func (n *Node) keepAside(p uint32) error {
+	fs, prefix := n.cfg.FS, fmt.Sprintf("kept-%04d-", p)
+	names, err := fs.List(n.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) {
+			if err := fs.RemoveAll(n.path(name)); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := fs.Stat(n.path(stateDir(p))); err != nil {
+		if isNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	if err := fs.Rename(n.path(stateDir(p)), n.path(prefix+n.clock.Now().UTC().Format("20060102T150405"))); err != nil {
+		return err
+	}
+	return syncDir(fs, n.cfg.DataDir)
+}
+
+// fill makes a new state of fetched content, durable and covering what the newest marker stands for.
+func (n *Node) fill(r *Replica, dir, content string) error {
+	opts := n.stateOptions(r, true)
+	failed := make(chan error, 1)
+	opts.OnFatal = func(err error) {
+		select {
+		case failed <- err:
+		default:
+		}
+	}
+	opts.Flush = nil
+	st, err := fsm.Open(dir, opts)
+	if err != nil {
+		return err
+	}
+	f, err := n.cfg.FS.Open(content)
+	if err == nil {
+		err = st.Restore(f)
+	}
+	if err == nil {
+		// The leader had applied everything that any member's marker stands for when it sent this.
+		err = st.Cover(n.newestMarker(r.id))
+	}
+	return errors.Join(err, st.Close())
+}
+
+// newestMarker is the index of a partition's newest snapshot marker, 0 if it has none that can be read.
+func (n *Node) newestMarker(p uint32) uint64 {
+	s, err := snapshot.Open(n.path(markerDir(p)), snapshot.Options{Group: p, FS: n.cfg.FS,
+		Cover:   func(snapshot.Marker) error { return errRebuilding },
+		Content: func(snapshot.Marker) (io.ReadCloser, int64, error) { return nil, 0, errRebuilding },
+		Receive: func(snapshot.Marker) (snapshot.Receiver, error) { return nil, errRebuilding },
+	})
+	if err != nil {
+		return 0
+	}
+	newest := uint64(0)
+	for _, m := range s.Markers() {
+		newest = max(newest, m.Index)
+	}
+	return newest
+}
