@@ -38,17 +38,43 @@ type Config struct {
 	HTTPAddr   string
 	PeerAddr   string
 	GossipAddr string
-	// Insecure accepts that an address can be reached from other machines although the node has neither
-	// TLS nor authentication.
+	// AdvertiseHost is the host, without a port, by which other nodes and clients reach this one. Empty: the
+	// host of the address it listens on.
+	AdvertiseHost string
+	// Insecure accepts that an address can be reached from other machines although what goes over it is
+	// neither encrypted nor authenticated.
 	Insecure bool
+
+	// TLSCert and TLSKey are PEM files that secure the ports for clients, gRPC and HTTP; TLSClientCA, if
+	// there is one, holds the authorities of which clients must show a certificate. All files of this
+	// group are followed: what replaces them is used without a restart.
+	TLSCert     string
+	TLSKey      string
+	TLSClientCA string
+	// PeerTLSCert, PeerTLSKey and PeerTLSCA are PEM files that secure the peer port: each node shows its
+	// certificate, for servers and clients both, and accepts those of PeerTLSCA. All three, or none.
+	PeerTLSCert string
+	PeerTLSKey  string
+	PeerTLSCA   string
+	// GossipKeyFile holds the keys that encrypt gossip, base64 of 16, 24 or 32 bytes, one for each line. The
+	// first encrypts, all decrypt. It is read at start.
+	GossipKeyFile string
+	// TokensFile and JWTKeyFile say whose tokens are good: a YAML list of hashes with roles, and PEM public
+	// keys of whoever signs JWTs. Without either no token is asked for. JWTIssuer and JWTAudience, if not
+	// empty, must be a JWT's.
+	TokensFile  string
+	JWTKeyFile  string
+	JWTIssuer   string
+	JWTAudience string
 
 	// Partitions is the number of partitions of a cluster that is being created: 3 to MaxPartitions. 0
 	// leaves it to DefaultPartitions when the data is new, and to the data when it is not.
 	Partitions int
-	// Join lists peer addresses of the cluster to join. This version refuses it: a node is its cluster's
-	// only member.
+	// Join lists gossip addresses of members, or of those that create the cluster with this one. Its own may
+	// be among them.
 	Join []string
-	// BootstrapExpect is how many members create the cluster together. This version refuses more than 1.
+	// BootstrapExpect is how many members create the cluster together: 1, or 3 to 7 and odd. With 1 and no
+	// Join the node is its cluster's only member. A node whose data knows its cluster does not look at it.
 	BootstrapExpect int
 
 	// LogStore keeps the Raft logs: LogStorePebble or LogStoreBoltDB. It is chosen when the data

@@ -49,10 +49,12 @@ func (c Config) problems(skip map[string]bool) []Problem {
 			add(s.Flag, s.check(s.at(&c)))
 		}
 	}
+	c.checkGroups(add)
 	if !skip["insecure"] {
 		c.checkReach(add)
 	}
 	c.checkDistinct(add)
+	c.checkCluster(add, skip)
 	c.checkRaftOrder(add, skip)
 
 	var problems []Problem
@@ -67,19 +69,6 @@ func (c Config) problems(skip map[string]bool) []Problem {
 
 // addrFlags are the settings that are addresses to listen on.
 var addrFlags = []string{"grpc-addr", "http-addr", "peer-addr", "gossip-addr"}
-
-// checkReach refuses addresses that other machines can reach, unless Insecure accepts them.
-func (c *Config) checkReach(add func(flag, reason string)) {
-	if c.Insecure {
-		return
-	}
-	for _, flag := range addrFlags {
-		host, _, ok := splitAddr(*settingByFlag(flag).at(c).(*string))
-		if ok && !isLoopback(host) {
-			add(flag, "other machines can reach it, and there is no TLS and no authentication; use a loopback address, or accept that with --insecure")
-		}
-	}
-}
 
 // checkDistinct refuses two listeners that would take each other's port.
 func (c *Config) checkDistinct(add func(flag, reason string)) {
@@ -145,6 +134,11 @@ func isWildcard(host string) bool {
 	return err == nil && addr.IsUnspecified()
 }
 
+func isIP(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
 func isLocalhost(host string) bool {
 	return host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
@@ -194,23 +188,6 @@ func checkPartitions(value any) string {
 		return fmt.Sprintf("at least %d, so that each of three members can lead one", minPartitions)
 	case n > MaxPartitions:
 		return fmt.Sprintf("at most %d", MaxPartitions)
-	}
-	return ""
-}
-
-func checkJoin(value any) string {
-	if len(*value.(*[]string)) > 0 {
-		return "clustering is not in this version: a node is its cluster's only member and cannot join another; leave --join out"
-	}
-	return ""
-}
-
-func checkBootstrapExpect(value any) string {
-	switch n := *value.(*int); {
-	case n > 1:
-		return "clustering is not in this version: a node is its cluster's only member; leave --bootstrap-expect out, or say 1"
-	case n < 1:
-		return "at least 1"
 	}
 	return ""
 }

@@ -123,9 +123,16 @@ func (p *process) startCommand() *cobra.Command {
 		Long: `Run a node for service. It logs on stderr; SIGINT and SIGTERM stop it in order
 within --shutdown-grace, a second signal ends it at once.
 
-In this version a node is the only member of its cluster: --join, and
---bootstrap-expect above 1, are refused.`,
+By itself a node is its cluster's only member. Three to seven create a cluster
+together: each is told how many (--bootstrap-expect) and where to find some of
+the others (--join, their gossip addresses). A node that is started again finds
+what it belongs to in its data.
+
+An address that other machines can reach must be secured: TLS and tokens for
+clients, mutual TLS for peers, keys for the gossip. Certificates, tokens and
+public keys that are replaced while the node runs are used at once.`,
 		Example: `  node start --node-id n1 --data /var/lib/perdure
+  node start --node-id n1 --bootstrap-expect 3 --join 10.0.0.1:7403,10.0.0.2:7403,10.0.0.3:7403 --config /etc/perdure.yaml
   node start --config /etc/perdure.yaml --log-format json
   PERDURE_DATA=/var/lib/perdure node start`,
 		Args: cobra.NoArgs,
