@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -339,6 +340,9 @@ func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began
 	}
 	r.Latency = SpreadOf(calm)
 	start := time.Duration(0)
+	if len(done) > 0 {
+		start = slices.Min(done)
+	}
 	for i, w := range wounds {
 		end := r.Took
 		if i+1 < len(wounds) {
@@ -346,7 +350,7 @@ func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began
 		}
 		at := w.At.Sub(began)
 		f := ExecutionFault{Fault: w.Fault.Name, Hit: w.Names(), Restart: w.Restart(),
-			Gap: LongestGap(done, at, end), Before: LongestGap(done, start, at), Slow: SlowTime(done, start, at, end)}
+			Gap: LongestGap(done, at, end), Before: LongestGap(between(done, 0, at), start, at), Slow: SlowTime(done, start, at, end)}
 		before := 0
 		for _, e := range executions {
 			if e.Done >= start && e.Done < at {

@@ -165,15 +165,9 @@ func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) 
 			r.Slowest = max(r.Slowest, w.Answered-w.Called)
 		}
 	}
-	r.Before = LongestGap(acks, max(0, first), at)
+	r.Before = LongestGap(between(acks, 0, at), max(0, first), at)
 	r.Gap = LongestGap(acks, at, mending)
-	var later []time.Duration
-	for _, t := range acks {
-		if t >= mending {
-			later = append(later, t)
-		}
-	}
-	if len(later) > 0 {
+	if later := between(acks, mending, end+1); len(later) > 0 {
 		r.SecondGap = LongestGap(later, slices.Min(later), end)
 	}
 	r.Slow = SlowTime(acks, max(0, first), at, end)

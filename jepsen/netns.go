@@ -71,13 +71,16 @@ func newWires(ctx context.Context, nodes int, rng *rand.Rand) (*wires, error) {
 	}
 	// Interface names have 15 bytes at most: pj, a process id in base 36 (5), two letters, the node.
 	letters := "abcdefghijklmnopqrstuvwxyz"
-	w.name = netPrefix + strconv.FormatInt(int64(os.Getpid()), 36) + "-" +
+	w.name = netPrefix + base36(os.Getpid()) + "-" +
 		string(letters[rng.IntN(len(letters))]) + string(letters[rng.IntN(len(letters))])
 	if err := w.make(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoNetwork, err), w.Close())
 	}
 	return w, nil
 }
+
+// base36 is a process id as names hold it.
+func base36(pid int) string { return strconv.FormatInt(int64(pid), 36) }
 
 func (w *wires) make(ctx context.Context) error {
 	steps := [][]string{

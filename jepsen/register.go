@@ -21,7 +21,8 @@ type RegisterOptions struct {
 	// Live is how many promises are in use at a time, default 6; each for about OpsPerID operations,
 	// default 18. Then another takes its place.
 	Live, OpsPerID int
-	// Patience bounds one operation; default 4 s. What has no answer by then stays open.
+	// Patience bounds one operation; default 4 s. What has no answer by then stays open. Every second one of
+	// the clients that know one node has a quarter of it, so that faults leave operations open.
 	Patience time.Duration
 	// Pause is what a client does nothing for after an operation; default 2 ms.
 	Pause time.Duration
@@ -77,7 +78,11 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 		if i%3 != 0 {
 			only = []*Node{c.nodes[i%len(c.nodes)]}
 		}
-		cl, err := c.Client(o.Patience, only...)
+		patience := o.Patience
+		if i%3 != 0 && i%2 == 0 {
+			patience /= 4
+		}
+		cl, err := c.Client(patience, only...)
 		if err != nil {
 			cancel()
 			r.wait.Wait()
@@ -87,7 +92,7 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 		r.wait.Go(func() {
 			defer cl.Close()
 			for ctx.Err() == nil {
-				r.one(ctx, cl, i, rng)
+				r.one(ctx, cl, i, patience, rng)
 				select {
 				case <-time.After(o.Pause):
 				case <-ctx.Done():
@@ -119,7 +124,7 @@ func (r *RegisterRun) pick(rng *rand.Rand) string {
 const promiseTimeout = 24 * time.Hour
 
 // one makes one operation and writes it down.
-func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, rng *rand.Rand) {
+func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patience time.Duration, rng *rand.Rand) {
 	op := RegisterOp{Client: who, ID: r.pick(rng), Kind: RegisterGet}
 	value := fmt.Sprintf("%d.%d", who, rng.Uint32())
 	rejected := rng.IntN(4) == 0
@@ -135,7 +140,7 @@ func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, rng *
 	var p *perdurev1.Promise
 	var err error
 	// The run's end does not cut an operation short: its own patience does.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	op.Called = time.Since(r.began)
 	switch op.Kind {

@@ -25,6 +25,17 @@ func LongestGap(times []time.Duration, from, to time.Duration) time.Duration {
 	return max(longest, to-last)
 }
 
+// between are the times in [from, to).
+func between(times []time.Duration, from, to time.Duration) []time.Duration {
+	var out []time.Duration
+	for _, t := range times {
+		if t >= from && t < to {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // slowBucket is the grain of SlowTime.
 const slowBucket = 100 * time.Millisecond
 

@@ -1,0 +1,169 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// progress writes what a driver says into the test's log.
+type progress struct{ t *testing.T }
+
+func (p progress) Write(line []byte) (int, error) {
+	p.t.Log(strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// judge fails the test for each violation.
+func judge(t *testing.T, report fmt.Stringer, violations []string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(report)
+	for _, v := range violations {
+		t.Error(v)
+	}
+}
+
+// faultsFor are faults by name, without those that this machine or a single node cannot have.
+func faultsFor(t *testing.T, c *Cluster, names string) []Fault {
+	t.Helper()
+	all, err := FindFaults(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Fault
+	for _, f := range all {
+		switch {
+		case f.Netns && c.wires == nil:
+			t.Logf("%s is left out: %v", f.Name, CheckNetns())
+		case len(c.nodes) == 1 && (f.Target == Follower || f.Target == LeaderAnd):
+			t.Logf("%s is left out: a single node has no others", f.Name)
+		default:
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func TestFailover(t *testing.T) {
+	c := sharedCluster(t)
+	o := FailoverOptions{Faults: faultsFor(t, c, "kill,cut"), Warm: time.Second, Hold: 2 * time.Second, Seed: *flagSeed, Out: progress{t}}
+	o.Rounds, o.Load.Pause = len(o.Faults), 5*time.Millisecond
+	r, err := Failover(t.Context(), c, o)
+	judge(t, r, r.Violations, err)
+	for _, x := range r.Rounds {
+		if x.Verdict.Acked < 100 {
+			t.Errorf("%s: only %d writes were acknowledged", x.Fault, x.Verdict.Acked)
+		}
+	}
+}
+
+func TestHistories(t *testing.T) {
+	c := sharedCluster(t)
+	o := HistoryOptions{Faults: faultsFor(t, c, "kill,pause,isolate"), Hold: 2 * time.Second, Seed: *flagSeed, Out: progress{t}}
+	o.Histories = len(o.Faults)
+	r, err := Histories(t.Context(), c, o)
+	judge(t, r, r.Violations, err)
+}
+
+func TestExecutions(t *testing.T) {
+	c := sharedCluster(t)
+	r, err := Executions(t.Context(), c, ExecutionOptions{N: 200, Clients: 16, Faults: faultsFor(t, c, "kill"), Warm: time.Second,
+		Hold: 2 * time.Second, Cool: time.Second, Journals: 100, Seed: *flagSeed, Out: progress{t}})
+	judge(t, r, r.Violations, err)
+}
+
+func TestRecoverKillAll(t *testing.T) {
+	c := sharedCluster(t)
+	all, err := FindRecoverCase("kill-all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: 1000, Seed: *flagSeed, Out: progress{t}})
+	judge(t, r, r.Violations, err)
+}
+
+// TestSteady is the one test with a cluster that -short runs: a history without a fault.
+func TestSteady(t *testing.T) {
+	nodes := *flagNodes
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if testing.Short() {
+		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+	}
+	c, err := startCluster(ctx, Options{Nodes: nodes})
+	if testing.Short() && errors.Is(err, context.DeadlineExceeded) {
+		t.Skip("the cluster was not built and ready within the 5 s that -short has for it")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := Histories(t.Context(), c, HistoryOptions{Warm: 500 * time.Millisecond, Hold: time.Millisecond, Cool: time.Millisecond, Seed: *flagSeed})
+	judge(t, r, r.Violations, err)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(c.Dir()); !*flagKeep && !os.IsNotExist(err) {
+		t.Errorf("the cluster's folder after Close: %v", err)
+	}
+}
+
+// TestAmnesiaIsFound breaks a promise for real: a node that is alone loses its disk. Every checker must see
+// it; if one does not, its passes mean nothing.
+func TestAmnesiaIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("building a node takes more than the few seconds of -short")
+	}
+	ctx := within(t, 2*time.Minute)
+	c, err := startCluster(ctx, Options{Nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	commits, err := StartCommits(ctx, c, CommitOptions{Clients: 4, Pause: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A few promises that live long, so that each has operations before the loss and after it.
+	registers, err := StartRegisters(ctx, c, RegisterOptions{Live: 3, OpsPerID: 10_000, Pause: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := func(n int) func(context.Context) error {
+		return func(context.Context) error {
+			if got := commits.Acked(); got < n {
+				return fmt.Errorf("%d writes", got)
+			}
+			return nil
+		}
+	}
+	if err := waitFor(ctx, "200 writes", enough(200)); err != nil {
+		t.Fatal(err)
+	}
+	n := c.Nodes()[0]
+	if err := errors.Join(n.Kill(), n.Wipe(), n.Start(), c.WaitReady(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitFor(ctx, "more writes", enough(commits.Acked()+200)); err != nil {
+		t.Fatal(err)
+	}
+	writes, _ := commits.Stop()
+	h := registers.Stop()
+	if err := Look(ctx, c, writes); err != nil {
+		t.Fatal(err)
+	}
+	if v := CheckCommits(writes); len(v.Lost) < 100 || len(v.Lost) == v.Acked {
+		t.Errorf("%d of %d acknowledged writes are called lost, expected those before the loss", len(v.Lost), v.Acked)
+	}
+	if v := CheckRegister(h.Ops, 0); v.OK() {
+		t.Errorf("%d operations on %d promises pass", v.Ops, v.IDs)
+	}
+}

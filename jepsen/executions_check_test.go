@@ -1,0 +1,108 @@
+package jepsen
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// aGoodRun is two executions of two steps each, the second with a repeated step and a client that got no
+// answer to its start.
+func aGoodRun() ([]Execution, []StepRecord) {
+	return []Execution{
+			{ID: "a", Called: 0, Acked: 1, Done: 5, Result: "a|1|2", Found: "a|1|2"},
+			{ID: "b", Called: 0, Acked: 1, Done: 7, Result: "b|3|4", Found: "b|3|4"},
+			{ID: "gone", Called: 2, Acked: -1, Done: -1, Found: Missing},
+		}, []StepRecord{
+			{Execution: "a", Promise: "a:0", Runs: 1, Receipt: "1"}, {Execution: "b", Promise: "b:0", Runs: 2, Receipt: "3"},
+			{Execution: "a", Promise: "a:1", Runs: 1, Receipt: "2"}, {Execution: "b", Promise: "b:1", Runs: 1, Receipt: "4"},
+		}
+}
+
+func TestExecutionChecker(t *testing.T) {
+	e, s := aGoodRun()
+	if v := CheckExecutions(e, s, 2); !v.OK() || v.Started != 2 || v.Finished != 2 || v.Repeated != 1 {
+		t.Fatalf("a good run: %+v", v)
+	}
+	for _, c := range []struct {
+		name  string
+		plant func(e []Execution, s []StepRecord)
+		what  string
+	}{
+		{"an acknowledged start is gone", func(e []Execution, _ []StepRecord) {
+			e[2].Acked = 3
+		}, "lost: gone "},
+		{"an acknowledged result is gone", func(e []Execution, s []StepRecord) { e[0].Found = Missing }, "lost: a "},
+		{"it never finishes", func(e []Execution, _ []StepRecord) { e[1].Done, e[1].Found = -1, NotFinished }, "lost: b "},
+		{"nobody looked", func(e []Execution, _ []StepRecord) { e[1].Found = "" }, "lost: b "},
+		{"the result changes", func(e []Execution, _ []StepRecord) { e[0].Result = "a|1|9" }, "wrong: a: the result was"},
+		{"the result is not what the steps returned", func(e []Execution, _ []StepRecord) {
+			e[0].Result, e[0].Found = "a|1|9", "a|1|9"
+		}, "wrong: a: the result is"},
+		{"a step runs again after it was acknowledged", func(_ []Execution, s []StepRecord) {
+			s[0].Runs, s[0].RunAfterAck = 2, 1
+		}, "ran again: a:0 "},
+		{"a replay returns something else", func(_ []Execution, s []StepRecord) { s[2].Changed = []string{"7"} }, "wrong: a:1 returned"},
+		{"a step too many", func(_ []Execution, s []StepRecord) { s[1].Execution = "a" }, "wrong: a has ended after 3 steps"},
+		{"the end comes before a step is acknowledged", func(_ []Execution, s []StepRecord) { s[3].Receipt = "" }, "wrong: b:1 ran, was never acknowledged"},
+		{"a step of nobody's", func(e []Execution, _ []StepRecord) { e[0].ID = "other" }, "wrong: other"},
+		{"the client is told of it", func(e []Execution, _ []StepRecord) { e[1].Err = "unavailable" }, "error: b: unavailable"},
+		{"the journal is wrong", func(e []Execution, _ []StepRecord) { e[1].Journal = "no end" }, "wrong: b: journal: no end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, s := aGoodRun()
+			c.plant(e, s)
+			v := CheckExecutions(e, s, 2)
+			if all := v.Violations(); v.OK() || !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, c.what) }) {
+				t.Errorf("ok is %v, violations %q, expected one that begins %q", v.OK(), all, c.what)
+			}
+		})
+	}
+}
+
+// journal makes entries of events, numbered from 1.
+func journal(events ...*perdurev1.Event) []*perdurev1.JournalEntry {
+	var out []*perdurev1.JournalEntry
+	for i, e := range events {
+		out = append(out, &perdurev1.JournalEntry{Seq: uint64(i + 1), Event: e})
+	}
+	return out
+}
+
+func TestCheckJournal(t *testing.T) {
+	scheduled := func(p string) *perdurev1.Event {
+		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{PromiseId: p}}}
+	}
+	attempt := func(p string, n uint32) *perdurev1.Event {
+		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: p, Attempt: n}}}
+	}
+	completed := func(p string) *perdurev1.Event {
+		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: p}}}
+	}
+	end := &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{}}}
+	hole := journal(scheduled("a:0"), completed("a:0"), end)
+	hole[1].Seq, hole[2].Seq = 3, 4
+	for _, c := range []struct {
+		name    string
+		entries []*perdurev1.JournalEntry
+		want    string
+	}{
+		{"good", journal(scheduled("a:0"), attempt("a:0", 1), attempt("a:0", 2), completed("a:0"), end), ""},
+		{"a hole", hole, "entry 3 follows entry 1"},
+		{"completed twice", journal(scheduled("a:0"), completed("a:0"), completed("a:0"), end), "completed a:0, for the second time"},
+		{"scheduled twice", journal(scheduled("a:0"), scheduled("a:0"), completed("a:0"), end), "scheduled a:0, for the second time"},
+		{"begun twice", journal(scheduled("a:0"), attempt("a:0", 1), attempt("a:0", 1), completed("a:0"), end), "attempt 1 of a:0, for the second time"},
+		{"not completed", journal(scheduled("a:0"), end), "a:0 was scheduled and has not completed"},
+		{"after the end", journal(end, scheduled("a:0")), "stands behind the end"},
+		{"no end", journal(scheduled("a:0"), completed("a:0")), "no end"},
+		{"empty", nil, "no end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := CheckJournal(c.entries); got != c.want && (c.want == "" || !strings.Contains(got, c.want)) {
+				t.Errorf("%q, expected %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fakeNode, in the environment, makes the test binary a node that only says that it is ready; echo makes
+// it answer what it is told on an address.
+const fakeNode, echo = "JEPSEN_TEST_FAKE_NODE", "JEPSEN_TEST_ECHO"
+
+var (
+	flagNodes  = flag.Int("jepsen.nodes", 3, "nodes of the clusters that tests start")
+	flagBinary = flag.String("jepsen.binary", "", "the server; built from the sources by default")
+	flagSeed   = flag.Uint64("jepsen.seed", uint64(time.Now().UnixNano())%1_000_000, "seed of the tests")
+	flagKeep   = flag.Bool("jepsen.keep", false, "keep data and logs")
+)
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(fakeNode); how != "" {
+		os.Exit(beFakeNode(how, os.Args[1:]))
+	}
+	if addr := os.Getenv(echo); addr != "" {
+		os.Exit(beEcho(addr))
+	}
+	flag.Parse()
+	code := m.Run()
+	if shared != nil {
+		if err := shared.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if builtDir != "" {
+		os.RemoveAll(builtDir)
+	}
+	os.Exit(code)
+}
+
+// beFakeNode is ready until it is told to stop. One that is "weak" ends by itself when somebody asks
+// whether it is ready.
+func beFakeNode(how string, args []string) int {
+	var addr string
+	for i, a := range args {
+		if a == "--http-addr" {
+			addr = args[i+1]
+		}
+	}
+	fmt.Println("fake node", strings.Join(args, " "))
+	if how == "weak" {
+		http.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) { fmt.Println("oh no"); os.Exit(3) })
+	} else {
+		http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- http.ListenAndServe(addr, nil) }()
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	select {
+	case err := <-failed:
+		fmt.Println(err)
+		return 1
+	case <-asked:
+		return 0
+	}
+}
+
+// beEcho answers each connection with what it says.
+func beEcho(addr string) int {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return 1
+		}
+		go func() {
+			defer conn.Close()
+			io.Copy(conn, conn)
+		}()
+	}
+}
+
+var (
+	builtDir, built string
+	shared          *Cluster
+)
+
+// binary builds the server, if nobody has, in a folder that TestMain removes.
+func binary(ctx context.Context) (string, error) {
+	if *flagBinary != "" {
+		return *flagBinary, nil
+	}
+	if built != "" {
+		return built, nil
+	}
+	if builtDir == "" {
+		var err error
+		if builtDir, err = os.MkdirTemp("", "perdure-jepsen-test-"); err != nil {
+			return "", err
+		}
+	}
+	path, err := Build(ctx, builtDir, false)
+	if err != nil {
+		return "", errors.Join(err, ctx.Err())
+	}
+	built = path
+	return path, nil
+}
+
+// startCluster starts a cluster of the server and waits until it is ready.
+func startCluster(ctx context.Context, o Options) (*Cluster, error) {
+	var err error
+	if o.Binary, err = binary(ctx); err != nil {
+		return nil, err
+	}
+	o.Seed, o.Keep = *flagSeed, *flagKeep
+	c, err := Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// sharedCluster is the cluster that tests share which leave it whole. It lives in network namespaces when
+// the machine allows that.
+func sharedCluster(t *testing.T) *Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
+	}
+	t.Logf("reproduce with -jepsen.seed=%d", *flagSeed)
+	if shared == nil {
+		c, err := startCluster(t.Context(), Options{Nodes: *flagNodes, Netns: CheckNetns() == nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared = c
+	}
+	return shared
+}

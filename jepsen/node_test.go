@@ -1,0 +1,199 @@
+package jepsen
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeCluster is a cluster of fake nodes.
+func fakeCluster(t *testing.T, how string, o Options) *Cluster {
+	t.Helper()
+	t.Setenv(fakeNode, how)
+	var err error
+	if o.Binary, err = os.Executable(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// processState is R, S, T (stopped), … as the kernel tells it.
+func processState(t *testing.T, pid int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skipf("this system does not tell how a process is: %v", err)
+	}
+	_, after, _ := strings.Cut(string(data), ") ")
+	return after[:1]
+}
+
+func TestNodeLife(t *testing.T) {
+	ctx := within(t, 30*time.Second)
+	c := fakeCluster(t, "good", Options{Nodes: 3})
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n := c.Nodes()[1]
+	if err := n.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitFor(ctx, "the process to stand still", func(context.Context) error {
+		if s := processState(t, n.cmd.Process.Pid); s != "T" {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ready(ctx); err == nil {
+		t.Error("a node that stands still is ready")
+	}
+	if err := n.Wipe(); err == nil {
+		t.Error("the data of a running node was wiped")
+	}
+	if err := n.Kill(); err != nil { // paused as it is
+		t.Fatal(err)
+	}
+	if n.Running() {
+		t.Error("it runs after a kill")
+	}
+	if err := n.Pause(); err == nil {
+		t.Error("a node that does not run was paused")
+	}
+	if err := os.MkdirAll(filepath.Join(n.DataDir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Wipe(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(n.DataDir); !os.IsNotExist(err) {
+		t.Errorf("after a wipe: %v", err)
+	}
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Surprises(); len(s) > 0 {
+		t.Errorf("surprises: %q", s)
+	}
+	if got := strings.Count(n.LastWords(), "fake node start --node-id n2"); got != 2 {
+		t.Errorf("the log has %d starts, expected 2: %s", got, n.LastWords())
+	}
+}
+
+// TestDeathIsNoticed sees that a node that ends by itself is a surprise, and ends the wait for it.
+func TestDeathIsNoticed(t *testing.T) {
+	c := fakeCluster(t, "weak", Options{Nodes: 1})
+	err := c.WaitReady(within(t, 30*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "oh no") {
+		t.Errorf("the wait ended with %v", err)
+	}
+	if s := c.Surprises(); len(s) != 1 || !strings.Contains(s[0], "n1 ended by itself") {
+		t.Errorf("surprises: %q", s)
+	}
+}
+
+func TestComplaints(t *testing.T) {
+	c := fakeCluster(t, "good", Options{Nodes: 1, Args: []string{"--check-invariants"}})
+	if err := c.WaitReady(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Complaints(); len(got) > 0 {
+		t.Errorf("complaints about a good node: %q", got)
+	}
+	f, err := os.OpenFile(c.Nodes()[0].LogFile, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "level=ERROR msg=\"invariant S-3 is broken\"")
+	f.Close()
+	if got := c.Complaints(); len(got) != 1 || !strings.Contains(got[0], "S-3") {
+		t.Errorf("complaints: %q", got)
+	}
+}
+
+func TestFlip(t *testing.T) {
+	c := &Cluster{}
+	n := &Node{c: c, Name: "n1", DataDir: t.TempDir()}
+	rng := rand.New(rand.NewPCG(1, 1))
+	state := filepath.Join(n.DataDir, "state-0001")
+	if _, err := n.Flip(1, rng); err == nil {
+		t.Error("a state that is not there was damaged")
+	}
+	if err := os.Mkdir(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string][]byte{"1.sst": make([]byte, 100), "2.sst": make([]byte, 4000), "MANIFEST": make([]byte, 9000)}
+	for name, data := range before {
+		if err := os.WriteFile(filepath.Join(state, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := n.Flip(1, rng)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.File != filepath.Join("state-0001", "2.sst") || f.Offset >= 2000 {
+		t.Errorf("damaged %v", f)
+	}
+	for name, old := range before {
+		data, err := os.ReadFile(filepath.Join(state, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := 0
+		for i := range data {
+			if data[i] != old[i] {
+				changed++
+			}
+		}
+		if want := map[bool]int{true: 1}[name == "2.sst"]; changed != want || len(data) != len(old) {
+			t.Errorf("%s: %d bytes differ, expected %d", name, changed, want)
+		}
+	}
+}
+
+func TestFindFaults(t *testing.T) {
+	got, err := FindFaults("cut, pause,kill-all")
+	if err != nil || len(got) != 3 || got[0].Name != "cut-leader" || got[1].Name != "pause-leader" || got[2].Name != "kill-all" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if !NeedsNetns(got) || NeedsNetns(got[1:]) {
+		t.Error("only the cut needs a network")
+	}
+	if _, err := FindFaults("kill,meteor"); err == nil {
+		t.Error("an unknown fault was found")
+	}
+	for _, f := range Faults {
+		if len(f.Break) > 0 && len(f.Mend) == 0 {
+			t.Errorf("%s is never mended", f.Name)
+		}
+	}
+}
