@@ -32,10 +32,11 @@ const (
 
 // Node is a running node.
 type Node struct {
-	cfg     Config
-	cluster *cluster // nil for a node that is alone
-	parts   *partition.Node
-	server  *rpc.Server
+	cfg      Config
+	security *security
+	cluster  *cluster // nil for a node that is alone
+	parts    *partition.Node
+	server   *rpc.Server
 }
 
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
@@ -60,32 +61,38 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg}
 	pcfg := cfg.partitionConfig(log)
 	pcfg.Registerer = registry
-	var secure secrets
-	// 1. A member of a cluster finds the others first: what it makes depends on who they are.
+	// 1. The files of certificates, keys and tokens, before anything is opened that they shall guard.
+	if n.security, err = cfg.openSecurity(log, registry); err != nil {
+		return nil, err
+	}
+	secure := secrets{peer: n.security.peerTLS(), http: n.security.httpTLS(), gossip: n.security.gossipKeys}
+	pcfg.TLS = secure.peer
+	// 2. A member of a cluster finds the others first: what it makes depends on who they are.
 	if cfg.clustered() {
 		if n.cluster, err = startCluster(cfg, log, secure); err != nil {
-			return nil, err
+			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 		}
 		if pcfg.Cluster, pcfg.Partitions, err = n.cluster.enter(ctx, secure); err != nil {
 			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 		}
-		pcfg.Hints, pcfg.Ahead, pcfg.TLS = n.cluster.hints, n.cluster.ahead, secure.peer
+		pcfg.Hints, pcfg.Ahead = n.cluster.hints, n.cluster.ahead
 	}
-	// 2. The partitions: identity, stores, groups.
+	// 3. The partitions: identity, stores, groups.
 	if n.parts, err = partition.Start(pcfg); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
 	if n.cluster != nil {
 		n.cluster.follow(n.parts)
 	}
-	// 3. The ports. They answer before the partitions have leaders, and say that they are not ready.
+	// 4. The ports. They answer before the partitions have leaders, and say that they are not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
+		TLS: n.security.clients, Auth: n.security.guard,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 4. Every partition has a leader.
+	// 5. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
 		return n, nil
@@ -142,5 +149,6 @@ func (n *Node) Close(ctx context.Context) error {
 	if n.cluster != nil {
 		errs = append(errs, n.cluster.leave(ctx))
 	}
+	n.security.close()
 	return errors.Join(errs...)
 }
