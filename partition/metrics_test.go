@@ -330,3 +330,63 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 }
+
+// What waits counts from its last progress on, and what comes while the outbox is read is not forgotten.
+func TestStalled(t *testing.T) {
+	clock := newHandClock()
+	s := newShipper(&leadership{r: &Replica{clock: clock}})
+	is := func(what string, want time.Duration) {
+		t.Helper()
+		if have := s.stalled(); have != want {
+			t.Errorf("%s: stalled for %v, want %v", what, have, want)
+		}
+	}
+	is("nothing waits", 0)
+	s.wake([]uint32{1, 2})
+	clock.advance(5 * time.Second)
+	s.wake([]uint32{1})
+	is("two wait", 5*time.Second)
+	s.take()
+	is("they are being delivered", 5*time.Second)
+	s.progress(1, false)
+	is("the other waits", 5*time.Second)
+	s.progress(2, true)
+	is("one is done", 0)
+	clock.advance(3 * time.Second)
+	is("since the last progress", 3*time.Second)
+	s.wake([]uint32{1})
+	s.progress(1, true)
+	is("something came while it was read", 0)
+	clock.advance(2 * time.Second)
+	is("it waits", 2*time.Second)
+	s.take()
+	s.progress(1, true)
+	clock.advance(time.Second)
+	is("all is done", 0)
+}
+
+// The earliest deadline counts, whether the state was seen to have it or an entry has brought it since.
+func TestDeadlineLag(t *testing.T) {
+	clock := newHandClock()
+	now := clock.Now().UnixMilli()
+	for _, c := range []struct {
+		seen, next int64
+		want       time.Duration
+	}{
+		{0, 0, 0},
+		{now + 5000, 0, 0},
+		{now + 5000, now + 3000, 0},
+		{now - 2000, 0, 2 * time.Second},
+		{0, now - 3000, 3 * time.Second},
+		{now + 5000, now - 4000, 4 * time.Second},
+		{now - 5000, now + 4000, 5 * time.Second},
+		{now - 1000, now - 6000, 6 * time.Second},
+	} {
+		x := newTimer(&leadership{r: &Replica{clock: clock}})
+		x.seen.Store(c.seen)
+		x.next.Store(c.next)
+		if have := x.lag(); have != c.want {
+			t.Errorf("seen %d, next %d: %v, want %v", c.seen-now, c.next-now, have, c.want)
+		}
+	}
+}
