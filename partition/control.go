@@ -105,6 +105,7 @@ func (n *Node) found() {
 		n.log.Error("the directory could not be made", "event", "directory_failed", "error", err)
 		return
 	}
+	n.begin(directoryGroup)
 	n.log.Info("the directory is made", "event", "directory_made", "cluster", n.identity.ClusterID)
 }
 
@@ -173,7 +174,9 @@ func (n *Node) makePartitions(dir *commandv1.Directory) {
 		}
 		if err := r.raft.BootstrapCluster(n.firstConfiguration()).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 			n.log.Error("a partition could not be made", "event", "partition_not_made", "partition", p.Partition, "error", err)
+			continue
 		}
+		n.begin(p.Partition)
 	}
 }
 

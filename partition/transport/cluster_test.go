@@ -118,9 +118,9 @@ func (n *member) start(create bool) {
 	}
 	var err error
 	n.mux, err = Listen(addr, Options{ClusterID: "c", ServerID: n.id,
-		OnPeerConnClosed: func(g uint32, s raft.ServerAddress) {
+		OnPeerConnClosed: func(p Peer) {
 			select {
-			case n.events <- closedEvent{g, s}:
+			case n.events <- closedEvent{p.Group, raft.ServerAddress(p.Addr)}:
 			default:
 			}
 		}})

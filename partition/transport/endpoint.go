@@ -168,7 +168,7 @@ func (c *Conn) broke(err error) {
 		return
 	}
 	if !c.told.Swap(true) {
-		hook(c.peer.Group, raft.ServerAddress(c.peer.Addr))
+		hook(c.peer)
 	}
 }
 
@@ -177,8 +177,11 @@ type raftLayer struct{ *endpoint }
 
 var _ raft.StreamLayer = (*raftLayer)(nil)
 
-// Dial connects to the same group on another node.
+// Dial connects to the same group on another node, or on this one.
 func (l *raftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if string(address) == l.mux.addr.String() {
+		return l.dialSelf(timeout)
+	}
 	ctx := l.mux.ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -190,4 +193,26 @@ func (l *raftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 		return nil, err
 	}
 	return c, nil
+}
+
+// dialSelf connects the group to itself without the network: the advertised address need not be one at
+// which a node reaches itself.
+func (l *raftLayer) dialSelf(timeout time.Duration) (net.Conn, error) {
+	if timeout <= 0 {
+		timeout = l.mux.opts.HandshakeTimeout
+	}
+	near, far := net.Pipe()
+	peer := Peer{ServerID: l.mux.opts.ServerID, Addr: l.mux.addr.String(), Group: l.key.group, Kind: KindGroup}
+	out, in := &Conn{Conn: near, owner: l.endpoint, peer: peer}, &Conn{Conn: far, owner: l.endpoint, peer: peer}
+	out.peer.Dialled = true
+	if err := l.track(out); err != nil {
+		return nil, errors.Join(err, near.Close(), far.Close())
+	}
+	if err := l.track(in); err != nil {
+		return nil, errors.Join(err, out.Close(), far.Close())
+	}
+	if !l.deliver(in, time.Now().Add(timeout)) {
+		return nil, errors.Join(ErrClosed, out.Close(), in.Close())
+	}
+	return out, nil
 }

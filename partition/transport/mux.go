@@ -35,11 +35,10 @@ type Options struct {
 	// MaxPending bounds the accepted connections still in their handshake. When it is reached the oldest
 	// is closed to make room, so silent strangers cannot keep peers out. 256 if 0.
 	MaxPending int
-	// OnPeerConnClosed is called when the other side ended a connection of a Raft group, or it broke:
-	// with the group and the peer's advertised address. It is a hint, not a proof of death (Raft also
-	// drops connections in passing): Probe tells. It is called on the goroutine that was reading or
-	// writing and must not block.
-	OnPeerConnClosed func(group uint32, server raft.ServerAddress)
+	// OnPeerConnClosed is called when the other side ended a connection of a Raft group, or it broke. It is
+	// a hint, not a proof of death (Raft also drops connections in passing): Probe tells. It is called on the
+	// goroutine that was reading or writing and must not block.
+	OnPeerConnClosed func(peer Peer)
 }
 
 const (

@@ -541,7 +541,7 @@ type closedEvent struct {
 // TestOnPeerConnClosed: told of what the other side ended, not of what this side did.
 func TestOnPeerConnClosed(t *testing.T) {
 	events := make(chan closedEvent, 100)
-	a := listen(t, Options{ServerID: "a", OnPeerConnClosed: func(g uint32, s raft.ServerAddress) { events <- closedEvent{g, s} }})
+	a := listen(t, Options{ServerID: "a", OnPeerConnClosed: func(p Peer) { events <- closedEvent{p.Group, raft.ServerAddress(p.Addr)} }})
 	go echo(a.Raft(1), "one")
 	go echo(a.Service("ship"), "ship")
 	b := listen(t, Options{ServerID: "b"})

@@ -1,0 +1,243 @@
+package partition
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"perdure/partition/stable"
+)
+
+// Time-outs that do not act within a test of failover, and what a failover may take where nothing else runs.
+const (
+	neverActs = 20 * time.Second
+	soon      = 5 * time.Second
+)
+
+// newClusterWith founds a cluster of three nodes in memory with time-outs of its own.
+func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, change ...func(*Config)) []*member {
+	t.Helper()
+	var founders []Founder
+	var all []*member
+	for i := range 3 {
+		cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), partitions)
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = timeout, timeout, timeout/2
+		cfg.NodeID, cfg.PeerAddr, cfg.Partitions = fmt.Sprintf("n%d", i+1), freeAddr(t), partitions
+		for _, fn := range change {
+			fn(&cfg)
+		}
+		f := Founder{NodeID: cfg.NodeID, ServerID: cfg.NodeID + "-0001", PeerAddr: cfg.PeerAddr}
+		if cfg.Advertise != "" {
+			f.PeerAddr = cfg.Advertise
+		}
+		founders = append(founders, f)
+		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founder: i == 0}
+		all = append(all, &member{cfg: cfg})
+	}
+	for _, m := range all {
+		m.cfg.Cluster.Founders = founders
+	}
+	for _, m := range all {
+		m.start(t)
+	}
+	all[0].MayFound()
+	for _, m := range all {
+		ready(t, m.Node)
+	}
+	return all
+}
+
+// termsOf are the terms of all groups on a node.
+func termsOf(m *member) map[uint32]uint64 {
+	out := map[uint32]uint64{directoryGroup: m.directory.raft.CurrentTerm()}
+	for _, r := range m.router.Replicas() {
+		out[r.id] = r.raft.CurrentTerm()
+	}
+	return out
+}
+
+// kill ends all that others see of a node at once, as the end of its process does.
+func (m *member) kill(t *testing.T) {
+	t.Helper()
+	if err := m.mux.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKilledLeader: whoever is killed, the others lead what it led long before the time-outs would act, and
+// what was acknowledged is there.
+func TestKilledLeader(t *testing.T) {
+	for victim := range 3 {
+		t.Run(fmt.Sprintf("n%d", victim+1), func(t *testing.T) {
+			t.Parallel()
+			all := newClusterWith(t, 4, neverActs)
+			ctx := bg(t)
+			for i := range 40 {
+				if _, err := all[i%3].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			gone := all[victim]
+			var rest []*member
+			for _, m := range all {
+				if m != gone {
+					rest = append(rest, m)
+				}
+			}
+			began := time.Now()
+			gone.kill(t)
+			for _, g := range append([]uint32{directoryGroup}, 0, 1, 2, 3) {
+				waitFor(t, fmt.Sprintf("%v has another leader", groupName(g)), func() bool {
+					for _, m := range rest {
+						if leads(m, g) {
+							return true
+						}
+					}
+					return false
+				}, func() string { return fmt.Sprint(rest[0].status(), rest[1].status()) })
+			}
+			took := time.Since(began)
+			t.Logf("all groups had a leader after %v", took)
+			if took > soon {
+				t.Errorf("all groups had a leader only after %v", took)
+			}
+			for i := range 80 {
+				id := fmt.Sprintf("p%d", i)
+				if i >= 40 {
+					if _, err := rest[i%2].router.Propose(ctx, createCmd(id)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, _, err := rest[i%2].router.Query(ctx, Linearizable, promiseQuery(id)); err != nil {
+					t.Fatalf("%s: %v", id, err)
+				}
+			}
+			if took := time.Since(began); took > neverActs/2 {
+				t.Errorf("the time-outs may have acted: it took %v", took)
+			}
+		})
+	}
+}
+
+// leads says that a node serves a group as its leader.
+func leads(m *member, g uint32) bool {
+	if g == directoryGroup {
+		return m.directory.leads()
+	}
+	return m.router.slots[g].Load().serving() != nil
+}
+
+// TestDroppedConnection: a leader that lives stays leader although connections to it break.
+func TestDroppedConnection(t *testing.T) {
+	var cutters []*cutter
+	log, logged := newLog(t)
+	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {
+		c := newCutter(t, cfg.PeerAddr)
+		cutters = append(cutters, c)
+		cfg.Logger = log
+		cfg.Advertise = c.l.Addr().String()
+	})
+	before := termsOf(all[0])
+	ctx := bg(t)
+	for round := range 3 {
+		cut := 0
+		for _, c := range cutters {
+			cut += c.cut()
+		}
+		if cut < 4*2*2 {
+			t.Fatalf("only %d connections were there to be cut", cut)
+		}
+		// They are made again, and every group works.
+		for i, m := range all {
+			if _, err := m.router.Propose(ctx, createCmd(fmt.Sprintf("p%d-%d", round, i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range all {
+			waitFor(t, m.cfg.NodeID+" has looked", func() bool {
+				m.failover.mu.Lock()
+				defer m.failover.mu.Unlock()
+				return len(m.failover.busy) == 0
+			}, func() string { return "it still looks" })
+		}
+	}
+	if logged.has("event=standing") || !logged.has("event=leader_connection_broke") {
+		t.Errorf("nobody was to stand, and the breaks were to be seen")
+	}
+	for _, m := range all {
+		for g, term := range termsOf(m) {
+			if term != before[g] {
+				t.Errorf("%s: group %v went from term %d to %d", m.cfg.NodeID, groupName(g), before[g], term)
+			}
+		}
+	}
+}
+
+// cutter is a stretch of network to one node whose connections can be cut.
+type cutter struct {
+	l  net.Listener
+	mu sync.Mutex
+	on map[net.Conn]bool
+	to string
+}
+
+func newCutter(t *testing.T, to string) *cutter {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{l: l, to: to, on: map[net.Conn]bool{}}
+	go c.run()
+	t.Cleanup(func() { _ = l.Close(); c.cut() })
+	return c
+}
+
+func (c *cutter) run() {
+	for {
+		in, err := c.l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", c.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		c.mu.Lock()
+		c.on[in], c.on[out] = true, true
+		c.mu.Unlock()
+		for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
+			go func() {
+				buf := make([]byte, 32<<10)
+				for {
+					n, err := ends[0].Read(buf)
+					if n > 0 {
+						if _, werr := ends[1].Write(buf[:n]); werr != nil {
+							err = werr
+						}
+					}
+					if err != nil {
+						_ = ends[0].Close()
+						_ = ends[1].Close()
+						return
+					}
+				}
+			}()
+		}
+	}
+}
+
+// cut cuts every connection there is, and says how many.
+func (c *cutter) cut() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.on)
+	for conn := range c.on {
+		_ = conn.Close()
+	}
+	clear(c.on)
+	return n
+}
