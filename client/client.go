@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -58,8 +59,15 @@ type Options struct {
 	Addrs []string
 	// Namespace is the tenant of every id; default "default".
 	Namespace string
-	// DialOptions come after the client's own, so they win: transport credentials (default: plaintext),
-	// interceptors, a dialer.
+	// TLS secures the connections; nil leaves them in plaintext.
+	TLS *TLSOptions
+	// Token is shown to the nodes with every call; TokenFile is a file that holds it, and is followed when it
+	// changes. At most one of the two.
+	Token, TokenFile string
+	// PlaintextToken sends the token without TLS even to a node on another machine, where anybody on the way
+	// can read it. Otherwise such a call fails.
+	PlaintextToken bool
+	// DialOptions come after the client's own, so they win: transport credentials, interceptors, a dialer.
 	DialOptions []grpc.DialOption
 	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
 	Timeout time.Duration
@@ -98,6 +106,8 @@ type Client struct {
 	clock Clock
 	log   *slog.Logger
 	nodes []*node
+	// secure holds the files of TLS and token.
+	secure *secured
 	// at is the index of the node that calls go to, modulo len(nodes); a failed attempt moves it on.
 	at atomic.Uint64
 	// streams counts calls of Work: each goes one node further, so that a worker whose stream broke does
@@ -141,7 +151,11 @@ func Dial(opts Options) (*Client, error) {
 		opts.Rand = rand.Reader
 	}
 	c := &Client{opts: opts, clock: opts.Clock, log: opts.Logger}
-	dial := append([]grpc.DialOption{
+	var err error
+	if c.secure, err = secure(&c.opts); err != nil {
+		return nil, err
+	}
+	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
 		// A node that comes back is found again within a second, not within gRPC's default two minutes.
@@ -154,9 +168,9 @@ func Dial(opts Options) (*Client, error) {
 		// The client retries by itself, with its request ids; gRPC's own retries would only blur what was sent.
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(sentProbe{}),
-	}, opts.DialOptions...)
+	}
 	for _, addr := range opts.Addrs {
-		conn, err := grpc.NewClient(addr, dial...)
+		conn, err := grpc.NewClient(addr, slices.Concat(own, c.secure.dialOptions(addr, &c.opts), opts.DialOptions)...)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("client: address %q: %w", addr, err), c.Close())
 		}
@@ -184,6 +198,7 @@ func (c *Client) Close() error {
 	for _, n := range c.nodes {
 		errs = append(errs, n.conn.Close())
 	}
+	c.secure.close()
 	return errors.Join(errs...)
 }
 
