@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -49,6 +51,9 @@ func newCluster(t *testing.T, partitions uint32, change ...func(*Config)) []*mem
 		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founders: founders, Founder: i == 0}
 		for _, f := range change {
 			f(&cfg)
+		}
+		for _, c := range change {
+			c(&cfg)
 		}
 		all = append(all, &member{cfg: cfg})
 	}
@@ -248,5 +253,61 @@ func TestWipedNode(t *testing.T) {
 		waitFor(t, m.cfg.NodeID+" knows the new server", func() bool {
 			return m.Directory().Members[2].ServerId == "n3-0002"
 		}, func() string { return fmt.Sprint(m.Directory().Members) })
+	}
+}
+
+// TestLaggingNode: a node that was away for longer than the others keep their logs gets a whole state, and
+// goes on from there; also when it is stopped and started again right after.
+func TestLaggingNode(t *testing.T) {
+	all := newCluster(t, 3, func(c *Config) {
+		c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 32, 16, 20*time.Millisecond
+	})
+	ctx := bg(t)
+	made := 0
+	create := func(n int) {
+		t.Helper()
+		for range n {
+			if _, err := all[made%2].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", made))); err != nil {
+				t.Fatal(err)
+			}
+			made++
+		}
+	}
+	create(30)
+	away := all[2]
+	for range 2 {
+		away.stop(t)
+		before := away.cfg.FS
+		create(600)
+		for p := range uint32(3) {
+			lead := leaderOf(t, all, p)
+			waitFor(t, "the log to be cut", func() bool {
+				first, err := lead.raftlog.Group(p).FirstIndex()
+				return err == nil && first > 100
+			}, func() string { return "not yet" })
+		}
+		away.start(t)
+		ready(t, away.Node)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+			if st, err := away.router.slots[p].Load().store.Status(); err != nil || st.Received == 0 {
+				t.Errorf("partition %d caught up without a snapshot: %+v, %v", p, st, err)
+			}
+		}
+		names, err := before.List("data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, "sending-") {
+				t.Errorf("%s is left", name)
+			}
+		}
+	}
+	away.stop(t)
+	create(10)
+	away.start(t)
+	for p := range uint32(3) {
+		equalReplicas(t, all, p)
 	}
 }

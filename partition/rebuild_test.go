@@ -1,0 +1,157 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// TestRebuild: a replica whose state is lost halts and keeps nobody from anything; it is made anew from the
+// others, with one command, at whichever node.
+func TestRebuild(t *testing.T) {
+	all := newCluster(t, 3)
+	ctx := bg(t)
+	made := 0
+	create := func(n int) {
+		t.Helper()
+		for range n {
+			at := all[made%3]
+			if at.Node == nil {
+				at = all[0]
+			}
+			if _, err := at.router.Propose(ctx, createCmd(fmt.Sprintf("p%d", made))); err != nil {
+				t.Fatalf("p%d at %s: %v", made, at.cfg.NodeID, err)
+			}
+			made++
+		}
+	}
+	create(60)
+	for name, harm := range map[string]func(m *member){
+		"a healthy follower": nil,
+		"a lost state": func(m *member) {
+			if err := m.cfg.FS.RemoveAll("data/" + stateDir(1)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a damaged state": func(m *member) { damage(t, m.cfg.FS, "data/"+stateDir(1)) },
+	} {
+		t.Log(name)
+		victim := all[2]
+		if harm != nil {
+			victim.stop(t)
+			harm(victim)
+			victim.start(t)
+			waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().halted() != nil },
+				func() string { return fmt.Sprint(victim.NotReady()) })
+			// Node 3 answers for partition 1 all the same.
+			create(30)
+			if _, _, err := victim.router.Query(ctx, Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
+				t.Error("a promise that nobody made was found")
+			}
+		}
+		reply, err := all[0].Operator().Rebuild(ctx, &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})
+		if err != nil || reply.Applied == 0 {
+			t.Fatalf("%s: %v, %v", name, reply, err)
+		}
+		ready(t, victim.Node)
+		create(30)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+		}
+		// What was rebuilt survives a restart.
+		victim.stop(t)
+		create(9)
+		victim.start(t)
+		ready(t, victim.Node)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+		}
+	}
+}
+
+// damage flips a byte in the middle of a store's manifest.
+func damage(t *testing.T, fs vfs.FS, dir string) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Backward(names) {
+		if !strings.HasPrefix(name, "MANIFEST") {
+			continue
+		}
+		f, err := fs.OpenReadWrite(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [1]byte
+		at := st.Size() / 2
+		if _, err := f.ReadAt(b[:], at); err != nil {
+			t.Fatal(err)
+		}
+		b[0] ^= 0x10
+		if _, err := f.WriteAt(b[:], at); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no manifest in %v", names)
+}
+
+// TestJudge: a replica that differs from two others that agree is in the minority; it is not when the others
+// cannot tell, or differ as well.
+func TestJudge(t *testing.T) {
+	replica := func(applied, sum uint64, marks ...uint64) *commandv1.ReplicaStatus {
+		r := &commandv1.ReplicaStatus{Applied: applied, Checksum: sum}
+		for i := 0; i+1 < len(marks); i += 2 {
+			r.Marks = append(r.Marks, &commandv1.ChecksumMark{Index: marks[i], Checksum: marks[i+1]})
+		}
+		return r
+	}
+	said := func(rs ...*commandv1.ReplicaStatus) (out []*commandv1.NodeStatus) {
+		for _, r := range rs {
+			if r == nil {
+				out = append(out, nil)
+				continue
+			}
+			out = append(out, &commandv1.NodeStatus{Replicas: []*commandv1.ReplicaStatus{r}})
+		}
+		return out
+	}
+	halted := replica(500, 7)
+	halted.Halted = "damaged"
+	for name, c := range map[string]struct {
+		own      *commandv1.ReplicaStatus
+		others   []*commandv1.NodeStatus
+		differs  bool
+		minority bool
+	}{
+		"equal":                   {replica(500, 5, 256, 1), said(replica(500, 5, 256, 1), replica(300, 9, 256, 1)), false, false},
+		"nothing in common":       {replica(500, 5), said(replica(300, 9), replica(400, 8)), false, false},
+		"others agree":            {replica(500, 5, 256, 2), said(replica(501, 6, 256, 1), replica(300, 9, 256, 1)), true, true},
+		"an old mark":             {replica(900, 5, 256, 2, 512, 3), said(replica(300, 9, 256, 1), replica(301, 8, 256, 1)), true, true},
+		"all differ":              {replica(500, 5), said(replica(500, 6), replica(500, 7)), true, false},
+		"one of two":              {replica(500, 5), said(replica(500, 6), nil), true, false},
+		"the other is the odd":    {replica(500, 5), said(replica(500, 5), replica(500, 7)), true, false},
+		"the halted do not count": {replica(500, 5), said(replica(500, 5), halted), false, false},
+	} {
+		d := judge(c.own, c.others, 3)
+		if (d != nil) != c.differs || d != nil && d.minority != c.minority {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
