@@ -223,14 +223,14 @@ func TestRestartAtAnotherPort(t *testing.T) {
 
 // The instance before a restart dies unseen, and nobody is called dead.
 func TestRestartAtTheSamePort(t *testing.T) {
-	a := start(t, "a", nil)
-	b := start(t, "b", join(a))
+	a := start(t, "a", calm)
+	b := start(t, "b", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1")
 	old := b.name
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := start(t, "b", func(c *Config) { c.BindAddr = b.Addr(); join(a)(c); c.Self.Epoch = 2 })
+	again := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.BindAddr, c.Self.Epoch = b.Addr(), 2 })
 	eventually(t, "the instance before to be forgotten", func() (string, bool) {
 		a.mu.Lock()
 		_, known := a.instances[old]
@@ -316,37 +316,41 @@ func (c *cut) set(lost bool, as, bs []*node) {
 func TestPartitionHeals(t *testing.T) {
 	noLeaks(t)
 	network := &cut{lost: make(map[string]bool)}
-	wired := func(more func(*Config)) func(*Config) {
+	addrs := []string{freeAddr(t), freeAddr(t), freeAddr(t)}
+	wired := func(addr string) func(*Config) {
 		return func(c *Config) {
-			addr := freeAddr(t)
-			c.BindAddr = addr
+			c.BindAddr, c.Join = addr, addrs
 			c.drop = network.drop(func() string { return addr })
-			if more != nil {
-				more(c)
-			}
+			c.Timing.DeadInterval = time.Millisecond // memberlist forgets the dead, so that it has nobody to ask
+			c.Timing.RejoinMax = time.Hour           // and what was tried with success waits for long
 		}
 	}
-	a := start(t, "a", wired(nil)) // has no join list
-	b := start(t, "b", wired(join(a)))
-	c := start(t, "c", wired(join(a)))
+	a := start(t, "a", wired(addrs[0]))
+	b := start(t, "b", wired(addrs[1]))
+	c := start(t, "c", wired(addrs[2]))
 	all := []*node{a, b, c}
 	for _, n := range all {
 		n.sees(t, "a-1", "b-1", "c-1")
 	}
-	for name, side := range map[string][2][]*node{
-		"a alone": {{a}, {b, c}},
-		"c alone": {{c}, {a, b}},
-	} {
-		network.set(true, side[0], side[1])
-		side[0][0].sees(t, side[0][0].Self().ServerID)
-		for _, n := range side[1] {
-			n.sees(t, side[1][0].Self().ServerID, side[1][1].Self().ServerID)
+	for _, tc := range []struct {
+		listless bool
+		alone    *node
+		others   []*node
+	}{{false, a, []*node{b, c}}, {false, c, []*node{a, b}}, {true, b, []*node{a, c}}} {
+		for _, n := range all {
+			if tc.listless {
+				n.mu.Lock()
+				n.join = nil
+				n.mu.Unlock()
+			}
 		}
-		// memberlist forgets the dead, so that it has nobody to ask.
-		eventually(t, name+": the other side to be forgotten", func() (string, bool) {
-			return "", side[0][0].list.NumMembers() == 1
-		})
-		network.set(false, side[0], side[1])
+		alone := []*node{tc.alone}
+		network.set(true, alone, tc.others)
+		tc.alone.sees(t, tc.alone.Self().ServerID)
+		for _, n := range tc.others {
+			n.sees(t, tc.others[0].Self().ServerID, tc.others[1].Self().ServerID)
+		}
+		network.set(false, alone, tc.others)
 		for _, n := range all {
 			n.sees(t, "a-1", "b-1", "c-1")
 		}

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -106,6 +107,9 @@ func (g *Gossip) tryJoin(ctx context.Context, addr string, a *attempt) {
 	}
 	if err == nil {
 		_, err = g.list.Join(targets)
+		if first := errors.Unwrap(err); first != nil {
+			err = first // memberlist puts a list with a heading around it
+		}
 	}
 	if ctx.Err() != nil {
 		return

@@ -17,6 +17,8 @@ import (
 const (
 	maxStreams     = 64      // at once, inbound
 	maxStreamBytes = 4 << 20 // read from one; a view of 1,000 members has less than 1 MiB
+	// maxDial bounds a dial, so that a host that is down does not hold up the tries of others for long.
+	maxDial = 2 * time.Second
 )
 
 var errStreamTooLong = fmt.Errorf("membership: a stream is longer than %d bytes", maxStreamBytes)
@@ -115,7 +117,7 @@ func (g *gate) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (
 	if g.drop != nil && g.drop(a.Addr) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("dropped")}
 	}
-	conn, err := (&net.Dialer{Timeout: timeout}).DialContext(g.ctx, "tcp", a.Addr)
+	conn, err := (&net.Dialer{Timeout: min(timeout, maxDial)}).DialContext(g.ctx, "tcp", a.Addr)
 	if err != nil {
 		return nil, err
 	}
