@@ -24,7 +24,9 @@ var quick = Timing{
 }
 
 // calm is quick, but calls nobody dead who only had to wait for a busy machine: for tests in which nobody may be.
-func calm(c *Config) { c.Timing.ProbeInterval, c.Timing.ProbeTimeout = time.Second, 500*time.Millisecond }
+func calm(c *Config) {
+	c.Timing.ProbeInterval, c.Timing.ProbeTimeout = time.Second, 500*time.Millisecond
+}
 
 // patience is how long a test waits for a state. It is long: the machine may be busy.
 const patience = 30 * time.Second
