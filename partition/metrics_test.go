@@ -382,7 +382,7 @@ func TestDeadlineLag(t *testing.T) {
 		{now - 5000, now + 4000, 5 * time.Second},
 		{now - 1000, now - 6000, 6 * time.Second},
 	} {
-		x := newTimer(&leadership{r: &Replica{clock: clock}})
+		x := newTimer(&leadership{r: &Replica{clock: clock, now: clock.Now}})
 		x.seen.Store(c.seen)
 		x.next.Store(c.next)
 		if have := x.lag(); have != c.want {
