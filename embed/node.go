@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,9 @@ type Node struct {
 	cluster  *cluster // nil for a node that is alone
 	parts    *partition.Node
 	server   *rpc.Server
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
@@ -132,6 +136,11 @@ func (n *Node) NotReady() error { return n.parts.NotReady() }
 // flushed, logs closed. What is not done in time is what a crash leaves too. Closing again answers the
 // same.
 func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
+	return n.closeErr
+}
+
+func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	if n.server != nil {
 		// Calls get half of what is left; the stores need the rest.

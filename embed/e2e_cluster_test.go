@@ -1,0 +1,209 @@
+package embed_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/embed"
+)
+
+// freeAddr is an address that nobody listens on now, for TCP and UDP alike.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // it was only asked for its port
+	return l.Addr().String()
+}
+
+// memberConfigs are the settings of three nodes that are to make a cluster.
+func memberConfigs(t *testing.T) []embed.Config {
+	var all []embed.Config
+	var join []string
+	for range 3 {
+		join = append(join, freeAddr(t))
+	}
+	for i := range 3 {
+		cfg := nodeConfig(t.TempDir())
+		cfg.NodeID, cfg.BootstrapExpect, cfg.Join, cfg.GossipAddr = fmt.Sprintf("n%d", i+1), 3, join, join[i]
+		cfg.PeerAddr, cfg.GRPCAddr, cfg.HTTPAddr = freeAddr(t), freeAddr(t), freeAddr(t)
+		// Short enough for a test, long enough for a busy machine.
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = time.Second, time.Second, 500*time.Millisecond
+		all = append(all, cfg)
+	}
+	return all
+}
+
+// startAll starts nodes side by side.
+func startAll(t *testing.T, cfgs ...embed.Config) []*running {
+	t.Helper()
+	out, errs := make([]*running, len(cfgs)), make([]error, len(cfgs))
+	var wg sync.WaitGroup
+	for i, cfg := range cfgs {
+		wg.Go(func() { out[i], errs[i] = start(cfg) })
+	}
+	wg.Wait()
+	for i, n := range out {
+		if errs[i] != nil {
+			t.Errorf("%s: %v", cfgs[i].NodeID, errs[i])
+			continue
+		}
+		t.Cleanup(func() {
+			if err := n.stop(); err != nil {
+				t.Errorf("%s: %v", n.cfg.NodeID, err)
+			}
+		})
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return out
+}
+
+func clusterClient(t *testing.T, cfgs ...embed.Config) *client.Client {
+	t.Helper()
+	var addrs []string
+	for _, c := range cfgs {
+		addrs = append(addrs, c.GRPCAddr)
+	}
+	c, err := client.Dial(client.Options{Addrs: addrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestThreeMembers: three nodes find each other by gossip and become one cluster; a fourth is refused; one
+// whose data is gone takes its place again as a new server; all of them restart.
+func TestThreeMembers(t *testing.T) {
+	cfgs := memberConfigs(t)
+	nodes := startAll(t, cfgs...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	c := clusterClient(t, cfgs...)
+	create := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, err := c.CreatePromise(ctx, fmt.Sprintf("p%d", i), client.PromiseOptions{Timeout: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(to int) {
+		t.Helper()
+		for i := range to {
+			if _, err := c.GetPromise(ctx, fmt.Sprintf("p%d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create(0, 20)
+	st, err := c.ClusterStatus(ctx)
+	if err != nil || len(st.Nodes) != 3 || st.State != "ready" {
+		t.Fatalf("%v, %v", st, err)
+	}
+
+	// A fourth.
+	fourth := nodeConfig(t.TempDir())
+	fourth.NodeID, fourth.BootstrapExpect, fourth.Join = "n4", 3, cfgs[0].Join
+	fourth.PeerAddr, fourth.GRPCAddr, fourth.HTTPAddr, fourth.GossipAddr = freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
+	if n, err := start(fourth); err == nil {
+		_ = n.stop()
+		t.Fatal("a fourth node was let in")
+	} else if !strings.Contains(err.Error(), "n4 is not one of them") {
+		t.Fatalf("a fourth node: %v", err)
+	}
+	// One with other settings than the cluster's, in the place of a member that runs.
+	second := fourth
+	second.NodeID, second.DataDir = "n1", t.TempDir()
+	if n, err := start(second); err == nil {
+		_ = n.stop()
+		t.Fatal("a second n1 was let in")
+	} else if !strings.Contains(err.Error(), "node n1 is running") {
+		t.Fatalf("a second n1: %v", err)
+	}
+
+	// A member loses its data.
+	if err := nodes[2].stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(cfgs[2].DataDir); err != nil {
+		t.Fatal(err)
+	}
+	create(20, 40)
+	nodes[2] = startAll(t, cfgs[2])[0]
+	read(40)
+
+	// All of them stop and start.
+	for _, n := range nodes {
+		if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startAll(t, cfgs...)
+	read(40)
+	create(40, 60)
+	if st, err = c.ClusterStatus(ctx); err != nil || st.Epoch < 6 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// TestMembersThatDisagree: nodes with other settings make no cluster and say why.
+func TestMembersThatDisagree(t *testing.T) {
+	cfgs := memberConfigs(t)
+	cfgs[1].Partitions = 8
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, cfg := range cfgs {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		wg.Go(func() {
+			if n, err := embed.Start(ctx, cfg); err == nil {
+				t.Error("a cluster was made of nodes that disagree")
+				_ = n.Close(context.Background())
+			}
+		})
+	}
+	var said string
+	eventually(t, "the node says why it is not ready", func() bool {
+		resp, err := http.Get("http://" + cfgs[0].HTTPAddr + "/readyz")
+		if err != nil {
+			said = err.Error()
+			return false
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		said = fmt.Sprint(resp.StatusCode, string(b), err)
+		return resp.StatusCode == 503 && strings.Contains(said, "node n2 was started with --partitions 8, this one with 4")
+	}, func() string { return said })
+}
+
+// eventually waits until a state is there; see says what is there instead.
+func eventually(t *testing.T, what string, is func() bool, see func() string) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("waited %v until %s; last seen: %s", patience, what, see())
+		}
+	}
+}
