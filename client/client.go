@@ -71,7 +71,7 @@ type Options struct {
 	DialOptions []grpc.DialOption
 	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
 	Timeout time.Duration
-	// Logger hears of retries (debug) only; default slog.Default().
+	// Logger hears of retries (debug) and of files that were replaced; default slog.Default().
 	Logger *slog.Logger
 
 	// Clock measures ages and waits between retries; default the machine's. For tests.

@@ -33,7 +33,8 @@
 //
 // start prints {"id", "incarnation", "created", "status"}; result and start --wait {"id", "done"}, and once
 // it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created");
-// cancel and terminate {"id", "status"}; signal {"id", "name"}; version {"version", "go", "os", "arch"};
+// cancel and terminate {"id", "status"}; signal {"id", "name"}; token hash {"name", "hash", "namespace",
+// "role"} and with --new "token"; version {"version", "go", "os", "arch"};
 // verify {"ok", what it has looked at, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
 // is about a journal entry), "partition" (of a directory), "detail"}. It has looked at "namespaces" (names),
 // "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas",

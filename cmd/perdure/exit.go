@@ -142,6 +142,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 			if st.Code() == codes.Unimplemented && strings.HasPrefix(lastCause(err), "unknown ") {
 				c.hint = "is this the gRPC address of a Perdure node of this version?"
 			}
+			if st.Code() == codes.Unauthenticated { // said by the client: a node gives a reason
+				c.hint = "--tls or --tls-ca secures the connection; --plaintext-token sends the token all the same"
+			}
 		}
 	}
 	var hinted *hintedError
@@ -219,6 +222,10 @@ func (a *app) hint(e *api.Error) string {
 		return "perdure list shows the executions there are in namespace " + a.namespace
 	case perdurev1.Reason_REASON_NOT_SETTLEABLE:
 		return "the promise of an execution ends with it: perdure signal, cancel and terminate are the ways in"
+	case perdurev1.Reason_REASON_UNAUTHENTICATED:
+		return "--token-file or " + client.EnvToken + " gives the token that this cluster asks for"
+	case perdurev1.Reason_REASON_PERMISSION_DENIED:
+		return "another token may; --namespace names another tenant"
 	case perdurev1.Reason_REASON_CORRUPT:
 		return "a store is damaged: see the node's log"
 	}

@@ -44,6 +44,7 @@ type app struct {
 	namespace string
 	timeout   time.Duration
 	json      bool
+	access    access
 
 	// out buffers stdout; run flushes it.
 	out *bufio.Writer

@@ -14,8 +14,8 @@ import (
 
 // Environment variables that stand for global flags.
 const (
-	envAddr      = "PERDURE_ADDR"
-	envNamespace = "PERDURE_NAMESPACE"
+	envAddr      = client.EnvAddr
+	envNamespace = client.EnvNamespace
 )
 
 // defaultTimeout bounds one request when --timeout does not: long enough for a change of leader, short
@@ -53,11 +53,12 @@ the request's. Behind verify, --namespace may name several.`,
 	global.StringVar(&a.namespace, "namespace", "", "`name` of the tenant whose ids are meant (default "+client.DefaultNamespace+", or "+envNamespace+")")
 	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request may take, retries included")
 	global.BoolVar(&a.json, "json", false, "print JSON: one object, or one for each row")
+	a.addAccessFlags(root)
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
 		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.verifyCommand(),
-		a.clusterCommand(), a.replicaCommand(), a.versionCommand(),
+		a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	exemplifyCompletion(root)
@@ -141,7 +142,12 @@ func (a *app) dial() (*client.Client, error) {
 	if a.namespace == "" {
 		a.namespace = client.DefaultNamespace
 	}
-	c, err := client.Dial(client.Options{Addrs: a.addrs, Namespace: a.namespace, Timeout: a.timeout})
+	opts, err := a.options()
+	if err != nil {
+		return nil, err
+	}
+	opts.Addrs, opts.Namespace, opts.Timeout = a.addrs, a.namespace, a.timeout
+	c, err := client.Dial(opts)
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"perdure/client"
+	"perdure/rpc/auth"
+)
+
+// maxTokenInput bounds what is read of stdin.
+const maxTokenInput = 16 << 10
+
+func (a *app) tokenHashCommand() *cobra.Command {
+	var (
+		random     bool
+		name, role string
+	)
+	cmd := &cobra.Command{
+		Use:   "hash",
+		Short: "Print the row of a token for a node's file of tokens",
+		Long: `Print the row of a token for a node's file of tokens (node start --tokens-file).
+The token is read from stdin; --new makes one of 32 random bytes and shows it on
+stderr, this once: the row holds only its hash. --namespace says where the token
+is good, '*' everywhere.`,
+		Example: `  perdure token hash --new --name ci --role write >> tokens.yaml
+  perdure token hash --name operator --role admin --namespace '*' < token.txt`,
+		Args: exactly(),
+		RunE: do(func(context.Context, []string) error {
+			parsed, err := auth.ParseRole(role)
+			if err != nil {
+				return usagef("--role: %v", err)
+			}
+			token, err := a.tokenToHash(random)
+			if err != nil {
+				return err
+			}
+			namespace := a.namespace
+			if namespace == "" {
+				namespace, _ = a.lookup(envNamespace)
+			}
+			if namespace == "" {
+				namespace = client.DefaultNamespace
+			}
+			row, err := auth.Row(name, token, namespace, parsed)
+			if err != nil {
+				return usagef("%v", err)
+			}
+			if a.json {
+				out := object{{"name", name}, {"hash", auth.Hash(token)}, {"namespace", namespace}, {"role", role}}
+				if random {
+					out = append(out, member{"token", token})
+				}
+				return a.printJSON(out)
+			}
+			if random {
+				fmt.Fprintf(a.stderr, "the token, shown this once: %s\n", token)
+			}
+			_, err = a.out.WriteString(row)
+			return err
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&random, "new", false, "make a token instead of reading one")
+	flags.StringVar(&name, "name", "", "`name` of the token in logs and refusals, unique in its file (required)")
+	flags.StringVar(&role, "role", auth.Read.String(), "what it may do: `read`, write or admin")
+	return cmd
+}
+
+// tokenToHash is a new token, or the one on stdin.
+func (a *app) tokenToHash(random bool) (string, error) {
+	if random {
+		return auth.NewToken(a.random)
+	}
+	text, err := io.ReadAll(io.LimitReader(a.stdin, maxTokenInput+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	switch {
+	case len(text) > maxTokenInput:
+		return "", usagef("more than %d bytes on stdin; a token is shorter", maxTokenInput)
+	case len(token) < auth.MinTokenBytes:
+		return "", usagef("a token of %d characters can be guessed; %d at least, or --new", len(token), auth.MinTokenBytes)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", usagef("a token has no spaces, and no characters beyond ASCII")
+	}
+	return token, nil
+}
