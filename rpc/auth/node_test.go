@@ -1,0 +1,369 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/embed"
+	"perdure/internal/certs/certstest"
+	"perdure/rpc/auth"
+)
+
+const nodePatience = 30 * time.Second
+
+const (
+	nodeReader   = "reader-of-namespace-a"
+	nodeWriter   = "writer-of-namespace-a"
+	nodeOperator = "operator-of-all"
+)
+
+// house is a whole node whose ports have TLS, and the files that secure it.
+type house struct {
+	*embed.Node
+	dir string
+	ca  *certstest.Authority
+}
+
+func newHouse(t *testing.T, change func(h *house, cfg *embed.Config)) *house {
+	t.Helper()
+	h := &house{dir: t.TempDir(), ca: certstest.NewAuthority(t, "ca")}
+	certstest.Write(t, h.dir, "ca", h.ca.PEM)
+	cfg := embed.Config{
+		DataDir: filepath.Join(h.dir, "data"), Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+	}
+	cfg.TLSCert, cfg.TLSKey = certstest.WritePair(t, h.dir, "node", h.ca.Issue(t, certstest.Leaf{}))
+	change(h, &cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
+	defer cancel()
+	var err error
+	if h.Node, err = embed.Start(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
+		defer cancel()
+		if err := h.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func rows(t *testing.T, tokens ...[3]string) []byte {
+	t.Helper()
+	var b strings.Builder
+	for _, token := range tokens {
+		role, err := auth.ParseRole(token[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, err := auth.Row(token[0][:6]+token[2], token[0], token[1], role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(row)
+	}
+	return []byte(b.String())
+}
+
+// trust is a TLS configuration that believes the house's authority.
+func (h *house) trust() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(h.ca.PEM)
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+}
+
+func (h *house) client(t *testing.T, namespace, token string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(client.Options{Addrs: []string{h.GRPCAddr()}, Namespace: namespace, Token: token,
+		TLS: &client.TLSOptions{CAFile: filepath.Join(h.dir, "ca")}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// get asks the HTTP port over TLS and returns the status.
+func (h *house) get(t *testing.T, path, token string) int {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: h.trust(), DisableKeepAlives: true}
+	request, err := http.NewRequest(http.MethodGet, "https://"+h.HTTPAddr()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: nodePatience}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode
+}
+
+func until(t *testing.T, what string, check func() error) {
+	t.Helper()
+	over := time.NewTimer(nodePatience)
+	defer over.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-over.C:
+			t.Fatalf("waited %v for %s: %v", nodePatience, what, err)
+		}
+	}
+}
+
+// A node as operators run it: roles and namespaces at both ports, garbage, and files that are replaced.
+func TestSecuredNode(t *testing.T) {
+	h := newHouse(t, func(h *house, cfg *embed.Config) {
+		cfg.TokensFile = certstest.Write(t, h.dir, "tokens",
+			rows(t, [3]string{nodeReader, "a", "read"}, [3]string{nodeWriter, "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*nodePatience)
+	defer cancel()
+	writer := h.client(t, "a", nodeWriter)
+	if _, err := writer.Start(ctx, client.StartOptions{Function: "f", ID: "x", AllowUnknownFunction: true}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := h.client(t, "a", nodeReader).Describe(ctx, "x"); err != nil || e.GetId() != "x" {
+		t.Errorf("a reader: %v, %v", e, err)
+	}
+	for name, c := range map[string]struct {
+		namespace, token string
+		want             perdurev1.Reason
+	}{
+		"a reader that writes":     {"a", nodeReader, perdurev1.Reason_REASON_PERMISSION_DENIED},
+		"another namespace":        {"b", nodeWriter, perdurev1.Reason_REASON_PERMISSION_DENIED},
+		"a namespace spelt nearly": {"a ", nodeWriter, perdurev1.Reason_REASON_PERMISSION_DENIED},
+		"no token":                 {"a", "", perdurev1.Reason_REASON_UNAUTHENTICATED},
+		"an unknown token":         {"a", "guess", perdurev1.Reason_REASON_UNAUTHENTICATED},
+	} {
+		if _, err := h.client(t, c.namespace, c.token).Start(ctx, client.StartOptions{Function: "f", ID: "y", AllowUnknownFunction: true}); !api.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if _, err := h.client(t, "b", nodeOperator).Describe(ctx, "y"); !api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {
+		t.Errorf("the operator, in another namespace: %v", err)
+	}
+	for path, want := range map[string]map[string]int{
+		"/healthz":      {"": 200},
+		"/readyz":       {"": 200},
+		"/metrics":      {"": 401, "guess": 401, nodeReader: 200},
+		"/debug/pprof/": {"": 401, nodeWriter: 403, nodeOperator: 200},
+	} {
+		for token, status := range want {
+			if got := h.get(t, path, token); got != status {
+				t.Errorf("%s with %q: %d, want %d", path, token, got, status)
+			}
+		}
+	}
+
+	// A worker at work; around it, strangers.
+	stream, err := writer.Work(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&perdurev1.WorkRequest{CallId: 1, Kind: &perdurev1.WorkRequest_Hello{Hello: &perdurev1.Hello{
+		WorkerId: "w", Namespace: "a", Functions: []string{"g"}, Room: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	beat := func() error {
+		if err := stream.Send(&perdurev1.WorkRequest{CallId: 2, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}); err != nil {
+			_, err = stream.Recv()
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Dial("tcp", h.GRPCAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, addr := range []string{h.GRPCAddr(), h.HTTPAddr()} {
+		for _, garbage := range []string{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("\x16\x03\x01\xff", 4096)} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetDeadline(time.Now().Add(nodePatience))
+			_, _ = io.WriteString(conn, garbage) // it may be cut off before it has all been said
+			answer, err := io.ReadAll(conn)
+			if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
+				t.Errorf("%q at %s is not refused", garbage[:8], addr)
+			}
+			if strings.Contains(string(answer), "perdure_") {
+				t.Errorf("%q at %s is answered", garbage[:8], addr)
+			}
+			conn.Close()
+		}
+	}
+	if err := beat(); err != nil {
+		t.Errorf("strangers have disturbed a worker: %v", err)
+	}
+
+	// The certificate is renewed; connections go on.
+	renewed := h.ca.Issue(t, certstest.Leaf{NotAfter: time.Now().Add(90 * time.Minute)})
+	certstest.WritePair(t, h.dir, "node", renewed)
+	wanted, err := tls.X509KeyPair(renewed.Cert, renewed.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{h.GRPCAddr(), h.HTTPAddr()} {
+		until(t, "the renewed certificate", func() error {
+			cfg := h.trust()
+			cfg.NextProtos = []string{"h2", "http/1.1"}
+			conn, err := tls.Dial("tcp", addr, cfg)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if shown := conn.ConnectionState().PeerCertificates[0]; !shown.Equal(wanted.Leaf) {
+				return fmt.Errorf("%s shows the one until %s", addr, shown.NotAfter)
+			}
+			return nil
+		})
+	}
+	if err := beat(); err != nil {
+		t.Errorf("the renewal has cut a worker off: %v", err)
+	}
+
+	// The writer's token is taken away; a new one comes in.
+	certstest.Write(t, h.dir, "tokens", rows(t, [3]string{"neuer-schreiber", "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
+	fresh := h.client(t, "a", "neuer-schreiber")
+	until(t, "the new token", func() error { _, err := fresh.Describe(ctx, "x"); return err })
+	if _, err := writer.Describe(ctx, "x"); !api.Is(err, perdurev1.Reason_REASON_UNAUTHENTICATED) {
+		t.Errorf("a token that was taken away: %v", err)
+	}
+	if err := beat(); !api.Is(err, perdurev1.Reason_REASON_UNAUTHENTICATED) {
+		t.Errorf("a worker whose token was taken away: %v", err)
+	}
+}
+
+// Whatever a node serves, health apart, asks for a token.
+func TestNothingIsOpen(t *testing.T) {
+	h := newHouse(t, func(h *house, cfg *embed.Config) {
+		cfg.TokensFile = certstest.Write(t, h.dir, "tokens", rows(t, [3]string{nodeReader, "a", "read"}))
+	})
+	conn, err := grpc.NewClient(h.GRPCAddr(), grpc.WithTransportCredentials(credentials.NewTLS(h.trust())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
+	defer cancel()
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+nodeReader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, service := range listed.GetListServicesResponse().GetService() {
+		if service.Name == "grpc.health.v1.Health" {
+			continue
+		}
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		methods := found.(protoreflect.ServiceDescriptor).Methods()
+		for i := range methods.Len() {
+			name := fmt.Sprintf("/%s/%s", service.Name, methods.Get(i).Name())
+			if err := conn.Invoke(ctx, name, &emptypb.Empty{}, &emptypb.Empty{}); !api.Is(err, perdurev1.Reason_REASON_UNAUTHENTICATED) {
+				t.Errorf("%s without a token: %v", name, err)
+			}
+			asked++
+		}
+	}
+	if asked < 16 {
+		t.Errorf("only %d methods are served: %v", asked, listed)
+	}
+}
+
+// Certificates of clients may take the place of tokens.
+func TestClientCertificatesInsteadOfTokens(t *testing.T) {
+	h := newHouse(t, func(h *house, cfg *embed.Config) { cfg.TLSClientCA = filepath.Join(h.dir, "ca") })
+	other := certstest.NewAuthority(t, "other")
+	ask := func(by *certstest.Authority) error {
+		options := client.TLSOptions{CAFile: filepath.Join(h.dir, "ca")}
+		if by != nil {
+			options.CertFile, options.KeyFile = certstest.WritePair(t, t.TempDir(), "client",
+				by.Issue(t, certstest.Leaf{Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}))
+		}
+		timeout := 2 * time.Second
+		if by == h.ca {
+			timeout = nodePatience
+		}
+		c, err := client.Dial(client.Options{Addrs: []string{h.GRPCAddr()}, TLS: &options, Timeout: timeout, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, err := range c.List(context.Background(), client.ListOptions{}) {
+			return err
+		}
+		return nil
+	}
+	if err := ask(h.ca); err != nil {
+		t.Error(err)
+	}
+	for name, by := range map[string]*certstest.Authority{"another authority's": other, "none": nil} {
+		if err := ask(by); !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	conn, err := tls.Dial("tcp", h.HTTPAddr(), h.trust())
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(nodePatience))
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // the refusal shows in the answer
+		var answer []byte
+		if answer, err = io.ReadAll(conn); err == nil {
+			t.Errorf("HTTP without a certificate is answered: %q", answer)
+		}
+	}
+}
