@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +101,21 @@ func because(problem string) string {
 	if problem == "" {
 		return ""
 	}
-	return " (" + printable(problem) + ")"
+	return " (" + printable(unframed(problem)) + ")"
+}
+
+// unframed is a problem without the frames that gRPC puts around it.
+func unframed(problem string) string {
+	for {
+		_, inner, framed := strings.Cut(problem, "desc = ")
+		if !framed {
+			return strings.TrimPrefix(problem, "transport: Error while dialing: ")
+		}
+		if plain, err := strconv.Unquote(inner); err == nil {
+			inner = plain
+		}
+		problem = inner
+	}
 }
 
 // offsetText says how far a clock is from the others': "in step", "120ms ahead", "1.5s behind".

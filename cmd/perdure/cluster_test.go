@@ -322,6 +322,14 @@ func TestClusterWords(t *testing.T) {
 			t.Errorf("listText(%q) = %q", words, got)
 		}
 	}
+	for problem, want := range map[string]string{
+		"gone": "gone", "rpc error: code = DeadlineExceeded desc = context deadline exceeded": "context deadline exceeded",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.3:7402: connect: connection refused"`: "dial tcp 10.0.0.3:7402: connect: connection refused",
+	} {
+		if got := unframed(problem); got != want {
+			t.Errorf("unframed(%q) = %q", problem, got)
+		}
+	}
 	a := testApp(io.Discard)
 	a.timeout = time.Second
 	if c := a.complain(t.Context(), &unwellError{2}); c.exit != exitFailed || c.reason != "UNWELL" {
