@@ -1,6 +1,7 @@
-package auth_test
+package embed_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,8 +33,6 @@ import (
 	"perdure/rpc/auth"
 )
 
-const nodePatience = 30 * time.Second
-
 const (
 	nodeReader   = "reader-of-namespace-a"
 	nodeWriter   = "writer-of-namespace-a"
@@ -41,7 +41,7 @@ const (
 
 // house is a whole node whose ports have TLS, and the files that secure it.
 type house struct {
-	*embed.Node
+	*running
 	dir string
 	ca  *certstest.Authority
 }
@@ -50,25 +50,10 @@ func newHouse(t *testing.T, change func(h *house, cfg *embed.Config)) *house {
 	t.Helper()
 	h := &house{dir: t.TempDir(), ca: certstest.NewAuthority(t, "ca")}
 	certstest.Write(t, h.dir, "ca", h.ca.PEM)
-	cfg := embed.Config{
-		DataDir: filepath.Join(h.dir, "data"), Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
-	}
+	cfg := nodeConfig(filepath.Join(h.dir, "data"))
 	cfg.TLSCert, cfg.TLSKey = certstest.WritePair(t, h.dir, "node", h.ca.Issue(t, certstest.Leaf{}))
 	change(h, &cfg)
-	ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
-	defer cancel()
-	var err error
-	if h.Node, err = embed.Start(ctx, cfg); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
-		defer cancel()
-		if err := h.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	h.running = startNode(t, cfg)
 	return h
 }
 
@@ -118,7 +103,7 @@ func (h *house) get(t *testing.T, path, token string) int {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := (&http.Client{Transport: transport, Timeout: nodePatience}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,32 +114,13 @@ func (h *house) get(t *testing.T, path, token string) int {
 	return response.StatusCode
 }
 
-func until(t *testing.T, what string, check func() error) {
-	t.Helper()
-	over := time.NewTimer(nodePatience)
-	defer over.Stop()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-look.C:
-		case <-over.C:
-			t.Fatalf("waited %v for %s: %v", nodePatience, what, err)
-		}
-	}
-}
-
 // A node as operators run it: roles and namespaces at both ports, garbage, and files that are replaced.
 func TestSecuredNode(t *testing.T) {
 	h := newHouse(t, func(h *house, cfg *embed.Config) {
 		cfg.TokensFile = certstest.Write(t, h.dir, "tokens",
 			rows(t, [3]string{nodeReader, "a", "read"}, [3]string{nodeWriter, "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*nodePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	writer := h.client(t, "a", nodeWriter)
 	if _, err := writer.Start(ctx, client.StartOptions{Function: "f", ID: "x", AllowUnknownFunction: true}); err != nil {
@@ -224,7 +190,7 @@ func TestSecuredNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = conn.SetDeadline(time.Now().Add(nodePatience))
+			_ = conn.SetDeadline(time.Now().Add(patience))
 			_, _ = io.WriteString(conn, garbage) // it may be cut off before it has all been said
 			answer, err := io.ReadAll(conn)
 			if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
@@ -248,19 +214,20 @@ func TestSecuredNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, addr := range []string{h.GRPCAddr(), h.HTTPAddr()} {
-		until(t, "the renewed certificate", func() error {
+		seen := ""
+		eventually(t, "the renewed certificate is shown", func() bool {
 			cfg := h.trust()
 			cfg.NextProtos = []string{"h2", "http/1.1"}
 			conn, err := tls.Dial("tcp", addr, cfg)
 			if err != nil {
-				return err
+				seen = err.Error()
+				return false
 			}
 			defer conn.Close()
-			if shown := conn.ConnectionState().PeerCertificates[0]; !shown.Equal(wanted.Leaf) {
-				return fmt.Errorf("%s shows the one until %s", addr, shown.NotAfter)
-			}
-			return nil
-		})
+			shown := conn.ConnectionState().PeerCertificates[0]
+			seen = fmt.Sprintf("%s shows the one until %s", addr, shown.NotAfter)
+			return shown.Equal(wanted.Leaf)
+		}, func() string { return seen })
 	}
 	if err := beat(); err != nil {
 		t.Errorf("the renewal has cut a worker off: %v", err)
@@ -269,7 +236,7 @@ func TestSecuredNode(t *testing.T) {
 	// The writer's token is taken away; a new one comes in.
 	certstest.Write(t, h.dir, "tokens", rows(t, [3]string{"neuer-schreiber", "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
 	fresh := h.client(t, "a", "neuer-schreiber")
-	until(t, "the new token", func() error { _, err := fresh.Describe(ctx, "x"); return err })
+	eventually(t, "the new token is good", func() bool { _, err = fresh.Describe(ctx, "x"); return err == nil }, func() string { return fmt.Sprint(err) })
 	if _, err := writer.Describe(ctx, "x"); !api.Is(err, perdurev1.Reason_REASON_UNAUTHENTICATED) {
 		t.Errorf("a token that was taken away: %v", err)
 	}
@@ -288,7 +255,7 @@ func TestNothingIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), nodePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+nodeReader))
 	if err != nil {
@@ -336,7 +303,7 @@ func TestClientCertificatesInsteadOfTokens(t *testing.T) {
 		}
 		timeout := 2 * time.Second
 		if by == h.ca {
-			timeout = nodePatience
+			timeout = patience
 		}
 		c, err := client.Dial(client.Options{Addrs: []string{h.GRPCAddr()}, TLS: &options, Timeout: timeout, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -359,11 +326,123 @@ func TestClientCertificatesInsteadOfTokens(t *testing.T) {
 	conn, err := tls.Dial("tcp", h.HTTPAddr(), h.trust())
 	if err == nil {
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(nodePatience))
+		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // the refusal shows in the answer
 		var answer []byte
 		if answer, err = io.ReadAll(conn); err == nil {
 			t.Errorf("HTTP without a certificate is answered: %q", answer)
 		}
 	}
+}
+
+// Three members whose peer ports and gossip are secured. Strangers get no further than the door; the
+// members move to another authority while they serve.
+func TestSecuredMembers(t *testing.T) {
+	dir := t.TempDir()
+	ca, next := certstest.NewAuthority(t, "ca"), certstest.NewAuthority(t, "next")
+	keys := certstest.Write(t, dir, "gossip", []byte("bm90IGEgc2VjcmV0OiAzMiBieXRlcyBvZiB0ZXh0ISE=\n"))
+	secure := func(cfg *embed.Config, place string, by *certstest.Authority) {
+		cfg.GossipKeyFile = keys
+		cfg.PeerTLSCert, cfg.PeerTLSKey = certstest.WritePair(t, dir, place, by.Issue(t, certstest.Leaf{}))
+		cfg.PeerTLSCA = certstest.Write(t, dir, place+".ca", by.PEM)
+	}
+	cfgs := memberConfigs(t)
+	for i := range cfgs {
+		secure(&cfgs[i], cfgs[i].NodeID, ca)
+	}
+	nodes := startAll(t, cfgs...)
+	c := clusterClient(t, cfgs...)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	defer cancel()
+	create := func(id string) {
+		t.Helper()
+		if _, err := c.CreatePromise(ctx, id, client.PromiseOptions{Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("before")
+
+	// The peer port takes nobody without a certificate of the authority.
+	for name, cfg := range map[string]*tls.Config{
+		"no certificate":      {InsecureSkipVerify: true},
+		"another authority's": {InsecureSkipVerify: true, Certificates: []tls.Certificate{pairOf(t, next)}},
+	} {
+		conn, err := tls.Dial("tcp", cfgs[0].PeerAddr, cfg)
+		if err == nil {
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, err = conn.Read(make([]byte, 1)) // with TLS 1.3 the refusal comes after the handshake
+			conn.Close()
+		}
+		if err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v, want a refusal by TLS", name, err)
+		}
+	}
+
+	// All move to the next authority: first they believe both, then they show the new one's certificates.
+	both := append(bytes.Clone(ca.PEM), next.PEM...)
+	reloaded := func(times int) {
+		t.Helper()
+		for _, n := range nodes {
+			count := func() int {
+				n.log.mu.Lock()
+				defer n.log.mu.Unlock()
+				return strings.Count(n.log.b.String(), "event=certificate_reloaded")
+			}
+			eventually(t, n.cfg.NodeID+" has its new files", func() bool { return count() >= times }, func() string { return fmt.Sprint(count()) })
+		}
+	}
+	for _, cfg := range cfgs {
+		certstest.Write(t, dir, cfg.NodeID+".ca", both)
+	}
+	reloaded(1)
+	for _, cfg := range cfgs {
+		certstest.WritePair(t, dir, cfg.NodeID, next.Issue(t, certstest.Leaf{}))
+	}
+	reloaded(2)
+	for _, cfg := range cfgs {
+		certstest.Write(t, dir, cfg.NodeID+".ca", next.PEM)
+	}
+	reloaded(3)
+	create("between")
+
+	// A member that starts again finds the others by what they show now.
+	if err := nodes[2].stop(); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2] = startAll(t, cfgs[2])[0]
+	st, err := c.ClusterStatus(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range st.Nodes {
+		if !n.Reachable {
+			t.Errorf("%s is not reached: %s", n.NodeId, n.Problem)
+		}
+	}
+	create("after")
+
+	// One that has only the old authority's certificate comes into no cluster.
+	stray := memberConfigs(t)[0]
+	stray.NodeID, stray.Join = "n3", cfgs[0].Join
+	secure(&stray, "stray", ca)
+	if err := nodes[2].stop(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancelShort := context.WithTimeout(ctx, 5*time.Second)
+	defer cancelShort()
+	stray.Logger = slog.New(slog.DiscardHandler)
+	if n, err := embed.Start(short, stray); err == nil {
+		_ = n.Close(ctx)
+		t.Error("a node with a certificate of the old authority was let in")
+	}
+}
+
+func pairOf(t *testing.T, ca *certstest.Authority) tls.Certificate {
+	t.Helper()
+	pem := ca.Issue(t, certstest.Leaf{})
+	pair, err := tls.X509KeyPair(pem.Cert, pem.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
 }
