@@ -19,6 +19,7 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
+	n.handOver(ctx)
 	close(n.stopping)
 	n.endLife()
 	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair

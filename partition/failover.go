@@ -164,7 +164,7 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 				return
 			}
 		}
-		if !f.pause(ctx, yieldMin/probeTries) {
+		if !f.n.pause(ctx, yieldMin/probeTries) {
 			return
 		}
 	}
@@ -182,7 +182,7 @@ func (f *failover) probe(ctx context.Context, addr, server string) finding {
 			p.said = f.ask(ctx, addr, server)
 			close(p.done)
 			if p.said == gone {
-				f.pause(ctx, probeShare)
+				f.n.pause(ctx, probeShare)
 			}
 			f.mu.Lock()
 			delete(f.probes, key)
@@ -214,7 +214,7 @@ func (f *failover) ask(ctx context.Context, addr, server string) finding {
 		case errors.Is(err, transport.ErrClosed), ctx.Err() != nil:
 			return unclear
 		}
-		if !f.pause(ctx, probeShare) {
+		if !f.n.pause(ctx, probeShare) {
 			return unclear
 		}
 	}
@@ -291,22 +291,11 @@ func succeeded(g group, lost string) bool {
 func (f *failover) yield(ctx context.Context, g group, lost string) bool {
 	until := f.n.clock.Now().Add(yieldMin + rand.N(yieldMax-yieldMin))
 	for f.n.clock.Now().Before(until) {
-		if succeeded(g, lost) || !f.pause(ctx, leaderPoll) {
+		if succeeded(g, lost) || !f.n.pause(ctx, leaderPoll) {
 			return false
 		}
 	}
 	return !succeeded(g, lost)
-}
-
-func (f *failover) pause(ctx context.Context, d time.Duration) bool {
-	c, stop := f.n.clock.After(d)
-	defer stop()
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // place is how much of the log a server has. A later term counts for more than more entries.

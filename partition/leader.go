@@ -101,8 +101,11 @@ func (l *leadership) establish() bool {
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true
 		}
+		if l.ctx.Err() != nil {
+			return false
+		}
 		r.log.Warn("could not begin to lead", "event", "leader_establish_failed", "partition", r.id, "error", err)
-		if err := r.raft.LeadershipTransfer().Error(); err == nil {
+		if err := waitFuture(r.raft.LeadershipTransfer(), r.killed, l.ctx.Done()); err == nil {
 			return false
 		}
 		c, stop := r.clock.After(100 * time.Millisecond)

@@ -108,6 +108,8 @@ type Node struct {
 	poked       chan struct{}
 	controlDone chan struct{}
 	failover    *failover
+	balancer    *balancer
+	transfers   transfers
 	slow        atomic.Int64 // nanoseconds that the clock is held back
 	rebuildMu   sync.Mutex
 	rebuilds    map[uint32]bool // partitions whose replica is being made anew
@@ -156,7 +158,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	n.failover = newFailover(n)
+	n.failover, n.balancer = newFailover(n), newBalancer(n)
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
@@ -232,6 +234,7 @@ func Start(cfg Config) (n *Node, err error) {
 		close(n.controlDone)
 	} else {
 		n.failover.on.Store(true)
+		go n.balancer.run()
 		go n.control()
 		go n.compareLoop()
 	}

@@ -1,0 +1,371 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/transport"
+)
+
+// callers propose from each of some nodes, without pause, until they are stopped, and note the
+// longest that one of them has waited.
+type callers struct {
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	done    int
+	longest time.Duration
+	errs    []error
+}
+
+func startCallers(t *testing.T, name string, at []*member) *callers {
+	l := &callers{}
+	ctx, cancel := context.WithCancel(bg(t))
+	l.stop = cancel
+	for k, m := range at {
+		router := m.router
+		l.wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				began := time.Now()
+				_, err := router.Propose(bg(t), createCmd(fmt.Sprintf("%s-%d-%d", name, k, i)))
+				l.mu.Lock()
+				l.done++
+				l.longest = max(l.longest, time.Since(began))
+				if err != nil {
+					l.errs = append(l.errs, err)
+				}
+				l.mu.Unlock()
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); l.wg.Wait() })
+	return l
+}
+
+// end stops it and fails the test for every call that was not answered well.
+func (l *callers) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	l.wg.Wait()
+	t.Logf("%d calls, the longest %v", l.done, l.longest)
+	for _, err := range l.errs {
+		t.Errorf("a call failed: %v", err)
+	}
+	if l.done == 0 {
+		t.Error("no call was made")
+	}
+}
+
+// count is how many calls have been answered.
+func (l *callers) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.done
+}
+
+func (l *callers) more(t *testing.T, n int) {
+	t.Helper()
+	from := l.count()
+	waitFor(t, fmt.Sprintf("%d more calls", n), func() bool { return l.count() >= from+n }, func() string { return fmt.Sprint(l.count() - from) })
+}
+
+// TestTransfer: every partition goes to whichever node is named, under load, and no call fails.
+func TestTransfer(t *testing.T) {
+	all := newClusterWith(t, 3, neverActs)
+	ctx := bg(t)
+	running := startCallers(t, "t", all)
+	for round := range 2 {
+		for p := range uint32(3) {
+			from := leaderOf(t, all, p)
+			to := all[(int(p)+round+1)%3]
+			leader, err := from.Transfer(ctx, p, to.cfg.NodeID)
+			if err != nil {
+				t.Fatalf("partition %d to %s: %v", p, to.cfg.NodeID, err)
+			}
+			if leader != to.identity.ServerID || to.router.slots[p].Load().serving() == nil {
+				t.Fatalf("partition %d is led by %s, want %s", p, leader, to.identity.ServerID)
+			}
+			running.more(t, 20)
+		}
+	}
+	from := leaderOf(t, all, 0)
+	leader, err := from.Transfer(ctx, 0, "")
+	if err != nil || leader == from.identity.ServerID || leader == "" {
+		t.Errorf("partition 0 to anybody: %q, %v", leader, err)
+	}
+	running.more(t, 20)
+	running.end(t)
+	for p := range uint32(3) {
+		equalReplicas(t, all, p)
+	}
+}
+
+// TestTransferRefused: who cannot hand on, or be handed to, is told why, and nothing moves.
+func TestTransferRefused(t *testing.T) {
+	all := newClusterWith(t, 3, neverActs)
+	ctx := bg(t)
+	lead := leaderOf(t, all, 0)
+	var other *member
+	for _, m := range all {
+		if m != lead {
+			other = m
+		}
+	}
+	_, err := other.Transfer(ctx, 0, other.cfg.NodeID)
+	var e *api.Error
+	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_NOT_LEADER || e.Meta["leader"] != lead.cfg.PeerAddr {
+		t.Errorf("by a follower: %v", err)
+	}
+	if _, err := lead.Transfer(ctx, 0, "n9"); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+		t.Errorf("to an unknown node: %v", err)
+	}
+	if _, err := lead.Transfer(ctx, 7, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+		t.Errorf("of an unknown partition: %v", err)
+	}
+	if leader, err := lead.Transfer(ctx, 0, lead.cfg.NodeID); err != nil || leader != lead.identity.ServerID {
+		t.Errorf("to itself: %s, %v", leader, err)
+	}
+	other.kill(t)
+	if _, err := lead.Transfer(ctx, 0, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("to a node that is gone: %v", err)
+	}
+	if got := leaderOf(t, []*member{lead}, 0); got != lead {
+		t.Error("the leadership has moved")
+	}
+}
+
+// TestPlannedStop: a node that is stopped in order has handed on everything before, and its callers' callers
+// hardly notice. It gets back what it should lead when it has been there again for a while, except what an
+// operator wants elsewhere.
+func TestPlannedStop(t *testing.T) {
+	all := newClusterWith(t, 4, time.Second)
+	led := func(m *member) (out []uint32) {
+		for p := range uint32(4) {
+			if leads(m, p) {
+				out = append(out, p)
+			}
+		}
+		return out
+	}
+	stopped := all[0]
+	if got := led(stopped); len(got) != 2 {
+		t.Fatalf("n1 leads %v", got)
+	}
+	running := startCallers(t, "s", all[1:])
+	running.more(t, 20)
+	before := termsOf(all[1])
+	stopped.stop(t)
+	running.more(t, 20)
+	running.end(t)
+	if running.longest > soon {
+		t.Errorf("a call took %v", running.longest)
+	}
+	for p := range uint32(4) {
+		// One election for what it led: nobody had to find out that it is gone.
+		if now := termsOf(all[1])[p]; now > before[p]+1 {
+			t.Errorf("partition %d went from term %d to %d", p, before[p], now)
+		}
+	}
+	stopped.start(t)
+	ready(t, stopped.Node)
+	kept := all[1]
+	if leader := leaderOf(t, all, 3); leader != kept {
+		if _, err := leader.Transfer(bg(t), 3, kept.cfg.NodeID); err != nil {
+			t.Fatal(err)
+		}
+	} else if _, err := kept.Transfer(bg(t), 3, kept.cfg.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "partition 0 is back", func() bool { return leads(stopped, 0) }, func() string { return fmt.Sprint(led(all[0]), led(all[1]), led(all[2])) })
+	// Partition 3 is as old there and would have come with it.
+	if !leads(kept, 3) {
+		t.Errorf("partition 3 did not stay where an operator wanted it")
+	}
+}
+
+// TestRestartedLeader: a leader's process that ends and is there again before anybody has looked does not
+// lead any more; its groups do not wait for the time-outs.
+func TestRestartedLeader(t *testing.T) {
+	all := newClusterWith(t, 3, neverActs)
+	was := leaderOf(t, all, 1)
+	// It gives up without a word, as a process does that starts again.
+	r := was.router.slots[1].Load()
+	began := time.Now()
+	if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), r.raft.CurrentTerm()); err != nil {
+		t.Fatal(err)
+	}
+	lead := leaderOf(t, all, 1)
+	t.Logf("%s leads after %v", lead.cfg.NodeID, time.Since(began))
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	must(t, all[0].router, createCmd(idIn(all[0].router, 1, "x")))
+}
+
+// TestSplitVote: two that stand at the same moment get no majority; one of them begins again.
+func TestSplitVote(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	was := leaderOf(t, all, 0)
+	var rest []*member
+	for _, m := range all {
+		if m != was {
+			rest = append(rest, m)
+		}
+	}
+	// Neither knows what breaks, and both stand.
+	for _, m := range rest {
+		m.failover.on.Store(false)
+	}
+	was.kill(t)
+	var wg sync.WaitGroup
+	for _, m := range rest {
+		g, ok := m.group(0)
+		if !ok {
+			t.Fatal("no group")
+		}
+		wg.Go(func() {
+			if err := g.transport.Stand(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, m := range rest {
+		m.failover.on.Store(true)
+		g, _ := m.group(0)
+		go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true)
+	}
+	began := time.Now()
+	leaderOf(t, rest, 0)
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	must(t, rest[0].router, createCmd("x"))
+}
+
+// TestBestPlacedStands: of two survivors the one with more of the log stands first, and equals do not both.
+func TestBestPlacedStands(t *testing.T) {
+	for _, c := range []struct {
+		a, b place
+		want bool
+	}{
+		{place{"a", 3, 10}, place{"b", 2, 99}, true},
+		{place{"a", 2, 10}, place{"b", 2, 11}, false},
+		{place{"b", 2, 11}, place{"a", 2, 10}, true},
+		{place{"a", 2, 10}, place{"b", 2, 10}, true},
+		{place{"b", 2, 10}, place{"a", 2, 10}, false},
+	} {
+		if got := c.a.before(c.b); got != c.want {
+			t.Errorf("%v before %v: %v", c.a, c.b, got)
+		}
+		if c.a.before(c.b) == c.b.before(c.a) {
+			t.Errorf("%v and %v: both or none stand", c.a, c.b)
+		}
+	}
+}
+
+// TestProbe: what is known of a process by what answers at its address.
+func TestProbe(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	f := all[0].failover
+	foreign, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c9", ServerID: "n2-0001"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = foreign.Close() })
+	silent := newSilent(t)
+	for name, c := range map[string]struct {
+		addr, server string
+		want         finding
+	}{
+		"it answers":              {all[1].cfg.PeerAddr, "n2-0001", alive},
+		"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", gone},
+		"nobody listens":          {freeAddr(t), "n2-0001", gone},
+		"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
+		"nobody answers":          {silent, "n2-0001", unclear},
+	} {
+		if got := f.probe(bg(t), c.addr, c.server); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestStuckTransfer: a group that refuses writes because a transfer does not end is found out.
+func TestStuckTransfer(t *testing.T) {
+	var astray atomic.Bool
+	silent := newSilent(t)
+	all := newClusterWith(t, 1, time.Second, func(cfg *Config) {
+		cfg.Hints = func() []Hint {
+			if astray.Load() {
+				return []Hint{{NodeID: "n2", ServerID: "n2-0001", PeerAddr: silent}, {NodeID: "n3", ServerID: "n3-0001", PeerAddr: silent}}
+			}
+			return nil
+		}
+	})
+	lead := leaderOf(t, all, 0)
+	if lead != all[0] {
+		t.Fatalf("%s leads", lead.cfg.NodeID)
+	}
+	g, _ := lead.group(0)
+	b := newBalancer(lead.Node)
+	now := time.Now()
+	if err := b.stuckTransfer(g, now); err != nil || len(b.stuck) != 0 {
+		t.Fatalf("nothing is stuck: %v, %v", err, b.stuck)
+	}
+	must(t, lead.router, createCmd("x"))
+	// A server that never answers the request to take over keeps the leader waiting.
+	astray.Store(true)
+	handed := g.raft.LeadershipTransferToServer("n2-0001", raft.ServerAddress(silent))
+	waitFor(t, "the transfer is seen", func() bool {
+		if err := b.stuckTransfer(g, now); err != nil {
+			t.Fatal(err)
+		}
+		return len(b.stuck) == 1
+	}, func() string { return "nothing" })
+	var stuck *StuckTransferError
+	if err := b.stuckTransfer(g, now.Add(time.Hour)); !errors.As(err, &stuck) || stuck.Partition != 0 || stuck.Since != time.Hour {
+		t.Errorf("after an hour: %v", err)
+	}
+	if err := handed.Error(); err == nil {
+		t.Error("the leadership was handed to nobody")
+	}
+}
+
+// newSilent is an address that takes connections and never says a word.
+func newSilent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close() // it was only to be silent
+		<-done
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	return l.Addr().String()
+}
