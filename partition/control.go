@@ -44,11 +44,14 @@ func (n *Node) poke() {
 	default:
 	}
 	n.noteReady()
+	n.dispatch.look()
 }
 
 func (n *Node) controlOnce() {
 	ctx, cancel := context.WithTimeout(n.lifetime, changePatience)
 	defer cancel()
+	book := n.lookUp()
+	n.book.Store(&book)
 	if n.cfg.Ahead != nil {
 		ahead := n.cfg.Ahead()
 		if held := max(ahead-maxAhead, 0); n.slow.Swap(int64(held)) == 0 && held > 0 {

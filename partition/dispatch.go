@@ -2,8 +2,10 @@ package partition
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -14,12 +16,31 @@ import (
 // travels with the entries of the partitions this node leads, so a task that becomes pending is
 // acquired in the same apply when a worker has room for it. What the dispatcher knows is memory: room
 // belongs to streams, and everything else is read from the state when a leadership begins.
+//
+// A worker has one stream, to any node (Worker), and a seat at every node: the seat uses the room that the
+// worker's node has lent it, for the partitions that its own node leads.
 type Dispatcher struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// node is set once the node has started.
+	node *Node
+	// workers are the streams of this node, seats those of the whole cluster, by worker.
 	workers map[string]*Worker
-	order   []*Worker
+	seats   map[string]*seat
+	order   []*seat
 	next    int
 	led     map[uint32]*ledQueues
+	// ebbing are seats that are over while entries under way still offer their room, by worker.
+	ebbing map[string][]*seat
+	// returning are tasks on their way back to the queues: nobody is told of them.
+	returning map[taskKey]bool
+	// wanting counts the seats that have said so.
+	wanting int
+	// uneven are workers whose room should be looked at before the lock is given back.
+	uneven []*Worker
+	// leads says how many partitions each server leads, members where the other servers are.
+	leads   map[string]int
+	members map[string]string
+	changed chan struct{}
 }
 
 // ledQueues is what the dispatcher knows of a partition this node leads.
@@ -33,7 +54,8 @@ type ledQueues struct {
 }
 
 func newDispatcher() *Dispatcher {
-	return &Dispatcher{workers: map[string]*Worker{}, led: map[uint32]*ledQueues{}}
+	return &Dispatcher{workers: map[string]*Worker{}, seats: map[string]*seat{}, led: map[uint32]*ledQueues{},
+		ebbing: map[string][]*seat{}, returning: map[taskKey]bool{}, changed: make(chan struct{}, 1)}
 }
 
 // WorkerSpec is how a worker process introduces itself.
@@ -45,39 +67,47 @@ type WorkerSpec struct {
 	LeaseMS   int64
 	// Room is how many tasks it can take now.
 	Room int
+	// Held are tasks it knows that it holds, from an earlier stream: it is not told of them again.
+	Held []*perdurev1.TaskToken
 }
 
-// Worker is the server's end of one worker stream.
-type Worker struct {
+// seat is a worker's place among those that this node's partitions give tasks to. All of it is guarded by
+// the dispatcher's lock.
+type seat struct {
 	WorkerSpec
 	d *Dispatcher
+	// since orders the streams of one worker.
+	since int64
+	// local is the worker's stream when that is at this node.
+	local *Worker
 
-	// Guarded by the dispatcher's lock.
+	// room is what is lent to this seat and not used; reserved is the part of it that entries under way
+	// offer.
 	room, reserved int
-	queue          []Delivery
-	// resent are tasks that Resend has queued: what assigned them may be heard of later.
-	resent   map[taskKey]bool
-	wake     chan struct{}
-	detached bool
-}
+	// wanted: tasks for this worker wait and no room is left.
+	wanted               bool
+	detached, superseded bool
+	// ebbed is closed once it is over and no entry offers its room any more.
+	ebbed chan struct{}
 
-// taskKey is a TaskToken as a map key.
-type taskKey struct {
-	namespace, id        string
-	incarnation, version uint64
-}
-
-func keyOf(t *perdurev1.TaskToken) taskKey {
-	return taskKey{t.Namespace, t.Id, t.Incarnation, t.Version}
+	// For a worker of another node: what is to be told, and how much room is asked back.
+	queue     []Delivery
+	recalling bool
+	recall    int
+	wake      chan struct{}
 }
 
 // Delivery is something to be told to a worker: a task that is its own now, or that one it holds was
 // asked to cancel.
 type Delivery struct {
-	Token      *perdurev1.TaskToken
+	Token *perdurev1.TaskToken
+	// Task is what the token stands for, as its leader had it; nil for a cancel.
+	Task       *perdurev1.Task
 	Cancelling bool
-	// again: it may have been told before.
-	again   bool
+	// again: it may have been told before, and has used up no room of its seat.
+	again bool
+	// took: it has used up room of its worker; nil for a cancel.
+	took    *bool
 	replica *Replica
 }
 
@@ -85,7 +115,7 @@ type Delivery struct {
 // of its own: what the entry brings its predecessor is not within it.
 type booking struct {
 	offer *commandv1.Offer
-	w     *Worker
+	s     *seat
 }
 
 // offersOf is what an entry carries of its bookings.
@@ -97,142 +127,182 @@ func offersOf(room []booking) []*commandv1.Offer {
 	return offers
 }
 
-// Attach registers a worker's stream. An earlier stream of the same process is over.
-func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
-	w := &Worker{WorkerSpec: spec, d: d, room: max(spec.Room, 0), wake: make(chan struct{}, 1)}
-	d.mu.Lock()
-	if old := d.workers[spec.ID]; old != nil {
+// finish carries out what a change of room or queues has made due, and gives the lock back.
+func (d *Dispatcher) finish() {
+	d.settle()
+	for len(d.uneven) > 0 {
+		w := d.uneven[0]
+		d.uneven = d.uneven[1:]
+		w.uneven = false
+		w.balance()
+	}
+	d.mu.Unlock()
+}
+
+// sit gives a worker a seat in place of an earlier stream's, and tells it what it holds by the state. It
+// answers nil when a later stream of the worker has one.
+func (d *Dispatcher) sit(spec WorkerSpec, since int64, local *Worker) *seat {
+	if old := d.seats[spec.ID]; old != nil {
+		if old.since > since {
+			return nil
+		}
+		old.superseded = old.since < since
 		d.drop(old)
 	}
-	d.workers[spec.ID] = w
-	d.order = append(d.order, w)
-	d.kick(w)
-	d.mu.Unlock()
-	return w
+	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, room: max(spec.Room, 0), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
+	d.seats[spec.ID] = s
+	d.order = append(d.order, s)
+	var lives []*leadership
+	for _, led := range d.led {
+		lives = append(lives, led.life)
+	}
+	if len(lives) > 0 {
+		go d.remind(s, lives, slices.Clone(d.ebbing[s.ID]))
+	}
+	return s
 }
 
-// Detach ends the stream. Tasks that were assigned and not yet told to the worker go to others at once;
-// those it was told of stay its own until their leases end.
-func (w *Worker) Detach() {
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	w.d.drop(w)
+// remind tells a seat of the tasks its worker holds by the state: it may never have been told. What comes to
+// the worker's earlier seats still is returned first.
+func (d *Dispatcher) remind(s *seat, lives []*leadership, former []*seat) {
+	for _, f := range former {
+		<-f.ebbed
+	}
+	for _, life := range lives {
+		d.mu.Lock()
+		returning := maps.Clone(d.returning)
+		d.mu.Unlock()
+		var tokens []*perdurev1.TaskToken
+		if err := life.r.held(func(a machine.Assignment) {
+			if a.Worker == s.ID && a.Token.Namespace == s.Namespace && !returning[keyOf(a.Token)] {
+				tokens = append(tokens, a.Token)
+			}
+		}); err != nil {
+			continue // the replica stops or has halted, and whoever leads next tells everybody
+		}
+		if len(tokens) == 0 {
+			continue
+		}
+		d.mu.Lock()
+		for _, token := range tokens {
+			s.deliver(Delivery{Token: token, again: true, replica: life.r})
+		}
+		d.finish()
+	}
 }
 
-func (d *Dispatcher) drop(w *Worker) {
-	if w.detached {
+// drop ends a seat. What it was not told of goes to others at once.
+func (d *Dispatcher) drop(s *seat) {
+	if s.detached {
 		return
 	}
-	w.detached = true
-	if d.workers[w.ID] == w {
-		delete(d.workers, w.ID)
+	s.detached = true
+	if s.wanted {
+		s.wanted = false
+		d.wanting--
 	}
-	d.order = slices.DeleteFunc(d.order, func(x *Worker) bool { return x == w })
-	for _, q := range w.queue {
-		if !q.Cancelling && !q.again {
-			q.replica.giveBack(q.Token)
-		}
+	if d.seats[s.ID] == s {
+		delete(d.seats, s.ID)
 	}
-	w.queue = nil
-	w.poke()
+	d.order = slices.DeleteFunc(d.order, func(x *seat) bool { return x == s })
+	d.giveBack(s.queue)
+	s.queue = nil
+	d.ebbing[s.ID] = append(d.ebbing[s.ID], s)
+	s.freed()
+	s.poke()
+	if s.local != nil {
+		s.local.end(s.superseded)
+	}
 }
 
-func (w *Worker) poke() {
+func (s *seat) poke() {
 	select {
-	case w.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// AddRoom says that the worker can take n more tasks.
-func (w *Worker) AddRoom(n int) {
-	if n <= 0 {
-		return
-	}
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	w.room += n
-	w.d.kick(w)
-}
-
-// Next waits for something to tell the worker. It answers false when the stream is over: detached, or
-// ctx has ended.
-func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
-	for {
-		w.d.mu.Lock()
-		if w.detached {
-			w.d.mu.Unlock()
-			return Delivery{}, false
-		}
-		if len(w.queue) > 0 {
-			next := w.queue[0]
-			w.queue = w.queue[1:]
-			w.d.mu.Unlock()
-			return next, true
-		}
-		w.d.mu.Unlock()
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
-			return Delivery{}, false
-		}
+// deliver has a seat's worker told of something.
+func (s *seat) deliver(q Delivery) {
+	switch {
+	case q.again && s.d.returning[keyOf(q.Token)]:
+	case s.detached:
+		s.d.giveBack([]Delivery{q})
+	case s.local != nil:
+		s.local.arrive(q)
+	default:
+		s.queue = append(s.queue, q)
+		s.poke()
 	}
 }
 
-// Resend queues tasks for the worker again, because it does not know that it holds them. They take its
-// room like any other. It is called before the first Next: what was assigned since Attach is in the queue
-// still, and is not told twice.
-func (w *Worker) Resend(r *Replica, tokens []*perdurev1.TaskToken) {
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	if w.detached {
+// lend adds to the room of a seat.
+func (s *seat) lend(n int) {
+	if n <= 0 || s.detached {
 		return
 	}
-	queued := map[taskKey]bool{}
-	for _, q := range w.queue {
-		queued[keyOf(q.Token)] = queued[keyOf(q.Token)] || !q.Cancelling
-	}
-	if w.resent == nil {
-		w.resent = map[taskKey]bool{}
-	}
-	for _, token := range tokens {
-		if queued[keyOf(token)] {
-			continue
-		}
-		w.resent[keyOf(token)] = true
-		w.queue = append(w.queue, Delivery{Token: token, replica: r})
-		w.room = max(w.room-1, 0)
-	}
-	w.poke()
+	s.room += n
+	s.d.kick(s)
+}
+
+// withdraw takes back up to n of the room that is not used.
+func (s *seat) withdraw(n int) int {
+	n = max(min(n, s.room-s.reserved), 0)
+	s.room -= n
+	return n
 }
 
 // serves reports whether a worker can run what a queue holds.
-func (w *Worker) serves(q machine.Queue) bool {
-	return w.Namespace == q.Namespace && slices.Contains(w.Functions, q.Function)
+func (s *seat) serves(q machine.Queue) bool {
+	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function)
 }
 
+// What the offers of one entry may be: more than these wait for the next one.
+const (
+	maxEntryOffers     = 64
+	maxEntryOfferBytes = 16 << 10
+)
+
 // reserve takes room for an entry of a partition: half of what each worker has, so that other
-// partitions find some too, and the workers in turn.
+// entries find some too; first the workers that something waits for, and the workers in turn.
 func (d *Dispatcher) reserve(partition uint32) []booking {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.led[partition] == nil || len(d.order) == 0 {
+	led := d.led[partition]
+	if led == nil || len(d.order) == 0 {
 		return nil
 	}
 	var room []booking
+	size := 0
 	d.next++
-	for i := range d.order {
-		w := d.order[(d.next+i)%len(d.order)]
-		free := w.room - w.reserved
-		if free <= 0 {
-			continue
+	start := d.next
+	take := func(waitedFor bool) {
+		for i := range d.order {
+			if len(room) == maxEntryOffers || size >= maxEntryOfferBytes {
+				d.next = start + i - 1
+				return
+			}
+			s := d.order[(start+i)%len(d.order)]
+			free := s.room - s.reserved
+			if free <= 0 || len(led.pending) > 0 && led.wanted(s) != waitedFor {
+				continue
+			}
+			n := (free + 1) / 2
+			s.reserved += n
+			offer := &commandv1.Offer{
+				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Room: uint32(n), LeaseMs: s.LeaseMS,
+			}
+			size += len(s.ID) + len(s.Namespace) + 16
+			for _, fn := range s.Functions {
+				size += len(fn) + 2
+			}
+			room = append(room, booking{offer, s})
 		}
-		n := (free + 1) / 2
-		w.reserved += n
-		room = append(room, booking{&commandv1.Offer{
-			Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, Room: uint32(n), LeaseMs: w.LeaseMS,
-		}, w})
 	}
+	if len(led.pending) > 0 {
+		take(true)
+	}
+	take(false)
 	return room
 }
 
@@ -242,46 +312,56 @@ func (d *Dispatcher) unreserve(room []booking) {
 		return
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.finish()
 	for _, b := range room {
-		b.w.reserved -= int(b.offer.Room)
-		d.kick(b.w)
+		b.s.reserved -= int(b.offer.Room)
+		b.s.freed()
+		d.kick(b.s)
+	}
+}
+
+// freed is called when room of a seat is no longer reserved: somebody may be waiting for it.
+func (s *seat) freed() {
+	if s.detached {
+		if s.reserved == 0 {
+			close(s.ebbed)
+			left := slices.DeleteFunc(s.d.ebbing[s.ID], func(x *seat) bool { return x == s })
+			if s.d.ebbing[s.ID] = left; len(left) == 0 {
+				delete(s.d.ebbing, s.ID)
+			}
+		}
+		return
+	}
+	if s.recalling {
+		s.poke()
+	}
+	if s.local != nil {
+		s.d.unevenly(s.local)
 	}
 }
 
 // applied takes in what an entry of a partition did for workers. That a task is assigned is a fact, so it
-// is told even when the life is over that proposed it; what the queues hold is then known better.
-func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booking) {
+// is told even when the life is over that proposed it. life is the one that goes on, or nil.
+func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, room []booking) {
 	if len(room) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
 		return
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	r := life.r
+	defer d.finish()
 	led := d.led[r.id]
 	if led != nil && led.life != life {
 		led = nil
 	}
-	offered := map[string]*Worker{}
+	offered := map[string]*seat{}
 	for _, b := range room {
-		offered[b.w.ID] = b.w
-		taken, told := 0, 0
-		for _, a := range fx.Assigned {
-			if a.Worker == b.w.ID {
-				taken++
-				if b.w.resent[keyOf(a.Token)] {
-					told++
-				}
-			}
-		}
-		if led != nil && taken < int(b.offer.Room) {
-			// It had room to spare: its queues are empty.
+		offered[b.s.ID] = b.s
+		b.s.reserved -= int(b.offer.Room)
+		if led != nil {
+			// What these queues still hold is in Ready.
 			for _, fn := range b.offer.Functions {
 				delete(led.pending, machine.Queue{Namespace: b.offer.Namespace, Function: fn})
 			}
 		}
-		b.w.reserved -= int(b.offer.Room)
-		b.w.room = max(b.w.room-(taken-told), 0)
 	}
 	if led != nil {
 		for _, q := range fx.Ready {
@@ -289,34 +369,91 @@ func (d *Dispatcher) applied(life *leadership, fx *machine.Effects, room []booki
 		}
 	}
 	for _, a := range fx.Assigned {
-		if w := offered[a.Worker]; w != nil && !w.detached {
-			if w.resent[keyOf(a.Token)] {
-				continue
-			}
-			w.queue = append(w.queue, Delivery{Token: a.Token, replica: r})
-			w.poke()
-		} else {
-			r.giveBack(a.Token)
+		s := offered[a.Worker]
+		if s == nil {
+			// Offers of an entry whose answer was lost.
+			d.giveBack([]Delivery{{Token: a.Token, replica: r}})
+			continue
 		}
+		s.room--
+		s.deliver(Delivery{Token: a.Token, replica: r})
+	}
+	for _, b := range room {
+		b.s.freed()
 	}
 	for _, a := range fx.Cancelling {
-		if w := d.workers[a.Worker]; w != nil {
-			w.queue = append(w.queue, Delivery{Token: a.Token, Cancelling: true, replica: r})
-			w.poke()
+		if s := d.seats[a.Worker]; s != nil && s.Namespace == a.Token.Namespace {
+			s.deliver(Delivery{Token: a.Token, Cancelling: true, replica: r})
 		}
 	}
-	for _, w := range d.order {
-		d.kick(w)
+}
+
+// settle has offers proposed where room and waiting tasks meet, and notes which seats want room.
+func (d *Dispatcher) settle() {
+	starved := map[machine.Queue]bool{}
+	for _, led := range d.led {
+		for q := range led.pending {
+			if _, seen := starved[q]; !seen {
+				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.room > 0 && s.serves(q) })
+			}
+		}
+	}
+	if len(starved) == 0 && d.wanting == 0 {
+		return
+	}
+	for _, s := range d.order {
+		d.kick(s)
+	}
+	for _, s := range d.order {
+		d.want(s, starved)
+	}
+}
+
+// want says whether a seat wants room: something waits for it that no seat here has room for. What it has
+// said holds while room that it was given then is on its way into an entry.
+func (d *Dispatcher) want(s *seat, starved map[machine.Queue]bool) {
+	now := false
+	for _, led := range d.led {
+		for q := range led.pending {
+			switch {
+			case now || !s.serves(q):
+			case s.room == 0:
+				now = s.wanted || starved[q]
+			case s.reserved > 0 || led.assigning:
+				now = s.wanted
+			}
+		}
+	}
+	if now == s.wanted {
+		return
+	}
+	s.wanted = now
+	if now {
+		d.wanting++
+	} else {
+		d.wanting--
+	}
+	if s.local != nil {
+		d.unevenly(s.local)
+	} else {
+		s.poke()
+	}
+}
+
+func (d *Dispatcher) unevenly(w *Worker) {
+	if !w.uneven {
+		w.uneven = true
+		d.uneven = append(d.uneven, w)
 	}
 }
 
 // kick has offers-only commands proposed for partitions whose queues a worker with room can empty.
-func (d *Dispatcher) kick(w *Worker) {
-	if w.detached || w.room-w.reserved <= 0 {
+func (d *Dispatcher) kick(s *seat) {
+	if s.detached || s.room-s.reserved <= 0 {
 		return
 	}
 	for _, led := range d.led {
-		if led.assigning || !led.wanted(w) {
+		if led.assigning || !led.wanted(s) {
 			continue
 		}
 		led.assigning = true
@@ -324,9 +461,9 @@ func (d *Dispatcher) kick(w *Worker) {
 	}
 }
 
-func (l *ledQueues) wanted(w *Worker) bool {
+func (l *ledQueues) wanted(s *seat) bool {
 	for q := range l.pending {
-		if w.serves(q) {
+		if s.serves(q) {
 			return true
 		}
 	}
@@ -339,16 +476,14 @@ func (d *Dispatcher) assign(led *ledQueues) {
 	defer cancel()
 	_, err := led.r.Propose(ctx, &commandv1.Command{Kind: &commandv1.Command_Assign{Assign: &commandv1.Assign{}}})
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	led.assigning = false
 	if err != nil {
 		// Not leading any more, or full: whoever leads finds the queues, and entries under way carry
 		// offers.
+		d.mu.Unlock()
 		return
 	}
-	for _, w := range d.order {
-		d.kick(w)
-	}
+	d.finish()
 }
 
 // established begins to dispatch for a partition this node has come to lead.
@@ -360,12 +495,17 @@ func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held 
 	for _, q := range queues {
 		led.pending[q] = true
 	}
+	if former := d.led[r.id]; former != nil && former.life == life {
+		// It has loaded again, and has learned of some since.
+		for q := range former.pending {
+			led.pending[q] = true
+		}
+	}
 	d.led[r.id] = led
 	for _, a := range held {
-		// The worker may not have been told by the former leader; if it was, it ignores this.
-		if w := d.workers[a.Worker]; w != nil {
-			w.queue = append(w.queue, Delivery{Token: a.Token, again: true, replica: r})
-			w.poke()
+		// The worker may not have been told by the former leader.
+		if s := d.seats[a.Worker]; s != nil && s.Namespace == a.Token.Namespace {
+			s.deliver(Delivery{Token: a.Token, again: true, replica: r})
 		}
 	}
 }
@@ -373,29 +513,72 @@ func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held 
 // serving is called when a partition that was established has begun to serve.
 func (d *Dispatcher) serving() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, w := range d.order {
-		d.kick(w)
-	}
+	d.finish()
 }
 
 // revoked ends dispatching for a partition.
 func (d *Dispatcher) revoked(life *leadership) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.finish()
 	if led := d.led[life.r.id]; led != nil && led.life == life {
 		delete(d.led, life.r.id)
 	}
 }
 
-// Attached reports whether a worker process has a stream here.
+// giveBackPatience bounds the way back of tasks.
+const giveBackPatience = 10 * time.Second
+
+// giveBack returns tasks that a worker was never told of. It does not block; what cannot be returned waits
+// for the end of its lease.
+func (d *Dispatcher) giveBack(queue []Delivery) {
+	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool { return q.Cancelling || q.again })
+	if len(queue) == 0 || d.node == nil {
+		return
+	}
+	for _, q := range queue {
+		d.returning[keyOf(q.Token)] = true
+	}
+	go d.release(d.node, queue)
+}
+
+// returners is how many tasks are returned beside each other.
+const returners = 16
+
+func (d *Dispatcher) release(n *Node, queue []Delivery) {
+	ctx, cancel := context.WithTimeout(n.lifetime, giveBackPatience)
+	defer cancel()
+	slots := make(chan struct{}, returners)
+	for _, q := range queue {
+		slots <- struct{}{}
+		go func() {
+			_, _ = n.router.Propose(ctx, releaseOf(q.Token)) // or the lease ends the wait
+			<-slots
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.returning, keyOf(q.Token))
+		}()
+	}
+}
+
+// taskKey is a TaskToken as a map key.
+type taskKey struct {
+	ref  machine.Ref
+	life taskLife
+}
+
+func keyOf(t *perdurev1.TaskToken) taskKey {
+	ref, life := lifeOf(t)
+	return taskKey{ref, life}
+}
+
+// Attached reports whether a worker process has a stream at this node.
 func (d *Dispatcher) Attached(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.workers[id] != nil
 }
 
-// Workers is how many streams are attached.
+// Workers is how many streams are attached to this node.
 func (d *Dispatcher) Workers() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -221,34 +221,48 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// A worker that comes back under its name is sent again what it does not know that it holds. It takes its
-// room, once.
-func TestResend(t *testing.T) {
+// A worker that comes back under its name is told again of what it does not know that it holds. It takes
+// its room, once.
+func TestToldAgain(t *testing.T) {
 	n := newMemNode(t, 1)
-	r, d, replica := n.Router(), n.Dispatcher(), n.router.Replicas()[0]
-	w := d.Attach(spec("w", 2, "f"))
-	must(t, r, startCmd("s0", "x0", "f", ""))
-	must(t, r, startCmd("s1", "x1", "f", ""))
+	r, d := n.Router(), n.Dispatcher()
+	w := d.Attach(spec("w", 3, "f"))
+	for k := range 3 {
+		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
+	}
+	known := deliver(t, w)
 	deliver(t, w)
 	deliver(t, w)
-	// Its stream breaks; it comes back and has forgotten everything.
-	again := d.Attach(spec("w", 2, "f"))
+	// Its stream breaks; it comes back and knows of one.
+	knowing := spec("w", 2, "f")
+	knowing.Held = []*perdurev1.TaskToken{known}
+	again := d.Attach(knowing)
 	defer again.Detach()
-	must(t, r, startCmd("s2", "x2", "f", ""))
-	tokens := held(t, replica, "w")
-	again.Resend(replica, tokens)
 	seen := map[string]int{}
-	for range len(tokens) {
+	for range 2 {
 		seen[deliver(t, again).Id]++
 	}
-	if seen["x0"] != 1 || seen["x1"] != 1 || len(tokens) != 3 || seen["x2"] != 1 {
-		t.Errorf("sent again: %v of %v", seen, tokens)
+	if seen["x1"] != 1 || seen["x2"] != 1 {
+		t.Errorf("told again: %v", seen)
 	}
 	must(t, r, startCmd("s3", "x3", "f", ""))
 	nothing(t, n, again)
 	again.AddRoom(1)
 	if got := deliver(t, again); got.Id != "x3" {
 		t.Errorf("then: %v", got)
+	}
+	nothing(t, n, again)
+	// One that knows of none, and has no room, is told of all.
+	third := d.Attach(spec("w", 0, "f"))
+	defer third.Detach()
+	for range 4 {
+		deliver(t, third)
+	}
+	nothing(t, n, third)
+	third.AddRoom(1)
+	must(t, r, startCmd("s4", "x4", "f", ""))
+	if got := deliver(t, third); got.Id != "x4" {
+		t.Errorf("at last: %v", got)
 	}
 }
 

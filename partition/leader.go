@@ -87,7 +87,7 @@ const barrierTimeout = 30 * time.Second
 func (l *leadership) establish() bool {
 	r := l.r
 	for l.ctx.Err() == nil {
-		started := r.clock.Now()
+		started, unclaimed := r.clock.Now(), r.unclaimed.Load()
 		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())
 		if err == nil {
 			err = l.load()
@@ -97,10 +97,17 @@ func (l *leadership) establish() bool {
 				return false
 			}
 			r.lead.Store(l)
+			if r.unclaimed.Load() != unclaimed {
+				// Effects came while it loaded and found no life. Now they do.
+				err = l.load()
+			}
+		}
+		if err == nil {
 			r.notifyServing()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true
 		}
+		r.lead.CompareAndSwap(l, nil)
 		if l.ctx.Err() != nil {
 			return false
 		}
@@ -163,16 +170,23 @@ func (l *leadership) revoke() {
 	l.r.watches.wakeAll()
 }
 
-// effects carries out what an entry of this life wants done, in the order of the log.
-func (l *leadership) effects(fx *machine.Effects, room []booking) {
-	if l.ctx.Err() == nil {
+// effects carries out what an entry wants done, in the order of the log. They are the present life's,
+// whichever proposed it. What comes while a life begins may be missing from what it has loaded: it loads
+// again.
+func (r *Replica) effects(fx *machine.Effects, room []booking) {
+	l := r.serving()
+	if l == nil {
+		r.unclaimed.Add(1)
+		l = r.serving()
+	}
+	if l != nil {
 		if fx.NextDue > 0 {
 			l.timer.at(fx.NextDue)
 		}
 		l.ship.wake(fx.Outbox)
 	}
 	for _, ref := range fx.Settled {
-		l.r.watches.wake(ref)
+		r.watches.wake(ref)
 	}
-	l.r.dispatcher.applied(l, fx, room)
+	r.dispatcher.applied(r, l, fx, room)
 }

@@ -110,7 +110,8 @@ type Node struct {
 	failover    *failover
 	balancer    *balancer
 	transfers   transfers
-	slow        atomic.Int64 // nanoseconds that the clock is held back
+	book        atomic.Pointer[map[string]string] // peer addresses by server id
+	slow        atomic.Int64                      // nanoseconds that the clock is held back
 	rebuildMu   sync.Mutex
 	rebuilds    map[uint32]bool // partitions whose replica is being made anew
 	noted       bool            // by control: the identity says that the cluster is there
@@ -230,6 +231,7 @@ func Start(cfg Config) (n *Node, err error) {
 	for _, r := range n.replicas {
 		r.run()
 	}
+	n.dispatch.follow(n)
 	if n.identity.alone() {
 		close(n.controlDone)
 	} else {

@@ -44,7 +44,6 @@ func (p *proposal) answer(reply *commandv1.Reply, err *api.Error) {
 type flight struct {
 	proposals []*proposal
 	room      []booking
-	lead      *leadership
 	future    raft.ApplyFuture
 	started   time.Time
 }
@@ -159,8 +158,8 @@ func (r *Replica) gather(first *proposal) []*proposal {
 
 // launch gives an entry to Raft.
 func (r *Replica) launch(batch []*proposal) *flight {
-	f := &flight{proposals: batch, lead: r.serving(), started: r.clock.Now()}
-	if f.lead == nil {
+	f := &flight{proposals: batch, started: r.clock.Now()}
+	if r.serving() == nil {
 		return f
 	}
 	f.room = r.dispatcher.reserve(r.id)
@@ -175,7 +174,6 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		}
 		f.proposals = nil
 		r.dispatcher.unreserve(f.room)
-		f.lead = nil
 		return f
 	}
 	r.noteLogged(len(b))
@@ -215,7 +213,7 @@ func (r *Replica) resolve(f *flight) {
 	case *machine.Result:
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
 		r.metrics.Entries.Inc()
-		f.lead.effects(&res.Effects, f.room)
+		r.effects(&res.Effects, f.room)
 		for i, p := range f.proposals {
 			r.metrics.applied(p.cmd, res.Replies[i])
 			p.answer(res.Replies[i], nil)

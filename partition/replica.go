@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
-	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/partition/snapshot"
 )
@@ -45,6 +44,8 @@ type Replica struct {
 	lead     atomic.Pointer[leadership]
 	known    atomic.Pointer[knownLeader]
 	confirms confirmer
+	// unclaimed counts the entries whose effects found no leadership to carry them out.
+	unclaimed atomic.Uint64
 
 	// logged is how many bytes went into the log since the last marker.
 	logged        atomic.Int64
@@ -150,15 +151,6 @@ func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, cancel
-}
-
-// giveBack returns a task that was assigned to a worker which is gone. It does not block.
-func (r *Replica) giveBack(token *perdurev1.TaskToken) {
-	_ = r.enqueue(&proposal{ // if it is refused, the lease ends the wait
-		cmd: &commandv1.Command{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Command_Release{
-			Release: &perdurev1.Release{Task: token}}},
-		done: make(chan proposalResult, 1),
-	})
 }
 
 // noteLogged asks for a snapshot marker when the log has grown by enough bytes.

@@ -81,33 +81,58 @@ func (e *executions) Result(ctx context.Context, in *perdurev1.ResultRequest) (*
 // await reads until it is done, the wait is over, or the caller is gone. It reads again when the promise
 // of the id was settled, and at least every few seconds.
 func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, read func() (done bool, err error)) error {
-	const readAgain = 10 * time.Second
 	if waitMS == 0 {
 		_, err := read()
 		return err
 	}
-	watch := s.router.Watch(ns, objectID)
-	defer watch.Stop()
 	over := time.NewTimer(min(time.Duration(waitMS)*time.Millisecond, maxWait))
 	defer over.Stop()
-	again := time.NewTicker(readAgain)
-	defer again.Stop()
+	var pause time.Duration
 	for {
-		done, err := read()
-		if done || err != nil {
+		ended, err := s.awaitOnce(ctx, ns, objectID, over, read)
+		if ended || err != nil {
 			return err
 		}
+		// A wake for nothing is rare, unless who reads lags behind who wakes.
+		calm := time.NewTimer(pause)
 		select {
-		case <-watch.C:
-		case <-again.C:
+		case <-calm.C:
 		case <-over.C:
+			calm.Stop()
 			return nil
 		case <-s.stopping:
+			calm.Stop()
 			return errStopping()
 		case <-ctx.Done():
+			calm.Stop()
 			return ctx.Err()
 		}
+		pause = min(max(2*pause, time.Millisecond), 200*time.Millisecond)
 	}
+}
+
+// awaitOnce is one round: watch, read, wait. A watch knows the partition's leader of when it began, so each
+// round has its own.
+func (s *Server) awaitOnce(ctx context.Context, ns, objectID string, over *time.Timer, read func() (done bool, err error)) (ended bool, err error) {
+	const readAgain = 10 * time.Second
+	watch := s.router.Watch(ns, objectID)
+	defer watch.Stop()
+	if done, err := read(); done || err != nil {
+		return true, err
+	}
+	again := time.NewTimer(readAgain)
+	defer again.Stop()
+	select {
+	case <-watch.C:
+	case <-again.C:
+	case <-over.C:
+		return true, nil
+	case <-s.stopping:
+		return true, errStopping()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+	return false, nil
 }
 
 // Describe implements Executions.
@@ -153,8 +178,8 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 	limit = min(limit, 1000)
 	var all []*perdurev1.ExecutionSummary
 	var ends []machine.ListPosition // where partitions that have more have stopped
-	for _, r := range e.s.router.Replicas() {
-		reply, _, err := r.Query(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: in}})
+	for p := range e.s.router.Partitions() {
+		reply, _, err := e.s.router.Read(ctx, p, level(in.Level), &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: in}})
 		if err != nil {
 			return nil, err
 		}

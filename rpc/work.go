@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,8 @@ const (
 	maxCommitBytes = 16 << 20 // of all events of one commit
 	maxReplyBytes  = 8 << 20  // of the answer to one
 	helloTimeout   = 10 * time.Second
+	// introducePatience is how long a worker waits for partitions that do not answer before it begins.
+	introducePatience = 3 * time.Second
 	drainPatience  = time.Second
 )
 
@@ -62,14 +66,16 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	if err := w.register(hello); err != nil {
 		return err
 	}
+	for _, t := range hello.Held {
+		if t.Namespace == "" {
+			t.Namespace = w.ns
+		}
+	}
 	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
-		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room),
+		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room), Held: hello.Held,
 	})
 	defer w.worker.Detach()
-	lost, err := w.resync(hello)
-	if err != nil {
-		return err
-	}
+	lost := w.lost(hello)
 	if err := w.send(&perdurev1.WorkResponse{CallId: first.CallId, Kind: &perdurev1.WorkResponse_Welcome{
 		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: lost}}}); err != nil {
 		return err
@@ -174,39 +180,65 @@ func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 	return m.in, h, nil
 }
 
-// register makes the worker's functions known to every partition.
-func (w *session) register(h *perdurev1.Hello) error {
-	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
-	defer cancel()
-	for _, r := range w.s.router.Replicas() {
-		if err := w.s.retry(ctx, func() error {
-			reply, _, err := r.Query(ctx, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
-				Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
+// everywhere has something done for partitions, beside each other. It waits for introducePatience; what is
+// not done by then, because a partition has no leader, goes on while the stream lives: the worker serves the
+// others. A refusal that will not change is answered at once.
+func (w *session) everywhere(what string, partitions []uint32, do func(ctx context.Context, partition uint32) error) error {
+	refusals := make(chan error, len(partitions))
+	for _, p := range partitions {
+		go func() {
+			err := w.s.retry(w.ctx, func() error {
+				ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
+				defer cancel()
+				return do(ctx, p)
+			})
+			if api.Is(err, perdurev1.Reason_REASON_CORRUPT) {
+				// One damaged state must not stop the others.
+				w.s.log.Warn("a worker does without a partition that has halted", "event", "worker_partition_halted", "partition", p, "error", err)
+				err = nil
+			}
+			refusals <- err
+		}()
+	}
+	patience := time.NewTimer(introducePatience)
+	defer patience.Stop()
+	for range partitions {
+		select {
+		case err := <-refusals:
 			if err != nil {
 				return err
 			}
-			unknown := reply.GetFunctions().Unknown
-			if len(unknown) == 0 {
-				return nil
-			}
-			_, err = r.Propose(ctx, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
-				RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown}}})
-			return err
-		}); err != nil && !w.halted(r, err) {
-			return err
+		case <-patience.C:
+			w.s.log.Warn("a worker begins before all partitions answer", "event", "worker_partitions_late", "what", what)
+			return nil
+		case <-w.ctx.Done():
+			return w.ctx.Err()
 		}
 	}
 	return nil
 }
 
-// halted reports whether a call failed because its partition has halted. The worker serves the others:
-// one damaged state must not stop them.
-func (w *session) halted(r *partition.Replica, err error) bool {
-	if !api.Is(err, perdurev1.Reason_REASON_CORRUPT) {
-		return false
+// register makes the worker's functions known to every partition.
+func (w *session) register(h *perdurev1.Hello) error {
+	var all []uint32
+	for p := range w.s.router.Partitions() {
+		all = append(all, p)
 	}
-	w.s.log.Warn("a worker does without a partition that has halted", "event", "worker_partition_halted", "partition", r.ID(), "error", err)
-	return true
+	return w.everywhere("its functions", all, func(ctx context.Context, p uint32) error {
+		// A replica that lags may not know them yet; they are registered once more then.
+		reply, _, err := w.s.router.Read(ctx, p, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
+			Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
+		if err != nil {
+			return err
+		}
+		unknown := reply.GetFunctions().Unknown
+		if len(unknown) == 0 {
+			return nil
+		}
+		_, err = w.s.router.Deliver(ctx, p, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
+			RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown}}})
+		return err
+	})
 }
 
 // retry repeats what was surely not applied, or may be applied twice, until it works or ctx ends.
@@ -217,7 +249,9 @@ func (s *Server) retry(ctx context.Context, try func() error) error {
 		switch {
 		case err == nil:
 			return nil
-		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED):
+		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED),
+			api.Is(err, perdurev1.Reason_REASON_NOT_LEADER), api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN),
+			api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN) && !s.isStopping():
 		default:
 			return err
 		}
@@ -232,61 +266,35 @@ func (s *Server) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// resync compares what the worker holds with what the state says it holds: tasks it does not know of are
-// sent again, tasks that are no longer its own are answered.
-func (w *session) resync(h *perdurev1.Hello) (lost []*perdurev1.TaskToken, err error) {
-	key := func(t *perdurev1.TaskToken) [2]string { return [2]string{t.Namespace, t.Id} }
-	claimed := map[[2]string]*perdurev1.TaskToken{}
-	for _, t := range h.Held {
-		if t.Namespace == "" {
-			t.Namespace = w.ns
-		}
-		claimed[key(t)] = t
-	}
-	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
-	defer cancel()
-	for _, r := range w.s.router.Replicas() {
-		var held []*perdurev1.TaskToken
-		if err := w.s.retry(ctx, func() error {
-			reply, _, err := r.Query(ctx, partition.Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{
-				Held: &commandv1.HeldQuery{Worker: h.WorkerId}}})
-			if err == nil {
-				held = reply.GetHeld().Tasks
-			}
+// lost are the tasks the worker believes to hold that are no longer its own by the state. What nobody can say
+// now its heartbeats will tell. Those that it holds and does not know of come with the others.
+func (w *session) lost(h *perdurev1.Hello) []*perdurev1.TaskToken {
+	claimed := w.s.router.ByPartition(h.Held)
+	var mu sync.Mutex
+	var lost []*perdurev1.TaskToken
+	err := w.everywhere("what it holds", slices.Sorted(maps.Keys(claimed)), func(ctx context.Context, p uint32) error {
+		reply, _, err := w.s.router.Read(ctx, p, partition.Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{
+			Held: &commandv1.HeldQuery{Worker: h.WorkerId}}})
+		if err != nil {
 			return err
-		}); err != nil {
-			if !w.halted(r, err) {
-				return nil, err
-			}
-			for k := range claimed { // nobody can say whose they are
-				if w.s.router.Of(k[0], k[1]) == r {
-					delete(claimed, k)
-				}
-			}
-			continue
 		}
-		var again []*perdurev1.TaskToken
-		for _, t := range held {
-			if t.Namespace != w.ns {
-				continue // of another worker that calls itself the same
+		mu.Lock()
+		defer mu.Unlock()
+		for _, t := range claimed[p] {
+			if !slices.ContainsFunc(reply.GetHeld().Tasks, func(x *perdurev1.TaskToken) bool { return proto.Equal(x, t) }) {
+				lost = append(lost, t)
 			}
-			c := claimed[key(t)]
-			if c != nil && c.Incarnation == t.Incarnation && c.Version == t.Version {
-				delete(claimed, key(t))
-				continue
-			}
-			again = append(again, t)
 		}
-		if len(again) > 0 {
-			w.worker.Resend(r, again)
-		}
+		return nil
+	})
+	if err != nil && w.ctx.Err() == nil {
+		w.s.log.Warn("what a worker holds could not be compared", "event", "worker_not_compared", "worker", h.WorkerId, "error", err)
 	}
-	for _, t := range h.Held {
-		if claimed[key(t)] != nil {
-			lost = append(lost, t)
-		}
-	}
-	return lost, nil
+	mu.Lock()
+	defer mu.Unlock()
+	out := slices.Clone(lost)
+	w.worker.Finished(out...)
+	return out
 }
 
 func (w *session) send(m *perdurev1.WorkResponse) error {
@@ -309,16 +317,7 @@ func (w *session) deliver() {
 			}
 			continue
 		}
-		reply, _, err := w.s.router.Query(w.ctx, partition.Stale, &commandv1.Query{
-			Namespace: d.Token.Namespace, Id: d.Token.Id,
-			Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: d.Token.Incarnation, Version: d.Token.Version}}})
-		if err != nil {
-			// Over already (terminated, timed out), or this replica stops. The worker never held it: its
-			// room is free again.
-			w.worker.AddRoom(1)
-			continue
-		}
-		if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: reply.GetTask()}}) != nil {
+		if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: d.Task}}) != nil {
 			return
 		}
 	}
@@ -441,10 +440,12 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	c.Room = 0
 	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
 	if err != nil {
+		w.refused(c.Task, err)
 		return nil, err
 	}
 	out := reply.GetCommit()
 	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		w.worker.Finished(c.Task)
 		w.worker.AddRoom(int(min(room, maxRoom)))
 	}
 	if proto.Size(out) > maxReplyBytes {
@@ -453,6 +454,13 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 		out = &perdurev1.CommitReply{State: out.State, Status: out.Status, NextSeq: out.NextSeq, NextChild: out.NextChild}
 	}
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: out}}, nil
+}
+
+// refused notes that a task is not the worker's any more, if that is why a call failed.
+func (w *session) refused(t *perdurev1.TaskToken, err error) {
+	if api.Is(err, perdurev1.Reason_REASON_STALE_TASK) {
+		w.worker.Finished(t)
+	}
 }
 
 // commitForm checks the sizes and names in a commit.
@@ -540,6 +548,7 @@ func (w *session) heartbeat(ctx context.Context, h *perdurev1.Heartbeat) (*perdu
 		out.Lost = append(out.Lost, reply.GetHeartbeat().Lost...)
 		out.Cancelling = append(out.Cancelling, reply.GetHeartbeat().Cancelling...)
 	}
+	w.worker.Finished(out.Lost...)
 	if len(errs) > 0 && answered == 0 {
 		return nil, errs[0]
 	}
@@ -555,8 +564,10 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 	r.Room = 0
 	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
 	if err != nil {
+		w.refused(r.Task, err)
 		return nil, err
 	}
+	w.worker.Finished(r.Task)
 	w.worker.AddRoom(int(min(room, maxRoom)))
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
 }

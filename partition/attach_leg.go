@@ -1,0 +1,341 @@
+package partition
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+)
+
+// leg lends a part of a worker's room to one node. Its fields are guarded by the dispatcher's lock.
+type leg struct {
+	w *Worker
+	// seat is set for this node's own leg, and nothing else then.
+	seat *seat
+
+	server string
+	ctx    context.Context // ends when the server is no member any more, or the worker's stream is over
+	cancel context.CancelFunc
+	wake   chan struct{}
+	// up: the stream is open. lent is the room given over it that nothing is known to have used; give the
+	// part of it that is not sent yet.
+	up     bool
+	lent   int
+	give   int
+	wanted bool
+	// recalling: room is asked back and no answer has come; ask is what is not sent yet of that.
+	recalling bool
+	ask       int
+	// rest: it had none to spare, and is left alone until then.
+	rest time.Time
+}
+
+// Bounds of a leg.
+const (
+	legPauseMin = 20 * time.Millisecond
+	legPauseMax = time.Second
+	legRest     = 50 * time.Millisecond
+	// legFarewell bounds the wait for what is still on its way when a stream ends.
+	legFarewell = time.Second
+	// surveyEvery is how often nodes look who is a member, if no leader changes.
+	surveyEvery = time.Second
+)
+
+func (l *leg) credit() int {
+	if l.seat != nil {
+		return l.seat.room
+	}
+	return l.lent
+}
+
+func (l *leg) wants() bool {
+	if l.seat != nil {
+		return l.seat.wanted
+	}
+	return l.wanted
+}
+
+func (l *leg) hungry() bool { return (l.seat != nil || l.up) && l.wants() && l.credit() == 0 }
+
+// leads reports whether room is well placed at the leg's node.
+func (l *leg) leads() bool {
+	d := l.w.d
+	if l.seat != nil {
+		return d.node == nil || d.node.identity.alone() || d.leads[d.node.identity.ServerID] > 0
+	}
+	return l.up && d.leads[l.server] > 0
+}
+
+func (l *leg) lend(n int) {
+	if l.seat != nil {
+		l.seat.lend(n)
+		return
+	}
+	l.lent += n
+	l.give += n
+	l.rest = time.Time{}
+	l.poke()
+}
+
+func (l *leg) recallRoom() {
+	l.recalling = true
+	l.ask = (l.lent + 1) / 2
+	l.poke()
+}
+
+func (l *leg) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// follow gives a worker a leg to every member.
+func (w *Worker) follow() {
+	d := w.d
+	kept := w.legs[:1]
+	has := map[string]bool{}
+	for _, l := range w.legs[1:] {
+		if _, member := d.members[l.server]; !member {
+			l.cancel()
+			continue
+		}
+		has[l.server] = true
+		kept = append(kept, l)
+	}
+	w.legs = kept
+	for server := range d.members {
+		if !has[server] && !w.over {
+			l := &leg{w: w, server: server, wake: make(chan struct{}, 1)}
+			l.ctx, l.cancel = context.WithCancel(w.ctx)
+			w.legs = append(w.legs, l)
+			go l.run()
+		}
+	}
+}
+
+// run keeps the leg's stream open.
+func (l *leg) run() {
+	defer l.cancel()
+	clock := l.w.d.node.clock
+	pause := legPauseMin
+	for l.ctx.Err() == nil {
+		if l.attach() {
+			pause = legPauseMin
+		}
+		c, stop := clock.After(pause)
+		select {
+		case <-c:
+		case <-l.ctx.Done():
+		}
+		stop()
+		pause = min(2*pause, legPauseMax)
+	}
+}
+
+// attach opens the stream and follows it to its end. It reports whether the other node has said anything.
+func (l *leg) attach() (heard bool) {
+	w, d := l.w, l.w.d
+	client, err := d.node.peers.client(d.node.addressOf(l.server))
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithCancel(d.node.lifetime)
+	defer cancel()
+	connecting := context.AfterFunc(l.ctx, cancel)
+	stream, err := client.Attach(ctx)
+	if err != nil || !connecting() {
+		return false
+	}
+	share, ok := l.opened()
+	if !ok {
+		return false
+	}
+	defer l.closed()
+	if stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Worker{Worker: &commandv1.AttachWorker{
+		Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(share), SinceMs: w.since,
+	}}}) != nil {
+		return false
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		l.send(ctx, stream)
+		// The other node has heard all and says what it still has to say, or it takes too long.
+		over, stop := d.node.clock.After(legFarewell)
+		defer stop()
+		select {
+		case <-over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for {
+		down, err := stream.Recv()
+		if err != nil {
+			cancel()
+			<-sent
+			return heard
+		}
+		heard = true
+		l.received(down)
+	}
+}
+
+// opened lends the leg its share of what this node's own leg does not use.
+func (l *leg) opened() (share int, ok bool) {
+	w, d := l.w, l.w.d
+	d.mu.Lock()
+	defer d.finish()
+	if l.ctx.Err() != nil {
+		return 0, false
+	}
+	l.up, l.rest = true, time.Time{}
+	if l.leads() {
+		share = w.legs[0].seat.withdraw(w.lent() / max(len(d.leads), 1))
+	}
+	l.lent = share
+	return share, true
+}
+
+// closed takes back what the leg was lent and is not known to have used.
+func (l *leg) closed() {
+	d := l.w.d
+	d.mu.Lock()
+	defer d.finish()
+	back := l.lent
+	l.up, l.lent, l.give, l.wanted, l.recalling, l.ask = false, 0, 0, false, false, 0
+	l.w.place(back)
+	d.unevenly(l.w)
+}
+
+// send tells the other node of room given and asked back, until the leg is over or its stream broken.
+func (l *leg) send(ctx context.Context, stream commandv1.Peers_AttachClient) {
+	d := l.w.d
+	for {
+		d.mu.Lock()
+		give, ask := l.give, l.ask
+		l.give, l.ask = 0, 0
+		d.mu.Unlock()
+		var err error
+		if give > 0 {
+			err = stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Room{Room: uint32(give)}})
+		}
+		if ask > 0 && err == nil {
+			err = stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Recall{Recall: uint32(ask)}})
+		}
+		if err != nil {
+			return // its receiver learns why
+		}
+		select {
+		case <-l.wake:
+		case <-l.ctx.Done():
+			_ = stream.CloseSend() // the receiver learns how it ends
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// received takes in what the other node says.
+func (l *leg) received(down *commandv1.AttachDown) {
+	w, d := l.w, l.w.d
+	d.mu.Lock()
+	defer d.finish()
+	switch k := down.Kind.(type) {
+	case *commandv1.AttachDown_Task:
+		if !k.Task.Again {
+			l.lent = max(l.lent-1, 0)
+		}
+		l.rest = time.Time{}
+		w.arrive(Delivery{Token: k.Task.GetTask().GetToken(), Task: k.Task.GetTask(), again: k.Task.Again})
+	case *commandv1.AttachDown_Cancelling:
+		w.arrive(Delivery{Token: k.Cancelling, Cancelling: true})
+	case *commandv1.AttachDown_Spare:
+		back := min(int(k.Spare), l.lent)
+		l.lent -= back
+		l.recalling = false
+		if back == 0 {
+			l.rest = d.node.clock.Now().Add(legRest)
+		}
+		w.place(back)
+	case *commandv1.AttachDown_Wanted:
+		l.wanted = k.Wanted.GetWanted()
+		l.rest = time.Time{}
+	case *commandv1.AttachDown_Superseded:
+		d.overtaken(w)
+		return
+	}
+	d.unevenly(w)
+}
+
+// overtaken ends a stream whose worker has a later one at another node.
+func (d *Dispatcher) overtaken(w *Worker) {
+	s := w.legs[0].seat
+	s.superseded = true
+	d.drop(s)
+}
+
+// follow keeps the dispatcher informed of who is a member and who leads, until the node stops.
+func (d *Dispatcher) follow(n *Node) {
+	d.mu.Lock()
+	d.node = n
+	d.mu.Unlock()
+	if n.identity.alone() {
+		return
+	}
+	d.survey()
+	go func() {
+		for {
+			c, stop := n.clock.After(surveyEvery)
+			select {
+			case <-c:
+			case <-d.changed:
+			case <-n.stopping:
+				stop()
+				return
+			}
+			stop()
+			d.survey()
+		}
+	}()
+}
+
+// look has the dispatcher look at once who leads.
+func (d *Dispatcher) look() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (d *Dispatcher) survey() {
+	n := d.node
+	members, leads := map[string]string{}, map[string]int{}
+	for _, m := range n.members() {
+		if m.ServerId != n.identity.ServerID {
+			members[m.ServerId] = m.NodeId
+		}
+	}
+	for _, r := range n.router.Replicas() {
+		if r.serving() != nil {
+			leads[n.identity.ServerID]++
+		} else if k := r.known.Load(); k != nil && k.server != "" {
+			leads[string(k.server)]++
+		}
+	}
+	d.mu.Lock()
+	defer d.finish()
+	if !maps.Equal(leads, d.leads) {
+		d.leads = leads
+	}
+	if maps.Equal(members, d.members) {
+		return
+	}
+	d.members = members
+	for _, w := range d.workers {
+		w.follow()
+	}
+}
