@@ -178,7 +178,15 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		defer stopNode(node, log)
 		addrs = []string{node.GRPCAddr()}
 	}
-	c, err := client.Dial(client.Options{Addrs: addrs, Namespace: o.namespace, Logger: log})
+	// TLS and a token, for a cluster that asks for them, come from the environment.
+	var opts client.Options
+	if node == nil {
+		if opts, err = client.OptionsFromEnv(nil); err != nil {
+			return fail(err)
+		}
+	}
+	opts.Addrs, opts.Namespace, opts.Logger = addrs, o.namespace, log
+	c, err := client.Dial(opts)
 	if err != nil {
 		return fail(err)
 	}
