@@ -73,8 +73,8 @@ type Config struct {
 	// Join lists gossip addresses of members, or of those that create the cluster with this one. Its own may
 	// be among them.
 	Join []string
-	// BootstrapExpect is how many members create the cluster together: 1, or 3 to 7 and odd. With 1 and no
-	// Join the node is its cluster's only member. A node whose data knows its cluster does not look at it.
+	// BootstrapExpect is how many members create the cluster together: 1, for a node that is its cluster's
+	// only member, or 3 to 7 and odd, which needs Join. Members that disagree about it make no cluster.
 	BootstrapExpect int
 
 	// LogStore keeps the Raft logs: LogStorePebble or LogStoreBoltDB. It is chosen when the data

@@ -63,6 +63,10 @@ func (c *Config) checkCluster(add func(flag, reason string), skip map[string]boo
 	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
 		add("join", fmt.Sprintf("at least one gossip address of the %d members that create the cluster is needed", c.BootstrapExpect))
 	}
+	if c.BootstrapExpect == 1 && len(c.Join) > 0 {
+		// Alone it would make a cluster of its own, which is the last thing that --join asks for.
+		add("bootstrap-expect", fmt.Sprintf("with --join it says how many members the cluster has, %d to %d", minBootstrap, maxBootstrap))
+	}
 	if (c.BootstrapExpect <= 1 && len(c.Join) == 0) || c.AdvertiseHost != "" {
 		return
 	}

@@ -28,7 +28,7 @@ func TestClusterSettings(t *testing.T) {
 	three := func(c *Config) { c.BootstrapExpect, c.Join = 3, []string{"127.0.0.1:7403"} }
 	everywhere := func(c *Config) {
 		c.Insecure, c.GRPCAddr, c.HTTPAddr, c.PeerAddr, c.GossipAddr = true, ":7400", "0.0.0.0:7401", "[::]:7402", ":7403"
-		c.Join = []string{"db1:7403"}
+		c.BootstrapExpect, c.Join = 3, []string{"db1:7403"}
 	}
 	for _, c := range []struct {
 		name   string
@@ -44,7 +44,7 @@ func TestClusterSettings(t *testing.T) {
 		{"nine", func(c *Config) { three(c); c.BootstrapExpect = 9 }, []string{"bootstrap-expect"}},
 		{"none", func(c *Config) { c.BootstrapExpect = -1 }, []string{"bootstrap-expect"}},
 		{"three and nobody to find", func(c *Config) { c.BootstrapExpect = 3 }, []string{"join"}},
-		{"join alone", func(c *Config) { c.Join = []string{"127.0.0.1:7403"} }, nil},
+		{"join alone", func(c *Config) { c.Join = []string{"127.0.0.1:7403"} }, []string{"bootstrap-expect"}},
 		{"join by name", func(c *Config) { three(c); c.Join = []string{"localhost:7403", "[::1]:7403"} }, nil},
 		{"join without a port", func(c *Config) { three(c); c.Join = []string{"127.0.0.1:7403", "127.0.0.2"} }, []string{"join"}},
 		{"join without a host", func(c *Config) { three(c); c.Join = []string{":7403"} }, []string{"join"}},
@@ -56,7 +56,7 @@ func TestClusterSettings(t *testing.T) {
 		{"every interface and no name", everywhere, []string{"advertise-host"}},
 		{"every interface by name", func(c *Config) { everywhere(c); c.AdvertiseHost = "db1" }, nil},
 		{"every interface by IPv6", func(c *Config) { everywhere(c); c.AdvertiseHost = "fd00::1" }, nil},
-		{"every interface, alone", func(c *Config) { everywhere(c); c.Join = nil }, nil},
+		{"every interface, alone", func(c *Config) { everywhere(c); c.BootstrapExpect, c.Join = 1, nil }, nil},
 		{"a name with a port", func(c *Config) { c.AdvertiseHost = "db1:7400" }, []string{"advertise-host"}},
 		{"brackets", func(c *Config) { c.AdvertiseHost = "[::1]" }, []string{"advertise-host"}},
 		{"a name for every interface", func(c *Config) { c.AdvertiseHost = "0.0.0.0" }, []string{"advertise-host"}},

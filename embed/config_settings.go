@@ -90,9 +90,9 @@ var settings = []Setting{
 
 	{Flag: "partitions", Unit: "number", Help: "partitions of a new cluster, 3 to 256, fixed when its data is made; by default 4 on up to two cores, 8 on up to eight, 16 above",
 		at: func(c *Config) any { return &c.Partitions }, check: checkPartitions},
-	{Flag: "join", Unit: "host:port,…", Help: "gossip addresses of members, or of those that create the cluster with this one", Cluster: true,
+	{Flag: "join", Unit: "host:port,…", Help: "gossip addresses of members, or of those that create the cluster with this one; needs --bootstrap-expect", Cluster: true,
 		at: func(c *Config) any { return &c.Join }, check: checkJoin},
-	{Flag: "bootstrap-expect", Unit: "number", Help: "members that create the cluster together: 1, or 3 to 7 and odd; more than 1 needs --join", Cluster: true,
+	{Flag: "bootstrap-expect", Unit: "number", Help: "members that create the cluster together: 1, or 3 to 7 and odd, which needs --join", Cluster: true,
 		at: func(c *Config) any { return &c.BootstrapExpect }, check: checkBootstrapExpect},
 	{Flag: "log-store", Unit: "pebble|boltdb", Help: "what keeps the Raft logs; fixed when the data is made",
 		at: func(c *Config) any { return &c.LogStore }, check: oneOf(LogStorePebble, LogStoreBoltDB)},

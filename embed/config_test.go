@@ -192,8 +192,8 @@ func TestEverySettingFromEverySource(t *testing.T) {
 	// What a setting needs beside it.
 	together := map[string]string{
 		"leader-lease": "5ms", // keeps the order of the timeouts true
-		"join":         "127.0.0.1:1",
-		"tls-cert":     "c", "tls-key": "c", "peer-tls-cert": "p", "peer-tls-key": "p", "peer-tls-ca": "p", "jwt-key-file": "j",
+		"join":         "127.0.0.1:1", "bootstrap-expect": "3",
+		"tls-cert": "c", "tls-key": "c", "peer-tls-cert": "p", "peer-tls-key": "p", "peer-tls-ca": "p", "jwt-key-file": "j",
 	}
 	for _, s := range Settings() {
 		text, ok := sample[s.Flag]
@@ -264,7 +264,7 @@ func TestOneProblemIsOneLine(t *testing.T) {
 			`configuration: --partitions "2": at least 3, so that each of three members can lead one`},
 		{"zero is not the default when it is written down", Sources{Flags: map[string]string{"partitions": "0"}},
 			`configuration: --partitions "0": at least 3; leave it out for the default`},
-		{"join", Sources{Flags: map[string]string{"join": "127.0.0.1:7403,a"}},
+		{"join", Sources{Flags: map[string]string{"join": "127.0.0.1:7403,a", "bootstrap-expect": "3"}},
 			`configuration: --join "127.0.0.1:7403,a": "a" is not host:port; there is no port`},
 		{"nobody to join", Sources{LookupEnv: configEnv(map[string]string{"PERDURE_BOOTSTRAP_EXPECT": "3"})},
 			`configuration: --join "": at least one gossip address of the 3 members that create the cluster is needed`},

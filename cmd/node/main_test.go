@@ -297,7 +297,7 @@ func TestBadUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"strat"}, {"start", "now"}, {"start", "--colour", "blue"}, {"dev", "--join", "127.0.0.1:1"},
 		{"dev", "--peer-tls-ca", "ca.crt"}, {"dev", "--gossip-key-file", "gossip.keys"},
-		{"start", "--join", "127.0.0.1"}, {"start", "--bootstrap-expect", "3"}, {"start", "--bootstrap-expect", "4"},
+		{"start", "--join", "127.0.0.1"}, {"start", "--join", "127.0.0.1:7403"}, {"start", "--bootstrap-expect", "3"}, {"start", "--bootstrap-expect", "4"},
 		{"start", "--tls-cert", "node.crt"},
 		{"start", "--partitions", "2", "--log-store", "sqlite", "--grpc-addr", "0.0.0.0:7400"},
 		{"start", "--config", filepath.Join(t.TempDir(), "none.yaml")},
