@@ -239,8 +239,9 @@ func wantSeen(t *testing.T, nodes []*member, g, count int) {
 	}
 }
 
-func TestThreeNodes(t *testing.T) {
-	noLeaks(t)
+// threeNodes are three members of new groups.
+func threeNodes(t *testing.T) []*member {
+	t.Helper()
 	var nodes []*member
 	var first raft.Configuration
 	for i := range 3 {
@@ -255,6 +256,12 @@ func TestThreeNodes(t *testing.T) {
 	for _, n := range nodes {
 		n.run(&first)
 	}
+	return nodes
+}
+
+func TestThreeNodes(t *testing.T) {
+	noLeaks(t)
+	nodes := threeNodes(t)
 	const each = 60
 	for i := range each {
 		for g := range testGroups {
