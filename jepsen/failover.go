@@ -198,7 +198,7 @@ func (v *CommitVerdict) Violations() []string {
 }
 
 // Aftermath waits until all replicas are equal again and lists what no fault of the table excuses: replicas
-// that differ or have halted, processes that ended by themselves, logs that tell of a bug.
+// that differ or have halted, and the Evidence.
 func Aftermath(ctx context.Context, c *Cluster) []string {
 	ctx, cancel := context.WithTimeout(ctx, mendPatience)
 	defer cancel()
@@ -206,6 +206,13 @@ func Aftermath(ctx context.Context, c *Cluster) []string {
 	if err := c.WaitEqual(ctx); err != nil {
 		out = append(out, "replicas: "+err.Error())
 	}
+	return append(out, Evidence(c)...)
+}
+
+// Evidence is what the processes and their logs tell of bugs: processes that ended by themselves, panics,
+// races and broken invariants.
+func Evidence(c *Cluster) []string {
+	var out []string
 	for _, s := range c.Surprises() {
 		out = append(out, "process: "+s)
 	}

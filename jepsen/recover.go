@@ -311,18 +311,22 @@ func (r *recovery) flip() error {
 	if err := n.Start(); err != nil {
 		return err
 	}
-	// More writes, and reads of everything, so that the byte is needed if it ever is.
+	// More writes, and reads of everything in this node, so that the byte is needed if it ever is.
 	if err := r.load(r.o.Writes/10, nil); err != nil {
 		return err
 	}
+	if len(r.c.nodes) == 1 {
+		return nil
+	}
+	if err := r.c.waitCalm(r.ctx); err != nil {
+		r.note("not whole: %v", err) // it may have noticed by now
+	}
+	r.lookAtDamage(n)
 	state, err := r.replicaState(n, partition)
 	if err != nil {
 		return err
 	}
 	r.note("the damaged replica is %s", state)
-	if len(r.c.nodes) == 1 {
-		return nil
-	}
 	if err := r.rebuild(n, partition); err != nil {
 		return err
 	}
@@ -330,6 +334,21 @@ func (r *recovery) flip() error {
 		return err
 	}
 	return r.look("everything", n)
+}
+
+// lookAtDamage reads every write in a damaged node. It may refuse to answer, but not answer wrongly.
+func (r *recovery) lookAtDamage(n *Node) {
+	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+	defer cancel()
+	writes := slices.Clone(r.writes)
+	if err := Look(ctx, r.c, writes, n); err != nil {
+		r.note("%s refuses some reads: %v", n.Name, err)
+	}
+	v := CheckCommits(writes)
+	v.Unchecked = 0 // refused
+	for _, text := range v.Violations() {
+		r.report.Violations = append(r.report.Violations, fmt.Sprintf("the damaged %s answers wrongly: %s", n.Name, text))
+	}
 }
 
 // replicaState tells how the cluster sees one replica.

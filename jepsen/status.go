@@ -12,6 +12,10 @@ import (
 // lookEvery is how often a state is looked at that is waited for.
 const lookEvery = 20 * time.Millisecond
 
+// ErrNotRecovered says that a cluster was not whole again in the time it was given, although nothing was
+// wrong any more that the harness knows of. Drivers return it as their error; it is a violation.
+var ErrNotRecovered = errors.New("the cluster has not recovered")
+
 // waitFor looks until ok returns nil or ctx ends; then the error says what was waited for and why it was
 // not so at last.
 func waitFor(ctx context.Context, what string, ok func(context.Context) error) error {
@@ -47,7 +51,7 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...*Node) error {
 			return n.Ready(ctx)
 		})
 		if err = errors.Join(dead, err); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrNotRecovered, err)
 		}
 	}
 	return nil
@@ -129,7 +133,10 @@ func (c *Cluster) WaitEqual(ctx context.Context) error {
 		}
 		return behind(s, goal, len(c.nodes))
 	})
-	return errors.Join(broken, err)
+	if err = errors.Join(broken, err); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRecovered, err)
+	}
+	return nil
 }
 
 // goals is the highest applied index that any replica of each partition has.

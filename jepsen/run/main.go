@@ -202,7 +202,15 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 		return nil, nil, err
 	}
 	fmt.Fprintf(stdout, "%d nodes, ready after %v\n", co.opts.Nodes, time.Since(began).Round(time.Millisecond))
-	return do(ctx, c, faults)
+	report, violations, err = do(ctx, c, faults)
+	if err != nil {
+		// The run broke off. What the cluster did wrong until then counts all the same.
+		if errors.Is(err, jepsen.ErrNotRecovered) {
+			violations = append(violations, err.Error())
+		}
+		violations = append(violations, jepsen.Evidence(c)...)
+	}
+	return report, violations, err
 }
 
 // withoutSeed is the command line without its seed.
