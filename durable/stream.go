@@ -156,7 +156,7 @@ func (w *Worker) serve(ctx context.Context) error {
 func final(err error) bool {
 	if e, ok := api.FromStatus(err); ok {
 		switch api.Code(e.Reason) {
-		case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition:
+		case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.Unauthenticated, codes.PermissionDenied:
 			return true
 		}
 		return false

@@ -134,26 +134,27 @@ func (b addressBook) ServerAddr(server raft.ServerID) (raft.ServerAddress, error
 	return "", fmt.Errorf("nothing is known of server %s", server)
 }
 
-// addressOf is where a server is, empty if unknown.
+// addressOf is where a server is, empty if unknown. Raft asks before every message.
 func (n *Node) addressOf(server string) string {
-	for _, h := range n.hints() {
-		if h.ServerID == server {
-			return h.PeerAddr
-		}
+	if book := n.book.Load(); book != nil {
+		return (*book)[server]
 	}
-	if d := n.directory.current(); d != nil {
-		for _, m := range d.Members {
-			if m.ServerId == server {
-				return m.PeerAddr
-			}
-		}
-	}
+	return n.lookUp()[server]
+}
+
+// lookUp gathers where the servers are.
+func (n *Node) lookUp() map[string]string {
+	book := map[string]string{}
 	for _, f := range n.identity.Founders {
-		if f.ServerID == server {
-			return f.PeerAddr
-		}
+		book[f.ServerID] = f.PeerAddr
 	}
-	return ""
+	for _, m := range n.directory.current().GetMembers() {
+		book[m.ServerId] = m.PeerAddr
+	}
+	for _, h := range n.hints() {
+		book[h.ServerID] = h.PeerAddr
+	}
+	return book
 }
 
 // members are the servers of the cluster: by the directory, or by the founding before there is one.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"perdure/internal/certs"
 )
 
 // Options of Listen.
@@ -294,6 +296,10 @@ func (m *Mux) shakeOut(ctx context.Context, raw net.Conn, addr string, first []b
 		}
 		tc := tls.Client(raw, cfg)
 		if err := tc.HandshakeContext(ctx); err != nil {
+			return 0, "", nil, err
+		}
+		// A configuration that verifies by itself is told names only, not IP addresses.
+		if err := certs.VerifyPeerHost(tc.ConnectionState(), cfg.ServerName); err != nil {
 			return 0, "", nil, err
 		}
 		conn = tc
