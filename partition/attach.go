@@ -199,8 +199,9 @@ func (w *Worker) arrive(q Delivery) {
 	default:
 		w.learn(q.Token)
 		q.took = new(bool)
+		w.forgive()
 		*q.took = !q.again || w.legs[0].seat.withdraw(1) == 1
-		if w.forgive(); !*q.took && len(w.owed) < w.lent() {
+		if !*q.took && len(w.owed) < w.lent() {
 			w.owed = append(w.owed, q.took)
 			w.d.unevenly(w)
 		}
@@ -212,9 +213,8 @@ func (w *Worker) arrive(q Delivery) {
 // forgive drops what is owed of room that is not lent any more.
 func (w *Worker) forgive() { w.owed = w.owed[:min(len(w.owed), w.lent())] }
 
-// pay settles what is owed with n tasks' room, and answers what is left.
+// pay settles what is owed with n tasks' room that has come, and answers what is left.
 func (w *Worker) pay(n int) int {
-	w.forgive()
 	for ; n > 0 && len(w.owed) > 0; n-- {
 		*w.owed[0] = true
 		w.owed = w.owed[1:]
@@ -272,7 +272,6 @@ func (w *Worker) balance() {
 	if w.over || len(w.legs) == 1 {
 		return
 	}
-	w.forgive()
 	needy := w.needy()
 	if needy == 0 {
 		return

@@ -548,16 +548,18 @@ func (d *Dispatcher) release(n *Node, queue []Delivery) {
 	ctx, cancel := context.WithTimeout(n.lifetime, giveBackPatience)
 	defer cancel()
 	slots := make(chan struct{}, returners)
+	var all sync.WaitGroup
 	for _, q := range queue {
 		slots <- struct{}{}
-		go func() {
+		all.Go(func() {
 			_, _ = n.router.Propose(ctx, releaseOf(q.Token)) // or the lease ends the wait
 			<-slots
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			delete(d.returning, keyOf(q.Token))
-		}()
+		})
 	}
+	all.Wait()
 }
 
 // taskKey is a TaskToken as a map key.

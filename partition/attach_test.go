@@ -1,0 +1,410 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// crew runs workers at the nodes of a cluster and keeps account of what they are told: never more than
+// their room, and each task once.
+type crew struct {
+	t    *testing.T
+	ctx  context.Context
+	all  []*member
+	wg   sync.WaitGroup
+	stop context.CancelFunc
+
+	mu       sync.Mutex
+	finished map[string]string // task → worker
+	// slack is how many tasks more than its room a worker may be told of: those it held before.
+	slack int
+	// tolerant: a task may be told twice, when its worker has died.
+	tolerant bool
+}
+
+func newCrew(t *testing.T, all []*member) *crew {
+	c := &crew{t: t, all: all, finished: map[string]string{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	t.Cleanup(func() { c.stop(); c.wg.Wait() })
+	return c
+}
+
+// work serves f at a node until the crew stops or the stream ends.
+func (c *crew) work(at *member, id string, room int) *Worker {
+	w := at.Dispatcher().Attach(spec(id, room, "f"))
+	r := at.router
+	var outstanding atomic.Int64
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		defer w.Detach()
+		var turns sync.WaitGroup
+		defer turns.Wait()
+		for {
+			d, ok := w.Next(c.ctx)
+			if !ok {
+				return
+			}
+			if d.Cancelling {
+				continue
+			}
+			if d.Task == nil || d.Task.Token.Id != d.Token.Id || d.Task.Function != "f" {
+				c.t.Errorf("%s is told of %v with the task %v", id, d.Token, d.Task)
+			}
+			if now := outstanding.Add(1); int(now) > room+c.slack {
+				c.t.Errorf("%s was told of %d tasks, it has room for %d", id, now, room)
+			}
+			turns.Add(1)
+			go func() {
+				defer turns.Done()
+				c.turn(r, w, d.Token)
+				outstanding.Add(-1)
+				w.Finished(d.Token)
+				w.AddRoom(1)
+			}()
+		}
+	}()
+	return w
+}
+
+func (c *crew) turn(r *Router, w *Worker, token *perdurev1.TaskToken) {
+	_, err := r.Propose(c.ctx, commitCmd("end of "+token.Id, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returnEvent("done")}}))
+	if err != nil {
+		if c.ctx.Err() == nil && !c.tolerant {
+			c.t.Errorf("commit of %v by %s: %v", token, w.ID, err)
+		}
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by := c.finished[token.Id]; by != "" && !c.tolerant {
+		c.t.Errorf("%s was given to %s after %s", token.Id, w.ID, by)
+	}
+	c.finished[token.Id] = w.ID
+}
+
+func (c *crew) done() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.finished)
+}
+
+func (c *crew) wait(n int) {
+	c.t.Helper()
+	waitFor(c.t, fmt.Sprintf("%d tasks to be finished", n), func() bool { return c.done() >= n }, func() string {
+		out := fmt.Sprint(c.done())
+		for _, m := range c.all {
+			if m.Node != nil {
+				out += " " + m.cfg.NodeID + ": " + room(m)
+			}
+		}
+		return out
+	})
+}
+
+// room shows what a node knows of its workers' room.
+func room(m *member) string {
+	d := m.dispatch
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := ""
+	for id, w := range d.workers {
+		out += fmt.Sprintf("[%s queue %d owed %d", id, len(w.queue), len(w.owed))
+		for _, l := range w.legs {
+			out += fmt.Sprintf(" {%s credit %d wants %v recalling %v}", l.server, l.credit(), l.wants(), l.recalling)
+		}
+		out += "]"
+	}
+	for id, s := range d.seats {
+		out += fmt.Sprintf("(%s room %d reserved %d wanted %v queue %d)", id, s.room, s.reserved, s.wanted, len(s.queue))
+	}
+	return out
+}
+
+// settled waits until a worker has all its room again, and none is anywhere twice.
+func settled(t *testing.T, at *member, w *Worker, want int) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%s to have room for %d", w.ID, want), func() bool {
+		w.d.mu.Lock()
+		defer w.d.mu.Unlock()
+		return w.lent()-len(w.owed)+len(w.queue) == want
+	}, func() string { return room(at) })
+}
+
+func startIn(t testing.TB, r *Router, p uint32, name string) string {
+	t.Helper()
+	id := idIn(r, p, name)
+	must(t, r, startCmd("start "+id, id, "f", ""))
+	return id
+}
+
+// TestAttachServesAllPartitions: a worker at any node gets the tasks of every partition, with much room and
+// with room for one.
+func TestAttachServesAllPartitions(t *testing.T) {
+	all := newCluster(t, 4)
+	for k, at := range all {
+		for _, size := range []int{10, 1} {
+			c := newCrew(t, all)
+			w := c.work(at, fmt.Sprintf("w%d-%d", k, size), size)
+			n := 0
+			for round := range 5 {
+				for p := range uint32(4) {
+					startIn(t, all[(k+round)%3].router, p, fmt.Sprintf("x%d-%d-%d-%d", k, size, round, p))
+					n++
+				}
+				if round%2 == 0 {
+					c.wait(n)
+				}
+			}
+			c.wait(n)
+			settled(t, at, w, size)
+			c.stop()
+			c.wg.Wait()
+		}
+	}
+}
+
+// TestAttachIsPrompt: a worker with room for one serves partitions of all nodes in turn without delay.
+func TestAttachIsPrompt(t *testing.T) {
+	all := newCluster(t, 3)
+	c := newCrew(t, all)
+	w := c.work(all[0], "w", 1)
+	n := 0
+	one := func(p uint32) {
+		startIn(t, all[p].router, p, fmt.Sprint("x", n))
+		n++
+		c.wait(n)
+	}
+	for p := range uint32(3) {
+		one(p)
+	}
+	began := time.Now()
+	for range 20 {
+		for p := range uint32(3) {
+			one(p)
+		}
+	}
+	if took := time.Since(began); took > 60*100*time.Millisecond {
+		t.Errorf("60 tasks took %v", took)
+	} else {
+		t.Logf("60 tasks took %v", took)
+	}
+	settled(t, all[0], w, 1)
+}
+
+// TestAttachTwoNodes: workers at different nodes share what all partitions have.
+func TestAttachTwoNodes(t *testing.T) {
+	all := newCluster(t, 3)
+	c := newCrew(t, all)
+	a, b := c.work(all[0], "a", 3), c.work(all[1], "b", 3)
+	const many = 120
+	for k := range many {
+		startIn(t, all[k%3].router, uint32(k%3), fmt.Sprint("x", k))
+	}
+	c.wait(many)
+	by := map[string]int{}
+	c.mu.Lock()
+	for _, w := range c.finished {
+		by[w]++
+	}
+	c.mu.Unlock()
+	if by["a"] < many/10 || by["b"] < many/10 {
+		t.Errorf("they have finished %v", by)
+	}
+	settled(t, all[0], a, 3)
+	settled(t, all[1], b, 3)
+}
+
+// TestAttachConservesRoom: whatever comes and goes at whatever node, nobody is told of more than it has
+// room for, every task is served, and in the end all room is there again.
+func TestAttachConservesRoom(t *testing.T) {
+	all := newCluster(t, 4)
+	rng := rand.New(rand.NewPCG(4, 2))
+	c := newCrew(t, all)
+	type one struct {
+		at   *member
+		w    *Worker
+		room int
+	}
+	var workers []one
+	const total = 600
+	for k := range total {
+		if k%60 == 0 {
+			at, size := all[rng.IntN(3)], 1+rng.IntN(5)
+			workers = append(workers, one{at, c.work(at, fmt.Sprint("w", k), size), size})
+		}
+		id := fmt.Sprint("x", k)
+		must(t, all[rng.IntN(3)].router, startCmd("start "+id, id, "f", ""))
+	}
+	c.wait(total)
+	for _, w := range workers {
+		settled(t, w.at, w.w, w.room)
+	}
+	for _, m := range all {
+		m.dispatch.mu.Lock()
+		for _, s := range m.dispatch.seats {
+			if s.room < 0 || s.reserved != 0 {
+				t.Errorf("%s at %s has room %d, reserved %d", s.ID, m.cfg.NodeID, s.room, s.reserved)
+			}
+		}
+		m.dispatch.mu.Unlock()
+	}
+}
+
+// TestAttachCancelling: a cancel reaches a worker at another node than the leader.
+func TestAttachCancelling(t *testing.T) {
+	all := newCluster(t, 3)
+	for p := range uint32(3) {
+		w := all[0].Dispatcher().Attach(spec(fmt.Sprint("w", p), 3, "f"))
+		id := startIn(t, all[0].router, p, "x")
+		token := deliver(t, w)
+		must(t, all[0].router, cancelCmd(id, 60_000))
+		if d, ok := w.Next(bg(t)); !ok || !d.Cancelling || d.Token.Id != id || d.Token.Version != token.Version {
+			t.Errorf("partition %d: told of %+v, %v", p, d, ok)
+		}
+		w.Detach()
+	}
+}
+
+// TestAttachSuperseded: a later stream of a worker ends the earlier one, at whatever node.
+func TestAttachSuperseded(t *testing.T) {
+	all := newCluster(t, 3)
+	var former *Worker
+	for k := range 6 {
+		at := all[k%3]
+		// Their clocks may read the same; a real worker needs longer.
+		waitFor(t, "a millisecond to pass", func() bool { return former == nil || at.clock.Now().UnixMilli() > former.since }, func() string { return "" })
+		w := at.Dispatcher().Attach(spec("w", 2, "f"))
+		defer w.Detach()
+		if former != nil {
+			if d, ok := former.Next(bg(t)); ok {
+				t.Fatalf("the earlier stream is told of %+v", d)
+			}
+		}
+		for p := range uint32(3) {
+			startIn(t, at.router, p, fmt.Sprintf("x%d", k))
+			token := deliver(t, w)
+			finish(t, at.router, token)
+			w.Finished(token)
+			w.AddRoom(1)
+		}
+		settled(t, at, w, 2)
+		former = w
+	}
+}
+
+// move has a partition's leader hand it on, and waits for another to serve.
+func move(t *testing.T, all []*member, p uint32) {
+	t.Helper()
+	from := leaderOf(t, all, p)
+	if err := from.router.slots[p].Load().raft.LeadershipTransfer().Error(); err != nil {
+		t.Fatalf("partition %d stays at %s: %v", p, from.cfg.NodeID, err)
+	}
+	waitFor(t, "another leader", func() bool {
+		for _, m := range all {
+			if m != from && m.Node != nil && m.router.slots[p].Load().serving() != nil {
+				return true
+			}
+		}
+		return false
+	}, func() string { return "none" })
+}
+
+// TestAttachLeaderMoves: leaders change while tasks are held, told and untold. Nothing is told twice, nothing
+// is lost, and no room.
+func TestAttachLeaderMoves(t *testing.T) {
+	all := newCluster(t, 3)
+	at := all[0]
+	w := at.Dispatcher().Attach(spec("w", 20, "f"))
+	defer w.Detach()
+	want := map[string]bool{}
+	for round := range 6 {
+		for p := range uint32(3) {
+			want[startIn(t, at.router, p, fmt.Sprintf("x%d", round))] = true
+		}
+		if round%2 == 0 {
+			// Some are told, others wait to be.
+			d, ok := w.Next(bg(t))
+			if !ok || !want[d.Token.Id] {
+				t.Fatalf("told of %+v, %v", d, ok)
+			}
+			delete(want, d.Token.Id)
+		}
+		move(t, all, uint32(round%3))
+	}
+	for len(want) > 0 {
+		token := deliver(t, w)
+		if !want[token.Id] {
+			t.Fatalf("%s is told twice", token.Id)
+		}
+		delete(want, token.Id)
+	}
+	settled(t, at, w, 2)
+}
+
+// TestAttachNodeDies: a node goes that leads partitions and has workers. Its workers come back elsewhere and
+// know what they hold; those of other nodes get everything.
+func TestAttachNodeDies(t *testing.T) {
+	all := newCluster(t, 3)
+	gone := all[1]
+	w := gone.Dispatcher().Attach(spec("w", 6, "f"))
+	for p := range uint32(3) {
+		startIn(t, all[0].router, p, "first")
+		startIn(t, all[0].router, p, "second")
+	}
+	var told []*perdurev1.TaskToken
+	for range 3 {
+		told = append(told, deliver(t, w))
+	}
+	staying := all[2].Dispatcher().Attach(spec("staying", 2, "g"))
+	defer staying.Detach()
+	gone.stop(t)
+	w.Detach()
+	// It knows of three and has room for three more. What it was not told of comes to it, however that was
+	// left behind.
+	back := spec("w", 3, "f")
+	back.Held = told
+	again := all[0].Dispatcher().Attach(back)
+	defer again.Detach()
+	seen := map[string]bool{}
+	for _, token := range told {
+		seen[token.Id] = true
+	}
+	for len(seen) < 6 {
+		token := deliver(t, again)
+		if seen[token.Id] {
+			t.Fatalf("%v is told twice", token)
+		}
+		seen[token.Id] = true
+		told = append(told, token)
+	}
+	for _, token := range told {
+		finish(t, all[0].router, token)
+		again.Finished(token)
+		again.AddRoom(1)
+	}
+	settled(t, all[0], again, 6)
+	for p := range uint32(3) {
+		id := idIn(all[0].router, p, "g")
+		must(t, all[0].router, startCmd("start "+id, id, "g", ""))
+		token := deliver(t, staying)
+		finish(t, all[0].router, token)
+		staying.Finished(token)
+		staying.AddRoom(1)
+	}
+	settled(t, all[2], staying, 2)
+	gone.start(t)
+	ready(t, gone.Node)
+	for p := range uint32(3) {
+		move(t, all, p)
+		startIn(t, all[0].router, p, "third")
+		finish(t, all[0].router, deliver(t, again))
+	}
+}
