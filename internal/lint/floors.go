@@ -42,6 +42,7 @@ var table = []place{
 	{dir: "id", floor: 0, avoids: outside},
 	{dir: "api", floor: 0, avoids: slices.Concat(storage, consensus)}, // its services and errors have a wire form
 
+	{dir: "graph", floor: 1, avoids: outside},
 	{dir: "journal", floor: 1, avoids: outside},
 	{dir: "reduction", floor: 1, avoids: outside},
 	{dir: "recovery", floor: 1, avoids: outside},
@@ -54,13 +55,13 @@ var table = []place{
 	{dir: "membership", floor: partitionFloor},
 
 	{dir: "rpc", floor: 4, avoids: storage, tests: wholeNode},
-	{dir: "client", floor: 4, only: []string{"api", "id"}, avoids: slices.Concat(storage, consensus), tests: wholeNode},
-	{dir: "durable", floor: 4, only: []string{"api", "id", "journal"}, // journal: replay reads what it wrote
+	{dir: "client", floor: 4, only: []string{"api", "id", "graph"}, avoids: slices.Concat(storage, consensus), tests: wholeNode},
+	{dir: "durable", floor: 4, only: []string{"api", "id", "journal", "graph"}, // journal: replay reads what it wrote
 		peers:  map[string]string{"client": "a worker is a client that also runs functions"},
 		avoids: slices.Concat(storage, consensus), tests: wholeNode},
 
 	{dir: "embed", floor: 5},
-	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable"}}, // they see a cluster from outside
+	{dir: "jepsen", floor: 5, only: []string{"api", "id", "client", "durable", "graph", "reduction"}}, // they see a cluster from outside
 	{dir: "bench", floor: 5, only: []string{"api", "id", "client", "durable"}},
 
 	{dir: "cmd", floor: 6},

@@ -190,6 +190,8 @@ type Command struct {
 	//	*Command_Deliver
 	//	*Command_Trim
 	//	*Command_Assign
+	//	*Command_SubmitGraph
+	//	*Command_RetryGraph
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -386,6 +388,24 @@ func (x *Command) GetAssign() *Assign {
 	return nil
 }
 
+func (x *Command) GetSubmitGraph() *v1.SubmitGraphRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SubmitGraph); ok {
+			return x.SubmitGraph
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRetryGraph() *v1.RetryGraphRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RetryGraph); ok {
+			return x.RetryGraph
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -448,6 +468,14 @@ type Command_Assign struct {
 	Assign *Assign `protobuf:"bytes,29,opt,name=assign,proto3,oneof"`
 }
 
+type Command_SubmitGraph struct {
+	SubmitGraph *v1.SubmitGraphRequest `protobuf:"bytes,30,opt,name=submit_graph,json=submitGraph,proto3,oneof"`
+}
+
+type Command_RetryGraph struct {
+	RetryGraph *v1.RetryGraphRequest `protobuf:"bytes,31,opt,name=retry_graph,json=retryGraph,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -475,6 +503,10 @@ func (*Command_Deliver) isCommand_Kind() {}
 func (*Command_Trim) isCommand_Kind() {}
 
 func (*Command_Assign) isCommand_Kind() {}
+
+func (*Command_SubmitGraph) isCommand_Kind() {}
+
+func (*Command_RetryGraph) isCommand_Kind() {}
 
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1096,6 +1128,8 @@ type Reply struct {
 	//	*Reply_Deliver
 	//	*Reply_Trim
 	//	*Reply_Assign
+	//	*Reply_SubmitGraph
+	//	*Reply_RetryGraph
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1264,6 +1298,24 @@ func (x *Reply) GetAssign() *AssignReply {
 	return nil
 }
 
+func (x *Reply) GetSubmitGraph() *v1.SubmitGraphResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_SubmitGraph); ok {
+			return x.SubmitGraph
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetRetryGraph() *v1.RetryGraphResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_RetryGraph); ok {
+			return x.RetryGraph
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1324,6 +1376,14 @@ type Reply_Assign struct {
 	Assign *AssignReply `protobuf:"bytes,29,opt,name=assign,proto3,oneof"`
 }
 
+type Reply_SubmitGraph struct {
+	SubmitGraph *v1.SubmitGraphResponse `protobuf:"bytes,30,opt,name=submit_graph,json=submitGraph,proto3,oneof"`
+}
+
+type Reply_RetryGraph struct {
+	RetryGraph *v1.RetryGraphResponse `protobuf:"bytes,31,opt,name=retry_graph,json=retryGraph,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1351,6 +1411,10 @@ func (*Reply_Deliver) isReply_Kind() {}
 func (*Reply_Trim) isReply_Kind() {}
 
 func (*Reply_Assign) isReply_Kind() {}
+
+func (*Reply_SubmitGraph) isReply_Kind() {}
+
+func (*Reply_RetryGraph) isReply_Kind() {}
 
 type HeartbeatReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1728,6 +1792,9 @@ type Query struct {
 	//	*Query_Task
 	//	*Query_Held
 	//	*Query_Functions
+	//	*Query_GraphStatus
+	//	*Query_Graph
+	//	*Query_NodeOutcome
 	Kind          isQuery_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1856,6 +1923,33 @@ func (x *Query) GetFunctions() *FunctionsQuery {
 	return nil
 }
 
+func (x *Query) GetGraphStatus() *v1.GraphStatusRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_GraphStatus); ok {
+			return x.GraphStatus
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetGraph() *v1.GetGraphRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Graph); ok {
+			return x.Graph
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetNodeOutcome() *v1.NodeOutcomeRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_NodeOutcome); ok {
+			return x.NodeOutcome
+		}
+	}
+	return nil
+}
+
 type isQuery_Kind interface {
 	isQuery_Kind()
 }
@@ -1894,6 +1988,18 @@ type Query_Functions struct {
 	Functions *FunctionsQuery `protobuf:"bytes,17,opt,name=functions,proto3,oneof"`
 }
 
+type Query_GraphStatus struct {
+	GraphStatus *v1.GraphStatusRequest `protobuf:"bytes,18,opt,name=graph_status,json=graphStatus,proto3,oneof"`
+}
+
+type Query_Graph struct {
+	Graph *v1.GetGraphRequest `protobuf:"bytes,19,opt,name=graph,proto3,oneof"`
+}
+
+type Query_NodeOutcome struct {
+	NodeOutcome *v1.NodeOutcomeRequest `protobuf:"bytes,20,opt,name=node_outcome,json=nodeOutcome,proto3,oneof"`
+}
+
 func (*Query_Describe) isQuery_Kind() {}
 
 func (*Query_Result) isQuery_Kind() {}
@@ -1909,6 +2015,12 @@ func (*Query_Task) isQuery_Kind() {}
 func (*Query_Held) isQuery_Kind() {}
 
 func (*Query_Functions) isQuery_Kind() {}
+
+func (*Query_GraphStatus) isQuery_Kind() {}
+
+func (*Query_Graph) isQuery_Kind() {}
+
+func (*Query_NodeOutcome) isQuery_Kind() {}
 
 type TaskQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2063,6 +2175,9 @@ type QueryReply struct {
 	//	*QueryReply_Task
 	//	*QueryReply_Held
 	//	*QueryReply_Functions
+	//	*QueryReply_GraphStatus
+	//	*QueryReply_Graph
+	//	*QueryReply_NodeOutcome
 	Kind          isQueryReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2186,6 +2301,33 @@ func (x *QueryReply) GetFunctions() *FunctionsReply {
 	return nil
 }
 
+func (x *QueryReply) GetGraphStatus() *v1.GraphStatus {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_GraphStatus); ok {
+			return x.GraphStatus
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetGraph() *v1.GetGraphResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Graph); ok {
+			return x.Graph
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetNodeOutcome() *v1.NodeOutcome {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_NodeOutcome); ok {
+			return x.NodeOutcome
+		}
+	}
+	return nil
+}
+
 type isQueryReply_Kind interface {
 	isQueryReply_Kind()
 }
@@ -2226,6 +2368,18 @@ type QueryReply_Functions struct {
 	Functions *FunctionsReply `protobuf:"bytes,17,opt,name=functions,proto3,oneof"`
 }
 
+type QueryReply_GraphStatus struct {
+	GraphStatus *v1.GraphStatus `protobuf:"bytes,18,opt,name=graph_status,json=graphStatus,proto3,oneof"`
+}
+
+type QueryReply_Graph struct {
+	Graph *v1.GetGraphResponse `protobuf:"bytes,19,opt,name=graph,proto3,oneof"`
+}
+
+type QueryReply_NodeOutcome struct {
+	NodeOutcome *v1.NodeOutcome `protobuf:"bytes,20,opt,name=node_outcome,json=nodeOutcome,proto3,oneof"`
+}
+
 func (*QueryReply_Error) isQueryReply_Kind() {}
 
 func (*QueryReply_Describe) isQueryReply_Kind() {}
@@ -2243,6 +2397,12 @@ func (*QueryReply_Task) isQueryReply_Kind() {}
 func (*QueryReply_Held) isQueryReply_Kind() {}
 
 func (*QueryReply_Functions) isQueryReply_Kind() {}
+
+func (*QueryReply_GraphStatus) isQueryReply_Kind() {}
+
+func (*QueryReply_Graph) isQueryReply_Kind() {}
+
+func (*QueryReply_NodeOutcome) isQueryReply_Kind() {}
 
 type HeldReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2337,7 +2497,7 @@ var File_command_v1_command_proto protoreflect.FileDescriptor
 
 const file_command_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\"\x8c\x01\n" +
+	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\"\x8c\x01\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
@@ -2347,7 +2507,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xc4\a\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xcb\b\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2367,7 +2527,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x12register_functions\x18\x1a \x01(\v2%.perdure.command.v1.RegisterFunctionsH\x00R\x11registerFunctions\x127\n" +
 	"\adeliver\x18\x1b \x01(\v2\x1b.perdure.command.v1.DeliverH\x00R\adeliver\x12.\n" +
 	"\x04trim\x18\x1c \x01(\v2\x18.perdure.command.v1.TrimH\x00R\x04trim\x124\n" +
-	"\x06assign\x18\x1d \x01(\v2\x1a.perdure.command.v1.AssignH\x00R\x06assignB\x06\n" +
+	"\x06assign\x18\x1d \x01(\v2\x1a.perdure.command.v1.AssignH\x00R\x06assign\x12C\n" +
+	"\fsubmit_graph\x18\x1e \x01(\v2\x1e.perdure.v1.SubmitGraphRequestH\x00R\vsubmitGraph\x12@\n" +
+	"\vretry_graph\x18\x1f \x01(\v2\x1d.perdure.v1.RetryGraphRequestH\x00R\n" +
+	"retryGraphB\x06\n" +
 	"\x04kind\"P\n" +
 	"\tHeartbeat\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12+\n" +
@@ -2415,7 +2578,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xc6\x06\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xcf\a\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -2430,7 +2593,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x12register_functions\x18\x1a \x01(\v2*.perdure.command.v1.RegisterFunctionsReplyH\x00R\x11registerFunctions\x12<\n" +
 	"\adeliver\x18\x1b \x01(\v2 .perdure.command.v1.DeliverReplyH\x00R\adeliver\x123\n" +
 	"\x04trim\x18\x1c \x01(\v2\x1d.perdure.command.v1.TrimReplyH\x00R\x04trim\x129\n" +
-	"\x06assign\x18\x1d \x01(\v2\x1f.perdure.command.v1.AssignReplyH\x00R\x06assignB\x06\n" +
+	"\x06assign\x18\x1d \x01(\v2\x1f.perdure.command.v1.AssignReplyH\x00R\x06assign\x12D\n" +
+	"\fsubmit_graph\x18\x1e \x01(\v2\x1f.perdure.v1.SubmitGraphResponseH\x00R\vsubmitGraph\x12A\n" +
+	"\vretry_graph\x18\x1f \x01(\v2\x1e.perdure.v1.RetryGraphResponseH\x00R\n" +
+	"retryGraphB\x06\n" +
 	"\x04kind\"r\n" +
 	"\x0eHeartbeatReply\x12)\n" +
 	"\x04lost\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\x125\n" +
@@ -2450,7 +2616,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\x1a.perdure.command.v1.DetailR\adetails\"0\n" +
 	"\x06Detail\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xfd\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xbc\x05\n" +
 	"\x05Query\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x129\n" +
@@ -2462,7 +2628,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\apromise\x18\x0e \x01(\v2\x1d.perdure.v1.GetPromiseRequestH\x00R\apromise\x123\n" +
 	"\x04task\x18\x0f \x01(\v2\x1d.perdure.command.v1.TaskQueryH\x00R\x04task\x123\n" +
 	"\x04held\x18\x10 \x01(\v2\x1d.perdure.command.v1.HeldQueryH\x00R\x04held\x12B\n" +
-	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsQueryH\x00R\tfunctionsB\x06\n" +
+	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsQueryH\x00R\tfunctions\x12C\n" +
+	"\fgraph_status\x18\x12 \x01(\v2\x1e.perdure.v1.GraphStatusRequestH\x00R\vgraphStatus\x123\n" +
+	"\x05graph\x18\x13 \x01(\v2\x1b.perdure.v1.GetGraphRequestH\x00R\x05graph\x12C\n" +
+	"\fnode_outcome\x18\x14 \x01(\v2\x1e.perdure.v1.NodeOutcomeRequestH\x00R\vnodeOutcomeB\x06\n" +
 	"\x04kind\"G\n" +
 	"\tTaskQuery\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2470,7 +2639,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tHeldQuery\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\".\n" +
 	"\x0eFunctionsQuery\x12\x1c\n" +
-	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\xfc\x03\n" +
+	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\xae\x05\n" +
 	"\n" +
 	"QueryReply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x12:\n" +
@@ -2482,7 +2651,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\apromise\x18\x0e \x01(\v2\x1b.perdure.v1.PromiseResponseH\x00R\apromise\x12&\n" +
 	"\x04task\x18\x0f \x01(\v2\x10.perdure.v1.TaskH\x00R\x04task\x123\n" +
 	"\x04held\x18\x10 \x01(\v2\x1d.perdure.command.v1.HeldReplyH\x00R\x04held\x12B\n" +
-	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsReplyH\x00R\tfunctionsB\x06\n" +
+	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsReplyH\x00R\tfunctions\x12<\n" +
+	"\fgraph_status\x18\x12 \x01(\v2\x17.perdure.v1.GraphStatusH\x00R\vgraphStatus\x124\n" +
+	"\x05graph\x18\x13 \x01(\v2\x1c.perdure.v1.GetGraphResponseH\x00R\x05graph\x12<\n" +
+	"\fnode_outcome\x18\x14 \x01(\v2\x17.perdure.v1.NodeOutcomeH\x00R\vnodeOutcomeB\x06\n" +
 	"\x04kind\"8\n" +
 	"\tHeldReply\x12+\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"*\n" +
@@ -2541,28 +2713,38 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*v1.TerminateRequest)(nil),     // 35: perdure.v1.TerminateRequest
 	(*v1.CreatePromiseRequest)(nil), // 36: perdure.v1.CreatePromiseRequest
 	(*v1.SettlePromiseRequest)(nil), // 37: perdure.v1.SettlePromiseRequest
-	(*v1.TaskToken)(nil),            // 38: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 39: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 40: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 41: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 42: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 43: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 44: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 45: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 46: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 47: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 48: perdure.v1.PromiseResponse
-	(v1.Reason)(0),                  // 49: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 50: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 51: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 52: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 53: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 54: perdure.v1.GetPromiseRequest
-	(*v1.DescribeResponse)(nil),     // 55: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 56: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 57: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 58: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 59: perdure.v1.Task
+	(*v1.SubmitGraphRequest)(nil),   // 38: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 39: perdure.v1.RetryGraphRequest
+	(*v1.TaskToken)(nil),            // 40: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 41: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 42: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 43: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 44: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 45: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 46: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 47: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 48: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 49: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 50: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 51: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 52: perdure.v1.RetryGraphResponse
+	(v1.Reason)(0),                  // 53: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 54: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 55: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 56: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 57: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 58: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 59: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 60: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 61: perdure.v1.NodeOutcomeRequest
+	(*v1.DescribeResponse)(nil),     // 62: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 63: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 64: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 65: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 66: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 67: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 68: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 69: perdure.v1.NodeOutcome
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
@@ -2582,55 +2764,65 @@ var file_command_v1_command_proto_depIdxs = []int32{
 	7,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	8,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	6,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	38, // 17: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	9,  // 18: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10, // 19: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	11, // 20: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	39, // 21: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	40, // 22: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	28, // 23: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	41, // 24: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	19, // 25: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	42, // 26: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	43, // 27: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	44, // 28: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	13, // 29: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	45, // 30: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	46, // 31: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	47, // 32: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	48, // 33: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	14, // 34: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	15, // 35: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	16, // 36: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	17, // 37: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	18, // 38: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	38, // 39: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	38, // 40: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	49, // 41: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	20, // 42: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	50, // 43: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	51, // 44: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	52, // 45: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	53, // 46: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	54, // 47: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	22, // 48: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	23, // 49: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	24, // 50: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	19, // 51: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	55, // 52: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	56, // 53: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	57, // 54: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	58, // 55: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	48, // 56: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	59, // 57: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	26, // 58: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	27, // 59: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	38, // 60: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	38, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	39, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	40, // 19: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	9,  // 20: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	10, // 21: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	11, // 22: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	41, // 23: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	42, // 24: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	28, // 25: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	43, // 26: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	19, // 27: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	44, // 28: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	45, // 29: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	46, // 30: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	13, // 31: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	47, // 32: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	48, // 33: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	49, // 34: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	50, // 35: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	14, // 36: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	15, // 37: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	16, // 38: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	17, // 39: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	18, // 40: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	51, // 41: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	52, // 42: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	40, // 43: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	40, // 44: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	53, // 45: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	20, // 46: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	54, // 47: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	55, // 48: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	56, // 49: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	57, // 50: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	58, // 51: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	22, // 52: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	23, // 53: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	24, // 54: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	59, // 55: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	60, // 56: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	61, // 57: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	19, // 58: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	62, // 59: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	63, // 60: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	64, // 61: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	65, // 62: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	50, // 63: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	66, // 64: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	26, // 65: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	27, // 66: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	67, // 67: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	68, // 68: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	69, // 69: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	40, // 70: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -2653,6 +2845,8 @@ func file_command_v1_command_proto_init() {
 		(*Command_Deliver)(nil),
 		(*Command_Trim)(nil),
 		(*Command_Assign)(nil),
+		(*Command_SubmitGraph)(nil),
+		(*Command_RetryGraph)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[9].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
@@ -2675,6 +2869,8 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Deliver)(nil),
 		(*Reply_Trim)(nil),
 		(*Reply_Assign)(nil),
+		(*Reply_SubmitGraph)(nil),
+		(*Reply_RetryGraph)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[21].OneofWrappers = []any{
 		(*Query_Describe)(nil),
@@ -2685,6 +2881,9 @@ func file_command_v1_command_proto_init() {
 		(*Query_Task)(nil),
 		(*Query_Held)(nil),
 		(*Query_Functions)(nil),
+		(*Query_GraphStatus)(nil),
+		(*Query_Graph)(nil),
+		(*Query_NodeOutcome)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[25].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
@@ -2696,6 +2895,9 @@ func file_command_v1_command_proto_init() {
 		(*QueryReply_Task)(nil),
 		(*QueryReply_Held)(nil),
 		(*QueryReply_Functions)(nil),
+		(*QueryReply_GraphStatus)(nil),
+		(*QueryReply_Graph)(nil),
+		(*QueryReply_NodeOutcome)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
