@@ -53,7 +53,8 @@ func faultsFor(t *testing.T, c *Cluster, names string) []Fault {
 
 func TestFailover(t *testing.T) {
 	c := sharedCluster(t)
-	o := FailoverOptions{Faults: faultsFor(t, c, "kill,cut"), Warm: time.Second, Hold: 2 * time.Second, Seed: *flagSeed, Out: progress{t}}
+	o := FailoverOptions{Faults: faultsFor(t, c, "kill,cut"), Warm: time.Second, Hold: 2 * time.Second, Cool: time.Second / 2,
+		Seed: *flagSeed, Out: progress{t}}
 	o.Rounds, o.Load.Pause = len(o.Faults), 5*time.Millisecond
 	r, err := Failover(t.Context(), c, o)
 	judge(t, r, r.Violations, err)
@@ -66,7 +67,8 @@ func TestFailover(t *testing.T) {
 
 func TestHistories(t *testing.T) {
 	c := sharedCluster(t)
-	o := HistoryOptions{Faults: faultsFor(t, c, "kill,pause,isolate"), Hold: 2 * time.Second, Seed: *flagSeed, Out: progress{t}}
+	o := HistoryOptions{Faults: faultsFor(t, c, "kill,pause,isolate"), Hold: 2 * time.Second, Cool: time.Second / 2,
+		Seed: *flagSeed, Out: progress{t}}
 	o.Histories = len(o.Faults)
 	r, err := Histories(t.Context(), c, o)
 	judge(t, r, r.Violations, err)

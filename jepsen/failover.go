@@ -19,7 +19,9 @@ type FailoverOptions struct {
 	// 5 s; Cool how long the load goes on once all nodes are ready again, default 1 s.
 	Warm, Hold, Cool time.Duration
 	Load             CommitOptions
-	Seed             uint64
+	// MaxGap, if set, makes a longer gap under a fault that leaves a majority a violation.
+	MaxGap time.Duration
+	Seed   uint64
 	// Out hears of each round; default nobody.
 	Out io.Writer
 }
@@ -27,6 +29,8 @@ type FailoverOptions struct {
 // FailoverRound is one fault and what it cost.
 type FailoverRound struct {
 	Fault, Hit string
+	// At is when the fault was done: where to look in the logs.
+	At time.Time
 	// Before is the longest time without an acknowledged write before the fault; Gap the longest that the
 	// fault caused; SecondGap the longest that began after mending had.
 	Before, Gap, SecondGap time.Duration
@@ -78,9 +82,9 @@ func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverRepo
 // String is one line.
 func (r FailoverRound) String() string {
 	v := r.Verdict
-	return fmt.Sprintf("%s of %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s, restart %s; "+
+	return fmt.Sprintf("%s of %s at %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s, restart %s; "+
 		"%.0f/s, %d acknowledged, %d unknown, %d given up, %d lost, %d doubled",
-		r.Fault, r.Hit, short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.Restart),
+		r.Fault, r.Hit, r.At.UTC().Format("15:04:05.000Z"), short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.Restart),
 		r.Rate, v.Acked, v.Open, v.NotDone, len(v.Lost), len(v.Doubled))
 }
 
@@ -97,8 +101,13 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 	if err != nil {
 		return out, err
 	}
-	out.Hit, out.Restart = w.Names(), w.Restart()
+	out.Hit, out.At, out.Restart = w.Names(), w.At, w.Restart()
 	out.measure(writes, run.Since(w.At), run.Since(w.Mending), run.Since(end))
+
+	if o.MaxGap > 0 && f.Quorum && out.Gap > o.MaxGap {
+		report.Violations = append(report.Violations, fmt.Sprintf("%s of %s at %s: no write was acknowledged for %s, at most %s is allowed",
+			f.Name, out.Hit, out.At.UTC().Format("15:04:05.000Z"), short3(out.Gap), short3(o.MaxGap)))
+	}
 
 	look, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

@@ -23,6 +23,7 @@ func failoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Load.Clients, "clients", 16, "clients that write")
 	set.DurationVar(&o.Load.Pause, "pause", 0, "what a client waits for between two writes")
 	set.DurationVar(&o.Load.Patience, "patience", 30*time.Second, "what a client gives one write")
+	set.DurationVar(&o.MaxGap, "max-gap", 0, "a longer gap, while there is a majority, is a violation (default: only reported)")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 5*time.Second, time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Faults, o.Seed = faults, co.opts.Seed
