@@ -258,8 +258,11 @@ func (f *failing) live(rng *rand.Rand) error {
 			}
 		}
 		if !halted && !stopped && len(f.w.said()) == 0 {
-			// Reads go on as long as the store does.
-			if _, err := store.Status(); err != nil && len(f.w.said()) == 0 {
+			// Reads go on as long as the store does, which may fail in the background just now.
+			err := f.w.bounded(func() error { _, err := store.Status(); return err })
+			if errors.Is(err, errHung) {
+				f.hung, stopped = true, true
+			} else if err != nil && len(f.w.said()) == 0 {
 				return fmt.Errorf("status: %w", err)
 			}
 		}
