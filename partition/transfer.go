@@ -102,7 +102,7 @@ func only(members []*commandv1.DirectoryMember, m *commandv1.DirectoryMember) []
 // handedOn waits until a partition's new leader serves, and has it keep the partition.
 func (n *Node) handedOn(ctx context.Context, r *Replica) (leader string, err error) {
 	for {
-		if r.serving() != nil {
+		if r.raft.State() == raft.Leader {
 			return "", errTryLater(r.id, "the leadership has come back to this node")
 		}
 		if k := r.known.Load(); k != nil && k.server != "" && k.addr != r.address {
