@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +22,8 @@ type crew struct {
 
 	mu       sync.Mutex
 	finished map[string]string // task → worker
-	// slack is how many tasks more than its room a worker may be told of: those it held before.
+	// slack is how many tasks more than its room a worker may be told of: what it was given by a leader that
+	// went before it could say so.
 	slack int
 	// tolerant: a task may be told twice, when its worker has died.
 	tolerant bool
@@ -40,7 +40,8 @@ func newCrew(t *testing.T, all []*member) *crew {
 func (c *crew) work(at *member, id string, room int) *Worker {
 	w := at.Dispatcher().Attach(spec(id, room, "f"))
 	r := at.router
-	var outstanding atomic.Int64
+	var mu sync.Mutex
+	busy, offered := 0, room // what it works on, and the room it believes its node to know of
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
@@ -58,16 +59,23 @@ func (c *crew) work(at *member, id string, room int) *Worker {
 			if d.Task == nil || d.Task.Token.Id != d.Token.Id || d.Task.Function != "f" {
 				c.t.Errorf("%s is told of %v with the task %v", id, d.Token, d.Task)
 			}
-			if now := outstanding.Add(1); int(now) > room+c.slack {
-				c.t.Errorf("%s was told of %d tasks, it has room for %d", id, now, room)
+			mu.Lock()
+			if busy++; busy > room+c.slack {
+				c.t.Errorf("%s was told of %d tasks, it has room for %d", id, busy, room)
 			}
+			offered = max(offered-1, 0)
+			mu.Unlock()
 			turns.Add(1)
 			go func() {
 				defer turns.Done()
 				c.turn(r, w, d.Token)
-				outstanding.Add(-1)
 				w.Finished(d.Token)
-				w.AddRoom(1)
+				mu.Lock()
+				defer mu.Unlock()
+				busy--
+				more := max(room-busy-offered, 0)
+				offered += more
+				w.AddRoom(more)
 			}()
 		}
 	}()
@@ -347,6 +355,31 @@ func TestAttachLeaderMoves(t *testing.T) {
 		delete(want, token.Id)
 	}
 	settled(t, at, w, 2)
+}
+
+// TestAttachUnderUnrest: leaders move all the time. Every task is served and all room is there in the end.
+func TestAttachUnderUnrest(t *testing.T) {
+	all := newCluster(t, 3)
+	c := newCrew(t, all)
+	c.slack, c.tolerant = 100, true
+	var workers []*Worker
+	for k, at := range all {
+		workers = append(workers, c.work(at, fmt.Sprint("w", k), 1+2*k))
+	}
+	const rounds, each = 10, 30
+	for round := range rounds {
+		for k := range each {
+			id := fmt.Sprintf("x%d-%d", round, k)
+			must(t, all[k%3].router, startCmd("start "+id, id, "f", ""))
+			if k == each/2 {
+				move(t, all, uint32(round%3))
+			}
+		}
+	}
+	c.wait(rounds * each)
+	for k, w := range workers {
+		settled(t, all[k], w, 1+2*k)
+	}
 }
 
 // TestAttachNodeDies: a node goes that leads partitions and has workers. Its workers come back elsewhere and
