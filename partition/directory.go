@@ -121,7 +121,12 @@ func (d *directoryReplica) verified(ctx context.Context) (*commandv1.Directory, 
 
 // addresses translates server ids into where those servers are now: by hearsay first, since a node that
 // has moved says so at once.
-func (n *Node) addresses() raft.ServerAddressProvider { return addressBook{n} }
+func (n *Node) addresses() raft.ServerAddressProvider {
+	if n.identity.alone() {
+		return nil
+	}
+	return addressBook{n}
+}
 
 type addressBook struct{ n *Node }
 

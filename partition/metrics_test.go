@@ -359,10 +359,15 @@ func TestStalled(t *testing.T) {
 	is("something came while it was read", 0)
 	clock.advance(2 * time.Second)
 	is("it waits", 2*time.Second)
-	s.take()
+	if s.rest(1) {
+		t.Error("the work on a destination ended although something had come")
+	}
 	s.progress(1, true)
 	clock.advance(time.Second)
 	is("all is done", 0)
+	if !s.rest(1) {
+		t.Error("the work on a destination goes on with nothing there")
+	}
 }
 
 // The earliest deadline counts, whether the state was seen to have it or an entry has brought it since.

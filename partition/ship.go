@@ -17,6 +17,7 @@ type shipper struct {
 
 	mu      sync.Mutex
 	pending map[uint32]bool
+	busy    map[uint32]bool
 	// since is when messages for a destination began to wait, or when some were last delivered.
 	since map[uint32]time.Time
 }
@@ -29,7 +30,7 @@ const (
 )
 
 func newShipper(l *leadership) *shipper {
-	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}, since: map[uint32]time.Time{}}
+	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
 }
 
 // wake says that the outbox has messages for these partitions.
@@ -51,48 +52,74 @@ func (s *shipper) wake(destinations []uint32) {
 	}
 }
 
+// take answers the destinations that have messages and nobody at work, and puts somebody to work on them.
 func (s *shipper) take() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []uint32
 	for d := range s.pending {
-		out = append(out, d)
+		if !s.busy[d] {
+			out = append(out, d)
+			s.busy[d] = true
+			delete(s.pending, d)
+		}
 	}
-	clear(s.pending)
 	return out
 }
 
+// run ships to each destination by itself: one whose leader is missing keeps nobody else waiting.
 func (s *shipper) run() {
 	defer close(s.done)
-	r, pause := s.l.r, shipPause
+	var under sync.WaitGroup
+	defer under.Wait()
 	for {
 		select {
 		case <-s.l.ctx.Done():
 			return
 		case <-s.poke:
 		}
-		var failed []uint32
 		for _, destination := range s.take() {
-			if err := s.ship(destination); err != nil && s.l.ctx.Err() == nil {
-				r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
-				failed = append(failed, destination)
-			}
+			under.Go(func() { s.serve(destination) })
 		}
-		if len(failed) == 0 {
+	}
+}
+
+// serve ships to one destination until it has everything.
+func (s *shipper) serve(destination uint32) {
+	r, pause := s.l.r, shipPause
+	for s.l.ctx.Err() == nil {
+		err := s.ship(destination)
+		if err == nil {
+			if s.rest(destination) {
+				return
+			}
 			pause = shipPause
 			continue
 		}
+		if s.l.ctx.Err() != nil {
+			return
+		}
+		r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
 		c, stop := r.clock.After(pause)
 		select {
 		case <-c:
 		case <-s.l.ctx.Done():
-			stop()
-			return
 		}
 		stop()
 		pause = min(2*pause, shipMaxPause)
-		s.wake(failed)
 	}
+}
+
+// rest ends the work on a destination, unless something came meanwhile.
+func (s *shipper) rest(destination uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[destination] {
+		delete(s.pending, destination)
+		return false
+	}
+	delete(s.busy, destination)
+	return true
 }
 
 // ship delivers everything the outbox holds for a destination.
