@@ -51,6 +51,9 @@ const (
 // leaderships away.
 const slowClock = 500 * time.Millisecond
 
+// farBehind is how many entries a replica may lack before it is told: with more it cannot take a leadership.
+const farBehind = 256
+
 // diagnose says what is wrong with a cluster, each in a few words, and what is worth knowing though nothing
 // is wrong with it.
 func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
@@ -73,6 +76,8 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 			note("the clock of node %s is %s", orDash(n.GetNodeId()), offsetText(n.GetClockOffsetMs()))
 		}
 	}
+	behind := map[string]int{}
+	most := map[string]uint64{}
 	for _, p := range s.GetPartitions() {
 		if p.GetLeader() == "" {
 			bad("partition %d has no leader", p.GetPartition())
@@ -90,7 +95,17 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 				}
 			case replicaRebuilding:
 				note("partition %d on node %s is being rebuilt", p.GetPartition(), orDash(r.GetNodeId()))
+			default:
+				if r.GetLag() > farBehind {
+					behind[r.GetNodeId()]++
+					most[r.GetNodeId()] = max(most[r.GetNodeId()], r.GetLag())
+				}
 			}
+		}
+	}
+	for _, n := range s.GetNodes() {
+		if k := behind[n.GetNodeId()]; k > 0 {
+			note("node %s is behind in %s, by %d entries at most", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
 		}
 	}
 	return wrong, notes

@@ -26,8 +26,8 @@ words that all is well, or what is wrong.
 
 Wrong is: a node that cannot be reached, a partition or the directory without a
 leader, a replica that has halted, replicas that differ, and a cluster that is
-still being created. A replica that is being rebuilt and a clock that is off are
-told, and are not wrong.
+still being created. A replica that is being rebuilt or far behind and a clock
+that is off are told, and are not wrong.
 
 COMPARED is the index at which the replicas' checksums were compared: "equal",
 "DIFFERENT", or "not yet" while they have no common index to be compared at.

@@ -149,6 +149,7 @@ func mendedCluster() *perdurev1.ClusterStatus {
 	s.Nodes[2].ClockOffsetMs = 900
 	s.Partitions[0].Replicas[1].State = "rebuilding"
 	s.Partitions[0].Comparison = "unknown"
+	s.Partitions[1].Replicas[2].Lag, s.Partitions[2].Replicas[1].Lag, s.Partitions[3].Replicas[2].Lag = 300, 256, 4000
 	return s
 }
 
@@ -197,8 +198,8 @@ func TestDiagnose(t *testing.T) {
 	if wrong, notes := diagnose(s); len(wrong) != 1 || len(notes) != 0 {
 		t.Errorf("a node away: %q, %q", wrong, notes)
 	}
-	if wrong, notes := diagnose(mendedCluster()); len(wrong) != 0 || len(notes) != 2 {
-		t.Errorf("a rebuild and a clock: %q, %q", wrong, notes)
+	if wrong, notes := diagnose(mendedCluster()); len(wrong) != 0 || len(notes) != 3 {
+		t.Errorf("a rebuild, a clock and a lag: %q, %q", wrong, notes)
 	}
 	if wrong, _ := diagnose(&perdurev1.ClusterStatus{}); len(wrong) == 0 {
 		t.Error("a cluster that shows nothing is well")

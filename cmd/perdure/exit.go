@@ -128,7 +128,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.Is(err, client.ErrUnavailable):
 		c.exit, c.reason = exitUnavailable, "UNAVAILABLE"
 		c.message = fmt.Sprintf("no node could serve the request within %s at %s: %s", a.timeout, strings.Join(a.addrs, ", "), lastCause(err))
-		c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + " names others"
+		if _, answered := api.FromStatus(err); !answered {
+			c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + " names others"
+		}
 	default:
 		if e, ok := api.FromStatus(err); ok {
 			refusal = e
