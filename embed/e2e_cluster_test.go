@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -206,4 +207,80 @@ func eventually(t *testing.T, what string, is func() bool, see func() string) {
 			t.Fatalf("waited %v until %s; last seen: %s", patience, what, see())
 		}
 	}
+}
+
+// TestNoiseOnEveryPort: whoever throws bytes at the ports of a cluster is refused, logged, and disturbs
+// nothing.
+func TestNoiseOnEveryPort(t *testing.T) {
+	cfgs := memberConfigs(t)
+	nodes := startAll(t, cfgs...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	noise := func() []byte {
+		b := make([]byte, 1+rng.IntN(600))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		switch rng.IntN(4) {
+		case 0:
+			copy(b, "PRDU\x01\x00\x20") // how peers begin
+		case 1:
+			copy(b, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") // how gRPC begins
+		case 2:
+			copy(b, "GET /metrics HTTP/1.1\r\n")
+		}
+		return b
+	}
+	var targets []string
+	for _, c := range cfgs {
+		targets = append(targets, c.PeerAddr, c.GossipAddr, c.HTTPAddr, c.GRPCAddr)
+	}
+	var storm [][]byte
+	for range 1000 {
+		storm = append(storm, noise())
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, b := range storm {
+			addr := targets[i%len(targets)]
+			if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+				_, _ = conn.Write(b) // the other side may have hung up already
+				_ = conn.Close()
+			}
+			if conn, err := net.Dial("udp", cfgs[i%3].GossipAddr); err == nil {
+				_, _ = conn.Write(b)
+				_ = conn.Close()
+			}
+		}
+	}()
+	c := clusterClient(t, cfgs...)
+	written := 0
+	for over := false; !over; written++ {
+		if _, err := c.CreatePromise(ctx, fmt.Sprintf("p%d", written), client.PromiseOptions{Timeout: time.Hour}); err != nil {
+			t.Fatalf("write %d: %v", written, err)
+		}
+		select {
+		case <-done:
+			over = written >= 100
+		default:
+		}
+	}
+	for i := range written {
+		if _, err := c.GetPromise(ctx, fmt.Sprintf("p%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range nodes {
+		if err := n.NotReady(); err != nil {
+			t.Errorf("%s: %v", n.cfg.NodeID, err)
+		}
+		for _, want := range []string{"connection refused", "event=gossip_refused"} {
+			if !n.log.has(want) {
+				t.Errorf("%s does not log %q", n.cfg.NodeID, want)
+			}
+		}
+	}
+	t.Logf("%d writes beside %d pieces of noise", written, len(storm))
 }

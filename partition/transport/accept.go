@@ -77,7 +77,7 @@ func (m *Mux) welcome(raw net.Conn) {
 	m.mu.Unlock()
 	if err != nil {
 		_ = raw.Close()
-		m.log.Debug("connection refused", "remote", raw.RemoteAddr(), "reason", err)
+		m.refused(raw.RemoteAddr(), err)
 		return
 	}
 	if e == nil {
@@ -186,4 +186,30 @@ func (m *Mux) released() {
 	m.mu.Lock()
 	m.accepted--
 	m.mu.Unlock()
+}
+
+// reportEvery bounds how often refused connections are told of: strangers must not fill the log.
+const reportEvery = 2 * time.Second
+
+// refused tells of a connection that was not let in, with how many were passed over in silence. What a peer
+// of this cluster is refused in passing (a group that is not open yet, a node that is stopping) is no news.
+func (m *Mux) refused(from net.Addr, why error) {
+	var no *refusal
+	if m.ctx.Err() != nil || errors.As(why, &no) && (no.code == CodeUnknownGroup || no.code == CodeUnknownService || no.code == CodeBusy) {
+		m.log.Debug("connection refused", "remote", from, "reason", why)
+		return
+	}
+	m.mu.Lock()
+	silent := time.Since(m.reported) < reportEvery
+	if silent {
+		m.unreported++
+	}
+	passed := m.unreported
+	if !silent {
+		m.reported, m.unreported = time.Now(), 0
+	}
+	m.mu.Unlock()
+	if !silent {
+		m.log.Warn("connection refused", "remote", from, "reason", why, "others", passed)
+	}
 }

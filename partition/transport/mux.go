@@ -70,8 +70,11 @@ type Mux struct {
 	endpoints map[endpointKey]*endpoint
 	pending   map[net.Conn]uint64 // value: order of arrival
 	arrivals  uint64
-	accepted  int // tracked connections past their handshake
-	stats     Stats
+	// reported is when a refusal was last told of, unreported how many were not since.
+	reported   time.Time
+	unreported int
+	accepted   int // tracked connections past their handshake
+	stats      Stats
 }
 
 // Stats counts since Listen, and what is open now.

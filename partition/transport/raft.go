@@ -25,6 +25,7 @@ type RaftOptions struct {
 // RaftTransport is the transport of one group.
 type RaftTransport struct {
 	*raft.NetworkTransport
+	server raft.ServerID
 }
 
 var (
@@ -64,7 +65,11 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Addresses != nil {
 		opts.Addresses = knowsSelf{opts.Addresses, raft.ServerAddress(stream.Addr().String())}
 	}
-	return &RaftTransport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	var server raft.ServerID
+	if layer, ok := stream.(*raftLayer); ok {
+		server = raft.ServerID(layer.mux.opts.ServerID)
+	}
+	return &RaftTransport{server: server, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,
@@ -80,25 +85,34 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 // heartbeats go through the main loop like everything else.
 func (t *RaftTransport) SetHeartbeatHandler(func(rpc raft.RPC)) {}
 
-// Stand has this server stand for election at once, as if the leader had asked it to take over: it does not
-// first ask whether it would be elected (pre-vote), and the others vote although they know a leader. So it
-// is for when the leader is surely gone. The library has no call for this; the request comes over a
-// connection of this server to itself, by the same way as every other. It blocks until Raft's main loop has
-// taken the request, for Timeout at most; the outcome of the election is not awaited. A leader that is
-// made to stand ceases to lead; a candidate goes on as it was: see StepBack.
-func (t *RaftTransport) Stand() error {
-	return t.TimeoutNow(self, t.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: t.header("")}, &raft.TimeoutNowResponse{})
+// Stand has a server (this one, or another at addr) stand for election at once, as if the leader had asked it
+// to take over: it does not first ask whether it would be elected (pre-vote), and the others vote although
+// they know a leader. So it is for when the leader is surely gone. The library has no call for this; what
+// a server asks of itself takes the same way as what others ask. It blocks until Raft's main loop there has
+// taken the request, for Timeout at most; the outcome of the election is not awaited. A leader that is made
+// to stand ceases to lead; a candidate goes on as it was: see StepBack.
+func (t *RaftTransport) Stand(server raft.ServerID, addr raft.ServerAddress) error {
+	server, addr = t.orSelf(server, addr)
+	return t.TimeoutNow(server, addr, &raft.TimeoutNowRequest{RPCHeader: t.header()}, &raft.TimeoutNowResponse{})
 }
 
-// StepBack makes a candidate or a leader a follower in a new term, by a request for a vote that cannot be
-// granted. server is its own id, term the one it is in. Terms may grow at any time, so this is always safe.
-// It blocks as Stand does.
-func (t *RaftTransport) StepBack(server raft.ServerID, term uint64) error {
-	return t.RequestVote(self, t.LocalAddr(), &raft.RequestVoteRequest{
-		RPCHeader: t.header(server), Term: term + 1, Candidate: []byte(t.LocalAddr()), LeadershipTransfer: true,
+// StepBack makes a server that is a candidate or a leader in a term a follower in the next one, by a request
+// for a vote that cannot be granted. Terms may grow at any time, so this is always safe. It blocks as Stand
+// does.
+func (t *RaftTransport) StepBack(server raft.ServerID, addr raft.ServerAddress, term uint64) error {
+	server, addr = t.orSelf(server, addr)
+	return t.RequestVote(server, addr, &raft.RequestVoteRequest{
+		RPCHeader: t.header(), Term: term + 1, Candidate: []byte(t.LocalAddr()), LeadershipTransfer: true,
 	}, &raft.RequestVoteResponse{})
 }
 
-func (t *RaftTransport) header(server raft.ServerID) raft.RPCHeader {
-	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(server), Addr: []byte(t.LocalAddr())}
+func (t *RaftTransport) orSelf(server raft.ServerID, addr raft.ServerAddress) (raft.ServerID, raft.ServerAddress) {
+	if server == t.server {
+		return self, t.LocalAddr()
+	}
+	return server, addr
+}
+
+func (t *RaftTransport) header() raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(t.server), Addr: []byte(t.LocalAddr())}
 }

@@ -32,7 +32,7 @@ func TestStandAndStepBack(t *testing.T) {
 			}
 		}
 	}()
-	if err := errors.Join(tr.Stand(), tr.StepBack("a", 8)); err != nil {
+	if err := errors.Join(tr.Stand("a", ""), tr.StepBack("a", "", 8)); err != nil {
 		t.Fatal(err)
 	}
 	if first, ok := (<-got).(*raft.TimeoutNowRequest); !ok || first.ProtocolVersion != raft.ProtocolVersionMax {
@@ -48,7 +48,7 @@ func TestStandAndStepBack(t *testing.T) {
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Stand(); err == nil {
+	if err := tr.Stand("a", ""); err == nil {
 		t.Error("a closed transport has taken a request")
 	}
 }
@@ -79,7 +79,7 @@ func TestDialSelf(t *testing.T) {
 	}
 }
 
-// TestStandInvitesAnElection: a follower that stands is elected although the leader lives, without waiting for
+// TestStandInvitesAnElection: a follower that is told to stand is elected although the leader lives, without waiting for
 // any time-out; a leader that steps back leads no more.
 func TestStandInvitesAnElection(t *testing.T) {
 	nodes := threeNodes(t)
@@ -93,7 +93,7 @@ func TestStandInvitesAnElection(t *testing.T) {
 		}
 	}
 	term := before.rafts[0].CurrentTerm()
-	if err := next.transports[0].Stand(); err != nil {
+	if err := before.transports[0].Stand(raft.ServerID(next.id), raft.ServerAddress(next.addr)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, next.id+" leads", func() (string, bool) {
@@ -102,7 +102,7 @@ func TestStandInvitesAnElection(t *testing.T) {
 	if now := next.rafts[0].CurrentTerm(); now != term+1 {
 		t.Errorf("it took %d terms", now-term)
 	}
-	if err := next.transports[0].StepBack(raft.ServerID(next.id), term+1); err != nil {
+	if err := next.transports[0].StepBack(raft.ServerID(next.id), "", term+1); err != nil {
 		t.Fatal(err)
 	}
 	if s, now := next.rafts[0].State(), next.rafts[0].CurrentTerm(); s == raft.Leader && now < term+2 {
