@@ -72,8 +72,8 @@ type group struct {
 	number    uint32
 	raft      *raft.Raft
 	transport interface {
-		Stand() error
-		StepBack(server raft.ServerID, term uint64) error
+		Stand(server raft.ServerID, addr raft.ServerAddress) error
+		StepBack(server raft.ServerID, addr raft.ServerAddress, term uint64) error
 	}
 }
 
@@ -252,32 +252,45 @@ func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool)
 		if wait && !f.yield(ctx, g, lost) {
 			return
 		}
-		best, votes := f.best(ctx, g, lost)
+		wait = true
+		others, votes := f.survey(ctx, g, lost)
 		if !votes || succeeded(g, lost) {
 			return
 		}
-		// Whoever is better placed had its time.
-		if wait = true; !best && try == 0 {
-			continue
+		me := f.survivor(g)
+		best := me
+		for _, o := range others {
+			if o.state == raft.Leader.String() || o.state == raft.Candidate.String() && try == 0 {
+				best = survivor{} // it is on its way
+				break
+			}
+			if o.before(best.place) {
+				best = o
+			}
 		}
-		f.stand(g, lost, try)
+		// Another one that is better placed stands by itself, unless it has not seen what this server has.
+		if best == me || best.server != "" && try > 0 {
+			f.stand(g, best, lost, try)
+		}
 	}
 	f.yield(ctx, g, lost)
 }
 
-// stand has this server stand; one that stood in vain begins a new term.
-func (f *failover) stand(g group, lost string, try int) {
-	f.n.log.Info("standing for election", "event", "standing", "group", groupName(g.number),
-		"instead_of", f.n.nodeOf(lost), "term", g.raft.CurrentTerm()+1, "try", try+1)
+// stand has a server stand. One that stood in vain begins a new term.
+func (f *failover) stand(g group, who survivor, lost string, try int) {
+	f.n.log.Info("standing for election", "event", "standing", "group", groupName(g.number), "node", f.n.nodeOf(who.server),
+		"instead_of", f.n.nodeOf(lost), "term", who.term+1, "try", try+1)
+	server, addr := raft.ServerID(who.server), raft.ServerAddress(who.addr)
 	var err error
-	if g.raft.State() == raft.Candidate {
-		err = g.transport.StepBack(raft.ServerID(f.n.identity.ServerID), g.raft.CurrentTerm())
+	if who.state == raft.Candidate.String() {
+		err = g.transport.StepBack(server, addr, who.term)
 	}
 	if err == nil && !succeeded(g, lost) {
-		err = g.transport.Stand()
+		err = g.transport.Stand(server, addr)
 	}
 	if err != nil && f.n.lifetime.Err() == nil {
-		f.n.log.Warn("this server could not stand for election", "event", "standing_failed", "group", groupName(g.number), "error", err)
+		f.n.log.Warn("a server could not be made to stand for election", "event", "standing_failed", "group", groupName(g.number),
+			"node", f.n.nodeOf(who.server), "error", err)
 	}
 }
 
@@ -317,23 +330,36 @@ func (p place) before(o place) bool {
 	}
 }
 
-// best asks the other voters how much they have, and says whether this server should stand first, and
-// whether it may vote at all. Who does not answer in time is not waited for. A survivor that stands already
-// or leads is better placed than anybody.
-func (f *failover) best(ctx context.Context, g group, lost string) (best, votes bool) {
+// survivor is a voter that answers, and how its member of a group is.
+type survivor struct {
+	place
+	addr, state string
+	term        uint64
+}
+
+func survivorOf(server, addr string, st *commandv1.ReplicaStatus) survivor {
+	return survivor{place{server, st.LastTerm, st.LastIndex}, addr, st.State, st.Term}
+}
+
+// survivor is this server.
+func (f *failover) survivor(g group) survivor {
+	return survivorOf(f.n.identity.ServerID, f.n.mux.Addr().String(), raftStatus(g.raft))
+}
+
+// survey asks the other voters how they are, and says whether this server is one. Who does not answer in
+// time, or has halted, is left out.
+func (f *failover) survey(ctx context.Context, g group, lost string) (others []survivor, votes bool) {
 	future := g.raft.GetConfiguration()
 	if future.Error() != nil {
-		return false, false
+		return nil, false
 	}
-	mine := f.n.identity.ServerID
-	answers, asked := make(chan bool, len(future.Configuration().Servers)), 0
-	own := raftStatus(g.raft)
-	me := place{mine, own.LastTerm, own.LastIndex}
-	for _, s := range future.Configuration().Servers {
+	servers := future.Configuration().Servers
+	answers, asked := make(chan survivor, len(servers)), 0
+	for _, s := range servers {
 		server := string(s.ID)
 		switch {
 		case s.Suffrage != raft.Voter || server == lost:
-		case server == mine:
+		case server == f.n.identity.ServerID:
 			votes = true
 		default:
 			asked++
@@ -343,16 +369,20 @@ func (f *failover) best(ctx context.Context, g group, lost string) (best, votes 
 			}
 			go func() {
 				st, err := f.statusAt(ctx, addr, g.number, surveyBound)
-				answers <- err != nil || st.Halted != "" || st.State == raft.Shutdown.String() ||
-					st.State == raft.Follower.String() && me.before(place{server, st.LastTerm, st.LastIndex})
+				if err != nil || st.Halted != "" || st.State == raft.Shutdown.String() {
+					answers <- survivor{}
+					return
+				}
+				answers <- survivorOf(server, addr, st)
 			}()
 		}
 	}
-	best = votes
 	for range asked {
-		best = <-answers && best
+		if s := <-answers; s.server != "" {
+			others = append(others, s)
+		}
 	}
-	return best, votes
+	return others, votes
 }
 
 // begin has this node lead a group that it has just made, without waiting for the time-out that is meant for
@@ -362,7 +392,7 @@ func (n *Node) begin(number uint32) {
 	if !ok || g.leader() != "" {
 		return
 	}
-	if err := g.transport.Stand(); err != nil && n.lifetime.Err() == nil {
+	if err := g.transport.Stand(raft.ServerID(n.identity.ServerID), ""); err != nil && n.lifetime.Err() == nil {
 		n.log.Warn("this server could not stand for election", "event", "standing_failed", "group", groupName(number), "error", err)
 	}
 }

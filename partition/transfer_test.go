@@ -201,7 +201,7 @@ func TestRestartedLeader(t *testing.T) {
 	// It gives up without a word, as a process does that starts again.
 	r := was.router.slots[1].Load()
 	began := time.Now()
-	if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), r.raft.CurrentTerm()); err != nil {
+	if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
 		t.Fatal(err)
 	}
 	lead := leaderOf(t, all, 1)
@@ -234,7 +234,7 @@ func TestSplitVote(t *testing.T) {
 			t.Fatal("no group")
 		}
 		wg.Go(func() {
-			if err := g.transport.Stand(); err != nil {
+			if err := g.transport.Stand(raft.ServerID(m.identity.ServerID), ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -251,6 +251,49 @@ func TestSplitVote(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	must(t, rest[0].router, createCmd("x"))
+}
+
+// TestBlindSurvivor: a survivor that lacks what the other one has, and which alone has seen the leader go,
+// has the other one stand.
+func TestBlindSurvivor(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	was := leaderOf(t, all, 0)
+	var rest []*member
+	for _, m := range all {
+		if m != was {
+			rest = append(rest, m)
+		}
+	}
+	behind, ahead := rest[0], rest[1]
+	equalReplicas(t, all, 0)
+	ahead.failover.on.Store(false)
+	// It alone hears of an entry; then the leader goes.
+	r := ahead.router.slots[0].Load()
+	behind.failover.on.Store(false)
+	was.kill(t)
+	from := was.router.slots[0].Load().transport.LocalAddr()
+	var seen string
+	waitFor(t, "the entry is taken", func() bool {
+		have, term := raftStatus(r.raft), r.raft.CurrentTerm()
+		var resp raft.AppendEntriesResponse
+		err := behind.router.slots[0].Load().transport.AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(was.identity.ServerID), Addr: []byte(from)},
+			Term:      term, PrevLogEntry: have.LastIndex, PrevLogTerm: have.LastTerm,
+			Entries: []*raft.Log{{Index: have.LastIndex + 1, Term: term, Type: raft.LogNoop}},
+		}, &resp)
+		seen = fmt.Sprint(err, resp, have)
+		return err == nil && resp.Success
+	}, func() string { return seen })
+	g, _ := behind.group(0)
+	began := time.Now()
+	go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false)
+	if lead := leaderOf(t, rest, 0); lead != ahead {
+		t.Errorf("%s leads", lead.cfg.NodeID)
+	}
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %v", took)
+	}
+	must(t, behind.router, createCmd("x"))
 }
 
 // TestBestPlacedStands: of two survivors the one with more of the log stands first, and equals do not both.
