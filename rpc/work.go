@@ -29,7 +29,7 @@ const (
 	helloTimeout   = 10 * time.Second
 	// introducePatience is how long a worker waits for partitions that do not answer before it begins.
 	introducePatience = 3 * time.Second
-	drainPatience  = time.Second
+	drainPatience     = time.Second
 )
 
 type tasks struct {

@@ -1,0 +1,143 @@
+package rpc_test
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/embed"
+)
+
+// threeNodes is a cluster of three in this process, each as a client sees it.
+func threeNodes(t *testing.T) []*world {
+	t.Helper()
+	var addrs []string
+	for range 6 { // those of the gossip, then those of the peer ports
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs = append(addrs, l.Addr().String())
+		if err := l.Close(); err != nil { // it was only asked for its port
+			t.Fatal(err)
+		}
+	}
+	nodes, errs := make([]*embed.Node, 3), make([]error, 3)
+	var all sync.WaitGroup
+	for i := range 3 {
+		cfg := nodeConfig(t.TempDir())
+		cfg.NodeID, cfg.Partitions, cfg.BootstrapExpect = fmt.Sprint("n", i+1), 4, 3
+		cfg.GossipAddr, cfg.Join, cfg.PeerAddr = addrs[i], addrs[:3], addrs[3+i]
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = 500*time.Millisecond, 500*time.Millisecond, 250*time.Millisecond
+		all.Go(func() { nodes[i], errs[i] = begin(cfg) })
+	}
+	all.Wait()
+	var worlds []*world
+	for i, n := range nodes {
+		if errs[i] != nil {
+			t.Fatalf("node %d did not start: %v", i+1, errs[i])
+		}
+		t.Cleanup(func() {
+			if err := finish(n); err != nil {
+				t.Errorf("the node did not stop in order: %v", err)
+			}
+		})
+		worlds = append(worlds, connect(t, n))
+	}
+	for _, w := range worlds {
+		until(t, "the cluster to be ready", w.node.NotReady)
+	}
+	return worlds
+}
+
+// TestWorkAtAnyNode: a worker at one node is told of what is started at the others, whoever leads its
+// partition; who waits at the third hears of the end; a node that goes stops none of it.
+func TestWorkAtAnyNode(t *testing.T) {
+	t.Parallel()
+	nodes := threeNodes(t)
+	at, starts, waits := nodes[0], nodes[1], nodes[2]
+	s := at.hello(&perdurev1.Hello{WorkerId: "w", Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
+	const many = 24 // of four partitions
+	serve := func(prefix string, n int) map[string]*perdurev1.Task {
+		t.Helper()
+		told := map[string]*perdurev1.Task{}
+		for range n {
+			task := s.task()
+			told[task.Token.Id] = task
+			m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: []*perdurev1.Event{completed(prefix)}, Room: 1})
+			if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED {
+				t.Fatalf("%s: %v", task.Token.Id, m)
+			}
+		}
+		if len(told) != n {
+			t.Errorf("%d tasks for %d executions", n, len(told))
+		}
+		return told
+	}
+	results := make(chan string, many)
+	for i := range many {
+		id := fmt.Sprint("x", i)
+		// Known everywhere: the worker has registered its function with every partition.
+		if _, err := starts.executions.Start(soon(t), &perdurev1.StartRequest{Namespace: starts.ns, Id: id, Function: "f", Request: rid()}); err != nil {
+			t.Fatalf("start %s: %v", id, err)
+		}
+		go func() {
+			r, err := waits.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: waits.ns, Id: id, WaitMs: 20_000})
+			results <- fmt.Sprint(r.GetDone(), string(r.GetOutcome().GetValue()), err)
+		}()
+	}
+	serve("first", many)
+	for range many {
+		if got := receive(t, "result", results); got != "truefirst<nil>" {
+			t.Errorf("a result came as %s", got)
+		}
+	}
+	for i, w := range nodes {
+		if n := w.listed(); n != many {
+			t.Errorf("node %d lists %d executions of %d", i+1, n, many)
+		}
+	}
+	// The third node goes, with what it leads.
+	if err := finish(waits.node); err != nil {
+		t.Fatal(err)
+	}
+	for i := range many {
+		id := fmt.Sprint("y", i)
+		if _, err := starts.executions.Start(soon(t), &perdurev1.StartRequest{Namespace: starts.ns, Id: id, Function: "f", Request: rid()}); err != nil {
+			t.Fatalf("start %s: %v", id, err)
+		}
+	}
+	serve("second", many)
+	s.noTask()
+	// The worker comes back at the other node, and is told what of its claims is lost.
+	for i := range 4 {
+		starts.start(fmt.Sprint("z", i), "g")
+	}
+	g := at.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Room: 4, LeaseMs: 600_000})
+	held := map[string]*perdurev1.Task{}
+	for range 4 {
+		task := g.task()
+		held[task.Token.Id] = task
+	}
+	stale := &perdurev1.TaskToken{Namespace: at.ns, Id: "y0", Incarnation: 1, Version: 1}
+	back := starts.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Room: 2, LeaseMs: 600_000,
+		Held: []*perdurev1.TaskToken{held["z0"].Token, held["z1"].Token, stale}})
+	receive(t, "end of the former stream", g.ended)
+	if len(back.welcome.Lost) != 1 || back.welcome.Lost[0].Id != "y0" {
+		t.Errorf("lost are %v", back.welcome.Lost)
+	}
+	for range 2 {
+		if task := back.task(); task.Token.Id != "z2" && task.Token.Id != "z3" {
+			t.Errorf("told of %v", task.Token)
+		}
+	}
+	for id, task := range held {
+		if m := back.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: []*perdurev1.Event{completed(id)}}); m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED {
+			t.Errorf("%s: %v", id, m)
+		}
+	}
+	back.noTask()
+}
