@@ -87,6 +87,14 @@ is_ready() (
   read -r -t 2 -u 3 _ status _ && [[ $status == 200 ]]
 ) 2>/dev/null
 
+# Says on stderr why node number $1 is not ready, as far as it says so itself.
+tell_not_ready() (
+  printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$patience" "$data/${names[$1]}.log" >&2
+  exec 3<>"/dev/tcp/${http[$1]%:*}/${http[$1]##*:}" || exit 0
+  printf 'GET /readyz HTTP/1.0\r\nHost: %s\r\n\r\n' "${http[$1]}" >&3
+  while IFS= read -r -t 2 -u 3 said; do printf '%s\n' "${said%$'\r'}"; done | sed '1,/^$/d; s/^/  /' >&2
+)
+
 # Pauses so that a trap is carried out at once.
 pause() { sleep "$1" & wait $! || true; }
 
@@ -169,7 +177,7 @@ done
 set +m
 
 echo "waiting for n1, n2 and n3 …"
-patience=120
+patience=60
 while :; do
   ready=0
   for i in 0 1 2; do
@@ -183,7 +191,11 @@ while :; do
   done
   ((ready < 3)) || break
   if ((SECONDS - began > patience)); then
-    printf 'three-nodes: not ready within %d s; see %s/n?.log\n' "$patience" "$data" >&2
+    for i in 0 1 2; do
+      is_ready "${http[i]}" || tell_not_ready "$i" || true
+    done
+    # With two of three the cluster works, and what ails the third can be looked at.
+    ((ready < 2)) || break
     stop_all
     exit 1
   fi
@@ -192,7 +204,7 @@ done
 
 cat <<TEXT
 
-three nodes are ready after $((SECONDS - began)) s; data and logs are in $data
+$ready of 3 nodes are ready after $((SECONDS - began)) s; data and logs are in $data
 TEXT
 for i in 0 1 2; do
   printf '  %s  gRPC %-15s  HTTP http://%-15s  pid %s\n' "${names[i]}" "${grpc[i]}" "${http[i]}" "${pids[i]}"
