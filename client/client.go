@@ -1,5 +1,5 @@
 // Package client is the Go library that talks to a Perdure cluster: it starts, awaits, signals and
-// cancels executions, creates and settles promises, and shows and steers the cluster itself.
+// cancels executions, runs graphs, creates and settles promises, and shows and steers the cluster itself.
 //
 // It owns the connections, the retries and the request ids. It promises that one call of a method takes
 // effect at most once, however often it was sent, and that an error says whether it may have taken
@@ -124,6 +124,7 @@ type node struct {
 	promises   perdurev1.PromisesClient
 	tasks      perdurev1.TasksClient
 	cluster    perdurev1.ClusterClient
+	graphs     perdurev1.GraphsClient
 }
 
 // Dial makes a client. It does no I/O: an address nobody listens on shows at the first call. An error
@@ -181,6 +182,7 @@ func Dial(opts Options) (*Client, error) {
 			promises:   perdurev1.NewPromisesClient(conn),
 			tasks:      perdurev1.NewTasksClient(conn),
 			cluster:    perdurev1.NewClusterClient(conn),
+			graphs:     perdurev1.NewGraphsClient(conn),
 		})
 	}
 	// Clients that were given the same list begin at different nodes.

@@ -60,6 +60,7 @@ func (n *fakeNode) start() {
 	perdurev1.RegisterPromisesServer(n.server, n)
 	perdurev1.RegisterTasksServer(n.server, n)
 	perdurev1.RegisterClusterServer(n.server, n)
+	perdurev1.RegisterGraphsServer(n.server, &fakeGraphs{n: n})
 	go n.server.Serve(n.lis)
 }
 
