@@ -301,7 +301,6 @@ type AttachUp struct {
 	//	*AttachUp_Worker
 	//	*AttachUp_Room
 	//	*AttachUp_Recall
-	//	*AttachUp_Resend
 	Kind          isAttachUp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -371,15 +370,6 @@ func (x *AttachUp) GetRecall() uint32 {
 	return 0
 }
 
-func (x *AttachUp) GetResend() *AttachResend {
-	if x != nil {
-		if x, ok := x.Kind.(*AttachUp_Resend); ok {
-			return x.Resend
-		}
-	}
-	return nil
-}
-
 type isAttachUp_Kind interface {
 	isAttachUp_Kind()
 }
@@ -397,18 +387,11 @@ type AttachUp_Recall struct {
 	Recall uint32 `protobuf:"varint,3,opt,name=recall,proto3,oneof"`
 }
 
-type AttachUp_Resend struct {
-	// Tasks the worker holds according to the state and does not know of: tell it again.
-	Resend *AttachResend `protobuf:"bytes,4,opt,name=resend,proto3,oneof"`
-}
-
 func (*AttachUp_Worker) isAttachUp_Kind() {}
 
 func (*AttachUp_Room) isAttachUp_Kind() {}
 
 func (*AttachUp_Recall) isAttachUp_Kind() {}
-
-func (*AttachUp_Resend) isAttachUp_Kind() {}
 
 type AttachWorker struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -496,58 +479,6 @@ func (x *AttachWorker) GetSinceMs() int64 {
 	return 0
 }
 
-type AttachResend struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Partition     uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	Tasks         []*v1.TaskToken        `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AttachResend) Reset() {
-	*x = AttachResend{}
-	mi := &file_command_v1_peers_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AttachResend) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AttachResend) ProtoMessage() {}
-
-func (x *AttachResend) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AttachResend.ProtoReflect.Descriptor instead.
-func (*AttachResend) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *AttachResend) GetPartition() uint32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *AttachResend) GetTasks() []*v1.TaskToken {
-	if x != nil {
-		return x.Tasks
-	}
-	return nil
-}
-
 type AttachDown struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -564,7 +495,7 @@ type AttachDown struct {
 
 func (x *AttachDown) Reset() {
 	*x = AttachDown{}
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +507,7 @@ func (x *AttachDown) String() string {
 func (*AttachDown) ProtoMessage() {}
 
 func (x *AttachDown) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +520,7 @@ func (x *AttachDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDown.ProtoReflect.Descriptor instead.
 func (*AttachDown) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AttachDown) GetKind() isAttachDown_Kind {
@@ -649,7 +580,8 @@ type isAttachDown_Kind interface {
 }
 
 type AttachDown_Task struct {
-	// The worker's own now; it used up room unless it is told again.
+	// The worker's own now; it used up room unless it is told again: what the worker holds by the state is
+	// told to each new stream, and by each new leader.
 	Task *AttachTask `protobuf:"bytes,1,opt,name=task,proto3,oneof"`
 }
 
@@ -693,7 +625,7 @@ type AttachTask struct {
 
 func (x *AttachTask) Reset() {
 	*x = AttachTask{}
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +637,7 @@ func (x *AttachTask) String() string {
 func (*AttachTask) ProtoMessage() {}
 
 func (x *AttachTask) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +650,7 @@ func (x *AttachTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachTask.ProtoReflect.Descriptor instead.
 func (*AttachTask) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachTask) GetTask() *v1.Task {
@@ -744,7 +676,7 @@ type AttachWanted struct {
 
 func (x *AttachWanted) Reset() {
 	*x = AttachWanted{}
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +688,7 @@ func (x *AttachWanted) String() string {
 func (*AttachWanted) ProtoMessage() {}
 
 func (x *AttachWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +701,7 @@ func (x *AttachWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWanted.ProtoReflect.Descriptor instead.
 func (*AttachWanted) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachWanted) GetWanted() bool {
@@ -789,7 +721,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +733,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +746,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StatusRequest) GetPartition() uint32 {
@@ -838,7 +770,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +782,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +795,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -927,7 +859,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +871,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +884,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplicaStatus) GetPartition() uint32 {
@@ -1063,7 +995,7 @@ type ChecksumMark struct {
 
 func (x *ChecksumMark) Reset() {
 	*x = ChecksumMark{}
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1007,7 @@ func (x *ChecksumMark) String() string {
 func (*ChecksumMark) ProtoMessage() {}
 
 func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1020,7 @@ func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumMark.ProtoReflect.Descriptor instead.
 func (*ChecksumMark) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChecksumMark) GetIndex() uint64 {
@@ -1114,7 +1046,7 @@ type ContentRequest struct {
 
 func (x *ContentRequest) Reset() {
 	*x = ContentRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1058,7 @@ func (x *ContentRequest) String() string {
 func (*ContentRequest) ProtoMessage() {}
 
 func (x *ContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1071,7 @@ func (x *ContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentRequest.ProtoReflect.Descriptor instead.
 func (*ContentRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ContentRequest) GetPartition() uint32 {
@@ -1158,7 +1090,7 @@ type ContentChunk struct {
 
 func (x *ContentChunk) Reset() {
 	*x = ContentChunk{}
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1102,7 @@ func (x *ContentChunk) String() string {
 func (*ContentChunk) ProtoMessage() {}
 
 func (x *ContentChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1115,7 @@ func (x *ContentChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChunk.ProtoReflect.Descriptor instead.
 func (*ContentChunk) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContentChunk) GetData() []byte {
@@ -1206,7 +1138,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1150,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1163,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JoinRequest) GetMember() *DirectoryMember {
@@ -1271,7 +1203,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1215,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1228,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JoinReply) GetDirectory() *Directory {
@@ -1317,7 +1249,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1261,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1274,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1369,7 +1301,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1313,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1326,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1413,7 +1345,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1357,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1370,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1457,7 +1389,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1401,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1414,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1513,12 +1445,11 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x17\n" +
 	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"\f\n" +
 	"\n" +
-	"WatchReply\"\xba\x01\n" +
+	"WatchReply\"~\n" +
 	"\bAttachUp\x12:\n" +
 	"\x06worker\x18\x01 \x01(\v2 .perdure.command.v1.AttachWorkerH\x00R\x06worker\x12\x14\n" +
 	"\x04room\x18\x02 \x01(\rH\x00R\x04room\x12\x18\n" +
-	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12:\n" +
-	"\x06resend\x18\x04 \x01(\v2 .perdure.command.v1.AttachResendH\x00R\x06resendB\x06\n" +
+	"\x06recall\x18\x03 \x01(\rH\x00R\x06recallB\x06\n" +
 	"\x04kind\"\xac\x01\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
@@ -1526,10 +1457,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x19\n" +
 	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x12\n" +
 	"\x04room\x18\x05 \x01(\rR\x04room\x12\x19\n" +
-	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\"Y\n" +
-	"\fAttachResend\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\x12+\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\xf9\x01\n" +
+	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\"\xf9\x01\n" +
 	"\n" +
 	"AttachDown\x124\n" +
 	"\x04task\x18\x01 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\x04task\x127\n" +
@@ -1626,7 +1554,7 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_command_v1_peers_proto_goTypes = []any{
 	(*ProposeRequest)(nil),  // 0: perdure.command.v1.ProposeRequest
 	(*PeerQuery)(nil),       // 1: perdure.command.v1.PeerQuery
@@ -1635,70 +1563,67 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*WatchReply)(nil),      // 4: perdure.command.v1.WatchReply
 	(*AttachUp)(nil),        // 5: perdure.command.v1.AttachUp
 	(*AttachWorker)(nil),    // 6: perdure.command.v1.AttachWorker
-	(*AttachResend)(nil),    // 7: perdure.command.v1.AttachResend
-	(*AttachDown)(nil),      // 8: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),      // 9: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),    // 10: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),   // 11: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),      // 12: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),   // 13: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),    // 14: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),  // 15: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),    // 16: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),     // 17: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),       // 18: perdure.command.v1.JoinReply
-	(*TransferRequest)(nil), // 19: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),   // 20: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),  // 21: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),    // 22: perdure.command.v1.RebuildReply
-	(*Command)(nil),         // 23: perdure.command.v1.Command
-	(*Query)(nil),           // 24: perdure.command.v1.Query
-	(*QueryReply)(nil),      // 25: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),    // 26: perdure.v1.TaskToken
-	(*v1.Task)(nil),         // 27: perdure.v1.Task
-	(*DirectoryMember)(nil), // 28: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),       // 29: perdure.command.v1.Directory
-	(*Reply)(nil),           // 30: perdure.command.v1.Reply
+	(*AttachDown)(nil),      // 7: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),      // 8: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),    // 9: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),   // 10: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),      // 11: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),   // 12: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),    // 13: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),  // 14: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),    // 15: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),     // 16: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),       // 17: perdure.command.v1.JoinReply
+	(*TransferRequest)(nil), // 18: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),   // 19: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),  // 20: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),    // 21: perdure.command.v1.RebuildReply
+	(*Command)(nil),         // 22: perdure.command.v1.Command
+	(*Query)(nil),           // 23: perdure.command.v1.Query
+	(*QueryReply)(nil),      // 24: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),    // 25: perdure.v1.TaskToken
+	(*v1.Task)(nil),         // 26: perdure.v1.Task
+	(*DirectoryMember)(nil), // 27: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),       // 28: perdure.command.v1.Directory
+	(*Reply)(nil),           // 29: perdure.command.v1.Reply
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
-	23, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	24, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	25, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	22, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	23, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	24, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
 	6,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	7,  // 4: perdure.command.v1.AttachUp.resend:type_name -> perdure.command.v1.AttachResend
-	26, // 5: perdure.command.v1.AttachResend.tasks:type_name -> perdure.v1.TaskToken
-	9,  // 6: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	26, // 7: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	10, // 8: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	27, // 9: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	13, // 10: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	13, // 11: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	14, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	28, // 13: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	29, // 14: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 15: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 16: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 17: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 18: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	11, // 19: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	15, // 20: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	17, // 21: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	19, // 22: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	21, // 23: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	30, // 24: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 25: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 26: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	8,  // 27: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	12, // 28: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	16, // 29: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	18, // 30: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	20, // 31: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	22, // 32: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	24, // [24:33] is the sub-list for method output_type
-	15, // [15:24] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	8,  // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	25, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	9,  // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	26, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	13, // 10: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	27, // 11: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	28, // 12: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 13: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 14: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 15: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 16: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 17: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 18: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 19: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 20: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	20, // 21: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	29, // 22: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 23: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 24: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 25: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 26: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 27: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 28: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 29: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	21, // 30: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	22, // [22:31] is the sub-list for method output_type
+	13, // [13:22] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -1712,23 +1637,22 @@ func file_command_v1_peers_proto_init() {
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Room)(nil),
 		(*AttachUp_Recall)(nil),
-		(*AttachUp_Resend)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[8].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),
 		(*AttachDown_Cancelling)(nil),
 		(*AttachDown_Spare)(nil),
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[11].OneofWrappers = []any{}
+	file_command_v1_peers_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
