@@ -148,6 +148,9 @@ func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 	if h.server == "" {
 		return nil, nil, refuse(CodeBadHandshake, "no server id")
 	}
+	if h.target != "" && h.target != m.opts.ServerID {
+		return nil, nil, refuse(CodeAnotherServer, "this is server %s, not %s", m.opts.ServerID, h.target)
+	}
 	if h.kind == KindProbe {
 		m.mu.Lock()
 		m.stats.Accepted++
@@ -195,7 +198,7 @@ const reportEvery = 2 * time.Second
 // of this cluster is refused in passing (a group that is not open yet, a node that is stopping) is no news.
 func (m *Mux) refused(from net.Addr, why error) {
 	var no *refusal
-	if m.ctx.Err() != nil || errors.As(why, &no) && (no.code == CodeUnknownGroup || no.code == CodeUnknownService || no.code == CodeBusy) {
+	if m.ctx.Err() != nil || errors.As(why, &no) && (no.code == CodeUnknownGroup || no.code == CodeUnknownService || no.code == CodeBusy || no.code == CodeAnotherServer) {
 		m.log.Debug("connection refused", "remote", from, "reason", why)
 		return
 	}

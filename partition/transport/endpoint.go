@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,7 +189,8 @@ func (l *raftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	c, err := l.mux.dial(ctx, string(address), hello{kind: KindGroup, group: l.key.group}, l.endpoint)
+	addr, target, _ := strings.Cut(string(address), targetMark)
+	c, err := l.mux.dial(ctx, addr, hello{kind: KindGroup, group: l.key.group, target: target}, l.endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,11 @@ import (
 // The dialer sends, integers big endian:
 //
 //	magic "PRDU" | version 1 | length 2 | body
-//	body: kind 1 | group 4 | cluster | server | address | service
+//	body: kind 1 | group 4 | cluster | server | address | service | target
 //
-// where each of the last four is a length of 1 byte and that many bytes. group is 0 unless kind is a
-// group, service empty unless kind is a service. The answer is
+// where each of the last five is a length of 1 byte and that many bytes. group is 0 unless kind is a
+// group, service empty unless kind is a service, target the server that is meant, empty for whoever is
+// there. The answer is
 //
 //	code 1 | length 1 | text
 //
@@ -23,7 +24,7 @@ const (
 	helloMagic   = "PRDU"
 	helloVersion = 1
 	helloHead    = 4 + 1 + 2
-	maxHelloBody = 1 + 4 + 4*(1+255)
+	maxHelloBody = 1 + 4 + 5*(1+255)
 	maxText      = 255
 )
 
@@ -47,6 +48,7 @@ const (
 	CodeUnknownGroup   Code = 4 // the group is not open here (not yet, or not any more): try later
 	CodeUnknownService Code = 5 // no such service here
 	CodeBusy           Code = 6 // too many connections, or nobody accepts: try later
+	CodeAnotherServer  Code = 7 // the server that is meant is not here (any more)
 )
 
 var codeNames = map[Code]string{
@@ -57,6 +59,7 @@ var codeNames = map[Code]string{
 	CodeUnknownGroup:   "unknown group",
 	CodeUnknownService: "unknown service",
 	CodeBusy:           "busy",
+	CodeAnotherServer:  "another server",
 }
 
 func (c Code) String() string {
@@ -85,6 +88,7 @@ type hello struct {
 	server  string
 	address string
 	service string
+	target  string
 }
 
 // refusal is a reason to answer no.
@@ -106,7 +110,7 @@ func (h *hello) encode() ([]byte, error) {
 	b[4] = helloVersion
 	b = append(b, byte(h.kind))
 	b = binary.BigEndian.AppendUint32(b, h.group)
-	for _, s := range []string{h.cluster, h.server, h.address, h.service} {
+	for _, s := range []string{h.cluster, h.server, h.address, h.service, h.target} {
 		if len(s) > 255 {
 			return nil, fmt.Errorf("transport: name of %d bytes, at most 255 fit (it begins %.20q)", len(s), s)
 		}
@@ -156,7 +160,7 @@ func decodeHello(b []byte) (hello, error) {
 	}
 	h := hello{kind: Kind(b[0]), group: binary.BigEndian.Uint32(b[1:])}
 	b = b[5:]
-	for _, s := range []*string{&h.cluster, &h.server, &h.address, &h.service} {
+	for _, s := range []*string{&h.cluster, &h.server, &h.address, &h.service, &h.target} {
 		if len(b) < 1 || len(b) < 1+int(b[0]) {
 			return hello{}, errors.New("handshake ends early")
 		}

@@ -14,7 +14,7 @@ func TestHelloRoundTrip(t *testing.T) {
 	for _, h := range []hello{
 		{kind: KindGroup, group: 1<<32 - 1, cluster: "c", server: "s", address: "1.2.3.4:5"},
 		{kind: KindGroup, cluster: long, server: long, address: long},
-		{kind: KindService, cluster: "c", server: "s", service: long},
+		{kind: KindService, cluster: "c", server: "s", service: long, target: "t"},
 		{kind: KindProbe, cluster: "c", server: "s"},
 	} {
 		b, err := h.encode()

@@ -37,19 +37,28 @@ var (
 // self names this server to the library's transport when it is to call itself.
 const self raft.ServerID = ""
 
-// knowsSelf adds this server to an address book.
-type knowsSelf struct {
-	raft.ServerAddressProvider
-	addr raft.ServerAddress
+// addressed is an address book whose addresses say which server is meant: at the address of a server that
+// was replaced its successor may listen, and must not be taken for it. Its own address is this server's.
+type addressed struct {
+	book   raft.ServerAddressProvider
+	server raft.ServerID
+	addr   raft.ServerAddress
 }
 
 // ServerAddr implements raft.ServerAddressProvider.
-func (k knowsSelf) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	if id == self {
-		return k.addr, nil
+func (a addressed) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if id == self || id == a.server {
+		return a.addr, nil
 	}
-	return k.ServerAddressProvider.ServerAddr(id)
+	addr, err := a.book.ServerAddr(id)
+	if err != nil {
+		return "", err
+	}
+	return addr + targetMark + raft.ServerAddress(id), nil
 }
+
+// targetMark stands between an address and the id of the server that is meant.
+const targetMark = "#"
 
 // NewRaftTransport builds the transport of a group on its stream layer. Closing it closes the layer.
 func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport {
@@ -62,12 +71,12 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Timeout == 0 {
 		opts.Timeout = 10 * time.Second
 	}
-	if opts.Addresses != nil {
-		opts.Addresses = knowsSelf{opts.Addresses, raft.ServerAddress(stream.Addr().String())}
-	}
 	var server raft.ServerID
 	if layer, ok := stream.(*raftLayer); ok {
 		server = raft.ServerID(layer.mux.opts.ServerID)
+	}
+	if opts.Addresses != nil {
+		opts.Addresses = addressed{opts.Addresses, server, raft.ServerAddress(stream.Addr().String())}
 	}
 	return &RaftTransport{server: server, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
