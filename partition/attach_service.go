@@ -97,7 +97,7 @@ func (s *seat) received(up *commandv1.AttachUp) {
 // none at all.
 func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
 	s.d.mu.Lock()
-	defer s.d.finish()
+	defer s.d.mu.Unlock()
 	if s.detached {
 		if s.superseded {
 			out = append(out, supersededDown())
@@ -107,6 +107,7 @@ func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, 
 	queue, s.queue = s.queue, nil
 	if s.recalling && (s.room > s.reserved || s.room == 0) {
 		s.recalling = false
+		// If something has come to wait for it meanwhile, an offer is under way, and then the seat wants.
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.withdraw(s.recall))}})
 	}
 	if s.wanted != *told {
