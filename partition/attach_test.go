@@ -442,3 +442,54 @@ func TestAttachNodeDies(t *testing.T) {
 		finish(t, all[0].router, deliver(t, again))
 	}
 }
+
+// TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. What it had given out
+// and not told reaches the workers by the new leader, long before any lease ends, and once.
+func TestAttachLeaderKilled(t *testing.T) {
+	all := newCluster(t, 3)
+	gone := leaderOf(t, all, 1)
+	var rest []*member
+	for _, m := range all {
+		if m != gone {
+			rest = append(rest, m)
+		}
+	}
+	at := rest[0]
+	w := at.Dispatcher().Attach(spec("w", 9, "f"))
+	defer w.Detach()
+	v := gone.Dispatcher().Attach(spec("v", 9, "h"))
+	want := map[string]bool{}
+	for p := range uint32(3) {
+		for k := range 3 {
+			want[startIn(t, at.router, p, fmt.Sprint("x", k))] = true
+			id := idIn(at.router, p, fmt.Sprint("h", k))
+			must(t, at.router, startCmd("start "+id, id, "h", ""))
+			want[id] = true
+		}
+	}
+	told := deliver(t, v)
+	gone.kill(t)
+	take := func(w *Worker, n int) {
+		t.Helper()
+		for range n {
+			token := deliver(t, w)
+			if !want[token.Id] {
+				t.Fatalf("%s is told of %v, which was told before", w.ID, token)
+			}
+			delete(want, token.Id)
+		}
+	}
+	delete(want, told.Id)
+	take(w, 9)
+	back := spec("v", 8, "h")
+	back.Held = []*perdurev1.TaskToken{told}
+	again := rest[1].Dispatcher().Attach(back)
+	defer again.Detach()
+	take(again, 8)
+	if len(want) != 0 {
+		t.Errorf("never told: %v", want)
+	}
+	settled(t, at, w, 0)
+	settled(t, rest[1], again, 0)
+	v.Detach()
+}
