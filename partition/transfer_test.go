@@ -368,6 +368,7 @@ func TestStuckTransfer(t *testing.T) {
 	must(t, lead.router, createCmd("x"))
 	// A server that never answers the request to take over keeps the leader waiting.
 	astray.Store(true)
+	waitFor(t, "the address is led astray", func() bool { return lead.addressOf("n2-0001") == silent }, func() string { return lead.addressOf("n2-0001") })
 	handed := g.raft.LeadershipTransferToServer("n2-0001", raft.ServerAddress(silent))
 	waitFor(t, "the transfer is seen", func() bool {
 		if err := b.stuckTransfer(g, now); err != nil {
