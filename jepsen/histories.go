@@ -16,14 +16,16 @@ type HistoryOptions struct {
 	// Warm, Hold and Cool are as with Failover; defaults 1 s, 3 s and 1 s.
 	Warm, Hold, Cool time.Duration
 	Load             RegisterOptions
-	Seed             uint64
-	Out              io.Writer
+	// AllowLate makes late answers (RegisterVerdict.Late) a count and no violation.
+	AllowLate bool
+	Seed      uint64
+	Out       io.Writer
 }
 
 // HistoryReport is what became of all histories.
 type HistoryReport struct {
 	Histories, IDs, Ops, Open, Dropped int
-	Undecided                          int
+	Undecided, Late                    int
 	Violations                         []string
 }
 
@@ -54,9 +56,9 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 			return report, fmt.Errorf("history %d: %w", i+1, err)
 		}
 		v := CheckRegister(h.Ops, 0)
-		report.add(h, v)
+		report.add(h, v, o.AllowLate)
 		fmt.Fprintf(o.Out, "history %d: %s of %s: %d operations on %d promises, %d open, %d dropped: %s\n",
-			i+1, f.Name, w.Names(), v.Ops, v.IDs, v.Open, h.Dropped, map[bool]string{true: "ok", false: "NOT OK"}[v.OK()])
+			i+1, f.Name, w.Names(), v.Ops, v.IDs, v.Open, h.Dropped, v.word())
 		if v.Ops == 0 {
 			report.Violations = append(report.Violations, fmt.Sprintf("history %d is empty: nothing was checked", i+1))
 		}
@@ -65,12 +67,18 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 	return report, nil
 }
 
-func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict) {
+func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict, allowLate bool) {
 	r.Histories++
 	r.IDs, r.Ops, r.Open, r.Dropped = r.IDs+v.IDs, r.Ops+v.Ops, r.Open+v.Open, r.Dropped+h.Dropped
 	r.Undecided += len(v.Undecided)
 	for _, text := range v.Violations {
 		r.Violations = append(r.Violations, "not linearizable: "+text)
+	}
+	r.Late += len(v.Late)
+	for _, text := range v.Late {
+		if !allowLate {
+			r.Violations = append(r.Violations, "late answer: "+text)
+		}
 	}
 	for _, text := range v.Undecided {
 		r.Violations = append(r.Violations, "undecided: "+text)
@@ -82,6 +90,6 @@ func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict) {
 
 // String is the summary.
 func (r *HistoryReport) String() string {
-	return fmt.Sprintf("%d histories: %d operations on %d promises, %d left open, %d surely not done, %d undecided, %d violations\n",
-		r.Histories, r.Ops, r.IDs, r.Open, r.Dropped, r.Undecided, len(r.Violations))
+	return fmt.Sprintf("%d histories: %d operations on %d promises, %d left open, %d surely not done, %d undecided, %d late answers, %d violations\n",
+		r.Histories, r.Ops, r.IDs, r.Open, r.Dropped, r.Undecided, r.Late, len(r.Violations))
 }

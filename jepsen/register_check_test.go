@@ -82,6 +82,32 @@ func TestRegisterChecker(t *testing.T) {
 	}
 }
 
+// TestLateAnswer sees that an answer that was read after its create's effect is told from a wrong one.
+func TestLateAnswer(t *testing.T) {
+	const create, settle, get = RegisterCreate, RegisterSettle, RegisterGet
+	// The create takes effect by 3, since it is seen; its answer has what was settled from 4 on.
+	late := []RegisterOp{
+		op(create, "a", 0, 9, settled("a", "x")), op(create, "b", 2, 3, pending("a")), op(settle, "x", 4, 5, settled("a", "x"))}
+	if v := CheckRegister(late, 10*time.Second); v.OK() || len(v.Late) != 1 || len(v.Violations) != 0 {
+		t.Errorf("a late answer: %+v", v)
+	}
+	for name, more := range map[string]RegisterOp{
+		"a stale read afterwards": op(get, "", 10, 11, pending("a")),
+		"another winner":          op(create, "c", 10, 11, settled("c", "x")),
+		"gone":                    op(get, "", 10, 11, absent),
+	} {
+		v := CheckRegister(append(slices.Clone(late), more), 10*time.Second)
+		if len(v.Violations) != 1 || len(v.Late) != 0 {
+			t.Errorf("%s passes as a late answer: %+v", name, v)
+		}
+	}
+	// An answer later than the call's end is nothing that a repeated create explains.
+	early := []RegisterOp{op(create, "a", 0, 3, settled("a", "x")), op(settle, "x", 4, 5, settled("a", "x"))}
+	if v := CheckRegister(early, 10*time.Second); len(v.Violations) != 1 {
+		t.Errorf("an answer from the future: %+v", v)
+	}
+}
+
 // TestRegisterCheckerKeepsIDsApart sees that one bad id is found among good ones, and only that one.
 func TestRegisterCheckerKeepsIDsApart(t *testing.T) {
 	var ops []RegisterOp
