@@ -93,6 +93,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
 	perdurev1.RegisterTasksServer(s.grpc, &tasks{s: s})
 	perdurev1.RegisterClusterServer(s.grpc, &cluster{s: s})
+	perdurev1.RegisterGraphsServer(s.grpc, &graphs{s: s})
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

@@ -42,6 +42,12 @@ var methods = map[string]rule{
 
 	perdurev1.Tasks_Work_FullMethodName: {Write, inNamespace},
 
+	perdurev1.Graphs_Submit_FullMethodName:     {Write, inNamespace},
+	perdurev1.Graphs_GetStatus_FullMethodName:  {Read, inNamespace},
+	perdurev1.Graphs_GetGraph_FullMethodName:   {Read, inNamespace},
+	perdurev1.Graphs_GetOutcome_FullMethodName: {Read, inNamespace},
+	perdurev1.Graphs_Retry_FullMethodName:      {Write, inNamespace},
+
 	perdurev1.Cluster_GetStatus_FullMethodName:          {Read, anyNamespace},
 	perdurev1.Cluster_TransferLeadership_FullMethodName: {Admin, allNamespaces},
 	perdurev1.Cluster_RebuildReplica_FullMethodName:     {Admin, allNamespaces},

@@ -1,0 +1,225 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/graph"
+	"perdure/partition"
+)
+
+// Bounds of graphs that are handed over.
+const (
+	maxGraphBytes   = 4 << 20 // encoded
+	maxProblemBytes = 8 << 10 // of what is wrong with a graph; the rest is cut off
+)
+
+// How often a run is looked at for whoever waits for its progress, which nothing tells.
+const (
+	lookPauseMin = 20 * time.Millisecond
+	lookPauseMax = 250 * time.Millisecond
+)
+
+type graphs struct {
+	perdurev1.UnimplementedGraphsServer
+	s *Server
+}
+
+// Submit implements Graphs.
+func (g *graphs) Submit(ctx context.Context, in *perdurev1.SubmitGraphRequest) (*perdurev1.SubmitGraphResponse, error) {
+	ns, err := namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	if err := firstError(err, rerr, rootID(in.Id), payload("input", in.Input), jsonValue("input", in.Input), tags(in.Tags),
+		duration("timeout", in.TimeoutMs)); err != nil {
+		return nil, err
+	}
+	if err := wellFormed(in.Graph); err != nil {
+		return nil, err.With("id", in.Id)
+	}
+	cmd := proto.CloneOf(in)
+	cmd.Request = nil
+	reply, err := g.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SubmitGraph{SubmitGraph: cmd}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetSubmitGraph(), nil
+}
+
+// wellFormed checks a graph: its size first, so that nothing too large is looked at any closer.
+func wellFormed(g *perdurev1.Graph) *api.Error {
+	if g == nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the graph is missing")
+	}
+	if n := proto.Size(g); n > maxGraphBytes {
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the graph has %d bytes, at most %d are allowed", n, maxGraphBytes)
+	}
+	err := graph.Validate(g)
+	if err == nil {
+		return nil
+	}
+	e := api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s", problems(err.Error()))
+	var found *graph.Error
+	if errors.As(err, &found) {
+		_ = e.With("rule", found.Problems[0].Rule).With("place", found.Problems[0].Place.Pointer())
+	}
+	return e
+}
+
+// problems is what is wrong with a graph, a line for each, within what an answer can carry.
+func problems(text string) string {
+	if len(text) <= maxProblemBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblemBytes], "") + "…"
+}
+
+// jsonValue checks that a payload is a JSON value, or empty.
+func jsonValue(what string, b []byte) error {
+	if len(b) > 0 && !(utf8.Valid(b) && json.Valid(b)) {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is not JSON", what)
+	}
+	return nil
+}
+
+// Retry implements Graphs.
+func (g *graphs) Retry(ctx context.Context, in *perdurev1.RetryGraphRequest) (*perdurev1.RetryGraphResponse, error) {
+	ns, err := namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	if err := firstError(err, rerr, anyID(in.Id)); err != nil {
+		return nil, err
+	}
+	cmd := proto.CloneOf(in)
+	cmd.Request = nil
+	reply, err := g.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_RetryGraph{RetryGraph: cmd}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetRetryGraph(), nil
+}
+
+// GetStatus implements Graphs.
+func (g *graphs) GetStatus(ctx context.Context, in *perdurev1.GraphStatusRequest) (*perdurev1.GraphStatus, error) {
+	ns, err := namespace(in.Namespace)
+	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
+		return nil, err
+	}
+	if in.WaitMs == 0 {
+		return g.status(ctx, ns, in)
+	}
+	return g.awaitStatus(ctx, ns, in)
+}
+
+// status reads the status once.
+func (g *graphs) status(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (*perdurev1.GraphStatus, error) {
+	reply, index, err := g.s.router.Query(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_GraphStatus{GraphStatus: in}})
+	if err != nil {
+		return nil, err
+	}
+	out := reply.GetGraphStatus()
+	out.ReadIndex = index
+	return out, nil
+}
+
+// pulse is what changes whenever the status of a run does, and is cheap to read.
+type pulse struct {
+	incarnation, events uint64
+	status              perdurev1.ExecutionStatus
+}
+
+func (g *graphs) pulse(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (pulse, error) {
+	reply, _, err := g.s.router.Query(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id,
+		Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{Namespace: ns, Id: in.Id, Level: in.Level}}})
+	if err != nil {
+		return pulse{}, err
+	}
+	e := reply.GetDescribe().GetExecution()
+	return pulse{e.GetIncarnation(), e.GetJournalEvents(), e.GetStatus()}, nil
+}
+
+// awaitStatus reads the status until it is beyond the version that the caller has seen, the run has ended or
+// was retried, or the wait is over. Nothing tells of progress, so it is looked for: by the pulse, with pauses that grow.
+func (g *graphs) awaitStatus(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (*perdurev1.GraphStatus, error) {
+	over := time.NewTimer(min(time.Duration(in.WaitMs)*time.Millisecond, maxWait))
+	defer over.Stop()
+	pause, first := lookPauseMin, uint64(0)
+	for {
+		// In this order: what happens after the pulse was felt makes the next one differ.
+		felt, err := g.pulse(ctx, ns, in)
+		if err != nil {
+			return nil, err
+		}
+		out, err := g.status(ctx, ns, in)
+		if err != nil {
+			return nil, err
+		}
+		if first == 0 {
+			first = out.Incarnation
+		}
+		if out.Version > in.AfterVersion || out.Incarnation != first || finished(out.Status) {
+			return out, nil
+		}
+		for now := felt; now == felt; {
+			calm := time.NewTimer(pause)
+			select {
+			case <-calm.C:
+			case <-over.C:
+				calm.Stop()
+				return out, nil
+			case <-g.s.stopping:
+				calm.Stop()
+				return nil, errStopping()
+			case <-ctx.Done():
+				calm.Stop()
+				return nil, ctx.Err()
+			}
+			pause = min(pause*3/2, lookPauseMax)
+			if now, err = g.pulse(ctx, ns, in); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func finished(s perdurev1.ExecutionStatus) bool {
+	switch s {
+	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
+		perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
+		return true
+	}
+	return false
+}
+
+// GetGraph implements Graphs.
+func (g *graphs) GetGraph(ctx context.Context, in *perdurev1.GetGraphRequest) (*perdurev1.GetGraphResponse, error) {
+	ns, err := namespace(in.Namespace)
+	if err := firstError(err, anyID(in.Id)); err != nil {
+		return nil, err
+	}
+	reply, _, err := g.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Graph{Graph: in}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetGraph(), nil
+}
+
+// GetOutcome implements Graphs.
+func (g *graphs) GetOutcome(ctx context.Context, in *perdurev1.NodeOutcomeRequest) (*perdurev1.NodeOutcome, error) {
+	ns, err := namespace(in.Namespace)
+	if err := firstError(err, anyID(in.Id), name("node", in.Node)); err != nil {
+		return nil, err
+	}
+	reply, _, err := g.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_NodeOutcome{NodeOutcome: in}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetNodeOutcome(), nil
+}
