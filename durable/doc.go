@@ -40,6 +40,8 @@
 //   - A function that must wait gives its goroutine up: the wait is committed and the goroutine ends by
 //     runtime.Goexit, which runs deferred functions. They are no place for effects; operations called in
 //     them do nothing. When the wait is over, the function is replayed, on this worker or on another.
+//   - A function that is a node of a graph answers with a result, an error, Skip or SuspendOn. See Graph for
+//     how graphs are built here, and handed over.
 //   - Results are returned as they are read back from their encoding, and errors as *Error, the first
 //     time as at every replay.
 package durable

@@ -62,13 +62,15 @@ func (e *Error) Error() string {
 	return e.Type + ": " + e.Message
 }
 
-// Is matches ErrTimeout and ErrCancelled by the type.
+// Is matches ErrTimeout, ErrCancelled and ErrSkipped by the type.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrTimeout:
 		return e.Type == TypeTimeout
 	case ErrCancelled:
 		return e.Type == TypeCancelled
+	case ErrSkipped:
+		return e.Type == TypeSkipped
 	}
 	return false
 }
@@ -96,7 +98,7 @@ func failureOf(err error) *perdurev1.Failure {
 	switch {
 	case errors.As(err, &e):
 		f.Type, f.Details, f.NonRetryable = e.Type, e.Details, e.NonRetryable
-		if error(e) == unmarked(err) { //nolint:errorlint // exactly this error, not one that wraps it
+		if error(e) == unmarked(err) || e.Type == TypeSuspended { //nolint:errorlint // exactly this error, not one that wraps it
 			f.Message = e.Message
 		}
 	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):

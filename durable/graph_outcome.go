@@ -1,0 +1,33 @@
+package durable
+
+import "errors"
+
+// A function that is a node of a graph may answer more than a result or an error: it may say that there is
+// nothing to do, or that it cannot go on before a signal. It says so by the error it returns, as it is or
+// wrapped; like any error, a step that returns it ends at once, and a child's comes out of Call. Otherwise
+// nothing differs from an execution of its own: an error fails the node, after its retries, a time-out is a
+// failure, and a worker that stops or is lost gives the task back, so that another one goes on.
+
+// The failure types by which the cluster knows the answers of Skip and SuspendOn.
+const (
+	TypeSkipped   = "graph.skipped"
+	TypeSuspended = "graph.suspended"
+)
+
+// ErrSkipped is matched (errors.Is) by what Skip returns, and by Outcome of a node that was skipped.
+var ErrSkipped = errors.New("durable: skipped")
+
+// Skip is what a graph's function returns to have its node skipped: what comes after it runs, and gets null
+// from it. The reason is for people. Outside a graph the execution fails with the type "graph.skipped".
+func Skip(reason string) error {
+	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
+}
+
+// SuspendOn is what a graph's function returns when it cannot go on before the run gets a signal: its node
+// waits for it (client.Client.Signal, or perdure signal, with the run's id), and occupies no worker
+// meanwhile. To wait within the function, and go on from there with its payload, is WaitSignal; its signals
+// are sent to the id of the node's own execution. Outside a graph the execution fails with the type
+// "graph.suspended" and the name as its message.
+func SuspendOn(signal string) error {
+	return &Error{Type: TypeSuspended, Message: signal, NonRetryable: true}
+}
