@@ -29,7 +29,8 @@ type SubmitGraphOptions struct {
 // SubmitGraph starts a run of a graph, and does not wait for it. The same graph with the same input under
 // the same id again answers with the run that is there. A run is an execution: Result, Signal, Cancel,
 // Terminate, Describe, Journal and List are for it too. Errors: *api.Error with BAD_REQUEST (the graph is
-// not well formed, with every problem and its place), ID_CONFLICT, FUNCTION_UNKNOWN and others; as with Start.
+// not well formed, with every problem and its place), ID_CONFLICT, FUNCTION_UNKNOWN and others; as with
+// Start.
 func (c *Client) SubmitGraph(ctx context.Context, o SubmitGraphOptions) (Started, error) {
 	r := c.NewRequest()
 	var resp *perdurev1.SubmitGraphResponse
@@ -64,10 +65,10 @@ func (c *Client) graphStatus(ctx context.Context, r *perdurev1.GraphStatusReques
 }
 
 // WatchGraph yields the status of a run as it is now, and then whenever it has changed, until the run has
-// ended: the last one says how. Changes that follow each other quickly are seen as one. A run that is retried
-// meanwhile goes on under a new incarnation, whose versions count anew. An error is yielded once and ends
-// it: those of GraphStatus, and the context's. Nodes that cannot be reached for longer than Options.Timeout are
-// ErrUnavailable.
+// ended: the last one says how. Changes that follow each other quickly are seen as one. A run that is
+// retried meanwhile goes on under a new incarnation, whose versions count anew. An error is yielded once and
+// ends it: those of GraphStatus, and the context's. Nodes that cannot be reached for longer than
+// Options.Timeout are ErrUnavailable.
 func (c *Client) WatchGraph(ctx context.Context, id string) iter.Seq2[*perdurev1.GraphStatus, error] {
 	return func(yield func(*perdurev1.GraphStatus, error) bool) {
 		var last *perdurev1.GraphStatus
@@ -132,7 +133,8 @@ func (c *Client) NodeOutcome(ctx context.Context, id, nodeID string) (*perdurev1
 
 // RetryGraph runs a finished run again from its failed nodes, as a new incarnation that keeps the work that
 // was completed. Errors: *api.Error with EXECUTION_NOT_FOUND, and with another reason for a run that has not
-// finished or has nothing to retry; ErrOutcomeUnknown (GraphStatus shows which incarnation runs); ErrUnavailable.
+// finished or has nothing to retry; ErrOutcomeUnknown (GraphStatus shows which incarnation runs);
+// ErrUnavailable.
 func (c *Client) RetryGraph(ctx context.Context, id string) (*perdurev1.RetryGraphResponse, error) {
 	r := c.NewRequest()
 	var resp *perdurev1.RetryGraphResponse

@@ -146,7 +146,8 @@ func (g *graphs) pulse(ctx context.Context, ns string, in *perdurev1.GraphStatus
 }
 
 // awaitStatus reads the status until it is beyond the version that the caller has seen, the run has ended or
-// was retried, or the wait is over. Nothing tells of progress, so it is looked for: by the pulse, with pauses that grow.
+// was retried, or the wait is over. Nothing tells of progress, so it is looked for: by the pulse, with
+// pauses that grow.
 func (g *graphs) awaitStatus(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (*perdurev1.GraphStatus, error) {
 	over := time.NewTimer(min(time.Duration(in.WaitMs)*time.Millisecond, maxWait))
 	defer over.Stop()
