@@ -23,11 +23,12 @@ func Skip(reason string) error {
 	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
 }
 
-// SuspendOn is what a graph's function returns when it cannot go on before the run gets a signal: its node
-// waits for it (client.Client.Signal, or perdure signal, with the run's id), and occupies no worker
-// meanwhile. To wait within the function, and go on from there with its payload, is WaitSignal; its signals
-// are sent to the id of the node's own execution. Outside a graph the execution fails with the type
-// "graph.suspended" and the name as its message.
+// SuspendOn is what a graph's function returns when all that is left is for somebody to answer: its node
+// waits for the signal (client.Client.Signal, or perdure signal, with the run's id), occupies no worker
+// meanwhile, and is completed by it: the payload is the node's output, and the function is not run again.
+// To wait within the function, and go on from there, is WaitSignal; its signals are sent to the id of the
+// node's own execution. Outside a graph the execution fails with the type "graph.suspended" and the name
+// as its message.
 func SuspendOn(signal string) error {
 	return &Error{Type: TypeSuspended, Message: signal, NonRetryable: true}
 }
