@@ -49,7 +49,7 @@ const (
 	maxMessageBytes = 64 << 20
 	// attemptTimeout ends an attempt that got no answer at all (a host that vanished without a word), so
 	// that the next address is tried well before the caller's patience ends.
-	attemptTimeout = 5 * time.Second
+	attemptTimeout = 3 * time.Second
 )
 
 // Options configures a Client. The zero value talks to a node on this machine.
