@@ -56,10 +56,8 @@ func (v *validator) source(l *level, target, j int32, in *perdurev1.NodeInput) {
 	case *perdurev1.NodeInput_Node:
 		source, known := l.index[in.GetNode()]
 		switch {
-		case !known && v.full():
-			v.more++
 		case !known:
-			v.report(RuleFrom, field("node"), "there is no node %s%s", quoted(in.GetNode()), l.hint(in.GetNode()))
+			v.report(RuleFrom, field("node"), "there is no node %s%s", quoted(in.GetNode()), v.hint(l, in.GetNode()))
 		case source == target:
 			v.report(RuleAncestor, field("node"), "a node cannot take its own output")
 		default:

@@ -14,32 +14,56 @@ import (
 // grows with nodes and edges, and for inputs that come from further away than the node before, with the
 // edges once for each 64 different nodes they come from.
 func Validate(g *perdurev1.Graph) error {
+	var e Error
 	v := &validator{}
+	v.yield = func(p func() Problem) {
+		if len(e.Problems) == MaxProblems {
+			e.More++
+			return
+		}
+		e.Problems = append(e.Problems, p())
+	}
 	v.graph(g, 0)
-	if len(v.problems) == 0 {
+	if len(e.Problems) == 0 {
 		return nil
 	}
-	return &Error{Problems: v.problems, More: v.more}
+	return &e
 }
 
-// A validator gathers the problems of one graph.
+// Problems is what Validate looks for, without a bound: for tools that choose among the problems.
+func Problems(g *perdurev1.Graph) []Problem {
+	var all []Problem
+	v := &validator{yield: func(p func() Problem) { all = append(all, p()) }}
+	v.graph(g, 0)
+	return all
+}
+
+// A validator finds the problems of one graph.
 type validator struct {
-	place    Place // where the walk is
-	problems []Problem
-	more     int
+	place Place // where the walk is
+	yield func(func() Problem)
+	hints int // guesses made; each costs a walk over the nodes
 }
 
-// report notes a problem at a place below the present one.
+// report notes a problem at a place below the present one. Its words are made only if somebody wants them.
 func (v *validator) report(rule string, below Place, format string, args ...any) {
-	if len(v.problems) == MaxProblems {
-		v.more++
-		return
-	}
-	v.problems = append(v.problems, Problem{Place: slices.Concat(v.place, below), Rule: rule, Message: fmt.Sprintf(format, args...)})
+	v.yield(func() Problem {
+		return Problem{Place: slices.Concat(v.place, below), Rule: rule, Message: fmt.Sprintf(format, args...)}
+	})
 }
 
-// full says that a problem will only be counted, so its message need not be worked out.
-func (v *validator) full() bool { return len(v.problems) == MaxProblems }
+// hint guesses which node was meant, for as many problems as an Error describes.
+func (v *validator) hint(l *level, id string) string {
+	if v.hints++; v.hints > MaxProblems {
+		return ""
+	}
+	if l.known == nil {
+		for _, n := range l.nodes {
+			l.known = append(l.known, n.GetId())
+		}
+	}
+	return near.Hint(id, l.known)
+}
 
 func (v *validator) enter(s Step) { v.place = append(v.place, s) }
 func (v *validator) leave()       { v.place = v.place[:len(v.place)-1] }
@@ -101,16 +125,6 @@ type level struct {
 
 func (l *level) before(n int32) []int32 { return l.pred[l.start[n]:l.start[n+1]] }
 
-// hint guesses which node was meant.
-func (l *level) hint(id string) string {
-	if l.known == nil {
-		for _, n := range l.nodes {
-			l.known = append(l.known, n.GetId())
-		}
-	}
-	return near.Hint(id, l.known)
-}
-
 func (v *validator) ids(nodes []*perdurev1.GraphNode) *level {
 	l := &level{nodes: nodes, index: make(map[string]int32, len(nodes)), seen: make([]int32, len(nodes))}
 	for i, n := range nodes {
@@ -142,10 +156,8 @@ func (v *validator) edges(l *level, count int) {
 		for j, id := range n.GetAfter() {
 			p, known := l.index[id]
 			switch {
-			case !known && v.full():
-				v.more++
 			case !known:
-				v.report(RuleAfter, at(j), "there is no node %s%s", quoted(id), l.hint(id))
+				v.report(RuleAfter, at(j), "there is no node %s%s", quoted(id), v.hint(l, id))
 			case id == n.GetId():
 				v.report(RuleAfterSelf, at(j), "a node cannot come after itself")
 			case l.seen[p] == int32(i)+1:
