@@ -27,6 +27,9 @@ const (
 	Listener   Family = 0x14 // namespace, id, address
 	Header     Family = 0x20 // namespace, id
 	Journal    Family = 0x21 // namespace, id, incarnation, sequence
+	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
+	Node       Family = 0x23 // namespace, id, incarnation, number of the node
+	Latch      Family = 0x24 // namespace, id, incarnation, signal → the payload delivered last
 	Deadline   Family = 0x30 // kind, time, namespace, id
 	Ready      Family = 0x31 // namespace, function, order, id
 	Outbox     Family = 0x40 // destination, epoch, sequence
@@ -49,6 +52,7 @@ func Table() []struct {
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
 		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
+		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
 		{Function, "function"},
@@ -64,10 +68,11 @@ const (
 	DueLease   DeadlineKind = 2 // an acquired task's lease
 	DueRetry   DeadlineKind = 3 // a pending task's retry timer
 	DueGrace   DeadlineKind = 4 // a cancelling execution's grace
+	DueGraph   DeadlineKind = 5 // a graph run that is to go on, or the next attempt of a node
 )
 
 // DeadlineKinds lists the kinds in the order a tick carries them out.
-var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueLease, DueRetry}
+var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueLease, DueRetry}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {
@@ -140,6 +145,31 @@ func JournalPrefix(namespace, id string, incarnation uint64) []byte {
 // JournalEntry is the key of one journal entry.
 func JournalEntry(namespace, id string, incarnation, seq uint64) []byte {
 	return AppendUint64(JournalPrefix(namespace, id, incarnation), seq)
+}
+
+// GraphOf is the key of the graph of one incarnation of a run.
+func GraphOf(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Graph, namespace, id), incarnation)
+}
+
+// NodePrefix is the common prefix of the nodes of one incarnation of a run.
+func NodePrefix(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Node, namespace, id), incarnation)
+}
+
+// NodeOf is the key of one node, by its place in the graph as it was submitted.
+func NodeOf(namespace, id string, incarnation uint64, node uint32) []byte {
+	return binary.BigEndian.AppendUint32(NodePrefix(namespace, id, incarnation), node)
+}
+
+// LatchPrefix is the common prefix of the signals that one incarnation of a run has got.
+func LatchPrefix(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Latch, namespace, id), incarnation)
+}
+
+// LatchOf is the key of one signal of a run.
+func LatchOf(namespace, id string, incarnation uint64, signal string) []byte {
+	return AppendString(LatchPrefix(namespace, id, incarnation), signal)
 }
 
 // DeadlineOf is the key of one deadline, at unix milliseconds.

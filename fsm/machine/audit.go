@@ -43,6 +43,9 @@ const (
 	RuleChannel = "channel_numbers"
 	// RuleReplies: stored replies and their ages go together, and are counted.
 	RuleReplies = "stored_replies"
+	// RuleGraph: the nodes of a graph run are what its graph, its journal, its promises and attempts say, and
+	// its state is one that accumulation can have left (staged reduction, Definition 1 and Proposition 1).
+	RuleGraph = "graph_run"
 	// RuleStuck: every open execution has something that will wake it.
 	RuleStuck = "stuck"
 )
@@ -102,7 +105,7 @@ func Audit(r Reader, now int64, cfg Config) (report Report, err error) {
 	}
 	a := &auditor{r: r, now: now, cfg: cfg, namespaces: map[string]bool{}, callbacks: map[string][]pair{},
 		awaitedBy: map[string][]pair{}, listeners: map[string][]pair{}, deadlines: map[string][]deadline{},
-		outboxes: map[uint32]*outbox{}}
+		outboxes: map[uint32]*outbox{}, retries: map[Ref]int64{}}
 	defer func() {
 		if p := recover(); p != nil {
 			f, ok := p.(fault)
@@ -132,6 +135,8 @@ type auditor struct {
 	deadlines                       map[string][]deadline
 	// group is the journal under way.
 	group journalGroup
+	// retries is when nodes of graphs get their next attempt, by their promises.
+	retries map[Ref]int64
 	// outboxes are the messages under way, by destination; ages counts the replies' ages.
 	outboxes map[uint32]*outbox
 	ages     uint64
@@ -151,6 +156,9 @@ var families = []struct {
 	{keys.Listener, (*auditor).listener},
 	{keys.Header, (*auditor).header},
 	{keys.Journal, (*auditor).entry},
+	{keys.Graph, (*auditor).storedGraph},
+	{keys.Node, (*auditor).node},
+	{keys.Latch, (*auditor).latch},
 	{keys.Deadline, (*auditor).deadline},
 	{keys.Ready, (*auditor).place},
 	{keys.Outbox, (*auditor).message},

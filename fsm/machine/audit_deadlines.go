@@ -46,6 +46,11 @@ func (a *auditor) deadline(key, value []byte) {
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.Status != journal.StatusCancelling || h.GraceAt != at {
 			stray("no cancelling execution with a grace until then")
 		}
+	case keys.DueGraph:
+		h, ok := a.storedHeader(ns, objectID)
+		if (!ok || h.GraphAt != at) && a.retries[Ref{ns, objectID}] != at {
+			stray("no graph run that is to go on then, and no node to be tried again")
+		}
 	default:
 		a.damaged(ns, objectID, key, "a deadline of an unknown kind")
 	}

@@ -73,6 +73,11 @@ func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 	a.headerOfPromise(ns, h, p)
 	t, ok := a.storedTask(ns, h.ID)
 	switch {
+	case h.Kind == KindGraph:
+		if ok {
+			a.found(ns, h.ID, RuleOrphanExecution, "a graph run with a task")
+		}
+		a.graphRun(ns, h, entries)
 	case !ok:
 		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a task")
 	case (t.State == recovery.TaskSuspended) != (h.Status == journal.StatusBlocked):
@@ -120,7 +125,11 @@ func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
 	if deadline == 0 {
 		deadline = Never
 	}
-	if p.Target != h.Function || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
+	target := h.Function
+	if h.Kind == KindGraph {
+		target = ""
+	}
+	if p.Target != target || ofGraph(p) != (h.Kind == KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
@@ -183,11 +192,14 @@ func (a *auditor) openExecution(ns string, h Header, entries []journal.Entry, p 
 		a.found(ns, h.ID, RuleWaitResumed, "it is Blocked, and its wait is satisfied")
 	}
 	for n := range s.NextChild() {
-		if r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n)); ok {
+		if r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n)); ok && h.Kind != KindGraph {
 			a.operation(ns, h, r)
 		}
 	}
 	a.strangers(ns, h, replay)
+	if h.Kind == KindGraph {
+		return
+	}
 	if why := a.wakeless(ns, h, s, p); why != "" {
 		a.found(ns, h.ID, RuleStuck, "%s", why)
 	}
@@ -244,7 +256,7 @@ func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
 			return true
 		}
 		switch r, ok := replay.Lookup(id.PromiseID(p.ID)); {
-		case !ok || !hasPromise(r):
+		case !ok || !hasPromise(r) && h.Kind != KindGraph:
 			a.found(ns, p.ID, RuleOperation, "the promise of an operation that the journal of %q does not know", h.ID)
 		case r.Resolved && p.State == recovery.PromisePending:
 			a.found(ns, p.ID, RuleOperation, "a pending promise, whose result the journal of %q has", h.ID)

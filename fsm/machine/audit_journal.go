@@ -59,6 +59,11 @@ func (a *auditor) endGroup() {
 	case ok && h.Incarnation == g.incarnation:
 		a.execution(g.ns, h, g.entries)
 		return
+	case ok && h.Kind == KindGraph && h.Life > 0 && g.incarnation < h.Incarnation:
+		// An earlier life of a run that was retried: it has ended.
+		if s := journal.StatusOf(g.entries); !s.Terminal() {
+			a.found(g.ns, g.id, RuleOrphanJournal, "the journal of incarnation %d is %s, and the run was retried since", g.incarnation, s)
+		}
 	case ok:
 		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of incarnation %d, and the execution is incarnation %d", g.incarnation, h.Incarnation)
 	case !a.has(keys.Of(keys.Header, g.ns, g.id)):

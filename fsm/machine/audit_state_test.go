@@ -21,7 +21,7 @@ func (w *world) auditState(p *part, c *census) {
 	for _, v := range report.Violations {
 		c.problem("audit: %v", v)
 	}
-	events := uint64(0)
+	events := c.formerEvents
 	for _, entries := range c.journals {
 		events += uint64(len(entries))
 	}

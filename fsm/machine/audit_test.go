@@ -30,6 +30,8 @@ type census struct {
 	ready      map[string]int64
 	visibility map[string]keys.VisibilityClass
 	problems   []string
+	// formerEvents are those of earlier lives of graph runs.
+	formerEvents uint64
 }
 
 type timer struct {
@@ -161,6 +163,10 @@ func (c *census) entry(key, value []byte) {
 	var e journal.Entry
 	if err == nil {
 		e, err = journal.DecodeEntry(value)
+	}
+	if h := c.headers[objectID]; err == nil && h.Kind == KindGraph && h.Life > 0 && incarnation < h.Incarnation {
+		c.formerEvents++
+		return
 	}
 	if err != nil || e.Seq != seq || c.headers[objectID].Incarnation != incarnation {
 		c.problem("journal entry %q: %v", key, err)
@@ -334,7 +340,14 @@ func (c *census) execution(h Header, clock int64) {
 		c.problem("%q is %v with grace until %d (in the index: %v)", h.ID, h.Status, h.GraceAt, hasGrace)
 	}
 	p, task := c.promises[h.ID], c.tasks[h.ID]
-	if p.Incarnation != h.Incarnation || p.Target != h.Function || p.CreatedAt > h.CreatedMS {
+	target := h.Function
+	if _, has := c.tasks[h.ID]; h.Kind == KindGraph {
+		target = ""
+		if has {
+			c.problem("%q: a graph run with a task", h.ID)
+		}
+	}
+	if p.Incarnation != h.Incarnation || p.Target != target || p.CreatedAt > h.CreatedMS {
 		c.problem("%q: promise %+v, header %+v", h.ID, p, h)
 	}
 	if h.Status.Terminal() {
@@ -393,6 +406,11 @@ func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
 		case r.Call == journal.KindTimerScheduled:
 			if !pending || !p.Timer || p.TimeoutAt != r.FireAt || p.Incarnation != h.Incarnation {
 				c.problem("%q: an open timer with the promise %+v", child, p)
+			}
+		case r.Call == journal.KindInvokeScheduled && h.Kind == KindGraph:
+			// What a run that is being cancelled has dropped stays open in the journal.
+			if !pending && h.Status != journal.StatusCancelling {
+				c.problem("%q: an open node with the promise %+v", child, p)
 			}
 		case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction:
 			if !pending || r.Open != 1 {

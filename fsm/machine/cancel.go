@@ -38,6 +38,10 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 	ex.h.GraceAt = t.now + min(graceMS, Never-t.now)
 	t.put(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
 	t.fx.due(ex.h.GraceAt)
+	if ex.h.Kind == KindGraph {
+		t.cancelNodes(ex, reason, graceMS)
+		return nil
+	}
 	s := t.store(ex.ns)
 	task, ok := s.Task(ex.h.ID)
 	if !ok {

@@ -71,13 +71,15 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 		if err := t.abandon(ex, wait); err != nil {
 			panic(fault{err})
 		}
+		t.leave(ex, "timed out")
 	}
 	t.chain(ns, st)
 }
 
-// executionOf is the execution whose result a promise is. Only a promise with a target is one.
+// executionOf is the execution whose result a promise is. Only a promise with a target is one, or one that is
+// marked as a graph run's.
 func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
-	if p.Target == "" {
+	if p.Target == "" && !ofGraph(p) {
 		return nil, false
 	}
 	return t.execution(ns, p.ID)
@@ -90,6 +92,11 @@ func (t *txn) chain(ns string, st recovery.Settlement) {
 		return
 	}
 	t.tellCaller(ns, st.Promise)
+	t.tell(ns, st)
+}
+
+// tell is the part of the chain that is about awaiters and listeners.
+func (t *txn) tell(ns string, st recovery.Settlement) {
 	for _, awaiter := range st.Awaiters {
 		t.wake(ns, awaiter, st.Promise.ID)
 	}
@@ -115,6 +122,10 @@ func (t *txn) wake(ns, awaiter, by string) {
 func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	life := p.Incarnation // of the caller
 	if child, ok := t.executionOf(ns, p); ok {
+		if child.h.isAttempt() {
+			t.attemptEnded(child, p)
+			return
+		}
 		if child.h.ParentPromise != "" && child.h.ParentPromise != p.ID {
 			// Placed elsewhere: its caller holds a proxy, which a message settles.
 			if err := t.send(ns, child.h.Parent, &commandv1.Message{
@@ -137,6 +148,10 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	t.carryOutDue(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
 	if !ok || ex.h.Status.Terminal() || life != ex.h.Incarnation {
+		return
+	}
+	if ex.h.Kind == KindGraph {
+		t.nodeDue(ex, promise, p)
 		return
 	}
 	if fired, isTimer := ex.j.Timer(promise); isTimer {
@@ -189,6 +204,7 @@ func (t *txn) cancelled(ex *execution, reason string) error {
 	if err := t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason)); err != nil {
 		return err
 	}
+	t.leave(ex, reason)
 	return t.abandon(ex, wait)
 }
 
@@ -219,10 +235,14 @@ func (t *txn) carryOutDue(ns, objectID string) {
 		t.timeout(ns, objectID)
 		return
 	}
-	if p.Target == "" {
+	if p.Target == "" && !ofGraph(p) {
 		return
 	}
 	t.graceOver(ns, objectID)
+	if p.Target == "" {
+		t.graphDue(ns, objectID)
+		return
+	}
 	if task, ok := t.store(ns).Task(objectID); ok && task.State == recovery.TaskAcquired && task.LeaseAt <= t.now {
 		_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
 		t.effects(ns, fx)

@@ -33,9 +33,13 @@ func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
 	case *commandv1.Command_Terminate:
 		return rule{apply: applyTerminate, about: k.Terminate.GetId()}, true
 	case *commandv1.Command_CreatePromise:
-		return rule{apply: applyCreatePromise, about: k.CreatePromise.GetId()}, true
+		return rule{apply: applyCreatePromise, about: k.CreatePromise.GetId(), stored: true}, true
 	case *commandv1.Command_SettlePromise:
 		return rule{apply: applySettlePromise, about: k.SettlePromise.GetId()}, true
+	case *commandv1.Command_SubmitGraph:
+		return rule{apply: applySubmitGraph, about: k.SubmitGraph.GetId()}, true
+	case *commandv1.Command_RetryGraph:
+		return rule{apply: applyRetryGraph, about: k.RetryGraph.GetId(), stored: true}, true
 	case *commandv1.Command_Tick:
 		return rule{apply: applyTick}, true
 	case *commandv1.Command_RegisterFunctions:

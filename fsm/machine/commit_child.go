@@ -28,6 +28,9 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if e.Function == "" {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "child %q names no function", e.Promise).With("id", ex.h.ID)
 	}
+	if err := reserved(e.Function); err != nil {
+		return err.With("id", ex.h.ID)
+	}
 	deadline := t.deadline(opts.TimeoutMs)
 	if !opts.Spread {
 		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
@@ -77,6 +80,9 @@ func (c *commit) sendOut(e journal.InvokeScheduled) error {
 			}
 			if w.Start.Function == "" {
 				return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q names no function", e.Promise).With("id", c.ex.h.ID)
+			}
+			if err := reserved(w.Start.Function); err != nil {
+				return err.With("id", c.ex.h.ID)
 			}
 			msg.ToId, msg.Kind = w.Start.Id, &commandv1.Message_Start{Start: w.Start}
 		default:

@@ -21,6 +21,8 @@ type execution struct {
 	h  Header
 	// j is nil for an execution that has ended, until somebody asks for its history.
 	j *journal.State
+	// run is a graph run in memory; nil until somebody asks for it, and for every other kind.
+	run *graphRun
 	// dirty: the header is to be written when the transaction commits.
 	dirty bool
 	// touched: on the transaction's list; before is its header when it came there, and born says that
@@ -64,7 +66,7 @@ func (c *execCache) keep(ex *execution) {
 // resize counts an execution anew: what signals it holds, how many operations it has had.
 func (c *execCache) resize(ex *execution) {
 	c.bytes -= ex.size
-	ex.size = ex.j.Size()
+	ex.size = ex.j.Size() + ex.run.size()
 	c.bytes += ex.size
 }
 
@@ -115,6 +117,7 @@ func (t *txn) touch(ex *execution) *execution {
 		if ex.j != nil {
 			ex.j.Begin()
 		}
+		ex.run.begin()
 		t.touched = append(t.touched, ex)
 		t.m.cache.keep(ex)
 	}
@@ -208,6 +211,13 @@ type birth struct {
 	parentPromise        string
 	key                  string
 	request              []byte
+	// graph makes it a graph run, which has no task. spec is the graph's encoding; the others are those of a run
+	// that goes on from an earlier life.
+	graph   *perdurev1.Graph
+	spec    []byte
+	life    uint32
+	former  uint64
+	signals []latch
 }
 
 // start makes an execution: its promise, its task (pending), its header, the first journal entry, and
@@ -221,9 +231,13 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if timeout == 0 {
 		timeout = Never
 	}
-	_, fx, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{
-		ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout,
-	}, retryMS)
+	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout}
+	kind := KindFunction
+	if b.graph != nil {
+		kind = KindGraph
+		req.Target, req.External, req.Tags = "", true, withGraphTag(b.tags)
+	}
+	_, fx, err := recovery.Create(t.store(ns), t.now, req, retryMS)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +246,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		h: Header{
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
-			ParentPromise: b.parentPromise, StartRequest: b.request,
+			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Life: b.life, Former: b.former,
 		},
 		j: newJournal(b.id),
 	})
@@ -242,10 +256,16 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		return nil, err
 	}
 	t.effects(ns, fx)
+	if b.graph != nil {
+		t.putGraph(ex, b)
+	}
 	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), []byte(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// Its deadline had passed before it began.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
+	}
+	if b.graph != nil {
+		t.advance(ex)
 	}
 	return ex, nil
 }
@@ -259,6 +279,10 @@ func (t *txn) close(ex *execution) {
 	if ex.h.GraceAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0
+	}
+	if ex.h.GraphAt != 0 {
+		t.remove(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
+		ex.h.GraphAt = 0
 	}
 	ex.dirty = true
 	class := map[journal.Status]keys.VisibilityClass{

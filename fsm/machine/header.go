@@ -40,12 +40,33 @@ type Header struct {
 	LastCommit []byte
 	LastState  recovery.TaskState
 
+	// Kind says whose program the execution runs. The fields below are a graph run's.
+	Kind Kind
+	// Life counts the earlier incarnations of a run that was retried, Former is the last of them.
+	Life   uint32
+	Former uint64
+	// Wave counts the waves whose results were observed, of a graph that runs in waves.
+	Wave uint64
+	// GraphAt is when the run is to start what it could not start at once; 0 when there is nothing.
+	GraphAt int64
+
 	// Problem is what the last release said; Releases counts releases since the last commit.
 	Problem  string
 	Releases uint64
 }
 
 const headerVersion = 1
+
+// Kind is whose program an execution runs. The numbers are stored and are kept for ever.
+type Kind uint8
+
+// The kinds of executions.
+const (
+	// KindFunction: a worker's, by replay.
+	KindFunction Kind = 0
+	// KindGraph: a graph, which the machine itself advances.
+	KindGraph Kind = 1
+)
 
 func (h *Header) encode() []byte {
 	e := encoder{b: make([]byte, 0, 128+len(h.ID)+len(h.Function))}
@@ -73,6 +94,13 @@ func (h *Header) encode() []byte {
 	e.u64(uint64(h.LastState))
 	e.str(h.Problem)
 	e.u64(h.Releases)
+	if h.Kind != KindFunction {
+		e.u64(uint64(h.Kind))
+		e.u64(uint64(h.Life))
+		e.u64(h.Former)
+		e.u64(h.Wave)
+		e.i64(h.GraphAt)
+	}
 	return e.b
 }
 
@@ -94,5 +122,12 @@ func decodeHeader(b []byte) (Header, error) {
 	h.StartRequest, h.LastCommit = d.bytes(), d.bytes()
 	h.LastState = recovery.TaskState(d.u64())
 	h.Problem, h.Releases = d.str(), d.u64()
+	if len(d.b) > 0 {
+		kind, life := d.u64(), d.u64()
+		if d.err == nil && (kind != uint64(KindGraph) || life > maxLife) {
+			d.fail("an execution of an unknown kind")
+		}
+		h.Kind, h.Life, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(life), d.u64(), d.u64(), d.i64()
+	}
 	return h, d.end()
 }

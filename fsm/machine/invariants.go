@@ -5,6 +5,7 @@ import (
 
 	"perdure/journal"
 	"perdure/recovery"
+	"perdure/reduction"
 )
 
 // InvariantError is a state that the rules say cannot be: a defect of this program. The replica stops.
@@ -28,6 +29,12 @@ func (t *txn) checkInvariants() error {
 		p, ok := s.Promise(ex.h.ID)
 		if !ok {
 			return broken("orphan_journal", "an execution without a promise")
+		}
+		if ex.h.Kind == KindGraph {
+			if rule, detail := t.graphInvariant(ex, p); rule != "" {
+				return broken(rule, "%s", detail)
+			}
+			continue
 		}
 		task, ok := s.Task(ex.h.ID)
 		if !ok {
@@ -77,4 +84,34 @@ func (t *txn) checkInvariants() error {
 		}
 	}
 	return nil
+}
+
+// graphInvariant judges what a command leaves of a graph run, at a cost that does not depend on its size.
+func (t *txn) graphInvariant(ex *execution, p recovery.Promise) (rule, detail string) {
+	switch status := ex.h.Status; {
+	case p.State.Settled() != status.Terminal():
+		return "ending", fmt.Sprintf("promise %s, journal %s", p.State, status)
+	case p.State == recovery.PromiseRejectedTimedout && p.SettledAt != p.TimeoutAt:
+		return "timedout_settled_at_mismatch", fmt.Sprintf("settled at %d, deadline %d", p.SettledAt, p.TimeoutAt)
+	case status.Terminal() || ex.run == nil:
+		return "", ""
+	}
+	r := ex.run
+	phase := r.engine.Phase()
+	_, more := r.next()
+	switch {
+	case r.busy || len(r.ended) > 0:
+		return "graph_advanced", "an attempt has ended, and its node was not told"
+	case phase.Settled() || phase == reduction.PhaseStuck:
+		return "graph_concluded", fmt.Sprintf("the graph is %s, and the run goes on", phase)
+	case r.graph.MaxParallel > 0 && r.counts.slots > int(r.graph.MaxParallel):
+		return "graph_max_parallel", fmt.Sprintf("%d nodes run, at most %d may", r.counts.slots, r.graph.MaxParallel)
+	case more && ex.h.Status == journal.StatusRunning && ex.h.GraphAt == 0:
+		return "graph_started", "a node may start, and the run is not to go on"
+	case r.counts.active == 0 && r.engine.Count(reduction.StatusWaiting) == 0 && ex.h.GraphAt == 0:
+		return "stuck", "no node runs, and none waits"
+	case ex.h.Status == journal.StatusCancelling && r.counts.attempts == 0:
+		return "graph_cancelled", "nothing runs any more, and the run is Cancelling"
+	}
+	return "", ""
 }

@@ -15,8 +15,14 @@ import (
 )
 
 // FeatureLevel is the newest set of formats and commands this program knows. A state at a higher level
-// was written by a newer program and is refused.
-const FeatureLevel = 1
+// was written by a newer program and is refused. A state is at the level of what it holds: it rises when the
+// first thing of a level is written.
+const FeatureLevel = levelGraphs
+
+const (
+	levelFirst  = 1
+	levelGraphs = 2 // graph runs
+)
 
 // Names of the partition's own values.
 const (
@@ -225,7 +231,7 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	m.putMeta(metaClock, uint64(m.clock))
 	m.putMeta(metaChecksum, m.checksum)
 	if m.feature == 0 {
-		m.feature = FeatureLevel
+		m.feature = levelFirst
 		m.putMeta(metaFeature, m.feature)
 	}
 	return res, nil

@@ -59,6 +59,12 @@ func (x *query) answer() (reply *commandv1.QueryReply, err error) {
 		reply = x.held(k.Held)
 	case *commandv1.Query_Functions:
 		reply = x.functions(k.Functions)
+	case *commandv1.Query_GraphStatus:
+		reply, refused = x.graphStatus()
+	case *commandv1.Query_Graph:
+		reply, refused = x.graph()
+	case *commandv1.Query_NodeOutcome:
+		reply, refused = x.nodeOutcome(k.NodeOutcome)
 	default:
 		refused = api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a query of an unknown kind")
 	}

@@ -61,6 +61,8 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 	switch {
 	case h.Status.Terminal() || p.State.Settled():
 		return "finished"
+	case h.Kind == KindGraph:
+		return x.graphWakeSource(h)
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
 	case task.State == recovery.TaskPending:

@@ -10,6 +10,11 @@ import (
 // nobody has ever served can be refused by name.
 func applyRegisterFunctions(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	for _, fn := range cmd.GetRegisterFunctions().Functions {
+		if err := reserved(fn); err != nil {
+			return nil, err.With("namespace", cmd.Namespace)
+		}
+	}
+	for _, fn := range cmd.GetRegisterFunctions().Functions {
 		key := keys.Of(keys.Function, cmd.Namespace, fn)
 		if _, known := t.get(key); !known {
 			t.put(key, []byte{})

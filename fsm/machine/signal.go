@@ -31,6 +31,9 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 	if wait := signalWait(ex); wait != "" {
 		t.timeout(ex.ns, wait)
 	}
+	if ex.h.Kind == KindGraph {
+		return t.signalGraph(ex, name, payload)
+	}
 	delivery := ex.j.Deliveries(name) + 1
 	if err := t.append(ex, journal.SignalDelivered{Name: name, Payload: payload, DeliveryID: delivery}); err != nil {
 		return 0, err

@@ -22,6 +22,9 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	if err := id.ValidateRoot(req.Id); err != nil {
 		return nil, badID(ns, err)
 	}
+	if err := reserved(req.Function); err != nil {
+		return nil, err.With("namespace", ns).With("id", req.Id)
+	}
 	if ex, ok := t.execution(ns, req.Id); ok {
 		if err := t.sameStart(ex, req); err != nil {
 			return nil, err
@@ -46,6 +49,15 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, ruleError(ns, err)
 	}
 	return started(ex, true), nil
+}
+
+// reserved refuses the names of functions that are the server's own.
+func reserved(function string) *api.Error {
+	if !strings.HasPrefix(function, "$") {
+		return nil
+	}
+	return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
+		"function %q: names that begin with $ are reserved for the server", function).With("function", function)
 }
 
 func badID(ns string, err error) *api.Error {

@@ -23,6 +23,7 @@ func TestCommandTable(t *testing.T) {
 	want := map[protoreflect.FieldNumber]string{
 		16: "start", 17: "commit", 18: "release", 19: "heartbeat", 20: "signal", 21: "cancel", 22: "terminate",
 		23: "create_promise", 24: "settle_promise", 25: "tick", 26: "register_functions", 27: "deliver", 28: "trim", 29: "assign",
+		30: "submit_graph", 31: "retry_graph",
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {
@@ -39,7 +40,7 @@ func TestCommandTable(t *testing.T) {
 		if !ok || r.apply == nil {
 			t.Errorf("no rule for %s", field.Name())
 		}
-		if r.stored != (field.Name() == "signal") {
+		if r.stored != (field.Name() == "signal" || field.Name() == "retry_graph" || field.Name() == "create_promise") {
 			t.Errorf("%s: stored is %v", field.Name(), r.stored)
 		}
 		// An empty command of any kind is answered or refused, and is no end of the machine.
@@ -56,7 +57,7 @@ func TestCommandTable(t *testing.T) {
 
 // A command of an unknown kind stops the machine: it must not go on without it.
 func TestUnknownCommandStops(t *testing.T) {
-	newer := protowire.AppendTag(nil, 30, protowire.BytesType)
+	newer := protowire.AppendTag(nil, 9000, protowire.BytesType)
 	newer = protowire.AppendBytes(newer, nil)
 	cmd := &commandv1.Command{}
 	if err := proto.Unmarshal(newer, cmd); err != nil {

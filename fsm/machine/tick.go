@@ -9,8 +9,8 @@ import (
 
 const defaultTickLimit = 256
 
-// applyTick carries out deadlines that have passed, in a fixed order: promises, then graces, then
-// leases, then retries; within a kind by time and id (recovery protocol, sweep order). It also forgets
+// applyTick carries out deadlines that have passed, in a fixed order: promises, then graces,
+// then graphs, then leases, then retries; within a kind by time and id (recovery protocol, sweep order). It also forgets
 // stored replies that are too old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
@@ -54,6 +54,8 @@ func (t *txn) carryOut(kind keys.DeadlineKind, due Ref) {
 		t.timeout(due.Namespace, due.ID)
 	case keys.DueGrace:
 		t.graceOver(due.Namespace, due.ID)
+	case keys.DueGraph:
+		t.graphDue(due.Namespace, due.ID)
 	case keys.DueLease:
 		_, fx := recovery.ExpireLease(t.store(due.Namespace), t.now, ref, retryMS)
 		t.effects(due.Namespace, fx)

@@ -21,6 +21,10 @@ type txn struct {
 	// promise and task are the last ones read or written, decoded: most commands ask for one several times.
 	promise lastPromise
 	task    lastTask
+	// level is the feature level that the transaction needs; 0 for any.
+	level uint64
+	// graphStarts counts the nodes of graphs that this transaction has started.
+	graphStarts int
 	// ready are changes of the queues' lengths.
 	ready []readyChange
 }
@@ -38,6 +42,7 @@ func (t *txn) begin(index uint64) {
 	t.fx = Effects{}
 	t.touched = t.touched[:0]
 	t.ready = t.ready[:0]
+	t.graphStarts, t.level = 0, 0
 }
 
 // commitChecked is commit, after the invariants were judged if the configuration asks for it.
@@ -59,6 +64,7 @@ func (t *txn) commit(fx *Effects) {
 		}
 		if ex.j != nil {
 			ex.j.Commit()
+			ex.run.commit()
 			t.m.cache.resize(ex)
 		}
 		ex.dirty, ex.touched, ex.born = false, false, false
@@ -67,6 +73,10 @@ func (t *txn) commit(fx *Effects) {
 		}
 	}
 	t.m.cache.trim()
+	if t.m.feature < t.level {
+		t.m.feature = t.level
+		t.m.putMeta(metaFeature, t.level)
+	}
 	for _, w := range t.log {
 		if !w.void {
 			t.m.sum(w)
@@ -92,6 +102,7 @@ func (t *txn) abort() {
 		if ex.j != nil {
 			ex.j.Rollback()
 		}
+		ex.run.rollback()
 		if ex.born {
 			t.m.cache.drop(ex)
 		}

@@ -1,0 +1,422 @@
+package machine
+
+import (
+	"strconv"
+	"strings"
+
+	"perdure/fsm/keys"
+	"perdure/graph"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+	"perdure/reduction"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// startsAtOnce bounds the nodes that one command starts; a run with more goes on at the next tick.
+const startsAtOnce = 128
+
+// Failure types of graph runs, and those by which an attempt says that it is something else than a failure.
+const (
+	FailureGraph     = "graph_failed"
+	FailureStuck     = "graph_stuck"
+	FailureInput     = "graph.input"
+	FailureSkipped   = "graph.skipped"
+	FailureSuspended = "graph.suspended"
+)
+
+// advance does all that a run has to do now: it takes up the attempts that have ended, starts what may
+// start, observes a wave that is over, and ends the run when it is settled. What ends while a run is being
+// advanced is taken up by the same loop, so that nothing here is deeper than graphs are nested.
+func (t *txn) advance(ex *execution) {
+	r := t.graph(ex)
+	if r.busy {
+		return
+	}
+	r.busy = true
+	for !ex.h.Status.Terminal() && t.step(ex, r) {
+	}
+	r.busy, r.ended = false, nil
+}
+
+// step does the next thing; it answers false when there is none.
+func (t *txn) step(ex *execution, r *graphRun) bool {
+	if len(r.ended) > 0 {
+		p := r.ended[0]
+		r.ended = r.ended[1:]
+		t.attemptOver(ex, r, p)
+		return true
+	}
+	if ex.h.Status == journal.StatusCancelling {
+		if r.counts.attempts == 0 {
+			t.mustNot(t.cancelled(ex, "cancelled"))
+		}
+		return false
+	}
+	if n, ok := r.next(); ok {
+		if t.graphStarts >= startsAtOnce {
+			t.continueLater(ex)
+			return false
+		}
+		t.graphStarts++
+		t.startNode(ex, r, n)
+		return true
+	}
+	if len(r.unobserved) > 0 {
+		if r.counts.active > 0 {
+			return false
+		}
+		t.endWave(ex, r)
+		return true
+	}
+	t.conclude(ex, r)
+	return false
+}
+
+// mustNot stops the replica on an error that cannot be.
+func (t *txn) mustNot(err error) {
+	if err != nil {
+		panic(fault{err})
+	}
+}
+
+// continueLater has the run go on at the next tick.
+func (t *txn) continueLater(ex *execution) {
+	if ex.h.GraphAt != 0 {
+		return
+	}
+	ex.h.GraphAt, ex.dirty = max(t.now, 1), true
+	t.put(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ex.ns, ex.h.ID), []byte{})
+	t.fx.due(ex.h.GraphAt)
+}
+
+// graphDue carries out a deadline of the graphs: a run goes on, or a node gets its next attempt.
+func (t *txn) graphDue(ns, objectID string) {
+	if ex, ok := t.execution(ns, objectID); ok {
+		if ex.h.Kind != KindGraph || ex.h.GraphAt == 0 || ex.h.GraphAt > t.now {
+			return
+		}
+		t.remove(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ns, objectID))
+		ex.h.GraphAt, ex.dirty = 0, true
+		t.advance(ex)
+		return
+	}
+	run, ok := parentOf(objectID)
+	if !ok {
+		return
+	}
+	t.carryOutDue(ns, run)
+	ex, ok := t.execution(ns, run)
+	if !ok || ex.h.Kind != KindGraph || ex.h.Status.Terminal() {
+		return
+	}
+	r := t.graph(ex)
+	if n, ok := r.nodeOf(id.PromiseID(objectID)); ok {
+		t.retryNode(ex, r, n)
+	}
+}
+
+// nodeOf is the node of a promise of the run.
+func (r *graphRun) nodeOf(promise id.PromiseID) (int32, bool) {
+	k, ok := promise.Last()
+	if !ok || uint64(k) >= uint64(len(r.byChild)) || r.byChild[k] < 0 {
+		return 0, false
+	}
+	return r.byChild[k], true
+}
+
+// attemptEnded takes up the end of an attempt: its promise is settled.
+func (t *txn) attemptEnded(attempt *execution, p recovery.Promise) {
+	ns, run, life := attempt.ns, attempt.h.Parent, attempt.h.ParentIncarnation
+	// The run's own deadline may have come, too: then it is over, and the result comes too late.
+	t.carryOutDue(ns, run)
+	ex, ok := t.execution(ns, run)
+	if !ok || ex.h.Kind != KindGraph || ex.h.Status.Terminal() || life != ex.h.Incarnation {
+		return
+	}
+	r := t.graph(ex)
+	r.ended = append(r.ended, p)
+	t.advance(ex)
+}
+
+// attemptOver decides what the end of an attempt means for its node.
+func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
+	promise, _ := id.PromiseID(p.ID).Parent()
+	n, ok := r.nodeOf(promise)
+	if !ok {
+		return
+	}
+	row := r.rows[n]
+	if row.status != reduction.StatusRunning || row.retryAt != 0 || row.attemptID(ex.h.ID) != p.ID {
+		return
+	}
+	outcome := outcomeOf(p)
+	if p.State == recovery.PromiseResolved {
+		t.endNode(ex, r, n, reduction.Succeeded{Output: dataOf(outcome)}, recovery.PromiseResolved, outcome)
+		return
+	}
+	if p.State == recovery.PromiseRejectedCanceled && ex.h.Status == journal.StatusCancelling {
+		t.dropNode(ex, r, n, "cancelled")
+		return
+	}
+	failure := recovery.Failure{}
+	if o, err := recovery.DecodeOutcome(outcome); err == nil && o.Failure != nil {
+		failure = *o.Failure
+	}
+	result := reduction.Outcome(reduction.NodeFailed{})
+	switch {
+	case p.State == recovery.PromiseRejectedTimedout:
+		result = reduction.NodeTimedOut{}
+	case p.State == recovery.PromiseRejectedCanceled:
+		// Somebody cancelled the attempt, and not the run.
+	case failure.Type == FailureSkipped:
+		t.endNode(ex, r, n, reduction.Skipped{}, recovery.PromiseResolved, nullOutcome())
+		return
+	case failure.Type == FailureSuspended:
+		signal := failure.Message
+		if signal == "" {
+			signal = string(failure.Details)
+		}
+		if signal != "" {
+			t.suspendNode(ex, r, n, signal)
+			return
+		}
+	}
+	if ex.h.Status == journal.StatusRunning && !failure.NonRetryable && row.attempt < attemptsOf(r.node(n)) {
+		row.retryAt, row.failure = t.now+pauseOf(r.node(n), row.attempt), outcome
+		t.must(ex, journal.InvokeRetrying{Promise: promise, FailedAttempt: row.attempt, Error: outcome, RetryAt: row.retryAt})
+		t.putRow(ex, n, row)
+		t.put(keys.DeadlineOf(keys.DueGraph, row.retryAt, ex.ns, string(promise)), []byte{})
+		t.fx.due(row.retryAt)
+		return
+	}
+	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome)
+}
+
+// dataOf is the value of a result; a result without one is JSON's null.
+func dataOf(outcome []byte) []byte {
+	if o, err := recovery.DecodeOutcome(outcome); err == nil && len(o.Data) > 0 {
+		return o.Data
+	}
+	return []byte("null")
+}
+
+func nullOutcome() []byte { return recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("null")}) }
+
+// attemptsOf is how many attempts a node has in all.
+func attemptsOf(n *perdurev1.GraphNode) uint32 {
+	return min(max(n.GetRetry().GetAttempts(), 1), attemptsOfLife)
+}
+
+func policyOf(n *perdurev1.GraphNode) string {
+	return "attempts=" + strconv.FormatUint(uint64(attemptsOf(n)), 10)
+}
+
+// pauseOf is the pause after an attempt, in milliseconds: the first, times the factor for each that follows,
+// up to the bound.
+func pauseOf(n *perdurev1.GraphNode, attempt uint32) int64 {
+	orElse := func(given, otherwise int64) int64 {
+		if given <= 0 {
+			return otherwise
+		}
+		return min(given, 1<<40)
+	}
+	most := orElse(n.GetRetry().GetMaxMs(), 60_000)
+	pause := min(orElse(n.GetRetry().GetInitialMs(), 1000), most)
+	factor := min(orElse(int64(n.GetRetry().GetFactorPercent()), 200), 100_000)
+	for i := uint32(1); i < attempt && pause < most; i++ {
+		next := min(pause*factor/100, most)
+		if next == pause {
+			break
+		}
+		pause = next
+	}
+	return max(pause, 1)
+}
+
+// endNode records the end of a node that has a promise and an open invocation.
+func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, state recovery.PromiseState, outcome []byte) {
+	promise := id.PromiseID(r.rows[n].promise(ex.h.ID))
+	t.settleNode(ex, promise, state, outcome)
+	inv, _ := ex.j.Invoke(promise)
+	t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcome, Attempt: inv.Open})
+	var failure []byte
+	if state != recovery.PromiseResolved {
+		failure = outcome
+	}
+	t.result(ex, r, n, o, failure)
+}
+
+// settleNode settles the promise of a node, unless its deadline has.
+func (t *txn) settleNode(ex *execution, promise id.PromiseID, state recovery.PromiseState, value []byte) {
+	s := t.store(ex.ns)
+	st := recovery.TimeoutPromise(s, t.now, recovery.Ref{ID: string(promise)})
+	if !st.Changed {
+		var err error
+		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: string(promise)}, state, value)
+		t.mustNot(err)
+	}
+	if st.Changed {
+		t.tell(ex.ns, st)
+	}
+}
+
+// result writes what has become of a node, as its policy reads it, and observes it unless the graph runs in
+// waves.
+func (t *txn) result(ex *execution, r *graphRun, n int32, o reduction.Outcome, failure []byte) {
+	meant := reduction.Policy(r.node(n).OnFailure).Translate(o)
+	row := r.rows[n]
+	row.status, row.failure, row.ended, row.retryAt = meant.Target().Kind, failure, t.now, 0
+	if done, ok := meant.(reduction.Succeeded); ok {
+		row.output = done.Output
+	}
+	if r.graph.Wave {
+		row.wave = ex.h.Wave + 1
+		t.putRow(ex, n, row)
+		r.unobserved = append(r.unobserved, n)
+		return
+	}
+	t.putRow(ex, n, row)
+	t.observe(ex, r, []int32{n})
+}
+
+// endWave observes all results of a wave together.
+func (t *txn) endWave(ex *execution, r *graphRun) {
+	nodes := slicesSorted(r.unobserved)
+	r.unobserved = nil
+	ex.h.Wave++
+	ex.dirty = true
+	t.observe(ex, r, nodes)
+}
+
+// observe lets the reduction take up results that stand in the rows: accumulate, close, and see what may start.
+func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
+	var taken, results []reduction.Result
+	var signals []int32
+	for _, n := range nodes {
+		row, node := &r.rows[n], r.name(n)
+		waits := r.engine.Status(node).Kind == reduction.StatusWaiting
+		switch row.status {
+		case reduction.StatusCompleted:
+			if waits {
+				signals = append(signals, n)
+				continue
+			}
+			results = append(results, reduction.Result{Node: node, Outcome: reduction.Succeeded{Output: row.output}})
+		case reduction.StatusSkipped:
+			if waits {
+				// A wait ends by its signal, by failing, or by being taken back.
+				taken = append(taken, reduction.Result{Node: node, Outcome: reduction.NodeCancelled{}})
+			}
+			results = append(results, reduction.Result{Node: node, Outcome: reduction.Skipped{}})
+		default:
+			results = append(results, reduction.Result{Node: node, Outcome: reduction.NodeFailed{}})
+		}
+	}
+	for _, batch := range [][]reduction.Result{taken, results} {
+		if len(batch) > 0 {
+			delta, err := r.engine.Apply(batch...)
+			t.mustNot(err)
+			t.follow(ex, r, delta)
+		}
+	}
+	for _, n := range signals {
+		delta, err := r.engine.Resolve(r.name(n), r.rows[n].signal, r.rows[n].output)
+		t.mustNot(err)
+		t.follow(ex, r, delta)
+	}
+	for _, n := range nodes {
+		if row := r.rows[n]; row.output != nil {
+			row.output = nil
+			r.remember(n, row)
+		}
+	}
+}
+
+// follow takes up what a call of the reduction has changed besides the nodes that it was about.
+func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
+	for _, c := range delta.Changed {
+		n := r.index(c.Node)
+		if row := r.rows[n]; c.To.Kind == reduction.StatusFailed && row.status != reduction.StatusFailed {
+			row.status, row.propagated, row.ended = reduction.StatusFailed, true, t.now
+			t.putRow(ex, n, row)
+			r.mayStart(n, false)
+		}
+	}
+	for _, node := range delta.Ready {
+		if n := r.index(node); r.rows[n].status == reduction.StatusPending {
+			r.mayStart(n, true)
+		}
+	}
+}
+
+// maxResult bounds the result of a run, in bytes: beyond it the outputs are to be asked for node by node.
+const maxResult = 1 << 20
+
+// conclude ends a run that is settled.
+func (t *txn) conclude(ex *execution, r *graphRun) {
+	switch r.engine.Phase() {
+	case reduction.PhaseCompleted:
+		data := graph.SinkOutputs(r.graph, r.outputOf)
+		if len(data) > maxResult {
+			data = []byte("null")
+		}
+		t.must(ex, journal.ExecutionCompleted{Result: data})
+		t.mustNot(t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
+	case reduction.PhaseFailed:
+		t.failGraph(ex, FailureGraph, r.failures())
+	case reduction.PhaseStuck:
+		why := "nothing can start, and nothing is waited for"
+		if stuck, ok := r.engine.Classify().(reduction.Stuck); ok {
+			why += ": " + stuck.Diagnosis.String()
+		}
+		t.failGraph(ex, FailureStuck, cut(why))
+	}
+}
+
+func (t *txn) failGraph(ex *execution, kind, message string) {
+	failure := failureBytes(kind, message)
+	t.must(ex, journal.ExecutionFailed{Error: failure})
+	t.mustNot(t.finish(ex, recovery.PromiseRejected, failure))
+}
+
+// maxMessage bounds what a failure says, in bytes.
+const maxMessage = 2048
+
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
+
+// outputOf is the output of a node that has one.
+func (r *graphRun) outputOf(node string) ([]byte, bool) {
+	return r.engine.Output(reduction.NodeID(node))
+}
+
+// failures names the nodes that failed by themselves.
+func (r *graphRun) failures() string {
+	const most = 10
+	var named []string
+	all := 0
+	for n := range r.rows {
+		row := &r.rows[n]
+		if row.status != reduction.StatusFailed || row.propagated {
+			continue
+		}
+		if all++; all > most {
+			continue
+		}
+		what := "node " + strconv.Quote(r.graph.Nodes[n].Id)
+		if f := failureToWire(row.failure); len(row.failure) > 0 {
+			what += " (" + strings.ToValidUTF8(f.Type[:min(len(f.Type), 100)], "")
+			if f.Message != "" {
+				what += ": " + strings.ToValidUTF8(f.Message[:min(len(f.Message), 200)], "")
+			}
+			what += ")"
+		}
+		named = append(named, what)
+	}
+	text := strings.Join(named, ", ") + " failed"
+	if all > most {
+		text = strings.Join(named, ", ") + " and " + strconv.Itoa(all-most) + " more failed"
+	}
+	return cut(text)
+}

@@ -1,0 +1,359 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/recovery"
+	"perdure/reduction"
+)
+
+// graphRun is a graph run as the machine holds it while commands touch it: its graph, its rows, and the
+// reduction over them. It is a cache: everything in it follows from what is stored, so that a replica which has
+// it and one which reads it anew go on alike.
+type graphRun struct {
+	graph *perdurev1.Graph
+	input []byte
+	rel   *reduction.Relation
+	// number is the place in graph.Nodes of a node of rel.
+	number []int32
+	engine *reduction.Engine
+	// rows are the nodes, in the order of the graph. Outputs that were observed are the engine's.
+	rows []nodeRow
+	// byChild is the node of each child number.
+	byChild []int32
+	// startable are the nodes that may start: those that count for max_parallel, and those that do not.
+	startable [2]indexSet
+	// unobserved are the nodes whose results wait for the end of their wave.
+	unobserved []int32
+	counts     runCounts
+	fixed      int // bytes of the graph
+
+	// busy: the run is being advanced; what ends meanwhile stands in ended. Neither outlasts a transaction.
+	busy  bool
+	ended []recovery.Promise
+	undo  *runUndo
+}
+
+// runCounts are sums over the rows.
+type runCounts struct {
+	// active nodes run, pause between attempts, or sleep; slots are those without the sleeping ones;
+	// attempts are executions under way. held is what the rows hold in bytes.
+	active, slots, attempts, held int
+}
+
+// runUndo remembers what a transaction has changed.
+type runUndo struct {
+	rows       []oldRow
+	toggled    []int32
+	children   int
+	unobserved []int32
+	counts     runCounts
+}
+
+type oldRow struct {
+	n   int32
+	row nodeRow
+}
+
+func (r *graphRun) begin() {
+	if r == nil {
+		return
+	}
+	r.engine.Begin()
+	r.undo = &runUndo{children: len(r.byChild), unobserved: r.unobserved, counts: r.counts}
+}
+
+func (r *graphRun) commit() {
+	if r == nil {
+		return
+	}
+	r.engine.Commit()
+	r.undo, r.busy, r.ended = nil, false, nil
+}
+
+func (r *graphRun) rollback() {
+	if r == nil || r.undo == nil {
+		return
+	}
+	u := r.undo
+	r.engine.Rollback()
+	for i := len(u.rows) - 1; i >= 0; i-- {
+		r.rows[u.rows[i].n] = u.rows[i].row
+	}
+	for _, n := range u.toggled {
+		set := &r.startable[r.setOf(n)]
+		set.put(n, !set.has(n))
+	}
+	r.byChild, r.unobserved, r.counts = r.byChild[:u.children], u.unobserved, u.counts
+	r.undo, r.busy, r.ended = nil, false, nil
+}
+
+// size estimates the memory that the run holds, in bytes.
+func (r *graphRun) size() int {
+	if r == nil {
+		return 0
+	}
+	const perNode = 160
+	return r.engine.Size() + r.fixed + perNode*len(r.rows) + r.counts.held
+}
+
+func (r *graphRun) node(n int32) *perdurev1.GraphNode { return r.graph.Nodes[n] }
+func (r *graphRun) name(n int32) reduction.NodeID     { return reduction.NodeID(r.graph.Nodes[n].Id) }
+
+// index is the place of a node of the relation.
+func (r *graphRun) index(node reduction.NodeID) int32 {
+	i, ok := r.rel.Number(node)
+	if !ok {
+		panic(fault{fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
+	}
+	return r.number[i]
+}
+
+// takesSlot reports whether a node counts for max_parallel while it runs.
+func (r *graphRun) takesSlot(n int32) bool {
+	switch r.node(n).Kind.(type) {
+	case *perdurev1.GraphNode_Signal, *perdurev1.GraphNode_Sleep:
+		return false
+	}
+	return true
+}
+
+func (r *graphRun) sleeps(n int32) bool {
+	_, ok := r.node(n).Kind.(*perdurev1.GraphNode_Sleep)
+	return ok
+}
+
+func (r *graphRun) setOf(n int32) int {
+	if r.takesSlot(n) {
+		return 0
+	}
+	return 1
+}
+
+func (r *graphRun) mayStart(n int32, may bool) {
+	set := &r.startable[r.setOf(n)]
+	if set.has(n) == may {
+		return
+	}
+	set.put(n, may)
+	if r.undo != nil {
+		r.undo.toggled = append(r.undo.toggled, n)
+	}
+}
+
+// next is the node to start: the first in the order of the graph that has a place to run in.
+func (r *graphRun) next() (int32, bool) {
+	free, hasFree := r.startable[1].min()
+	if most := int(r.graph.MaxParallel); most == 0 || r.counts.slots < most {
+		if n, ok := r.startable[0].min(); ok && (!hasFree || n < free) {
+			return n, true
+		}
+	}
+	return free, hasFree
+}
+
+// weigh adds a row to the counts, or takes it out.
+func (r *graphRun) weigh(n int32, by int) {
+	row := &r.rows[n]
+	r.counts.held += by * (len(row.failure) + len(row.output) + len(row.signal))
+	if row.status != reduction.StatusRunning {
+		return
+	}
+	r.counts.active += by
+	if r.sleeps(n) {
+		return
+	}
+	r.counts.slots += by
+	if row.retryAt == 0 {
+		r.counts.attempts += by
+	}
+}
+
+// remember changes a row in memory.
+func (r *graphRun) remember(n int32, row nodeRow) {
+	if r.undo != nil {
+		r.undo.rows = append(r.undo.rows, oldRow{n, r.rows[n]})
+	}
+	r.weigh(n, -1)
+	r.rows[n] = row
+	r.weigh(n, 1)
+}
+
+// putRow changes a row.
+func (t *txn) putRow(ex *execution, n int32, row nodeRow) {
+	ex.run.remember(n, row)
+	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.encode())
+}
+
+// latch is a signal that a run has got.
+type latch struct {
+	name    string
+	payload []byte
+}
+
+// putGraph stores what a new graph run is made of.
+func (t *txn) putGraph(ex *execution, b birth) {
+	t.level = levelGraphs
+	e := encoder{b: make([]byte, 0, 16+len(b.spec)+len(b.input))}
+	e.bytes(b.spec)
+	e.bytes(b.input)
+	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), e.b)
+	for _, s := range b.signals {
+		t.deliver(ex, s)
+	}
+}
+
+func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
+	d := decoder{b: b}
+	spec, input = d.bytes(), d.bytes()
+	if err := d.end(); err != nil {
+		return nil, nil, nil, err
+	}
+	graph = &perdurev1.Graph{}
+	if err := proto.Unmarshal(spec, graph); err != nil {
+		return nil, nil, nil, err
+	}
+	return graph, spec, input, nil
+}
+
+// relationOf is the topology of a graph.
+func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
+	nodes := make([]reduction.NodeID, len(g.Nodes))
+	var edges []reduction.Edge
+	for i, n := range g.Nodes {
+		nodes[i] = reduction.NodeID(n.Id)
+		for _, before := range n.After {
+			edges = append(edges, reduction.Edge{From: reduction.NodeID(before), To: nodes[i]})
+		}
+	}
+	return reduction.Declare(nodes, edges)
+}
+
+// graph is the graph run of an execution, read from its rows if it is not in memory.
+func (t *txn) graph(ex *execution) *graphRun {
+	if ex.run == nil {
+		ex.run = t.readGraph(ex)
+		ex.run.begin()
+	}
+	return ex.run
+}
+
+func (t *txn) readGraph(ex *execution) *graphRun {
+	h := &ex.h
+	key := keys.GraphOf(ex.ns, h.ID, h.Incarnation)
+	b, ok := t.get(key)
+	if !ok {
+		corrupt("graph", key, errors.New("a graph run without a graph"))
+	}
+	g, spec, input, err := decodeGraph(b)
+	if err != nil {
+		corrupt("graph", key, err)
+	}
+	r := &graphRun{graph: g, input: input, rows: make([]nodeRow, len(g.Nodes))}
+	if r.rel, err = relationOf(g); err != nil {
+		corrupt("graph", key, err)
+	}
+	r.fixed = 4*len(spec) + len(input) + r.rel.Size()
+	r.number = make([]int32, len(g.Nodes))
+	for i, n := range g.Nodes {
+		at, _ := r.rel.Number(reduction.NodeID(n.Id))
+		r.number[at] = int32(i)
+		r.rows[i].status = reduction.StatusPending
+	}
+	prefix := keys.NodePrefix(ex.ns, h.ID, h.Incarnation)
+	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		n, err := nodeOfKey(key, prefix, len(g.Nodes))
+		if err == nil {
+			r.rows[n], err = decodeRow(slices.Clone(value))
+		}
+		if err != nil {
+			corrupt("node", key, err)
+		}
+		return true
+	})
+	for n := range r.rows {
+		if row := &r.rows[n]; row.from != 0 {
+			row.output = t.keptOutput(ex, uint32(n), row.from)
+		}
+	}
+	state := stateOf(g, r.rows, h.Wave)
+	if r.engine, err = reduction.NewEngine(r.rel, state); err != nil {
+		corrupt("nodes of a graph", prefix, err)
+	}
+	for n := range r.rows {
+		row := &r.rows[n]
+		switch {
+		case !row.observed(h.Wave):
+			r.unobserved = append(r.unobserved, int32(n))
+		default:
+			row.output = nil
+		}
+		if row.child != 0 && !row.kept {
+			for uint32(len(r.byChild)) < row.child {
+				r.byChild = append(r.byChild, -1)
+			}
+			r.byChild[row.child-1] = int32(n)
+		}
+		r.weigh(int32(n), 1)
+	}
+	r.startable = [2]indexSet{newIndexSet(len(r.rows)), newIndexSet(len(r.rows))}
+	for _, node := range r.engine.Startable() {
+		r.mayStart(r.index(node), true)
+	}
+	return r
+}
+
+// nodeOfKey reads the number of a node from the end of its key.
+func nodeOfKey(key, prefix []byte, nodes int) (int, error) {
+	if len(key) != len(prefix)+4 {
+		return 0, fmt.Errorf("%d bytes behind the incarnation, not 4", len(key)-len(prefix))
+	}
+	rest := key[len(prefix):]
+	n := int(rest[0])<<24 | int(rest[1])<<16 | int(rest[2])<<8 | int(rest[3])
+	if n >= nodes {
+		return 0, fmt.Errorf("node %d of %d", n, nodes)
+	}
+	return n, nil
+}
+
+// keptOutput reads the output of a node from the life of the run in which it completed.
+func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
+	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
+	b, ok := t.get(key)
+	if !ok {
+		corrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
+	}
+	row, err := decodeRow(b)
+	if err != nil {
+		corrupt("node", key, err)
+	}
+	return row.output
+}
+
+// stateOf is the state of a run as its rows tell it, in a run that has come to the given wave. A result that
+// is not observed has not happened yet: its node runs, or waits for the signal that it has got.
+func stateOf(g *perdurev1.Graph, rows []nodeRow, wave uint64) reduction.State {
+	s := reduction.State{Statuses: make(map[reduction.NodeID]reduction.Status, len(rows)),
+		Outputs: make(map[reduction.NodeID][]byte, len(rows))}
+	for n := range rows {
+		row, node := &rows[n], reduction.NodeID(g.Nodes[n].Id)
+		switch {
+		case row.status == reduction.StatusWaiting, !row.observed(wave) && row.signal != "":
+			s.Statuses[node] = reduction.Waiting(row.signal)
+		case !row.observed(wave):
+			s.Statuses[node] = reduction.Status{Kind: reduction.StatusRunning}
+		default:
+			s.Statuses[node] = reduction.Status{Kind: row.status}
+			if row.status == reduction.StatusCompleted {
+				s.Outputs[node] = row.output
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,131 @@
+package machine
+
+import (
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+	"perdure/reduction"
+)
+
+// applyRetryGraph runs a graph that has failed, or was cancelled, again under the same id: a new incarnation,
+// which keeps what was completed or skipped and starts all else over. Idempotent by its stored reply.
+func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetRetryGraph(), cmd.Namespace
+	old, ok := t.execution(ns, req.Id)
+	if !ok {
+		return nil, notFound(ns, req.Id)
+	}
+	refuse := func(format string, args ...any) (*commandv1.Reply, *api.Error) {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, format, args...).With("namespace", ns).With("id", req.Id)
+	}
+	h := old.h
+	switch {
+	case h.Kind != KindGraph:
+		return refuse("execution %q is no graph run", h.ID)
+	case h.Parent != "":
+		return refuse("graph run %q is part of %q, which decides about it", h.ID, h.Parent)
+	case !h.Status.Terminal():
+		return refuse("graph run %q has not ended: it is %s", h.ID, h.Status)
+	case h.Status == journal.StatusCompleted:
+		return nil, finished(old)
+	case h.Life >= maxLife:
+		return refuse("graph run %q has been retried %d times", h.ID, h.Life)
+	case h.Incarnation == t.index:
+		return nil, api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "graph run %q began in this very entry", h.ID).
+			With("namespace", ns).With("id", h.ID)
+	}
+	g, spec, input, err := t.storedGraph(old)
+	if err != nil {
+		corrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
+	}
+	kept := t.keepNodes(old, len(g.Nodes))
+	signals := t.latches(old)
+	t.replace(old)
+	deadline := int64(0)
+	if h.DeadlineMS != 0 {
+		deadline = t.deadline(h.DeadlineMS - h.CreatedMS)
+	}
+	ex, err := t.start(ns, birth{
+		id: h.ID, function: functionOfGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
+		request: h.StartRequest, graph: g, spec: spec, life: h.Life + 1, former: h.Incarnation, signals: signals,
+	})
+	t.mustNot(err)
+	return &commandv1.Reply{Kind: &commandv1.Reply_RetryGraph{RetryGraph: &perdurev1.RetryGraphResponse{
+		Incarnation: ex.h.Incarnation, FormerIncarnation: h.Incarnation, Reset_: uint32(len(g.Nodes) - kept),
+	}}}, nil
+}
+
+// keepNodes writes the rows of the new incarnation: those of the nodes that were completed or skipped. Outputs
+// stay where they are.
+func (t *txn) keepNodes(old *execution, nodes int) (kept int) {
+	prefix := keys.NodePrefix(old.ns, old.h.ID, old.h.Incarnation)
+	type keptRow struct {
+		n   int
+		row nodeRow
+	}
+	var rows []keptRow
+	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		n, err := nodeOfKey(key, prefix, nodes)
+		var row nodeRow
+		if err == nil {
+			row, err = decodeRow(append([]byte(nil), value...))
+		}
+		if err != nil {
+			corrupt("node", key, err)
+		}
+		if row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped {
+			return true
+		}
+		if row.status == reduction.StatusCompleted && row.from == 0 {
+			row.from = old.h.Incarnation
+		}
+		row.kept, row.output, row.wave = true, nil, 0
+		rows = append(rows, keptRow{n, row})
+		return true
+	})
+	for _, k := range rows {
+		t.put(keys.NodeOf(old.ns, old.h.ID, t.index, uint32(k.n)), k.row.encode())
+	}
+	return len(rows)
+}
+
+// latches reads the signals that a run has got.
+func (t *txn) latches(ex *execution) (out []latch) {
+	prefix := keys.LatchPrefix(ex.ns, ex.h.ID, ex.h.Incarnation)
+	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		name, _, err := keys.CutString(key[len(prefix):])
+		if err != nil {
+			corrupt("signal", key, err)
+		}
+		out = append(out, latch{name, append([]byte(nil), value...)})
+		return true
+	})
+	return out
+}
+
+// replace makes room for a new incarnation of an execution that has ended: its journal, its graph and its rows
+// stay, its promise and its place in the listing go.
+func (t *txn) replace(old *execution) {
+	t.store(old.ns).remove(old.h.ID)
+	t.remove(keys.VisibilityOf(old.ns, classOfStatus(old.h.Status), old.h.CreatedMS, old.h.ID))
+	for i, ex := range t.touched {
+		if ex == old {
+			t.touched = append(t.touched[:i], t.touched[i+1:]...)
+			break
+		}
+	}
+	old.touched = false
+	t.m.cache.drop(old)
+}
+
+// remove forgets a promise that is settled.
+func (s store) remove(objectID string) {
+	if p, ok := s.Promise(objectID); !ok || p.State == recovery.PromisePending {
+		return
+	}
+	s.t.remove(keys.Of(keys.Promise, s.ns, objectID))
+	s.t.promise = lastPromise{}
+}

@@ -1,0 +1,126 @@
+package machine
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/graph"
+	"perdure/id"
+)
+
+// applySubmitGraph starts a graph run under an id of the caller's choice. The id is the idempotency key: the
+// same graph with the same input finds the run, another one is a conflict.
+func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetSubmitGraph(), cmd.Namespace
+	if err := id.ValidateRoot(req.Id); err != nil {
+		return nil, badID(ns, err)
+	}
+	bad := func(err error) *api.Error {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s", err.Error()).With("namespace", ns).With("id", req.Id)
+	}
+	if req.Graph == nil {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "there is no graph").With("namespace", ns).With("id", req.Id)
+	}
+	spec, err := wire.Marshal(req.Graph)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if ex, ok := t.execution(ns, req.Id); ok {
+		if err := t.sameGraph(ex, spec, req.Input); err != nil {
+			return nil, err
+		}
+		rid := cmd.GetRequest().GetId()
+		return submitted(ex, len(rid) > 0 && bytes.Equal(rid, ex.h.StartRequest)), nil
+	}
+	if _, ok := t.store(ns).Promise(req.Id); ok {
+		return nil, api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "id %q is a promise already", req.Id).
+			With("namespace", ns).With("id", req.Id)
+	}
+	if err := graph.Validate(req.Graph); err != nil {
+		return nil, bad(err)
+	}
+	functions, refused := functionsOf(req.Graph, nil)
+	if refused != nil {
+		return nil, refused.With("namespace", ns).With("id", req.Id)
+	}
+	var unknown []string
+	for _, fn := range functions {
+		if _, known := t.get(keys.Of(keys.Function, ns, fn)); !known {
+			unknown = append(unknown, fn)
+		}
+	}
+	if len(unknown) > 0 && !req.AllowUnknownFunctions {
+		return nil, api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,
+			"no worker has ever registered in namespace %q: %s", ns, cut(strings.Join(unknown, ", "))).
+			With("namespace", ns).With("id", req.Id).With("function", cut(strings.Join(unknown, ",")))
+	}
+	ex, err := t.start(ns, birth{
+		id: req.Id, function: functionOfGraph, input: req.Input, tags: tagsFromWire(req.Tags),
+		deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(), graph: req.Graph, spec: spec,
+	})
+	if err != nil {
+		return nil, ruleError(ns, err)
+	}
+	return submitted(ex, true), nil
+}
+
+func submitted(ex *execution, created bool) *commandv1.Reply {
+	return &commandv1.Reply{Kind: &commandv1.Reply_SubmitGraph{SubmitGraph: &perdurev1.SubmitGraphResponse{
+		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: statusToWire(ex.h.Status),
+	}}}
+}
+
+// sameGraph refuses a submission that differs from the one that made the run.
+func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
+	differs := ""
+	if ex.h.Kind != KindGraph {
+		differs = "function " + ex.h.Function
+	} else {
+		_, have, given, err := t.storedGraph(ex)
+		if err != nil {
+			corrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
+		}
+		switch {
+		case !bytes.Equal(have, spec):
+			differs = "another graph"
+		case !bytes.Equal(given, input):
+			differs = "another input"
+		default:
+			return nil
+		}
+	}
+	return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "execution %q was started before with %s", ex.h.ID, differs).
+		With("namespace", ex.ns).With("id", ex.h.ID)
+}
+
+func (t *txn) storedGraph(ex *execution) (graph *perdurev1.Graph, spec, input []byte, err error) {
+	b, _ := t.get(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation))
+	return decodeGraph(b)
+}
+
+// functionsOf collects the functions that a graph names, with those of its subgraphs, each once, in order.
+func functionsOf(g *perdurev1.Graph, found []string) ([]string, *api.Error) {
+	for _, n := range g.Nodes {
+		switch kind := n.Kind.(type) {
+		case *perdurev1.GraphNode_Function:
+			fn := kind.Function.GetFunction()
+			if err := reserved(fn); err != nil {
+				return nil, err.With("node", n.Id)
+			}
+			if at, ok := slices.BinarySearch(found, fn); !ok {
+				found = slices.Insert(found, at, fn)
+			}
+		case *perdurev1.GraphNode_Subgraph:
+			var err *api.Error
+			if found, err = functionsOf(kind.Subgraph, found); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}
