@@ -145,7 +145,7 @@ func DefaultConfig() Config {
 		Lease:              10 * time.Second,
 		HeartbeatTimeout:   2 * time.Second,
 		ElectionTimeout:    2 * time.Second,
-		LeaderLease:        time.Second,
+		LeaderLease:        2 * time.Second,
 		CommitTimeout:      250 * time.Millisecond,
 		MaxAppendEntries:   256,
 		SnapshotThreshold:  8192,

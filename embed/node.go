@@ -142,6 +142,10 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
+	if n.parts != nil {
+		// While the ports still answer: whoever asks is sent to the new leaders.
+		n.parts.HandOver(ctx)
+	}
 	if n.server != nil {
 		// Calls get half of what is left; the stores need the rest.
 		half := ctx

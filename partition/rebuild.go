@@ -140,7 +140,7 @@ func (n *Node) renew(p uint32) error {
 	old := n.router.slots[p].Load()
 	// Whoever has the content leads; this replica must not.
 	if old.halted() == nil && old.serving() != nil {
-		if err := waitChange(old.raft.LeadershipTransfer(), n.stopping); err != nil {
+		if _, err := n.Transfer(ctx, p, ""); err != nil {
 			return fmt.Errorf("its leadership could not be handed on: %w", err)
 		}
 	}

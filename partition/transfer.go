@@ -84,10 +84,15 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		}
 		return "", errTryLater(partition, who+" can take the leadership now: unreachable, halted, or too far behind")
 	}
-	if err := n.handTo(ctx, g, heirs[0]); err != nil {
-		return "", errTryLater(partition, fmt.Sprintf("the leadership could not be handed to node %s: %v", heirs[0].NodeId, err))
+	var last error
+	for _, heir := range heirs {
+		err := n.handTo(ctx, g, heir)
+		if err == nil {
+			return n.handedOn(ctx, r)
+		}
+		last = fmt.Errorf("the leadership could not be handed to node %s: %w", heir.NodeId, err)
 	}
-	return n.handedOn(ctx, r)
+	return "", errTryLater(partition, last.Error())
 }
 
 func only(members []*commandv1.DirectoryMember, m *commandv1.DirectoryMember) []*commandv1.DirectoryMember {
@@ -219,6 +224,10 @@ func (t *transfers) failedLately(g uint32, now time.Time) bool {
 	}
 	return false
 }
+
+// HandOver hands on everything that this node leads, as far as others can take it, within 2 s. It is for a
+// node that is about to stop; Close does it too.
+func (n *Node) HandOver(ctx context.Context) { n.handOver(ctx) }
 
 // handOver hands on everything that this node leads, before it stops. It serves meanwhile. It ends when
 // nothing is left, nobody can take it, or handOverBound is over.
