@@ -6,12 +6,15 @@ import (
 	"strings"
 )
 
+const nsPerMs = 1_000_000
+
 // units are the units of a duration in nanoseconds; a longer name stands before one that it begins with.
 var units = []struct {
 	name string
 	ns   uint64
 }{
-	{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60 * 1e9}, {"h", 3600 * 1e9},
+	{"ns", 1}, {"us", 1000}, {"µs", 1000}, {"μs", 1000}, {"ms", nsPerMs},
+	{"s", 1000 * nsPerMs}, {"m", 60_000 * nsPerMs}, {"h", 3600_000 * nsPerMs},
 }
 
 // parseDuration reads a duration as Go writes it, in whole milliseconds. Why is not empty if it cannot.
@@ -73,10 +76,10 @@ func parseDuration(s string) (ms int64, why string) {
 		}
 		s = s2
 	}
-	if total%1e6 != 0 {
+	if total%nsPerMs != 0 {
 		return 0, "is not in whole milliseconds"
 	}
-	return int64(total / 1e6), ""
+	return int64(total / nsPerMs), ""
 }
 
 // leading counts the digits that text begins with.

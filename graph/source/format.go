@@ -14,7 +14,7 @@ import (
 )
 
 // Format writes a graph as YAML, in the order of its nodes and inputs. Parse reads the same graph from it if
-// graph.Validate accepts the graph and its literals nest less than 500 deep; white space in literals is not
+// graph.Validate accepts the graph and its literals nest at most 500 deep; white space in literals is not
 // kept. What a graph leaves at its default is left out.
 func Format(g *perdurev1.Graph) []byte {
 	var w writer

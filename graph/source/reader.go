@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep values nest, aliases followed.
+	// maxDepth bounds how deep a literal nests, aliases followed.
 	maxDepth = 500
 	// maxValues bounds the values of a file, aliases followed: what the largest graph needs, twice.
 	maxValues = 4_000_000
@@ -28,7 +28,7 @@ type reader struct {
 	spoiled  map[string]bool // true: the pointer has a problem of form; false: something below it has one
 
 	marks  map[string]mark // by pointer, as graph.Place writes it
-	depth  int             // how deep values nest here
+	depth  int             // how deep the literal nests here
 	levels int             // how deep graphs nest here
 	budget int             // values that may still be read
 }
@@ -145,7 +145,7 @@ func (r *reader) enter(n *yaml.Node, at spot) *yaml.Node {
 	case r.budget < 0:
 		return nil
 	case r.depth >= maxDepth:
-		r.report(RuleSize, n.Line, at, "values nest more than %d deep", maxDepth)
+		r.report(RuleSize, n.Line, at, "the literal nests more than %d deep", maxDepth)
 		return nil
 	case n.Style&yaml.TaggedStyle != 0 && (n.Kind != yaml.ScalarNode || n.Tag != "!!str"):
 		r.report(RuleForm, n.Line, at, "the tag %s is not supported", n.Tag)
@@ -289,8 +289,6 @@ func (r *reader) list(n *yaml.Node, at spot, single bool, each func(i int, item 
 		return
 	}
 	r.mark(at, n.Line)
-	r.depth++
-	defer func() { r.depth-- }()
 	switch {
 	case n.Kind == yaml.SequenceNode:
 		for i, item := range n.Content {
@@ -312,8 +310,6 @@ func (r *reader) mapping(n *yaml.Node, at spot, where string, each func(key, val
 		r.report(RuleForm, n.Line, at, "expected %s, found %s", where, describe(n))
 		return
 	}
-	r.depth++
-	defer func() { r.depth-- }()
 	r.entries(n, at, each)
 }
 

@@ -252,7 +252,7 @@ func TestSchema(t *testing.T) {
 	})
 	refused, accepted := 0, 0
 	corpus(t, "bad", func(name string, content []byte) {
-		if slices.Contains([]string{"endless.yaml", "yaml.yaml", "twice.yaml", "twice.json", "documents.yaml"}, name) {
+		if slices.Contains([]string{"endless.yaml", "deep.yaml", "yaml.yaml", "twice.yaml", "twice.json", "documents.yaml"}, name) {
 			return // what is wrong is lost on the way to values
 		}
 		why, err := fits(content)
