@@ -71,7 +71,7 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 		if err := t.abandon(ex, wait); err != nil {
 			panic(fault{err})
 		}
-		t.leave(ex, "timed out")
+		t.leave(ex, "its graph run timed out")
 	}
 	t.chain(ns, st)
 }
