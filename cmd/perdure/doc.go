@@ -1,5 +1,5 @@
-// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions,
-// creates and settles promises, shows and steers the cluster itself, and judges what a cluster or a data
+// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions and
+// runs of graphs, creates and settles promises, shows and steers the cluster itself, and judges what a cluster or a data
 // directory holds.
 //
 // It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
@@ -9,13 +9,14 @@
 // # Exit codes
 //
 //	0  done
-//	1  failed: the execution asked for ended in a failure, verify has found violations, something is wrong
+//	1  failed: the execution, run or node asked for ended in a failure, verify has found violations, something is wrong
 //	   in the cluster (cluster status), or something went wrong that is none of the below
-//	2  bad usage: the command line, or a value that the cluster refuses for what it is
-//	3  not found: no such execution, promise, function, node, partition or directory
+//	2  bad usage: the command line, or a value that the cluster refuses for what it is (a graph's file)
+//	3  not found: no such execution, promise, function, node (of a graph or of the cluster), partition or
+//	   directory
 //	4  conflict: the id is taken, finished, or settled differently, or another node leads than was asked for
 //	5  unavailable, ask again: no node answered, it is not known whether a write was applied, or (result,
-//	   promise get --wait, replica rebuild) the thing waited for had not ended in time, or (verify) not every
+//	   promise get --wait, graph outcome, replica rebuild) the thing waited for had not ended in time, or (verify) not every
 //	   replica could be compared in time, or (verify --data) a running process uses the directory
 //
 // # JSON
@@ -34,7 +35,9 @@
 // start prints {"id", "incarnation", "created", "status"}; result and start --wait {"id", "done"}, and once
 // it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created");
 // cancel and terminate {"id", "status"}; signal {"id", "name"}; token hash {"name", "hash", "namespace",
-// "role"} and with --new "token"; version {"version", "go", "os", "arch"};
+// "role"} and with --new "token"; graph submit what start does; graph retry {"id"} and then the
+// RetryGraphResponse; graph watch, and submit and retry with --watch, the GraphStatus whenever it has
+// changed; graph validate {"ok", "name", "nodes", "edges"}; graph dot and svg always draw; version {"version", "go", "os", "arch"};
 // verify {"ok", what it has looked at, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
 // is about a journal entry), "partition" (of a directory), "detail"}. It has looked at "namespaces" (names),
 // "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas",

@@ -32,9 +32,9 @@ settles promises, and judges what a cluster holds.
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 5 unavailable or not finished in time (ask again).
 
-Global flags may stand before the command or behind it, except that start and
-promise create have a --timeout of their own; before the command it is still
-the request's. Behind verify, --namespace may name several.`,
+Global flags may stand before the command or behind it, except that start,
+graph submit and promise create have a --timeout of their own; before the command
+it is still the request's. Behind verify, --namespace may name several.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
   perdure list --status blocked
   perdure describe order-42 --json`,
@@ -58,7 +58,7 @@ the request's. Behind verify, --namespace may name several.`,
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
 		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.verifyCommand(),
-		a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
+		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	exemplifyCompletion(root)

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/graph/source"
+)
+
+func (a *app) graphCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "graph",
+		Short: "Run graphs, watch them, draw them",
+		Long: `Run graphs: DAGs of functions, HTTP calls, signals and sleeps, written in YAML or
+JSON. The cluster decides what may start; workers carry it out. A file looks like this:
+
+  name: report
+  nodes:
+    parse:
+      function: parse              # a durable function that some worker has registered
+      inputs: {file: {run: file}}  # member "file" of the run's input
+      retry: {attempts: 3, initial: 1s}
+    rates:
+      http: {url: "https://rates.example/today"}
+      onFailure: skip              # what comes after it runs all the same
+    approve:
+      signal: approved             # perdure signal ID approved
+      after: [parse, rates]
+      timeout: 48h
+    send:
+      function: send
+      after: [approve]
+      inputs: {report: {node: parse}, rates: {node: rates}, urgent: true}
+
+A run is an execution: perdure result, signal, cancel, terminate, describe and
+journal are for its id too.
+
+Where ID|FILE is asked for, what names a file is the file; --run says that it is the
+id of a run all the same. A FILE of - is standard input.`,
+		Example: `  perdure graph submit report.yaml --id report-7 --watch
+  perdure graph status report-7
+  perdure graph retry report-7`,
+		Args: noSuchCommand,
+		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
+	}
+	cmd.AddCommand(a.graphSubmitCommand(), a.graphStatusCommand(), a.graphWatchCommand(), a.graphOutcomeCommand(), a.graphRetryCommand(),
+		a.graphShowCommand(), a.graphValidateCommand())
+	return cmd
+}
+
+// readGraph reads and judges a graph's file; what is wrong with it is told with file and line.
+func (a *app) readGraph(name string) (*perdurev1.Graph, error) {
+	var content []byte
+	var err error
+	if name == "-" {
+		name = "stdin"
+		content, err = readGraphFrom(a.stdin)
+	} else {
+		var f *os.File
+		if f, err = os.Open(name); err == nil {
+			content, err = readGraphFrom(f)
+			err = errors.Join(err, f.Close())
+		}
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	if err != nil {
+		return nil, usagef("%s: %v", printable(name), err)
+	}
+	g, err := source.Parse(name, content)
+	var wrong *source.Error
+	if errors.As(err, &wrong) {
+		return nil, &hintedError{usagef("%v", wrong), "perdure graph --help shows an example of a file"}
+	}
+	return g, err
+}
+
+// readGraphFrom reads one byte more than a file may have, so that too much is seen and not read.
+func readGraphFrom(r io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, source.MaxFileBytes+1))
+}
+
+// drawn is a graph that is to be shown, with how far its run has come, if it is of a run.
+type drawn struct {
+	graph  *perdurev1.Graph
+	status *perdurev1.GraphStatus
+}
+
+// graphOf makes the function of a command that is about ID|FILE. Only for an ID a node is asked.
+func (a *app) graphOf(isRun *bool, show func(d drawn) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if !*isRun && namesFile(args[0]) {
+			return do(func(context.Context, []string) error {
+				g, err := a.readGraph(args[0])
+				if err != nil {
+					return err
+				}
+				return show(drawn{graph: g})
+			})(cmd, args)
+		}
+		return a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+			r, err := c.GetGraph(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			s, err := c.GraphStatus(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return show(drawn{r.GetGraph(), s})
+		})(cmd, args)
+	}
+}
+
+// addRun gives a command about ID|FILE the flag that decides.
+func addRun(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("run", false, "the argument is the id of a run, though there is a file of this name")
+}
+
+func namesFile(arg string) bool {
+	if arg == "-" {
+		return true
+	}
+	info, err := os.Stat(arg)
+	return err == nil && !info.IsDir()
+}
+
+func (a *app) graphShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show ID|FILE",
+		Short: "Print the graph of a run, or of a file, as YAML",
+		Example: `  perdure graph show report-7 > report.yaml
+  perdure graph show report.json`,
+		Args: exactly("ID or FILE"),
+	}
+	cmd.RunE = a.graphOf(addRun(cmd), func(d drawn) error {
+		if a.json {
+			return a.printJSON(messageObject(d.graph.ProtoReflect()))
+		}
+		_, err := a.out.Write(source.Format(d.graph))
+		return err
+	})
+	return cmd
+}
+
+func (a *app) graphValidateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a graph's file without a cluster",
+		Long: `Check a graph's file as submit does, without a cluster. Whatever is wrong is told with
+file and line.
+
+Exit codes: 0 it can be submitted, 2 it cannot.`,
+		Example: `  perdure graph validate report.yaml
+  generate-graph | perdure graph validate -`,
+		Args: exactly("FILE"),
+		RunE: do(func(_ context.Context, args []string) error {
+			g, err := a.readGraph(args[0])
+			if err != nil {
+				return err
+			}
+			nodes, edges := countGraph(g)
+			if a.json {
+				return a.printJSON(object{{"ok", true}, {"name", g.GetName()}, {"nodes", nodes}, {"edges", edges}})
+			}
+			_, err = fmt.Fprintf(a.out, "%s: %s and %s, all is well\n", printable(args[0]), nounText(nodes, "node"), nounText(edges, "edge"))
+			return err
+		}),
+	}
+}
+
+// countGraph counts nodes and edges, those of subgraphs too.
+func countGraph(g *perdurev1.Graph) (nodes, edges int) {
+	for _, n := range g.GetNodes() {
+		nodes++
+		edges += len(n.GetAfter())
+		if sub := n.GetSubgraph(); sub != nil {
+			n, e := countGraph(sub)
+			nodes, edges = nodes+n, edges+e
+		}
+	}
+	return nodes, edges
+}

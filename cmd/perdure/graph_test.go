@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+const reportFile = "testdata/graphs/report.yaml"
+
+func TestGraph(t *testing.T) {
+	sh := &shell{addr: pressroom(t).serve(t)}
+	report, err := os.ReadFile(reportFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh.story(t, "graph",
+		"# The id is printed, so that a script can keep it.",
+		`graph submit `+reportFile+` --id r1 --input '{"file": "in.csv"}'`,
+		"# The same again finds it; something else under this id does not.",
+		`graph submit `+reportFile+` --id r1 --input '{"file": "in.csv"}'`,
+		`graph submit `+reportFile+` --id r1 --input '{"file": "out.csv"}'`,
+		"graph submit "+reportFile+" --id r2 --json",
+		"<"+string(report),
+		"graph submit - --input-file testdata/in.json",
+		"# What is wrong with a file is told with its lines, before anything is sent.",
+		"graph submit testdata/graphs/broken.yaml --id r3",
+		"graph validate testdata/graphs/broken.yaml --json",
+		"graph validate testdata/graphs/none.yaml",
+		"graph validate "+reportFile,
+		"graph validate "+reportFile+" --json",
+		"<{\"nodes\": [{\"id\": \"a\"}]}",
+		"graph validate -",
+		"# So is what cannot be right besides.",
+		"graph submit",
+		"graph submit "+reportFile+" --id a:b",
+		"graph submit "+reportFile+" --input '{'",
+		"graph submit "+reportFile+" --input-file testdata/none.json",
+		"graph submit "+reportFile+" --input 1 --input-file testdata/in.json",
+		"graph submit "+reportFile+" --timeout -1s",
+		"graph submit "+reportFile+" --tag x",
+		"graph submit - --input -",
+		"graph",
+		"graph statsu",
+		"# How far a run is.",
+		"graph status report-7",
+		"graph status report-9",
+		"graph status report-9 --json",
+		"graph status none",
+		"# What nodes have come to.",
+		"graph outcome report-7 parse",
+		"graph outcome report-7 parse --json",
+		"graph outcome report-7 rates",
+		"graph outcome report-7 approve",
+		"graph outcome report-9 tidy",
+		"graph outcome report-9 tidy --json",
+		"graph outcome report-9 send",
+		"graph outcome report-7 none",
+		"graph outcome report-7",
+		"# The graph itself.",
+		"graph show report-7",
+		"graph show none",
+		"# Again, from what has failed.",
+		"graph retry report-7",
+		"graph retry none",
+		"graph retry report-9",
+		"graph retry report-9 --json",
+	)
+}
+
+func TestGraphHelp(t *testing.T) {
+	sh := &shell{addr: "127.0.0.1:1"}
+	sh.story(t, "help_graph", "graph --help", "graph submit --help", "graph status --help", "graph watch --help", "graph outcome --help",
+		"graph retry --help", "graph show --help", "graph validate --help")
+}
+
+// Watching in a pipe: a line for what has changed, and the exit code of the run.
+func TestGraphWatch(t *testing.T) {
+	sh := &shell{addr: pressroom(t).serve(t)}
+	sh.story(t, "graph_watch",
+		"graph watch report-7",
+		"# What is over when the watching begins is only counted.",
+		"graph watch report-7",
+		"graph watch report-7 --json",
+		"graph watch report-9",
+		"graph watch none",
+		"graph retry report-9 --watch",
+		"graph submit "+reportFile+" --id w1 --watch",
+	)
+}
+
+// What the flags of submit say is what is sent.
+func TestGraphSubmitSends(t *testing.T) {
+	g := pressroom(t)
+	sh := &shell{addr: g.serve(t)}
+	if _, stderr, code := sh.run("--timeout", "5s", "graph", "submit", reportFile, "--id", "x", "--timeout", "90s", "--tag", "team=press", "--namespace", "acme",
+		"--input", "@testdata/in.json", "--allow-unknown-function"); code != exitDone {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	want, err := os.ReadFile("testdata/in.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := g.last
+	if r.Namespace != "acme" || r.Id != "x" || r.TimeoutMs != 90_000 || r.Tags["team"] != "press" || !bytes.Equal(r.Input, want) ||
+		!r.AllowUnknownFunctions || len(r.GetRequest().GetId()) != 16 || len(r.GetGraph().GetNodes()) != 5 || r.GetGraph().GetMaxParallel() != 4 {
+		t.Errorf("sent %v", r)
+	}
+}
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+
+// A picture fits its terminal, whatever that is, and says what is important first.
+func TestGraphFrame(t *testing.T) {
+	g := pressroom(t)
+	a := testApp(&bytes.Buffer{})
+	var b strings.Builder
+	for _, s := range append(g.looks["report-7"], g.looks["report-9"]...) {
+		for _, r := range a.graphFrame(s, 72, 24) {
+			b.WriteString(r.text(71, false) + "\n")
+		}
+		b.WriteString("\n")
+	}
+	golden(t, "graph_frame.txt", b.String())
+
+	many := &perdurev1.GraphStatus{Id: "many", Phase: "progressing", CreatedMs: at(time.Hour)}
+	for i := range 500 {
+		n := &perdurev1.GraphNodeState{Id: strings.Repeat("n", 1+i%130), Kind: "function f", Status: perdurev1.NodeStatus_NODE_STATUS_RUNNING, Attempt: 1, StartedMs: at(time.Minute)}
+		if i == 499 {
+			n.Id, n.Status, n.Failure = "bad", perdurev1.NodeStatus_NODE_STATUS_FAILED, &perdurev1.Failure{Type: "x", Message: strings.Repeat("ü", 300)}
+		}
+		many.Nodes = append(many.Nodes, n)
+	}
+	for _, size := range [][2]int{{80, 24}, {20, 5}, {200, 60}, {10, 2}, {1, 1}} {
+		width, height := size[0], size[1]
+		rows := a.graphFrame(many, width, height)
+		if len(rows) >= max(height, 6) {
+			t.Errorf("%d rows in a terminal of %d", len(rows), height)
+		}
+		for _, r := range rows {
+			for _, colour := range []bool{false, true} {
+				if text := []rune(escapes.ReplaceAllString(r.text(width-1, colour), "")); len(text) > max(width-1, 0)+1 || width > 1 && len(text) >= width {
+					t.Errorf("%d characters in a terminal of %d: %s", len(text), width, string(text))
+				}
+			}
+		}
+	}
+	if rows := a.graphFrame(many, 80, 24); !strings.Contains(rows[3].text(79, false), "failed") || !strings.Contains(rows[len(rows)-1].text(79, false), "and 481 more") {
+		t.Errorf("the failed node is not the first, or how many more there are is not the last:\n%v", rows)
+	}
+}
+
+// In a terminal each picture stands where the one before stood.
+func TestGraphWatchInATerminal(t *testing.T) {
+	g := pressroom(t)
+	addr := g.serve(t)
+	var out, errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: func() time.Time { return fakeNow }, zone: time.UTC, random: zeros{},
+		terminal: true, lookup: func(string) (string, bool) { return "", false }}
+	if code := a.run(t.Context(), []string{"graph", "watch", "report-7", "--addr", addr}); code != exitDone {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	screen := play(out.String())
+	want := play(strings.Join([]string{"report-7 (report)  completed  21s", strings.Repeat("█", 50) + " 5/5", "4 completed, 1 skipped"}, "\n") + "\n")
+	if screen != want {
+		t.Errorf("the screen shows\n%s\nwant\n%s", screen, want)
+	}
+	if !strings.Contains(out.String(), "\x1b[32m") {
+		t.Error("there are no colours")
+	}
+
+	out.Reset()
+	g.looks["report-7"] = pressroom(t).looks["report-7"]
+	a.lookup = func(name string) (string, bool) { return "", name == "NO_COLOR" }
+	a.out = bufio.NewWriter(&out)
+	if code := a.run(t.Context(), []string{"graph", "watch", "report-7", "--addr", addr}); code != exitDone || strings.Contains(out.String(), "\x1b[32m") || play(out.String()) != want {
+		t.Errorf("without colours: exit %d, %q", code, out.String())
+	}
+}
+
+// play is what a terminal shows after these characters: it knows the few codes that are used.
+func play(text string) string {
+	var lines []string
+	at := 0
+	for text != "" {
+		switch code := escapes.FindStringIndex(text); {
+		case code != nil && code[0] == 0:
+			seq := text[:code[1]]
+			text = text[code[1]:]
+			switch {
+			case strings.HasSuffix(seq, "A"):
+				n, err := strconv.Atoi(seq[2 : len(seq)-1])
+				if err != nil {
+					panic(err)
+				}
+				at = max(0, at-n)
+			case seq == "\x1b[J":
+				lines = lines[:min(at, len(lines))]
+			}
+			continue
+		case text[0] == '\n':
+			at++
+		case text[0] == '\r':
+		default:
+			end := strings.IndexAny(text, "\x1b\n\r")
+			if end < 0 {
+				end = len(text)
+			}
+			for len(lines) <= at {
+				lines = append(lines, "")
+			}
+			lines[at] += text[:end]
+			text = text[end:]
+			continue
+		}
+		text = text[1:]
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// A watch ends when its user does, though the run goes on.
+func TestGraphWatchInterrupted(t *testing.T) {
+	g := pressroom(t)
+	g.shown, g.next = make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-g.shown
+		cancel()
+	}()
+	sh := &shell{addr: g.serve(t), ctx: ctx}
+	stdout, stderr, code := sh.run("graph", "watch", "report-7")
+	if code != exitFailed || !strings.Contains(stderr, "interrupted") || !strings.Contains(stdout, "parse running") {
+		t.Errorf("exit %d\n%s\n%s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+func (a *app) graphWatchCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch ID",
+		Short: "Draw the progress of a run until it has ended",
+		Long: `Draw the progress of a run until it has ended. In a terminal the picture is redrawn in
+place; otherwise there is a line for each node that has changed. With --json there is
+the whole status, on one line, whenever it has changed.
+
+Exit codes: 0 the run completed; 1 it failed or was cancelled, and the failure is on
+stderr; 3 there is no such run; 5 no node answered: ask again.`,
+		Example: `  perdure graph watch report-7
+  perdure graph watch report-7 --json | jq -r .phase`,
+		Args: exactly("ID"),
+		RunE: a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.watchGraph(ctx, c, args[0])
+		}),
+	}
+}
+
+// watcher shows the statuses of a run, one after the other.
+type watcher interface {
+	show(s *perdurev1.GraphStatus)
+	// tick shows the last status again: ages have grown.
+	tick()
+}
+
+// ticksOf is how often ages are redrawn.
+const ticksOf = time.Second
+
+// watchGraph shows a run until it has ended, and ends as it has.
+func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error {
+	var w watcher = &graphLines{a: a}
+	var ticks <-chan time.Time
+	term, _ := a.lookup("TERM")
+	switch {
+	case a.json:
+		w = &graphRows{a: a}
+	case a.terminal && term != "dumb":
+		_, plain := a.lookup("NO_COLOR")
+		w = &graphScreen{a: a, colour: !plain}
+		ticker := time.NewTicker(ticksOf)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	type look struct {
+		status *perdurev1.GraphStatus
+		err    error
+	}
+	looks := make(chan look)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer close(looks)
+		for s, err := range c.WatchGraph(watching, id) {
+			select {
+			case looks <- look{s, err}:
+			case <-watching.Done():
+				return
+			}
+		}
+	}()
+	var last *perdurev1.GraphStatus
+	for {
+		select {
+		case l, more := <-looks:
+			switch {
+			case !more:
+				return a.endOfRun(ctx, c, id, last)
+			case l.err != nil:
+				return l.err
+			}
+			last = l.status
+			w.show(last)
+		case <-ticks:
+			w.tick()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := a.out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// endOfRun is the error of a run that has ended otherwise than completed.
+func (a *app) endOfRun(ctx context.Context, c *client.Client, id string, last *perdurev1.GraphStatus) error {
+	if last.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
+		return nil
+	}
+	if _, done, err := c.PollResult(ctx, id, 0); done && err != nil {
+		return err
+	}
+	// It runs again already, or is gone: what was seen last is how it ended.
+	return &client.ExecutionError{ID: id, Status: last.GetStatus(), Failure: &perdurev1.Failure{Type: last.GetPhase(), Message: last.GetProblem()}}
+}
+
+// graphRows shows each status as JSON.
+type graphRows struct{ a *app }
+
+func (r *graphRows) show(s *perdurev1.GraphStatus) {
+	_ = r.a.printJSON(messageObject(s.ProtoReflect()))
+}
+func (r *graphRows) tick() {}
+
+// graphLines shows what has changed, in lines: for logs and pipes.
+type graphLines struct {
+	a           *app
+	incarnation uint64
+	known       map[string]string // what was said last of each node
+	begun       bool
+	phase       string
+}
+
+func (l *graphLines) tick() {}
+
+func (l *graphLines) show(s *perdurev1.GraphStatus) {
+	first := !l.begun || l.incarnation != s.GetIncarnation()
+	if first {
+		l.begun, l.incarnation, l.known, l.phase = true, s.GetIncarnation(), map[string]string{}, s.GetPhase()
+		if !client.Ended(s.GetStatus()) {
+			l.line("%s: %s, %s", titleOf(s), phaseText(s), countNodes(s))
+		}
+	}
+	for _, n := range s.GetNodes() {
+		key := fmt.Sprint(n.GetStatus(), n.GetAttempt(), n.GetRetryAtMs(), n.GetUnobserved())
+		before, was := l.known[n.GetId()], n.GetStatus()
+		l.known[n.GetId()] = key
+		// What is over when the watching begins is only counted.
+		if key == before || first && (over(was) || was == perdurev1.NodeStatus_NODE_STATUS_PENDING) ||
+			before == "" && was == perdurev1.NodeStatus_NODE_STATUS_PENDING {
+			continue
+		}
+		text := orDash(n.GetId()) + " " + nodeStatusText(was)
+		if n.GetAttempt() > 1 {
+			text += fmt.Sprintf(", attempt %d", n.GetAttempt())
+		}
+		if over(was) && n.GetStartedMs() != 0 {
+			text += " after " + l.a.nodeAge(n)
+		}
+		if note := l.a.nodeNote(n); note != "" {
+			text += ": " + note
+		}
+		l.line("  %s", text)
+	}
+	if s.GetPhase() != l.phase && !client.Ended(s.GetStatus()) {
+		l.line("%s: %s, %s", titleOf(s), phaseText(s), countNodes(s))
+	}
+	l.phase = s.GetPhase()
+	if client.Ended(s.GetStatus()) {
+		l.line("%s %s after %s: %s", titleOf(s), phaseText(s), runAge(l.a, s), countNodes(s))
+	}
+}
+
+// line is a line with the time of day before it.
+func (l *graphLines) line(format string, args ...any) {
+	fmt.Fprintf(l.a.out, "%s  %s\n", l.a.now().In(l.a.zone).Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// over says that nothing more will happen to a node.
+func over(s perdurev1.NodeStatus) bool {
+	return s == perdurev1.NodeStatus_NODE_STATUS_COMPLETED || s == perdurev1.NodeStatus_NODE_STATUS_FAILED || s == perdurev1.NodeStatus_NODE_STATUS_SKIPPED
+}
+
+func titleOf(s *perdurev1.GraphStatus) string {
+	if name := s.GetName(); name != "" && name != s.GetId() {
+		return printable(s.GetId()) + " (" + printable(name) + ")"
+	}
+	return orDash(s.GetId())
+}
+
+// runAge is how long a run has taken, or takes already.
+func runAge(a *app, s *perdurev1.GraphStatus) string {
+	end := a.now().UnixMilli()
+	if s.GetClosedMs() != 0 {
+		end = s.GetClosedMs()
+	}
+	return span(time.Duration(max(0, end-s.GetCreatedMs())) * time.Millisecond)
+}
+
+// graphScreen draws a run in a terminal, each picture over the one before.
+type graphScreen struct {
+	a      *app
+	colour bool
+	last   *perdurev1.GraphStatus
+	lines  int // of the picture that stands
+}
+
+func (g *graphScreen) tick() {
+	if g.last != nil {
+		g.show(g.last)
+	}
+}
+
+func (g *graphScreen) show(s *perdurev1.GraphStatus) {
+	g.last = s
+	width, height := terminalSize(g.a.stdout)
+	lines := g.a.graphFrame(s, width, height)
+	var b strings.Builder
+	if g.lines > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", g.lines)
+	}
+	b.WriteString("\r\x1b[J") // what stood there is gone
+	for _, l := range lines {
+		b.WriteString(l.text(width-1, g.colour))
+		b.WriteByte('\n')
+	}
+	g.lines = len(lines)
+	_, _ = g.a.out.WriteString(b.String())
+}
