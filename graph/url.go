@@ -51,7 +51,7 @@ func badAuthority(s string) string {
 	if strings.Contains(s, "@") {
 		return "the address has a user; send an Authorization header instead"
 	}
-	host, port := s, ""
+	var host, port string
 	hasPort := false
 	if after, ok := strings.CutPrefix(s, "["); ok {
 		var tail string

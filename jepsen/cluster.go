@@ -141,12 +141,12 @@ func (f *freePorts) next() (int, error) {
 		if err != nil {
 			continue
 		}
-		tcp.Close()
+		_ = tcp.Close() // it was only asked for its port
 		udp, err := net.ListenPacket("udp", addr) // gossip speaks both
 		if err != nil {
 			continue
 		}
-		udp.Close()
+		_ = udp.Close() // likewise
 		f.used = append(f.used, port)
 		return port, nil
 	}

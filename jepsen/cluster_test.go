@@ -69,7 +69,6 @@ func TestHistories(t *testing.T) {
 	c := sharedCluster(t)
 	o := HistoryOptions{Faults: faultsFor(t, c, "kill,pause,isolate"), Hold: 2 * time.Second, Cool: time.Second / 2,
 		Seed: *flagSeed, Out: progress{t}}
-	o.AllowLate = true // README, "What it has found": rare, known, and no stale read
 	o.Histories = len(o.Faults)
 	r, err := Histories(t.Context(), c, o)
 	judge(t, r, r.Violations, err)

@@ -128,10 +128,10 @@ func (c *Cluster) WaitEqual(ctx context.Context) error {
 		if goal == nil {
 			goal = goals(s)
 		}
-		if broken = diverged(s); broken != nil {
-			return nil
+		if broken = diverged(s); broken == nil {
+			err = behind(s, goal, len(c.nodes))
 		}
-		return behind(s, goal, len(c.nodes))
+		return err
 	})
 	if err = errors.Join(broken, err); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotRecovered, err)

@@ -180,7 +180,7 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 		if err != nil {
 			return nil, nil, err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }() // a binary in a temporary folder
 		if co.opts.Binary, err = jepsen.Build(ctx, dir, co.race); err != nil {
 			return nil, nil, err
 		}

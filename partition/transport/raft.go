@@ -111,7 +111,7 @@ func (t *RaftTransport) Stand(server raft.ServerID, addr raft.ServerAddress) err
 func (t *RaftTransport) StepBack(server raft.ServerID, addr raft.ServerAddress, term uint64) error {
 	server, addr = t.orSelf(server, addr)
 	return t.RequestVote(server, addr, &raft.RequestVoteRequest{
-		RPCHeader: t.header(), Term: term + 1, Candidate: []byte(t.LocalAddr()), LeadershipTransfer: true,
+		RPCHeader: t.header(), Term: term + 1, LeadershipTransfer: true,
 	}, &raft.RequestVoteResponse{})
 }
 
