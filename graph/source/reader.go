@@ -145,7 +145,9 @@ func (r *reader) enter(n *yaml.Node, at spot) *yaml.Node {
 	case r.budget < 0:
 		return nil
 	case r.depth >= maxDepth:
-		r.report(RuleSize, n.Line, at, "the literal nests more than %d deep", maxDepth)
+		if !r.spoiled[at.pointer] {
+			r.report(RuleSize, n.Line, at, "the literal nests more than %d deep", maxDepth)
+		}
 		return nil
 	case n.Style&yaml.TaggedStyle != 0 && (n.Kind != yaml.ScalarNode || n.Tag != "!!str"):
 		r.report(RuleForm, n.Line, at, "the tag %s is not supported", n.Tag)
