@@ -321,3 +321,20 @@ func FuzzParse(f *testing.F) {
 		checkSchema(t, text)
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	g := &perdurev1.Graph{}
+	for i := range 10_000 {
+		n := &perdurev1.GraphNode{Id: fmt.Sprint("n", i), Kind: &perdurev1.GraphNode_Function{Function: &perdurev1.FunctionNode{Function: "f"}}}
+		for j := max(0, i-10); j < i; j++ {
+			n.After = append(n.After, fmt.Sprint("n", j))
+		}
+		g.Nodes = append(g.Nodes, n)
+	}
+	content := source.Format(g)
+	for b.Loop() {
+		if _, err := source.Parse("f", content); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
