@@ -1,9 +1,13 @@
 package rpc_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -91,5 +95,183 @@ func TestGraphsRefusedAtTheEdge(t *testing.T) {
 	}
 	if n := w.listed(); n != 1 {
 		t.Errorf("%d executions are there, want the one that was before", n)
+	}
+}
+
+func (w *world) graphStatus(id string) *perdurev1.GraphStatus {
+	w.t.Helper()
+	s, err := w.graphs().GetStatus(soon(w.t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: id})
+	if err != nil {
+		w.t.Fatalf("status of %s: %v", id, err)
+	}
+	return s
+}
+
+func (w *world) signal(id, name, payload string) {
+	w.t.Helper()
+	if _, err := w.executions.Signal(soon(w.t), &perdurev1.SignalRequest{Namespace: w.ns, Id: id, Name: name, Payload: []byte(payload), Request: rid()}); err != nil {
+		w.t.Fatalf("signal %s to %s: %v", name, id, err)
+	}
+}
+
+// TestGraphThroughANode runs a graph from its submission to its outcomes.
+func TestGraphThroughANode(t *testing.T) {
+	w := newWorld(t)
+	g := w.graphs()
+	submit := &perdurev1.SubmitGraphRequest{Namespace: w.ns, Id: "run", Graph: twoSignals(), Input: []byte(`{"a":1}`), Tags: map[string]string{"k": "v"}}
+	first, err := g.Submit(soon(t), submit) // without a request id: the edge mints one
+	if err != nil || first.Id != "run" || !first.Created || first.Incarnation == 0 {
+		t.Fatalf("submitted %v, %v", first, err)
+	}
+	again, err := g.Submit(soon(t), submit)
+	if err != nil || again.Created || again.Incarnation != first.Incarnation {
+		t.Errorf("submitted again %v, %v", again, err)
+	}
+	other := proto.CloneOf(submit)
+	other.Graph.Nodes[1].After = nil
+	_, err = g.Submit(soon(t), other)
+	refused(t, "another graph under the id", err, perdurev1.Reason_REASON_ID_CONFLICT)
+
+	whole, err := g.GetGraph(soon(t), &perdurev1.GetGraphRequest{Namespace: w.ns, Id: "run"})
+	if err != nil || !proto.Equal(whole.Graph, submit.Graph) || string(whole.Input) != `{"a":1}` {
+		t.Errorf("the graph is %v, %v", whole, err)
+	}
+	s := w.graphStatus("run")
+	if s.Name != "two" || s.Incarnation != first.Incarnation || s.ReadIndex == 0 || len(s.Nodes) != 2 ||
+		s.Nodes[0].Status != perdurev1.NodeStatus_NODE_STATUS_WAITING || s.Nodes[1].Status != perdurev1.NodeStatus_NODE_STATUS_PENDING {
+		t.Errorf("status %v", s)
+	}
+	_, err = g.Retry(soon(t), &perdurev1.RetryGraphRequest{Namespace: w.ns, Id: "run"})
+	refused(t, "retry of a run that goes on", err, perdurev1.Reason_REASON_RULE_BROKEN)
+
+	w.signal("run", "one", `{"by":"ann"}`)
+	w.signal("run", "two", `2`)
+	r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: patience.Milliseconds()})
+	if err != nil || r.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED || string(r.Outcome.GetValue()) != `{"second":2}` {
+		t.Errorf("the run ended with %v, %v", r, err)
+	}
+	o, err := g.GetOutcome(soon(t), &perdurev1.NodeOutcomeRequest{Namespace: w.ns, Id: "run", Node: "first"})
+	if err != nil || o.State.Status != perdurev1.NodeStatus_NODE_STATUS_COMPLETED || string(o.Output) != `{"by":"ann"}` {
+		t.Errorf("the first node has come to %v, %v", o, err)
+	}
+	_, err = g.GetOutcome(soon(t), &perdurev1.NodeOutcomeRequest{Namespace: w.ns, Id: "run", Node: "third"})
+	if _, ok := fromStatus(err); !ok {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	notFound := perdurev1.Reason_REASON_EXECUTION_NOT_FOUND
+	_, err = g.GetStatus(soon(t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: "none", WaitMs: 1000})
+	refused(t, "status of nothing", err, notFound)
+	_, err = g.GetGraph(soon(t), &perdurev1.GetGraphRequest{Namespace: w.ns, Id: "none"})
+	refused(t, "graph of nothing", err, notFound)
+	w.start("plain", "nobody")
+	_, err = g.GetStatus(soon(t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: "plain"})
+	refused(t, "status of what is no run", err, notFound)
+}
+
+// TestGraphStatusWaits holds a question open until there is something new to say.
+func TestGraphStatusWaits(t *testing.T) {
+	w := newWorld(t)
+	g := w.graphs()
+	submit := func(id string) *perdurev1.GraphStatus {
+		t.Helper()
+		if _, err := g.Submit(soon(t), &perdurev1.SubmitGraphRequest{Namespace: w.ns, Id: id, Graph: twoSignals()}); err != nil {
+			t.Fatal(err)
+		}
+		return w.graphStatus(id)
+	}
+	type answer struct {
+		s   *perdurev1.GraphStatus
+		err error
+	}
+	ask := func(ctx context.Context, id string, after uint64, wait time.Duration) <-chan answer {
+		out := make(chan answer, 1)
+		go func() {
+			s, err := g.GetStatus(ctx, &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: id, AfterVersion: after, WaitMs: wait.Milliseconds()})
+			out <- answer{s, err}
+		}()
+		return out
+	}
+
+	s := submit("run")
+	if a := receive(t, "answer", ask(soon(t), "run", s.Version-1, patience)); a.err != nil || a.s.Version != s.Version {
+		t.Errorf("what is new already: %v, %v", a.s, a.err)
+	}
+	if a := receive(t, "answer", ask(soon(t), "run", s.Version, 50*time.Millisecond)); a.err != nil || a.s.Version != s.Version {
+		t.Errorf("nothing new in time: %v, %v", a.s, a.err)
+	}
+	waiting := ask(soon(t), "run", s.Version, patience)
+	w.signal("run", "one", `1`)
+	a := receive(t, "answer", waiting)
+	if a.err != nil || a.s.Version <= s.Version {
+		t.Errorf("after a signal: %v, %v; it was version %d", a.s, a.err, s.Version)
+	}
+
+	// The end is an answer too, and so is every question after it.
+	until(t, "the second node to wait", func() error {
+		if s = w.graphStatus("run"); s.Nodes[1].Status != perdurev1.NodeStatus_NODE_STATUS_WAITING {
+			return fmt.Errorf("%v", s)
+		}
+		return nil
+	})
+	waiting = ask(soon(t), "run", s.Version, patience)
+	if _, err := w.executions.Terminate(soon(t), &perdurev1.TerminateRequest{Namespace: w.ns, Id: "run", Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	if a = receive(t, "answer", waiting); a.err != nil || a.s.Version <= s.Version {
+		t.Errorf("at the end: %v, %v", a.s, a.err)
+	}
+	until(t, "the end", func() error {
+		if s = w.graphStatus("run"); s.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED {
+			return fmt.Errorf("%v", s)
+		}
+		return nil
+	})
+	if a = receive(t, "answer", ask(soon(t), "run", 1<<40, patience)); a.err != nil || a.s.Phase != "cancelled" {
+		t.Errorf("after the end: %v, %v", a.s, a.err)
+	}
+
+	// What has ended runs again under the same id, and keeps what was done.
+	r, err := g.Retry(soon(t), &perdurev1.RetryGraphRequest{Namespace: w.ns, Id: "run"})
+	if err != nil || r.FormerIncarnation != s.Incarnation || r.Incarnation <= s.Incarnation || r.Reset_ != 1 {
+		t.Fatalf("retried: %v, %v", r, err)
+	}
+	if s = w.graphStatus("run"); s.FormerIncarnation != r.FormerIncarnation || !s.Nodes[0].Kept {
+		t.Errorf("after a retry: %v", s)
+	}
+	w.signal("run", "two", `2`)
+	if r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: patience.Milliseconds()}); err != nil ||
+		string(r.GetOutcome().GetValue()) != `{"second":2}` {
+		t.Errorf("the second life ended with %v, %v", r, err)
+	}
+
+	// Whoever asks may go.
+	s = submit("left")
+	ctx, cancel := context.WithCancel(soon(t))
+	waiting = ask(ctx, "left", s.Version, patience)
+	cancel()
+	if a = receive(t, "answer", waiting); a.err == nil {
+		t.Errorf("who has gone was answered %v", a.s)
+	}
+}
+
+// TestGraphStatusEndsWithTheNode has a node stop that holds a question open.
+func TestGraphStatusEndsWithTheNode(t *testing.T) {
+	n := startNode(t, nil)
+	w := connect(t, n)
+	if _, err := w.graphs().Submit(soon(t), &perdurev1.SubmitGraphRequest{Namespace: w.ns, Id: "run", Graph: twoSignals()}); err != nil {
+		t.Fatal(err)
+	}
+	s := w.graphStatus("run")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.graphs().GetStatus(soon(t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: "run", AfterVersion: s.Version, WaitMs: 60_000})
+		ended <- err
+	}()
+	// It may still be on its way when the node stops: then it is refused, and not held.
+	if err := finish(n); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(t, "end", ended); err == nil {
+		t.Error("the question was answered")
 	}
 }
