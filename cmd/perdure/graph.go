@@ -47,12 +47,13 @@ Where ID|FILE is asked for, what names a file is the file; --run says that it is
 id of a run all the same. A FILE of - is standard input.`,
 		Example: `  perdure graph submit report.yaml --id report-7 --watch
   perdure graph status report-7
-  perdure graph retry report-7`,
+  perdure graph retry report-7
+  perdure graph svg report-7 > report.svg`,
 		Args: noSuchCommand,
 		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
 	}
 	cmd.AddCommand(a.graphSubmitCommand(), a.graphStatusCommand(), a.graphWatchCommand(), a.graphOutcomeCommand(), a.graphRetryCommand(),
-		a.graphShowCommand(), a.graphValidateCommand())
+		a.graphShowCommand(), a.graphDotCommand(), a.graphSVGCommand(), a.graphValidateCommand())
 	return cmd
 }
 

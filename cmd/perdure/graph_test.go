@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/xml"
+	"io"
 	"os"
 	"regexp"
 	"strconv"
@@ -79,7 +81,7 @@ func TestGraph(t *testing.T) {
 func TestGraphHelp(t *testing.T) {
 	sh := &shell{addr: "127.0.0.1:1"}
 	sh.story(t, "help_graph", "graph --help", "graph submit --help", "graph status --help", "graph watch --help", "graph outcome --help",
-		"graph retry --help", "graph show --help", "graph validate --help")
+		"graph retry --help", "graph show --help", "graph dot --help", "graph svg --help", "graph validate --help")
 }
 
 // Watching in a pipe: a line for what has changed, and the exit code of the run.
@@ -95,6 +97,56 @@ func TestGraphWatch(t *testing.T) {
 		"graph retry report-9 --watch",
 		"graph submit "+reportFile+" --id w1 --watch",
 	)
+}
+
+// What is drawn is what package draw draws, of the file alone or with the states of a run.
+func TestGraphDraw(t *testing.T) {
+	sh := &shell{addr: pressroom(t).serve(t)}
+	for arg, want := range map[string][]string{
+		reportFile: {`digraph "report"`, `"parse" -> "approve"`},
+		"report-9": {`digraph "report"`, `"parse" -> "approve"`, "failed", "skipped"},
+	} {
+		stdout, stderr, code := sh.run("graph", "dot", arg)
+		for _, w := range want {
+			if code != exitDone || !strings.Contains(stdout, w) {
+				t.Errorf("%s: exit %d, %q is not there:\n%s%s", arg, code, w, stdout, stderr)
+			}
+		}
+	}
+	for arg, want := range map[string]int{"none": exitNotFound, "testdata/graphs/broken.yaml": exitUsage} {
+		if stdout, _, code := sh.run("graph", "svg", arg); code != want || stdout != "" {
+			t.Errorf("%s: exit %d, want %d: %s", arg, code, want, stdout)
+		}
+	}
+	for arg, want := range map[string][]string{
+		reportFile: {`data-node="parse"`, `data-state=""`, ">report<"},
+		"report-9": {`data-node="tidy"`, `data-state="failed"`, `data-state="skipped"`, "report-9 (report): failed"},
+	} {
+		stdout, stderr, code := sh.run("graph", "svg", arg)
+		if code != exitDone {
+			t.Errorf("%s: exit %d: %s", arg, code, stderr)
+		}
+		for _, w := range want {
+			if !strings.Contains(stdout, w) {
+				t.Errorf("%s: %q is not in the picture:\n%s", arg, w, stdout)
+			}
+		}
+		for d := xml.NewDecoder(strings.NewReader(stdout)); ; {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", arg, err)
+			}
+		}
+	}
+	// What names a file is the file, unless it is said to be a run.
+	t.Chdir("testdata/graphs")
+	if stdout, _, code := sh.run("graph", "dot", "report.yaml"); code != exitDone || !strings.Contains(stdout, "parse") {
+		t.Errorf("a file: exit %d: %s", code, stdout)
+	}
+	if _, stderr, code := sh.run("graph", "dot", "report.yaml", "--run"); code != exitNotFound {
+		t.Errorf("a run that is named like a file: exit %d: %s", code, stderr)
+	}
 }
 
 // What the flags of submit say is what is sent.
