@@ -290,7 +290,7 @@ func (b *babbler) call(w *world) {
 	ctx := soon(w.t)
 	fill := func(m proto.Message) { b.fill(m.ProtoReflect(), 4) }
 	var err error
-	switch b.IntN(10) {
+	switch b.IntN(13) {
 	case 0:
 		r := &perdurev1.SignalRequest{}
 		fill(r)
@@ -329,6 +329,26 @@ func (b *babbler) call(w *world) {
 		r := &perdurev1.DescribeRequest{}
 		fill(r)
 		_, err = w.executions.Describe(ctx, r)
+	case 9:
+		r := &perdurev1.SubmitGraphRequest{}
+		fill(r)
+		if b.IntN(2) == 0 {
+			r.Graph = &perdurev1.Graph{Nodes: []*perdurev1.GraphNode{waitsFor("first", pick(b, b.names...)), waitsFor("second", "s", "first"),
+				{Id: "third", Kind: &perdurev1.GraphNode_Function{Function: &perdurev1.FunctionNode{Function: "f"}}}}}
+		}
+		_, err = w.graphs().Submit(ctx, r)
+	case 10:
+		r := &perdurev1.RetryGraphRequest{}
+		fill(r)
+		_, err = w.graphs().Retry(ctx, r)
+	case 11:
+		r := &perdurev1.GraphStatusRequest{}
+		fill(r)
+		r.WaitMs = min(r.WaitMs, 1)
+		_, err = w.graphs().GetStatus(ctx, r)
+		if err == nil {
+			_, err = w.graphs().GetOutcome(ctx, &perdurev1.NodeOutcomeRequest{Namespace: r.Namespace, Id: r.Id, Node: pick(b, "first", "second", "third")})
+		}
 	default:
 		r := &perdurev1.GetPromiseRequest{}
 		fill(r)
