@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,7 +24,7 @@ const (
 	probeShare = 5 * time.Millisecond
 	probeTries = 3
 	// surveyBound is how long the other survivors may take to say how much of the log they have.
-	surveyBound = 50 * time.Millisecond
+	surveyBound = 100 * time.Millisecond
 	// yieldMin to yieldMax is how long a survivor waits for the election of another before it stands
 	// itself, and before it tries again.
 	yieldMin = 150 * time.Millisecond
@@ -253,7 +254,7 @@ func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool)
 			return
 		}
 		wait = true
-		others, votes := f.survey(ctx, g, lost)
+		others, silent, votes := f.survey(ctx, g, lost)
 		if !votes || succeeded(g, lost) {
 			return
 		}
@@ -267,6 +268,11 @@ func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool)
 			if o.before(best.place) {
 				best = o
 			}
+		}
+		// Two that do not hear each other in time (a busy machine) must not both stand at once: then neither
+		// has a majority. The one with the lower id goes first.
+		if try == 0 && best == me && slices.Min(append(silent, me.server)) != me.server {
+			continue
 		}
 		// Another one that is better placed stands by itself, unless it has not seen what this server has.
 		if best == me || best.server != "" && try > 0 {
@@ -346,12 +352,12 @@ func (f *failover) survivor(g group) survivor {
 	return survivorOf(f.n.identity.ServerID, f.n.mux.Addr().String(), raftStatus(g.raft))
 }
 
-// survey asks the other voters how they are, and says whether this server is one. Who does not answer in
-// time, or has halted, is left out.
-func (f *failover) survey(ctx context.Context, g group, lost string) (others []survivor, votes bool) {
+// survey asks the other voters how they are, and says whether this server is one. Who has halted is left out,
+// who does not answer in time is silent.
+func (f *failover) survey(ctx context.Context, g group, lost string) (others []survivor, silent []string, votes bool) {
 	future := g.raft.GetConfiguration()
 	if future.Error() != nil {
-		return nil, false
+		return nil, nil, false
 	}
 	servers := future.Configuration().Servers
 	answers, asked := make(chan survivor, len(servers)), 0
@@ -369,20 +375,27 @@ func (f *failover) survey(ctx context.Context, g group, lost string) (others []s
 			}
 			go func() {
 				st, err := f.statusAt(ctx, addr, g.number, surveyBound)
-				if err != nil || st.Halted != "" || st.State == raft.Shutdown.String() {
+				switch {
+				case err != nil:
+					answers <- survivor{place: place{server: server}}
+				case st.Halted != "" || st.State == raft.Shutdown.String():
 					answers <- survivor{}
-					return
+				default:
+					answers <- survivorOf(server, addr, st)
 				}
-				answers <- survivorOf(server, addr, st)
 			}()
 		}
 	}
 	for range asked {
-		if s := <-answers; s.server != "" {
+		switch s := <-answers; {
+		case s.server == "":
+		case s.addr == "":
+			silent = append(silent, s.server)
+		default:
 			others = append(others, s)
 		}
 	}
-	return others, votes
+	return others, silent, votes
 }
 
 // begin has this node lead a group that it has just made, without waiting for the time-out that is meant for
