@@ -34,7 +34,7 @@ func (r row) text(width int, colour bool) string {
 			text = string([]rune(text)[:max(0, width-1)]) + "…"
 		}
 		width -= utf8.RuneCountInString(text)
-		if colour && p.style != plain {
+		if colour && p.style != plain && text != "" {
 			text = "\x1b[" + p.style + "m" + text + "\x1b[0m"
 		}
 		b.WriteString(text)

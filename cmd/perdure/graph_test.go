@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -240,42 +241,49 @@ func TestGraphWatchInATerminal(t *testing.T) {
 
 // play is what a terminal shows after these characters: it knows the few codes that are used.
 func play(text string) string {
-	var lines []string
-	at := 0
+	lines, at, column := [][]rune{{}}, 0, 0
 	for text != "" {
-		switch code := escapes.FindStringIndex(text); {
-		case code != nil && code[0] == 0:
-			seq := text[:code[1]]
-			text = text[code[1]:]
-			switch {
-			case strings.HasSuffix(seq, "A"):
-				n, err := strconv.Atoi(seq[2 : len(seq)-1])
+		if code := escapes.FindStringIndex(text); code != nil && code[0] == 0 {
+			seq := text[2 : code[1]-1]
+			switch text[code[1]-1] {
+			case 'A':
+				n, err := strconv.Atoi(seq)
 				if err != nil {
 					panic(err)
 				}
 				at = max(0, at-n)
-			case seq == "\x1b[J":
-				lines = lines[:min(at, len(lines))]
+			case 'J':
+				lines = lines[:at+1]
+				fallthrough
+			case 'K':
+				lines[at] = lines[at][:min(column, len(lines[at]))]
 			}
-			continue
-		case text[0] == '\n':
-			at++
-		case text[0] == '\r':
-		default:
-			end := strings.IndexAny(text, "\x1b\n\r")
-			if end < 0 {
-				end = len(text)
-			}
-			for len(lines) <= at {
-				lines = append(lines, "")
-			}
-			lines[at] += text[:end]
-			text = text[end:]
+			text = text[code[1]:]
 			continue
 		}
-		text = text[1:]
+		r, n := utf8.DecodeRuneInString(text)
+		text = text[n:]
+		switch r {
+		case '\n':
+			at, column = at+1, 0
+			if at == len(lines) {
+				lines = append(lines, nil)
+			}
+		case '\r':
+			column = 0
+		default:
+			for len(lines[at]) <= column {
+				lines[at] = append(lines[at], ' ')
+			}
+			lines[at][column] = r
+			column++
+		}
 	}
-	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(strings.TrimRight(string(l), " ") + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n")
 }
 
 // A watch ends when its user does, though the run goes on.

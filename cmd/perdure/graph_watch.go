@@ -211,13 +211,13 @@ func (g *graphScreen) show(s *perdurev1.GraphStatus) {
 	lines := g.a.graphFrame(s, width, height)
 	var b strings.Builder
 	if g.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", g.lines)
+		fmt.Fprintf(&b, "\x1b[%dA\r", g.lines)
 	}
-	b.WriteString("\r\x1b[J") // what stood there is gone
-	for _, l := range lines {
+	for _, l := range lines { // over what stands there: clearing it all first would flicker
 		b.WriteString(l.text(width-1, g.colour))
-		b.WriteByte('\n')
+		b.WriteString("\x1b[K\n")
 	}
+	b.WriteString("\x1b[J")
 	g.lines = len(lines)
 	_, _ = g.a.out.WriteString(b.String())
 }
