@@ -57,8 +57,8 @@ type words struct {
 	Times int    `json:"times"`
 }
 
-// What is built in Go is run by the cluster: inputs by path, all a function may answer, signals, subgraphs, and a
-// retry that keeps what was done.
+// What is built in Go is run by the cluster: inputs by path, all a function may answer, signals, subgraphs,
+// and a retry that keeps what was done.
 func TestGraphOnANode(t *testing.T) {
 	var (
 		tries  atomic.Int32

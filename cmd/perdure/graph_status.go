@@ -74,7 +74,8 @@ func (a *app) printGraphStatus(s *perdurev1.GraphStatus) error {
 	return w.Flush()
 }
 
-// phaseText is the status of a run, and its phase where that says more: "running", "suspended", "stuck (failed)".
+// phaseText is the status of a run, and its phase where that says more: "running", "suspended",
+// "stuck (failed)".
 func phaseText(s *perdurev1.GraphStatus) string {
 	status, phase := statusText(s.GetStatus()), printable(s.GetPhase())
 	switch {
