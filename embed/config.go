@@ -111,6 +111,11 @@ type Config struct {
 	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
 	MaxWorkers int
 
+	// HTTPNodes says whether this node carries out the HTTP nodes of graphs, for the partitions it leads. Whoever
+	// may submit graphs then reaches from this machine what it reaches: loopback and internal services too. Off
+	// leaves the nodes waiting until a node leads their partition that carries them out.
+	HTTPNodes Switch
+
 	// CheckInvariants judges what every command leaves by the rules' own invariants and halts a partition
 	// on a violation. On in `node dev`.
 	CheckInvariants bool
@@ -155,6 +160,7 @@ func DefaultConfig() Config {
 		MemtableBytes:      64 << 20,
 		MaxPendingCommands: 4096,
 		MaxWorkers:         1024,
+		HTTPNodes:          On,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,

@@ -40,7 +40,10 @@ func Settings() []Setting {
 		if value := out[i].at(&defaults); !isZero(value) {
 			out[i].Default = formatValue(value)
 		}
-		_, out[i].Bool = out[i].at(&defaults).(*bool)
+		switch out[i].at(&defaults).(type) {
+		case *bool, *Switch:
+			out[i].Bool = true
+		}
 	}
 	return out
 }
@@ -124,6 +127,9 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
 	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node before further ones are refused",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
+
+	{Flag: "http-nodes", Unit: "bool", Help: "let graphs call HTTP services from this node, at any address it reaches, internal ones too; when false, such calls wait",
+		at: func(c *Config) any { return &c.HTTPNodes }},
 
 	{Flag: "check-invariants", Unit: "bool", Help: "judge every command's result by the rules' invariants and halt a partition that breaks one",
 		at: func(c *Config) any { return &c.CheckInvariants }},

@@ -10,6 +10,23 @@ import (
 
 // The types a setting may have are those of the switches in this file. An int64 is a size in bytes.
 
+// A Switch is a yes or no whose default may be yes: its zero value means the default.
+type Switch int8
+
+// The values of a Switch that was chosen.
+const (
+	Off Switch = -1
+	On  Switch = 1
+)
+
+// SwitchOf is a chosen value.
+func SwitchOf(on bool) Switch {
+	if on {
+		return On
+	}
+	return Off
+}
+
 // parseValue reads text into the field that value points to. The error is a reason for people and does
 // not repeat the text.
 func parseValue(value any, text string) error {
@@ -22,6 +39,12 @@ func parseValue(value any, text string) error {
 			return fmt.Errorf("not a yes or no; write true or false")
 		}
 		*v = b
+	case *Switch:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("not a yes or no; write true or false")
+		}
+		*v = SwitchOf(b)
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -66,6 +89,8 @@ func formatValue(value any) string {
 		return *v
 	case *bool:
 		return strconv.FormatBool(*v)
+	case *Switch:
+		return strconv.FormatBool(*v == On)
 	case *int:
 		return strconv.Itoa(*v)
 	case *uint64:
@@ -87,6 +112,8 @@ func isZero(value any) bool {
 		return *v == ""
 	case *bool:
 		return !*v
+	case *Switch:
+		return *v == 0
 	case *int:
 		return *v == 0
 	case *uint64:
@@ -109,6 +136,8 @@ func copyValue(to, from any) {
 		*v = *from.(*string)
 	case *bool:
 		*v = *from.(*bool)
+	case *Switch:
+		*v = *from.(*Switch)
 	case *int:
 		*v = *from.(*int)
 	case *uint64:

@@ -38,6 +38,7 @@ type Node struct {
 	cluster  *cluster // nil for a node that is alone
 	parts    *partition.Node
 	server   *rpc.Server
+	outbound *rpc.Outbound // nil when graphs may not call from here
 
 	closeOnce sync.Once
 	closeErr  error
@@ -96,7 +97,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 5. Every partition has a leader.
+	// 5. What graphs call.
+	if cfg.HTTPNodes == On {
+		if n.outbound, err = rpc.ServeOutbound(rpc.OutboundConfig{NodeID: cfg.NodeID, Lease: cfg.Lease, Version: Version(), Logger: log},
+			n.parts.Router(), n.parts.Dispatcher()); err != nil {
+			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
+		}
+	}
+	// 6. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
 		return n, nil
@@ -146,14 +154,18 @@ func (n *Node) close(ctx context.Context) error {
 		// While the ports still answer: whoever asks is sent to the new leaders.
 		n.parts.HandOver(ctx)
 	}
+	// Calls, either way, get half of what is left; the stores need the rest.
+	half := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	if n.outbound != nil {
+		// While the partitions still take back what is cut off.
+		n.outbound.Close(half)
+	}
 	if n.server != nil {
-		// Calls get half of what is left; the stores need the rest.
-		half := ctx
-		if deadline, ok := ctx.Deadline(); ok {
-			var cancel context.CancelFunc
-			half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-			defer cancel()
-		}
 		errs = append(errs, n.server.Close(half))
 	}
 	if n.parts != nil {

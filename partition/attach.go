@@ -48,13 +48,21 @@ func lifeOf(t *perdurev1.TaskToken) (machine.Ref, taskLife) {
 // Attach registers a worker's stream. An earlier stream of the same process is over, at whatever node; this
 // one is over when a later one comes. Every Worker must be detached.
 func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
+	d.mu.Lock()
+	defer d.finish()
+	w := d.newWorker(spec)
+	d.workers[spec.ID] = w
+	w.follow()
+	return w
+}
+
+// newWorker makes a worker with a seat at this node, and no legs to others.
+func (d *Dispatcher) newWorker(spec WorkerSpec) *Worker {
 	w := &Worker{WorkerSpec: spec, d: d, wake: make(chan struct{}, 1), known: map[machine.Ref]taskLife{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	for _, t := range spec.Held {
 		w.learn(t)
 	}
-	d.mu.Lock()
-	defer d.finish()
 	if d.node != nil {
 		w.since = d.node.clock.Now().UnixMilli()
 	}
@@ -64,8 +72,6 @@ func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
 	local := &leg{w: w}
 	w.legs = []*leg{local}
 	local.seat = d.sit(spec, w.since, w)
-	d.workers[spec.ID] = w
-	w.follow()
 	return w
 }
 

@@ -41,6 +41,8 @@ type Dispatcher struct {
 	leads   map[string]int
 	members map[string]string
 	changed chan struct{}
+	// onStarved is told of queues of the server's own functions.
+	onStarved func(namespace, function string)
 }
 
 // ledQueues is what the dispatcher knows of a partition this node leads.
@@ -395,6 +397,9 @@ func (d *Dispatcher) settle() {
 		for q := range led.pending {
 			if _, seen := starved[q]; !seen {
 				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.room > 0 && s.serves(q) })
+				if starved[q] {
+					d.tellStarved(q)
+				}
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Server) propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*perdurev1.StartResponse, error) {
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
-	if err := firstError(err, rerr, rootID(in.Id), name("function", in.Function), payload("input", in.Input),
+	if err := firstError(err, rerr, rootID(in.Id), function(in.Function), payload("input", in.Input),
 		tags(in.Tags), duration("timeout", in.TimeoutMs), text("component digest", in.ComponentDigest, maxDigestBytes)); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"crypto/rand"
+	"strings"
 	"unicode/utf8"
 
 	"perdure/api"
@@ -44,6 +45,16 @@ func name(what, s string) error {
 		}
 	}
 	return nil
+}
+
+// function checks the name of a function that clients start and workers serve. Those that begin with $ are the
+// server's own.
+func function(s string) error {
+	if strings.HasPrefix(s, "$") {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the function %q: names that begin with $ are reserved for the server", short(s)).
+			With("function", short(s))
+	}
+	return name("function", s)
 }
 
 func short(s string) string {

@@ -163,7 +163,7 @@ func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a worker serves 1 to %d functions, not %d", maxFunctions, len(h.Functions))
 	}
 	for _, fn := range h.Functions {
-		if err := name("function", fn); err != nil {
+		if err := function(fn); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -483,7 +483,7 @@ func commitForm(c *perdurev1.Commit) error {
 		switch k := ev.Kind.(type) {
 		case *perdurev1.Event_InvokeScheduled:
 			e := k.InvokeScheduled
-			err = firstError(name("function", e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId),
+			err = firstError(function(e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId),
 				text("retry policy", e.RetryPolicy, maxPolicyBytes))
 		case *perdurev1.Event_InvokeCompleted:
 			e := k.InvokeCompleted
@@ -518,7 +518,7 @@ func commitForm(c *perdurev1.Commit) error {
 		case *perdurev1.Send_Signal:
 			err = firstError(anyID(k.Signal.Id), name("signal", k.Signal.Name), sized("signal", s.PromiseId, k.Signal.Payload))
 		case *perdurev1.Send_Start:
-			err = firstError(rootID(k.Start.Id), name("function", k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
+			err = firstError(rootID(k.Start.Id), function(k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
 				duration("timeout", k.Start.TimeoutMs))
 		}
 		if err != nil {

@@ -1,0 +1,225 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition"
+)
+
+// outboundProblemDelay is how long a task rests whose end was refused.
+const outboundProblemDelay = 10 * time.Second
+
+// outboundCall is one task, and the call that it stands for.
+type outboundCall struct {
+	o    *Outbound
+	seat *outboundSeat
+	task *perdurev1.Task
+	key  string
+	// ctx ends with a cause when the task is lost, cancelled, or the node stops.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// confirmed is when the task was last known to be the node's own, guarded by the lock of o.
+	confirmed time.Time
+}
+
+func callKey(t *perdurev1.TaskToken) string { return t.Namespace + "\x00" + t.Id }
+
+func (c *outboundCall) is(t *perdurev1.TaskToken) bool { return proto.Equal(c.task.Token, t) }
+
+// run carries the call out and tells its end.
+func (c *outboundCall) run() {
+	if c.task.Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
+		c.commit(cancelledEvent())
+		return
+	}
+	input, err := c.input()
+	if err != nil {
+		if c.ctx.Err() == nil {
+			c.release("its input cannot be read: "+err.Error(), outboundProblemDelay)
+		} else if errors.Is(context.Cause(c.ctx), errCallStopped) {
+			c.release("", 0)
+		}
+		return
+	}
+	result, failed := callService(c.ctx, c.o.client, c.o.agent, input)
+	switch cause := context.Cause(c.ctx); {
+	case errors.Is(cause, errCallLost):
+	case failed != nil:
+		c.commit(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failed}}})
+	case result != nil:
+		c.commit(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: result}}})
+	case errors.Is(cause, errCallCancelled):
+		c.commit(cancelledEvent())
+	case errors.Is(cause, errCallStopped):
+		c.release("", 0)
+	}
+}
+
+func cancelledEvent() *perdurev1.Event {
+	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: "cancelled"}}}
+}
+
+// input is what the call was started with.
+func (c *outboundCall) input() ([]byte, error) {
+	entries := c.task.Entries
+	if len(entries) == 0 {
+		ctx, cancel := context.WithTimeout(c.ctx, writeTimeout)
+		defer cancel()
+		reply, _, err := c.o.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
+			Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{}}})
+		if err != nil {
+			return nil, err
+		}
+		entries = reply.GetJournal().Entries
+	}
+	if len(entries) == 0 || entries[0].GetEvent().GetExecutionStarted() == nil {
+		return nil, errors.New("its journal does not begin with ExecutionStarted")
+	}
+	return entries[0].Event.GetExecutionStarted().Input, nil
+}
+
+// commit tells how the call has ended, until it is taken, or refused because the task is not the node's any
+// more. What is refused otherwise would be called for ever: the task rests, and says why.
+func (c *outboundCall) commit(end *perdurev1.Event) {
+	rid, err := request(nil)
+	if err != nil {
+		c.o.log.Error("no random numbers", "event", "http_commit_failed", "error", err)
+		return
+	}
+	began := time.Now()
+	err = c.persist(func(ctx context.Context) error {
+		rid.AgeMs = uint64(time.Since(began).Milliseconds())
+		_, err := c.o.router.Propose(ctx, &commandv1.Command{Request: proto.CloneOf(rid), Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
+			Kind: &commandv1.Command_Commit{Commit: &perdurev1.Commit{Task: c.task.Token, KnownSeq: c.task.NextSeq, Events: []*perdurev1.Event{end}}}})
+		return err
+	})
+	switch {
+	case err == nil, c.notOurs(err):
+	default:
+		c.o.log.Warn("the end of an HTTP call was not taken", "event", "http_commit_failed", "namespace", c.task.Token.Namespace,
+			"id", c.task.Token.Id, "error", err)
+		c.release(fmt.Sprintf("its end was not taken: %v", err), outboundProblemDelay)
+	}
+}
+
+// release gives the task back.
+func (c *outboundCall) release(problem string, delay time.Duration) {
+	err := c.persist(func(ctx context.Context) error {
+		_, err := c.o.router.Propose(ctx, &commandv1.Command{Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
+			Kind: &commandv1.Command_Release{Release: &perdurev1.Release{Task: c.task.Token, Problem: excerpt([]byte(problem)), DelayMs: delay.Milliseconds()}}})
+		return err
+	})
+	if err != nil && !c.notOurs(err) {
+		c.o.log.Warn("an HTTP call was not given back; its lease ends it", "event", "http_release_failed", "namespace", c.task.Token.Namespace,
+			"id", c.task.Token.Id, "error", err)
+	}
+}
+
+// notOurs reports whether a refusal says that the task is not the node's any more.
+func (c *outboundCall) notOurs(err error) bool {
+	return api.Is(err, perdurev1.Reason_REASON_STALE_TASK) || api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) ||
+		api.Is(err, perdurev1.Reason_REASON_ALREADY_FINISHED) || errors.Is(context.Cause(c.ctx), errCallLost)
+}
+
+// persist repeats what was surely not applied, or may be applied twice, until it works, the task is lost or the
+// node has stopped.
+func (c *outboundCall) persist(try func(ctx context.Context) error) error {
+	pause := 5 * time.Millisecond
+	for {
+		ctx, cancel := context.WithTimeout(c.o.life, writeTimeout)
+		err := try(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED),
+			api.Is(err, perdurev1.Reason_REASON_NOT_LEADER), api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN),
+			api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN):
+		default:
+			return err
+		}
+		if errors.Is(context.Cause(c.ctx), errCallLost) || c.o.life.Err() != nil {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.o.life.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, 500*time.Millisecond)
+	}
+}
+
+// beating keeps the tasks under way the node's own.
+func (o *Outbound) beating() {
+	defer o.wg.Done()
+	every := time.NewTicker(max(o.cfg.Lease/3, time.Millisecond))
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			o.beat()
+		case <-o.life.Done():
+			return
+		}
+	}
+}
+
+// beat tells the partitions of all tasks under way. It does not wait for the answers.
+func (o *Outbound) beat() {
+	held := map[*outboundSeat][]*perdurev1.TaskToken{}
+	now := time.Now()
+	o.mu.Lock()
+	for _, c := range o.calls {
+		if now.Sub(c.confirmed) > o.cfg.Lease {
+			c.cancel(errCallLost) // nobody has said that it is still ours
+			continue
+		}
+		held[c.seat] = append(held[c.seat], c.task.Token)
+	}
+	o.mu.Unlock()
+	for s, tokens := range held {
+		for p, part := range o.router.ByPartition(tokens) {
+			o.wg.Add(1)
+			go func() {
+				defer o.wg.Done()
+				o.heartbeat(s, p, part)
+			}()
+		}
+	}
+}
+
+// heartbeat tells one partition of a worker's tasks, and ends the calls that it says are lost or cancelled.
+func (o *Outbound) heartbeat(s *outboundSeat, p uint32, tokens []*perdurev1.TaskToken) {
+	ctx, cancel := context.WithTimeout(o.life, o.cfg.Lease)
+	defer cancel()
+	sent := time.Now()
+	reply, err := o.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
+		Heartbeat: &commandv1.Heartbeat{Worker: s.worker.ID, Tasks: tokens}}})
+	if err != nil {
+		return // the next one may come through
+	}
+	beat := reply.GetHeartbeat()
+	for _, t := range beat.GetLost() {
+		o.end(t, errCallLost)
+	}
+	for _, t := range beat.GetCancelling() {
+		o.end(t, errCallCancelled)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, t := range tokens {
+		if c := o.calls[callKey(t)]; c != nil && c.is(t) && c.confirmed.Before(sent) {
+			c.confirmed = sent
+		}
+	}
+}
