@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +48,8 @@ type Cluster struct {
 	wires *wires // nil on loopback
 	nodes []*Node
 	log   *slog.Logger
+	// workers are processes of the harness's own; see StartWorkers.
+	workers []*Worker
 
 	mu        sync.Mutex
 	surprises []string
@@ -104,8 +105,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	}
 	ports := freePorts{rng: rng}
 	for i := range c.opts.Nodes {
-		n := &Node{c: c, Index: i, Name: "n" + strconv.Itoa(i+1)}
-		n.DataDir, n.LogFile = filepath.Join(c.dir, n.Name), filepath.Join(c.dir, n.Name+".log")
+		n := newNode(c, i)
 		for j, addr := range []*string{&n.GRPCAddr, &n.HTTPAddr, &n.PeerAddr, &n.GossipAddr} {
 			host, port := "127.0.0.1", []int{grpcPort, httpPort, peerPort, gossipPort}[j]
 			if c.wires != nil {
@@ -141,7 +141,7 @@ func (f *freePorts) next() (int, error) {
 		if err != nil {
 			continue
 		}
-		_ = tcp.Close() // it was only asked for its port
+		_ = tcp.Close()                           // it was only asked for its port
 		udp, err := net.ListenPacket("udp", addr) // gossip speaks both
 		if err != nil {
 			continue
@@ -153,9 +153,12 @@ func (f *freePorts) next() (int, error) {
 	return 0, errors.New("no free port found in 12000 to 31999")
 }
 
-// Close ends all nodes at once and removes what Start has made. It is idempotent.
+// Close ends all nodes and workers at once and removes what Start has made. It is idempotent.
 func (c *Cluster) Close() error {
 	var errs []error
+	for _, w := range c.workers {
+		errs = append(errs, w.Kill())
+	}
 	for _, n := range c.nodes {
 		errs = append(errs, n.Kill())
 	}
@@ -215,8 +218,15 @@ func (c *Cluster) Surprises() []string {
 
 // Complaints are the lines of all logs that tell of a bug in the server: panics, broken invariants, races.
 func (c *Cluster) Complaints() []string {
-	var out []string
+	var all []*process
 	for _, n := range c.nodes {
+		all = append(all, &n.process)
+	}
+	for _, w := range c.workers {
+		all = append(all, &w.process)
+	}
+	var out []string
+	for _, n := range all {
 		data, err := os.ReadFile(n.LogFile)
 		if err != nil {
 			continue

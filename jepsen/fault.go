@@ -21,6 +21,8 @@ const (
 	Everyone Target = "everyone"
 	// LeaderAnd is the leader and one other.
 	LeaderAnd Target = "leader and another"
+	// AWorker is one of the harness's worker processes, and no node.
+	AWorker Target = "a worker"
 )
 
 // Action is one thing done to a node.
@@ -83,6 +85,10 @@ var Faults = []Fault{
 		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "wipe-leader", About: "the node that leads most is killed and loses its disk", Target: Leader,
 		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
+	{Name: "kill-worker", About: "kill -9 of a worker's process", Target: AWorker,
+		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
+	{Name: "pause-worker", About: "a worker's process stands still", Target: AWorker,
+		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
 }
 
 // short are the faults that may be named without their target.
@@ -128,6 +134,8 @@ func NeedsNetns(faults []Fault) bool {
 type Wound struct {
 	Fault Fault
 	Nodes []*Node
+	// Worker is who was hit instead of a node.
+	Worker *Worker
 	// At is when it was done, Mending when mending began, Mended when the nodes hit were ready again.
 	At, Mending, Mended time.Time
 }
@@ -137,6 +145,9 @@ func (w *Wound) Names() string {
 	var out []string
 	for _, n := range w.Nodes {
 		out = append(out, n.Name)
+	}
+	if w.Worker != nil {
+		out = append(out, w.Worker.Name)
 	}
 	if len(out) == 0 {
 		return "nobody"
@@ -149,6 +160,9 @@ func (w *Wound) Restart() time.Duration { return w.Mended.Sub(w.Mending) }
 
 // Inject does a fault. What was begun when an error comes is mended by Mend.
 func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, error) {
+	if f.Target == AWorker {
+		return c.injectWorker(f, rng)
+	}
 	nodes, err := c.choose(ctx, f.Target, rng)
 	if err != nil {
 		return nil, fmt.Errorf("fault %s: %w", f.Name, err)
@@ -162,6 +176,9 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 func (w *Wound) Mend(ctx context.Context, c *Cluster) error {
 	w.Mending = time.Now()
 	c.log.Info("mend", "name", w.Fault.Name, "nodes", w.Names())
+	if w.Worker != nil {
+		return w.mendWorker()
+	}
 	if err := w.do(ctx, w.Fault.Mend); err != nil {
 		return err
 	}

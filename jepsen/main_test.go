@@ -28,6 +28,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if code, is := BeWorker(); is {
+		os.Exit(code)
+	}
 	if how := os.Getenv(fakeNode); how != "" {
 		os.Exit(beFakeNode(how, os.Args[1:]))
 	}

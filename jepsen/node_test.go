@@ -141,7 +141,7 @@ func TestComplaints(t *testing.T) {
 
 func TestFlip(t *testing.T) {
 	c := &Cluster{}
-	n := &Node{c: c, Name: "n1", DataDir: t.TempDir()}
+	n := &Node{process: process{c: c, Name: "n1"}, DataDir: t.TempDir()}
 	rng := rand.New(rand.NewPCG(1, 1))
 	state := filepath.Join(n.DataDir, "state-0001")
 	if _, err := n.Flip(1, rng); err == nil {

@@ -28,6 +28,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   failover     --rounds 10 --fault kill         what a fault costs a stream of small writes
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
   executions   --n 2000 --fault kill            three-step executions, all looked up afterwards
+  graphs       --n 500 --fault kill-leader,kill-worker  drawn graphs, held against the pure reduction
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   faults                                        lists the faults
   sweep                                         removes networks that a killed run has left
@@ -39,7 +40,12 @@ Exit codes: 0 all is well, 1 a promise was broken, 2 the run could not be made.
 // Exit codes.
 const exitOK, exitViolation, exitNoRun = 0, 1, 2
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if code, is := jepsen.BeWorker(); is {
+		os.Exit(code)
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // common are the flags of all commands.
 type common struct {
@@ -84,6 +90,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = registerJob(set, &co, stdout)
 	case "executions":
 		do = executionsJob(set, &co, stdout)
+	case "graphs":
+		do = graphsJob(set, &co, stdout)
 	case "recover":
 		do = recoverJob(set, &co, stdout)
 	case "faults":

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"perdure/jepsen"
+)
+
+func graphsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.GraphOptions{Out: out}
+	set.IntVar(&o.N, "n", 500, "runs")
+	set.IntVar(&o.MaxNodes, "max-nodes", 200, "nodes of one graph at most")
+	set.IntVar(&o.Active, "active", 24, "runs under way at a time")
+	set.IntVar(&o.Workers, "workers", 3, "worker processes")
+	set.IntVar(&o.Samplers, "samplers", 3, "clients that read statuses all the time")
+	set.DurationVar(&o.Lease, "lease", 2*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Bound, "bound", time.Minute, "when all runs have to have ended, after the last fault")
+	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, time.Second, time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.Graphs(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
