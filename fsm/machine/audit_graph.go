@@ -176,6 +176,12 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	for _, v := range reduction.WellFormed(rel, recovered, frontier) {
 		g.bad("%v", v)
 	}
+	for n := range g.rows {
+		// An entry is applied whole, so what is stored is closed.
+		if node := reduction.NodeID(g.graph.Nodes[n].Id); recovered.Statuses[node].Kind == reduction.StatusFailed && g.rows[n].status != reduction.StatusFailed {
+			g.bad("node %q is %s, and comes after one that failed", node, g.rows[n].status)
+		}
+	}
 	phase := step.Phase()
 	switch {
 	case h.Status.Terminal() && running+waiting+unobserved > 0:

@@ -17,4 +17,12 @@
 // an execution as the machine holds it, chain.go the settlement chain, tick.go the deadlines, store.go
 // the recovery rules' view of one namespace, outbox.go the messages to other partitions. audit.go judges a
 // whole state, one file per concern (audit_*.go), sharing only keys and decoders with the rest.
+//
+// # Graph runs
+//
+// An execution whose program is a graph has a journal and a promise, and no task: the machine is its
+// coordinator. graph_run.go is a run in memory (the graph, the rows of its nodes, the reduction over them),
+// graph_advance.go what a result leads to, graph_node.go how a node starts, waits and is taken back,
+// graph_row.go what is stored of one. An attempt is an execution of its own, a child of its node's promise;
+// when it ends, its node is told in the same apply, and what may run next starts.
 package machine

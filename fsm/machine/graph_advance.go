@@ -358,7 +358,9 @@ const maxResult = 1 << 20
 func (t *txn) conclude(ex *execution, r *graphRun) {
 	switch r.engine.Phase() {
 	case reduction.PhaseCompleted:
-		data := graph.SinkOutputs(r.graph, r.outputOf)
+		g, _, _, err := t.storedGraph(ex)
+		t.mustNot(err)
+		data := graph.SinkOutputs(g, r.outputOf)
 		if len(data) > maxResult {
 			data = []byte("null")
 		}

@@ -122,6 +122,13 @@ func (d *graphDriver) drive(run string, trouble bool) {
 			if v := d.views[viewKey{"w1", ends[0].attempt}]; v != nil {
 				d.one(releaseCmd(v.token, "no", 0))
 			}
+		case trouble && choice == 2 && len(ends) > 0:
+			// The attempt ends, its node is told, and then the commit is refused: all of it is taken back.
+			if v := d.views[viewKey{"w1", ends[0].attempt}]; v != nil {
+				if reply := d.one(d.commitCmd(v, ends[0].how+"; step x -> 1")); ReplyError(reply) == nil {
+					d.t.Fatalf("a commit with an event behind its end is answered %v", reply)
+				}
+			}
 		case len(ends) > 0 && choice < 8:
 			e := ends[d.draw(len(ends))]
 			v := d.views[viewKey{"w1", e.attempt}]

@@ -17,6 +17,7 @@ import (
 // reduction over them. It is a cache: everything in it follows from what is stored, so that a replica which has
 // it and one which reads it anew go on alike.
 type graphRun struct {
+	// graph is without its edges.
 	graph *perdurev1.Graph
 	input []byte
 	rel   *reduction.Relation
@@ -225,7 +226,11 @@ func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err erro
 // relationOf is the topology of a graph.
 func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
 	nodes := make([]reduction.NodeID, len(g.Nodes))
-	var edges []reduction.Edge
+	count := 0
+	for _, n := range g.Nodes {
+		count += len(n.After)
+	}
+	edges := make([]reduction.Edge, 0, count)
 	for i, n := range g.Nodes {
 		nodes[i] = reduction.NodeID(n.Id)
 		for _, before := range n.After {
@@ -251,7 +256,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	if !ok {
 		corrupt("graph", key, errors.New("a graph run without a graph"))
 	}
-	g, spec, input, err := decodeGraph(b)
+	g, _, input, err := decodeGraph(b)
 	if err != nil {
 		corrupt("graph", key, err)
 	}
@@ -259,7 +264,11 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	if r.rel, err = relationOf(g); err != nil {
 		corrupt("graph", key, err)
 	}
-	r.fixed = 4*len(spec) + len(input) + r.rel.Size()
+	for _, n := range g.Nodes {
+		n.After = nil // the relation has them, in less room
+	}
+	const decoded = 4 // times the size of the encoding, about
+	r.fixed = decoded*proto.Size(g) + len(input) + r.rel.Size()
 	r.number = make([]int32, len(g.Nodes))
 	for i, n := range g.Nodes {
 		at, _ := r.rel.Number(reduction.NodeID(n.Id))

@@ -477,3 +477,71 @@ func TestGraphStartsABit(t *testing.T) {
 		t.Errorf("%d run", n)
 	}
 }
+
+// The worked example of the paper: the machine is lost after one fact of a frontier was stored, and at every
+// other point. It goes on from the rows alone, to the same bytes.
+func TestGraphCrash(t *testing.T) {
+	for _, last := range []string{`return "B"`, "fail app:no"} {
+		for lost := range 8 {
+			w := newWorld(t, 1)
+			at := 0
+			crash := func() {
+				if at++; at-1 == lost {
+					w.open(w.parts[0])
+				}
+			}
+			w.submit("run", graphOf(diamondText), `{"n":1}`)
+			crash()
+			w.end("run", "a", `return "A"`)
+			crash()
+			w.end("run", "c", `return "C"`)
+			crash() // c is stored as completed, b runs
+			w.shows("run", "progressing; a completed; b running; c completed; d pending")
+			w.end("run", "b", last)
+			crash()
+			want := "failed; a completed; b failed !app; c completed; d failed propagated"
+			if last == `return "B"` {
+				w.end("run", "d", `return "D"`)
+				want = "completed; a completed; b completed; c completed; d completed"
+			}
+			w.shows("run", want)
+			if got := (replica{name: "never lost", reopen: 1 << 30, batch: 1}).follow(t, w.parts[0]); got != "" {
+				t.Errorf("lost after %d: %s", lost, got)
+			}
+		}
+	}
+}
+
+// A refused commit takes back what it had done to a run, in memory too.
+func TestGraphRollback(t *testing.T) {
+	for _, wave := range []bool{false, true} {
+		g := graphOf("a; b; c after a; d after a attempts=2")
+		g.Wave = wave
+		w := newWorld(t, 1)
+		w.submit("run", g, "")
+		w.work()
+		for range 3 {
+			for _, how := range []string{"return 1", "fail app:no", "fail graph.suspended:s", "fail graph.skipped:"} {
+				w.commitRefused(w.views[viewKey{"w1", "run:0.0"}], how+"; step x", perdurev1.Reason_REASON_RULE_BROKEN, "")
+			}
+			run := w.parts[0].m.cache.get(ns, "run").run
+			if run == nil || len(run.engine.Check()) > 0 || run.counts.active != 2 || len(run.byChild) != 2 || len(run.unobserved) > 0 {
+				t.Fatalf("in memory: %+v", run)
+			}
+		}
+		w.end("run", "a", "return 1")
+		w.end("run", "b", "return 1")
+		w.shows("run", "progressing; a completed; b completed; c running; d running")
+	}
+}
+
+// A run that begins cannot be replaced in the entry that made it: its incarnation is the entry's number.
+func TestGraphRetryInOneEntry(t *testing.T) {
+	w := newWorld(t, 1)
+	res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{
+		submitCmd(w.request(), "run", graphOf("a"), ""), terminateCmd("run", ""), retryCmd(w.request(), "run")}})
+	if e := ReplyError(res.Replies[2]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("answered %v", res.Replies[2])
+	}
+	w.do(retryCmd(w.request(), "run"))
+}

@@ -64,7 +64,9 @@ func (t *txn) commit(fx *Effects) {
 		}
 		if ex.j != nil {
 			ex.j.Commit()
-			ex.run.commit()
+			if ex.run.commit(); ex.run != nil {
+				t.m.cache.keep(ex) // before the attempts that it has started
+			}
 			t.m.cache.resize(ex)
 		}
 		ex.dirty, ex.touched, ex.born = false, false, false

@@ -1,0 +1,238 @@
+package machine
+
+import (
+	"bytes"
+	"testing"
+
+	"perdure/fsm/keys"
+	"perdure/journal"
+	"perdure/recovery"
+	"perdure/reduction"
+)
+
+// graphState is a state with graph runs in every condition:
+//
+//	run      in its second life: kept, completed, running, waiting, pausing and sleeping nodes, a signal that came
+//	wave     has results that are not observed
+//	many     is to go on at the next tick
+//	failed, done, stopped   have ended
+func graphState(t *testing.T) (*world, *part) {
+	w := newWorld(t, 1)
+	w.unaudited = true
+	g := graphOf("a; b after a in a=a; k skip; s signal s after k; p attempts=3 after k; n sleep 1000 after k; g graph 0 after k; x after b; h http http://h/ after k",
+		graphOf("i; j after i"))
+	w.submit("run", g, `"in"`)
+	w.end("run", "a", `return "A"`)
+	w.end("run", "k", "fail app:skipped")
+	w.do(terminateCmd("run", "again"))
+	w.do(retryCmd(w.request(), "run"))
+	w.do(signalCmd(nil, "run", "other", `"latched"`))
+	w.end("run", "p", "fail app:first")
+	w.end("run", "b", "return 1")
+	wave := graphOf("a; b; c after a")
+	wave.Wave = true
+	w.submit("wave", wave, "")
+	w.end("wave", "a", "return 1")
+	var many bytes.Buffer
+	for range startsAtOnce + 2 {
+		many.WriteString("n" + string(rune('A'+many.Len()%26)) + string(rune('a'+many.Len()/26%26)) + string(rune('a'+many.Len()/676%26)) + "; ")
+	}
+	w.submit("failed", graphOf("a; b after a"), "")
+	w.end("failed", "a", "fail app:no")
+	w.submit("done", graphOf("a"), "")
+	w.end("done", "a", "return 1")
+	w.submit("stopped", graphOf("a"), "")
+	w.do(terminateCmd("stopped", ""))
+	w.submit("many", graphOf(many.String()), "")
+	p := w.parts[0]
+	w.unaudited = false
+	w.audit(p)
+	return w, p
+}
+
+// No key of a graph run can be lost, and none be cut, without being noticed.
+func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
+	_, p := graphState(t)
+	looked := 0
+	_ = p.state.Scan([]byte{byte(keys.Graph)}, []byte{byte(keys.Latch) + 1}, func(key, value []byte) bool {
+		key, value = bytes.Clone(key), bytes.Clone(value)
+		if bytes.Contains(key, []byte("many")) && looked%40 != 0 {
+			looked++
+			return true
+		}
+		looked++
+		for _, c := range []struct {
+			what   string
+			writes []Write
+		}{
+			{"lost", []Write{{Key: key}}},
+			{"doubled", []Write{{Key: append(bytes.Clone(key), 'x'), Value: value}}},
+			{"cut", []Write{{Key: key, Value: value[:len(value)-1]}}},
+			{"longer", []Write{{Key: key, Value: append(bytes.Clone(value), 1)}}},
+		} {
+			state := p.state.Clone()
+			state.Apply(c.writes)
+			if found := audited(t, state, p.cfg); len(found) == 0 && !formerLife(p, key) {
+				t.Errorf("%s key %q was %s, and nothing is found", familyName(key), key, c.what)
+			}
+		}
+		return true
+	})
+	t.Logf("%d keys", looked)
+}
+
+// formerLife: of an earlier life only what a later one has kept is needed.
+func formerLife(p *part, key []byte) bool {
+	return bytes.Contains(key, append([]byte("run\x00\x01"), keys.AppendUint64(nil, 1)...)) || keys.Family(key[0]) == keys.Latch && bytes.Contains(key, keys.AppendUint64(nil, 1))
+}
+
+// Every violation of a graph run that is planted is found.
+func TestAuditFindsPlantsInGraphs(t *testing.T) {
+	w, p := graphState(t)
+	run := w.graphStatus("run").Incarnation
+	row := func(s *plot, n uint32, change func(*nodeRow)) {
+		key := keys.NodeOf(ns, "run", run, n)
+		r, err := decodeRow(s.get(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		s.put(key, r.encode())
+	}
+	for _, c := range []struct {
+		name, rule, id string
+		plant          func(s *plot)
+	}{
+		{"a result that nobody had", RuleGraph, "run", func(s *plot) {
+			row(s, 3, func(r *nodeRow) { r.status, r.signal, r.output = reduction.StatusCompleted, "", []byte("1") })
+		}},
+		{"a node that runs before its time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.status = reduction.StatusRunning }) }},
+		{"another attempt", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.attempt++ }) }},
+		{"another promise", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.child++ }) }},
+		{"a promise beyond the journal", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.child = 99 }) }},
+		{"another pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.retryAt++ }) }},
+		{"no pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.retryAt = 0 }) }},
+		{"a wave in a graph without", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.wave = 1 }) }},
+		{"kept from nowhere", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *nodeRow) { r.from = 7777 }) }},
+		{"running and kept", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.kept = true }) }},
+		{"failed by propagation after it was started", RuleGraph, "run", func(s *plot) {
+			row(s, 6, func(r *nodeRow) { r.status, r.propagated = reduction.StatusFailed, true })
+		}},
+		{"a failure that is not closed", RuleGraph, "failed", func(s *plot) {
+			s.drop(keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 1))
+		}},
+		{"an output that was observed too early", RuleGraph, "wave", func(s *plot) {
+			s.header("wave", func(h *Header) { h.Wave = 5 })
+			s.drop(keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 1))
+		}},
+		{"another input", RuleGraph, "run", func(s *plot) {
+			_, spec, _, _ := decodeGraph(s.get(keys.GraphOf(ns, "run", run)))
+			e := encoder{}
+			e.bytes(spec)
+			e.bytes([]byte("other"))
+			s.put(keys.GraphOf(ns, "run", run), e.b)
+		}},
+		{"no node to go on with", RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
+		{"a run that goes on for no reason", RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},
+		{"an attempt for no reason", RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run:1"), []byte{}) }},
+		{"another payload", RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "other"), []byte("2")) }},
+		{"a signal that nobody sent", RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
+		{"a promise of nobody's", RuleHeader, "run", func(s *plot) { s.promise("run", func(p *recovery.Promise) { p.Tags = nil }) }},
+		{"a node whose promise is settled", RuleGraph, "run", func(s *plot) {
+			s.promise("run:1", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
+		}},
+		{"an attempt that is gone", RuleGraph, "run", func(s *plot) {
+			s.drop(keys.Of(keys.Header, ns, w.nodeOutcome("run", "h").State.AttemptId))
+		}},
+		{"a graph run with a task", RuleOrphanExecution, "run", func(s *plot) {
+			s.put(keys.Of(keys.Task, ns, "run"), recovery.AppendTask(nil, recovery.Task{ID: "run", Incarnation: run, State: recovery.TaskSuspended, Target: "$graph"}))
+		}},
+		{"an earlier life that has not ended", RuleOrphanJournal, "run", func(s *plot) {
+			former := s.readHeader("run").Former
+			var last []byte
+			_ = s.state.Scan(keys.JournalPrefix(ns, "run", former), keys.After(keys.JournalPrefix(ns, "run", former)), func(key, _ []byte) bool {
+				last = bytes.Clone(key)
+				return true
+			})
+			s.drop(last)
+		}},
+		{"an earlier life without a journal", RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
+		{"a node of a run that is none", RuleGraph, "done:0.0", func(s *plot) {
+			s.put(keys.NodeOf(ns, "done:0.0", 1, 0), (&nodeRow{status: reduction.StatusPending}).encode())
+		}},
+		{"an operation of nobody", RuleGraph, "done", func(s *plot) {
+			s.drop(keys.NodeOf(ns, "done", s.readHeader("done").Incarnation, 0))
+		}},
+		{"an end that is none", RuleEnding, "stopped", func(s *plot) {
+			h := s.readHeader("stopped")
+			s.event("stopped", h.Events-1, journal.ExecutionCancelled{Reason: "else"})
+		}},
+	} {
+		s := &plot{t: t, state: p.state.Clone(), cfg: p.cfg}
+		c.plant(s)
+		found := audited(t, s.state, p.cfg)
+		if !breaks(found, c.rule, c.id) {
+			t.Errorf("%s: %s of %s is not found among\n%s", c.name, c.rule, c.id, lines(found))
+		}
+	}
+}
+
+// A node is written in one way, and read back as it was.
+func TestNodeRowEncoding(t *testing.T) {
+	for _, row := range []nodeRow{
+		{status: reduction.StatusPending},
+		{status: reduction.StatusWaiting, signal: "s", child: 1, life: maxLife, attempt: 1000, started: 1, ended: 2, retryAt: 3, wave: 4,
+			kept: true, propagated: true, from: 5, failure: []byte("f"), output: []byte("o")},
+	} {
+		b := row.encode()
+		got, err := decodeRow(b)
+		if err != nil || !bytes.Equal(got.encode(), b) {
+			t.Errorf("%+v comes back as %+v, %v", row, got, err)
+		}
+		for n := range b {
+			if _, err := decodeRow(b[:n]); err == nil {
+				t.Errorf("%d of %d bytes are taken", n, len(b))
+			}
+		}
+	}
+	for _, bad := range [][]byte{{2}, {1, 0}, {1, 7}, {1, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
+		if _, err := decodeRow(bad); err == nil {
+			t.Errorf("%x is taken", bad)
+		}
+	}
+}
+
+func FuzzNodeRow(f *testing.F) {
+	f.Add((&nodeRow{status: reduction.StatusCompleted, child: 3, output: []byte("{}")}).encode())
+	f.Add([]byte{1, 2, 3})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		row, err := decodeRow(b)
+		if err != nil {
+			return
+		}
+		again, err := decodeRow(row.encode())
+		if err != nil || !bytes.Equal(again.encode(), row.encode()) {
+			t.Errorf("%x becomes %+v, then %+v, %v", b, row, again, err)
+		}
+	})
+}
+
+// The header of a function's execution is written as it was before there were graphs.
+func TestHeaderOfGraph(t *testing.T) {
+	h := Header{ID: "e", Incarnation: 1, Function: "f", Status: journal.StatusRunning}
+	plain := h.encode()
+	h.Kind, h.Life, h.Former, h.Wave, h.GraphAt = KindGraph, 1, 2, 3, 4
+	b := h.encode()
+	if !bytes.HasPrefix(b, plain) || len(b) != len(plain)+5 {
+		t.Errorf("%x and %x", plain, b)
+	}
+	got, err := decodeHeader(b)
+	if err != nil || got.Kind != KindGraph || got.Life != 1 || got.Former != 2 || got.Wave != 3 || got.GraphAt != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range [][]byte{append(bytes.Clone(plain), 0, 0, 0, 0, 0), append(bytes.Clone(plain), 2, 0, 0, 0, 0), b[:len(b)-1], append(bytes.Clone(b), 0)} {
+		if _, err := decodeHeader(bad); err == nil {
+			t.Errorf("%x is taken", bad)
+		}
+	}
+}
