@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"perdure/jepsen"
@@ -23,6 +26,40 @@ func graphsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Faults, o.Seed = faults, co.opts.Seed
 		r, err := jepsen.Graphs(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func graphCrashJob(_ *flag.FlagSet, co *common, out io.Writer) job {
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		r, err := jepsen.GraphCrash(ctx, c, fmt.Sprintf("diamond-%d", co.opts.Seed), out)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
+func graphSpeedJob(set *flag.FlagSet, _ *common, out io.Writer) job {
+	o := jepsen.GraphSpeedOptions{Nodes: []int{1000, 10_000}, Out: out}
+	set.Func("nodes-in-graph", "nodes of each graph, one after the other (default 1000,10000)", func(list string) error {
+		o.Nodes = nil
+		for _, word := range strings.Split(list, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(word))
+			if err != nil || n < 1 {
+				return errors.New("positive numbers, with commas between")
+			}
+			o.Nodes = append(o.Nodes, n)
+		}
+		return nil
+	})
+	set.IntVar(&o.Width, "width", 100, "nodes of a layer")
+	set.IntVar(&o.Workers, "workers", 2, "worker processes")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		r, err := jepsen.GraphSpeed(ctx, c, o)
 		if r == nil {
 			return nil, nil, err
 		}

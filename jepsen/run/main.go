@@ -29,6 +29,8 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
   executions   --n 2000 --fault kill            three-step executions, all looked up afterwards
   graphs       --n 500 --fault kill-leader,kill-worker  drawn graphs, held against the pure reduction
+  graph-crash                                   a diamond whose leader is killed in the middle, state by state
+  graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   faults                                        lists the faults
   sweep                                         removes networks that a killed run has left
@@ -92,6 +94,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = executionsJob(set, &co, stdout)
 	case "graphs":
 		do = graphsJob(set, &co, stdout)
+	case "graph-crash":
+		do = graphCrashJob(set, &co, stdout)
+	case "graph-speed":
+		do = graphSpeedJob(set, &co, stdout)
 	case "recover":
 		do = recoverJob(set, &co, stdout)
 	case "faults":
