@@ -129,6 +129,15 @@ func (d *graphDriver) drive(run string, trouble bool) {
 					d.t.Fatalf("a commit with an event behind its end is answered %v", reply)
 				}
 			}
+		case len(ends) > 1 && choice == 7:
+			// Several end in one entry, which gives out at once what they make ready.
+			entry := &commandv1.Entry{Offers: []*commandv1.Offer{offer("w1", 3, "f", "$http")}}
+			for _, e := range ends[:2+d.draw(len(ends)-1)] {
+				if v := d.views[viewKey{"w1", e.attempt}]; v != nil {
+					entry.Commands = append(entry.Commands, d.commitCmd(v, e.how))
+				}
+			}
+			d.assigned(d.apply(d.at(run), entry))
 		case len(ends) > 0 && choice < 8:
 			e := ends[d.draw(len(ends))]
 			v := d.views[viewKey{"w1", e.attempt}]
