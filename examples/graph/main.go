@@ -45,6 +45,8 @@ const (
 	worksName   = "work.log"     // a line for each time that a function ran
 	logName     = "run.log"      // what the node and the worker have to say
 	pictureName = "run.svg"
+	claimName   = "run.id" // which run the folder belongs to
+	ignoreName  = ".gitignore"
 )
 
 // options are the command line.
@@ -79,7 +81,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	addr := flags.String("addr", "", "`addresses` of a cluster, with commas; none: a node of its own, inside this process")
-	flags.StringVar(&o.work, "work", "graph-run", "`folder` for the files, the report and the node's data")
+	flags.StringVar(&o.work, "work", "", "`folder` for the files, the report and the node's data (default \"graph-run\", and with --strict \"graph-run-strict\")")
 	flags.StringVar(&o.id, "id", "", "`id` of the run (default \"report-2025-06\", and with --strict \"strict-2025-06\")")
 	flags.DurationVar(&o.latency, "latency", 300*time.Millisecond, "how much longer than it needs each function takes")
 	flags.BoolVar(&o.strict, "strict", false, "let the run fail with the branch that fails; then repair it and retry")
@@ -100,12 +102,16 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		fmt.Fprintf(stderr, "graph: %s\nsee graph --help\n", wrong)
 		return o, errors.New(wrong)
 	}
-	if o.id == "" {
-		o.id = "report-" + TheMonth.Period
-		if o.strict {
-			o.id = "strict-" + TheMonth.Period
+	byDefault := func(s *string, usual, strict string) {
+		switch {
+		case *s == "" && o.strict:
+			*s = strict
+		case *s == "":
+			*s = usual
 		}
 	}
+	byDefault(&o.id, "report-"+TheMonth.Period, "strict-"+TheMonth.Period)
+	byDefault(&o.work, "graph-run", "graph-run-strict")
 	return o, nil
 }
 
@@ -116,8 +122,6 @@ func (o options) wrong(rest []string) string {
 		return fmt.Sprintf("%q: there are only flags", rest[0])
 	case o.latency < 0 || o.latency > 30*time.Second:
 		return fmt.Sprintf("--latency %v: from 0 to 30s", o.latency)
-	case o.work == "":
-		return "--work must not be empty"
 	case o.fresh && len(o.addrs) > 0:
 		return "--fresh: the run stays in the cluster; take another --id and another --work"
 	}
@@ -144,6 +148,9 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		}
 	}
 	data, out := filepath.Join(o.work, dataName), filepath.Join(o.work, outName)
+	if err := o.claim(); err != nil {
+		return fail(err)
+	}
 	if err := errors.Join(copyData(data), os.MkdirAll(out, 0o755)); err != nil {
 		return fail(err)
 	}
@@ -205,7 +212,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 			}
 		})
 	}
-	w := durable.NewWorker(c, durable.WorkerOptions{Name: "graph", Lease: 3 * time.Second, StopGrace: o.latency + 2*time.Second, Logger: log})
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "graph", Lease: 2 * time.Second, StopGrace: o.latency + 2*time.Second, Logger: log})
 	NewShop(data, out, o.latency, works).Register(w)
 	serve("the worker", w.Run)
 
@@ -228,6 +235,11 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 
 // errOver is the cause of a context that ends because the work is done.
 var errOver = errors.New("the run has ended")
+
+const (
+	runCompleted = perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
+	runFailed    = perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED
+)
 
 // theRun is the run while this process looks after it.
 type theRun struct {
@@ -255,24 +267,36 @@ func (r *theRun) toTheEnd(ctx context.Context) (*perdurev1.GraphStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	total := len(s.GetNodes())
 	switch n := endedNodes(s); {
-	case s.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED:
-		fmt.Fprintf(r.say, "The run %s had ended before; there was nothing to do. --fresh starts over.\n", r.id)
+	case s.GetStatus() == runCompleted:
+		over := "--fresh starts over"
+		if len(r.addrs) > 0 {
+			over = "another --id with another --work starts over"
+		}
+		fmt.Fprintf(r.say, "The run %s had ended before; there was nothing to do. %s.\n", r.id, over)
 		return s, nil
+	case client.Ended(s.GetStatus()) && !r.strict:
+		retried, err := r.client.RetryGraph(ctx, r.id)
+		if err != nil {
+			return nil, fmt.Errorf("retrying %s: %w", r.id, err)
+		}
+		fmt.Fprintf(r.say, "The run %s had failed, and is retried: %d of %d nodes start over.\n", r.id, retried.GetReset_(), total)
 	case started.Created:
 		fmt.Fprintf(r.say, "The run %s: %d nodes of %s. Look into it from another terminal:\n  go run ./cmd/perdure graph watch %s --addr %s\n",
-			r.id, len(s.GetNodes()), graphFile, r.id, r.addr)
+			r.id, total, graphFile, r.id, r.addr)
 	default:
-		fmt.Fprintf(r.say, "The run %s goes on: %d of %d nodes had ended before.\n", r.id, n, len(s.GetNodes()))
+		fmt.Fprintf(r.say, "The run %s goes on: %d of %d nodes had ended before.\n", r.id, n, total)
 	}
 	for p := (&progress{w: r.say, began: time.Now()}); ; p.last = nil {
 		if s, err = r.follow(ctx, p); err != nil {
 			return nil, err
 		}
-		if s.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
+		if s.GetStatus() == runCompleted {
 			return s, nil
 		}
-		if !r.strict || s.GetStatus() != perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED {
+		if !r.strict || s.GetStatus() != runFailed {
+			fmt.Fprintln(r.say)
 			if err := table(ctx, r.client, s, r.say); err != nil {
 				return nil, err
 			}
@@ -378,12 +402,8 @@ func (r *theRun) conclude(ctx context.Context, s *perdurev1.GraphStatus, stdout 
 		fmt.Fprintf(r.stderr, "graph: %v\n", err)
 		return exitFailed
 	}
-	skips := []string{nodeLegacy, nodeTotals}
-	if r.strict {
-		skips = nil
-	}
 	out := filepath.Join(r.work, outName)
-	differences, err := Check(r.data, out, TheMonth, s, skips)
+	differences, err := Check(r.data, out, TheMonth, s)
 	if err != nil {
 		return fail(err)
 	}
@@ -427,10 +447,24 @@ func outcome[T any](ctx context.Context, c *client.Client, run, node string) (T,
 	return durable.Outcome[T](ctx, durable.AttachGraph(c, run), node)
 }
 
+// claim makes the folder the one of this run: another run with other files must not get in between.
+func (o options) claim() error {
+	path := filepath.Join(o.work, claimName)
+	switch owner, err := os.ReadFile(path); {
+	case err == nil && string(owner) == o.id+"\n":
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is of the run %s: take another --work, or --fresh", o.work, strings.TrimSpace(string(owner)))
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	return errors.Join(writeFile(filepath.Join(o.work, ignoreName), []byte("*\n")), writeFile(path, []byte(o.id+"\n")))
+}
+
 // removeRun removes what a run leaves in its work folder, and nothing else.
 func removeRun(dir string) error {
 	var errs []error
-	for _, name := range []string{nodeData, dataName, outName, worksName, logName, pictureName} {
+	for _, name := range []string{nodeData, dataName, outName, worksName, logName, pictureName, claimName, ignoreName} {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	return errors.Join(errs...)

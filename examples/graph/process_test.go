@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// process is the example as a process of its own.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr output
+	ended          chan struct{}
+}
+
+func start(t *testing.T, ctx context.Context, binary string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.CommandContext(ctx, binary, args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		p.cmd.Wait() // how it ended is in ProcessState
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill() // nothing to do if it has ended
+		<-p.ended
+		if t.Failed() {
+			t.Logf("process %d said:\n%s%s", p.cmd.Process.Pid, p.stdout.String(), p.stderr.String())
+		}
+	})
+	return p
+}
+
+// completedLine is a line of the progress that names nodes which have completed.
+var completedLine = regexp.MustCompile(`(?m)\bcompleted ([a-z-]+(?:, [a-z-]+)*)$`)
+
+// countOfLine is how many nodes have ended by a line of the progress.
+var countOfLine = regexp.MustCompile(`(?m) s +([0-9]+)/17 `)
+
+// TestKilled kills the process with everything in it (the functions, the worker, the node) at three points of
+// the run, and starts it again. What had completed does not run again; the report is the same.
+func TestKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTime)
+	defer cancel()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "graph")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	work := filepath.Join(dir, "run")
+	args := []string{"--work", work, "--latency", "150ms", "--json"}
+
+	done := map[string]int{} // nodes that were seen to have completed, and how much had run when they were
+	for life, target := range []int{3, 7, 11} {
+		p := start(t, ctx, binary, args...)
+		waitFor(t, ctx, fmt.Sprintf("%d nodes to have ended in life %d", target, life+1), func() (bool, string) {
+			select {
+			case <-p.ended:
+				t.Fatalf("life %d ended by itself:\n%s", life+1, p.stderr.String())
+			default:
+			}
+			said := p.stderr.String()
+			ended := 0
+			for _, m := range countOfLine.FindAllStringSubmatch(said, -1) {
+				ended, _ = strconv.Atoi(m[1]) // digits
+			}
+			return ended >= target, said
+		})
+		if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-p.ended
+		if code := p.cmd.ProcessState.ExitCode(); code != -1 {
+			t.Fatalf("life %d ended with exit code %d before it could be killed", life+1, code)
+		}
+		for _, m := range completedLine.FindAllStringSubmatch(p.stderr.String(), -1) {
+			for _, node := range strings.Split(m[1], ", ") {
+				if _, known := done[node]; !known {
+					done[node] = len(works(t, work))
+				}
+			}
+		}
+	}
+	p := start(t, ctx, binary, args...)
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		t.Fatal("the last life does not end")
+	}
+	var s runSummary
+	if err := json.Unmarshal([]byte(p.stdout.String()), &s); err != nil {
+		t.Fatalf("no summary: %v", err)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != exitDone || s.Check != "ok" || s.Status != "completed" {
+		t.Fatalf("exit %d: %+v", code, s)
+	}
+	if !strings.Contains(p.stderr.String(), "goes on: ") {
+		t.Error("the last life does not say that it goes on")
+	}
+	if len(done) < 6 {
+		t.Errorf("before the last life only %d nodes were seen to have completed", len(done))
+	}
+	ran := works(t, work)
+	for _, n := range s.Nodes {
+		if at, before := done[n.ID]; before && n.Attempt != "" {
+			for _, line := range ran[at:] {
+				if strings.HasSuffix(line, " "+n.Attempt) {
+					t.Errorf("%s had completed and ran again: %s", n.ID, line)
+				}
+			}
+		}
+	}
+	golden := func(name string) {
+		got, err := os.ReadFile(filepath.Join(work, outName, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, []byte(strings.ReplaceAll(string(want), "by Ann.", "by the example."))) {
+			t.Errorf("%s differs from that of a run that nobody disturbs:\n%s", name, got)
+		}
+	}
+	golden(reportMarkdown)
+	golden(rejectedFile)
+}
