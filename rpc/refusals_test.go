@@ -94,6 +94,7 @@ func TestRefusedAtTheEdge(t *testing.T) {
 		{"start: id of 1,025 bytes", start(func(r *perdurev1.StartRequest) { r.Id = long(1025) }), idTooLong},
 		{"start: no function", start(func(r *perdurev1.StartRequest) { r.Function = "" }), bad},
 		{"start: long function", start(func(r *perdurev1.StartRequest) { r.Function = long(257) }), bad},
+		{"start: function of the server's own", start(func(r *perdurev1.StartRequest) { r.Function = "$http" }), bad},
 		{"start: function with a NUL", start(func(r *perdurev1.StartRequest) { r.Function = "f\x00" }), bad},
 		{"start: long namespace", start(func(r *perdurev1.StartRequest) { r.Namespace = long(257) }), bad},
 		{"start: namespace with a NUL", start(func(r *perdurev1.StartRequest) { r.Namespace = "n\x00" }), bad},

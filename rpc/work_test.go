@@ -32,6 +32,7 @@ func TestHello(t *testing.T) {
 		"no functions":        func(h *perdurev1.Hello) { h.Functions = nil },
 		"many functions":      func(h *perdurev1.Hello) { h.Functions = many },
 		"a nameless function": func(h *perdurev1.Hello) { h.Functions = []string{"f", ""} },
+		"the server's own":    func(h *perdurev1.Hello) { h.Functions = []string{"f", "$http"} },
 		"a long function":     func(h *perdurev1.Hello) { h.Functions = []string{long(257)} },
 		"much room":           func(h *perdurev1.Hello) { h.Room = 100_001 },
 		"a short lease":       func(h *perdurev1.Hello) { h.LeaseMs = 999 },

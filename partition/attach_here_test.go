@@ -1,0 +1,81 @@
+package partition
+
+import (
+	"sync"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// callCmd submits a graph of calls: their attempts are of the server's own function $http.
+func callCmd(id string, calls ...string) *commandv1.Command {
+	g := &perdurev1.Graph{}
+	for _, name := range calls {
+		g.Nodes = append(g.Nodes, &perdurev1.GraphNode{Id: name, Kind: &perdurev1.GraphNode_Http{Http: &perdurev1.HttpNode{Url: "http://service"}}})
+	}
+	return &commandv1.Command{Namespace: ns, Id: id, Request: &perdurev1.RequestID{Id: []byte("submit-" + id)},
+		Kind: &commandv1.Command_SubmitGraph{SubmitGraph: &perdurev1.SubmitGraphRequest{Id: id, Graph: g}}}
+}
+
+// The server is told of what waits for its own functions, when it begins to listen and later; a worker of its own
+// gets what it has room for, and can take room back that nothing uses.
+func TestOwnFunctions(t *testing.T) {
+	n := newMemNode(t, 1)
+	d := n.Dispatcher()
+	var mu sync.Mutex
+	told := 0
+	listen := func(namespace, function string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if namespace != ns || function != "$http" {
+			t.Errorf("told of %s in %s", function, namespace)
+		}
+		told++
+	}
+	takeTold := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		n := told
+		told = 0
+		return n
+	}
+	must(t, n.Router(), startCmd("start x", "x", "f", ""))
+	must(t, n.Router(), callCmd("r", "a", "b"))
+	d.OnStarved(listen)
+	if takeTold() == 0 {
+		t.Fatal("what waits already is not told")
+	}
+
+	w := d.AttachHere(WorkerSpec{ID: "own", Namespace: ns, Functions: []string{"$http"}, LeaseMS: 600_000, Room: 1})
+	first := deliver(t, w)
+	waitFor(t, "what waits still to be told", func() bool { return takeTold() > 0 }, func() string { return "nothing" })
+	if n := d.Workers(); n != 0 {
+		t.Errorf("a worker of the node itself is counted among %d streams", n)
+	}
+	w.AddRoom(5)
+	second := deliver(t, w)
+	if first.Id == second.Id {
+		t.Errorf("%s came twice", first.Id)
+	}
+	nothing(t, n, w)
+	if got := w.TakeRoom(1); got != 1 {
+		t.Errorf("took %d of the room", got)
+	}
+	if got := w.TakeRoom(10); got != 3 {
+		t.Errorf("took %d of the room, want the 3 that are left", got)
+	}
+	takeTold()
+	must(t, n.Router(), callCmd("r2", "a"))
+	waitFor(t, "a call that nobody has room for to be told", func() bool { return takeTold() > 0 }, func() string { return "nothing" })
+	nothing(t, n, w)
+
+	d.OnStarved(nil)
+	takeTold()
+	must(t, n.Router(), callCmd("r3", "a"))
+	nothing(t, n, w)
+	if takeTold() != 0 {
+		t.Error("told although nobody listens")
+	}
+	w.Detach()
+}
