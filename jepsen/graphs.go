@@ -65,8 +65,10 @@ type GraphReport struct {
 	AfterFaults time.Duration
 	// Waves is how many runs were in waves, Twins how many pairs were compared.
 	Waves, Twins int
-	// Spread is of the runs' times.
-	Spread Spread
+	// Spread is of the runs' times. Nodes is of functions that took one attempt: from the start of a node until
+	// its result was recorded, without the time that its script takes; Slowest is the slowest of them.
+	Spread, Nodes Spread
+	Slowest       string
 	// Samples is how many statuses were judged while runs were under way; Signals how many were sent.
 	Samples, Signals int
 	// Repeats is how often a client asked again, because it had no answer within its patience.
@@ -135,6 +137,7 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 		took = append(took, rec.Took)
 	}
 	report.Spread = SpreadOf(took)
+	report.Nodes, report.Slowest = nodeTimes(r.records)
 	slices.Sort(r.wrong)
 	for i, text := range slices.Compact(r.wrong) {
 		if i < 20 {
@@ -246,7 +249,7 @@ func (r *GraphRun) breakThem(ctx context.Context, faults []Fault, stream uint64)
 		r.mu.Lock()
 		r.faults[f.Name]++
 		r.mu.Unlock()
-		fmt.Fprintf(r.o.Out, "%s of %s, %d of %d runs submitted\n", f.Name, w.Names(), min(int(r.next.Load()), len(r.records)), len(r.records))
+		fmt.Fprintf(r.o.Out, "%s %s of %s, %d of %d runs submitted\n", w.At.UTC().Format("15:04:05.000Z"), f.Name, w.Names(), min(int(r.next.Load()), len(r.records)), len(r.records))
 	}
 	return nil
 }
@@ -398,6 +401,25 @@ func (r *GraphRun) sample(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
+// nodeTimes is what functions with one attempt took beyond their script, and which took longest.
+func nodeTimes(records []*GraphRecord) (Spread, string) {
+	var all []time.Duration
+	slowest, name := time.Duration(-1), ""
+	for _, rec := range records {
+		for _, n := range rec.Status.GetNodes() {
+			p, isFunction := rec.Script.Plans[n.GetId()]
+			if !isFunction || n.GetAttempt() != 1 || n.GetEndedMs() == 0 || p.End == EndHang || p.End == EndSuspend {
+				continue
+			}
+			took := time.Duration(n.GetEndedMs()-n.GetStartedMs()-p.Ms) * time.Millisecond
+			if all = append(all, took); took > slowest {
+				slowest, name = took, fmt.Sprintf("%s, started at %s", n.GetAttemptId(), time.UnixMilli(n.GetStartedMs()).UTC().Format("15:04:05.000Z"))
+			}
+		}
+	}
+	return SpreadOf(all), name
+}
+
 // lookUp asks for the status of every run again, and for the outputs of all nodes.
 func (r *GraphRun) lookUp(ctx context.Context) error {
 	var jobs []func(context.Context) error
@@ -443,6 +465,7 @@ func (r *GraphReport) String() string {
 		v.Runs, r.Waves, r.Twins, v.Nodes, short3(r.Took), r.Spread, short3(r.AfterFaults))
 	fmt.Fprintf(&b, "  runs: %d completed, %d failed, LOST %d, STUCK %d, WRONG %d\n", v.Completed, v.Failed, len(v.Lost), len(v.Stuck), len(v.Wrong))
 	fmt.Fprintf(&b, "  nodes: %s\n", counts(v.Ends))
+	fmt.Fprintf(&b, "  a function of one attempt took, beyond its script, %s (%s)\n", r.Nodes, r.Slowest)
 	fmt.Fprintf(&b, "  attempts %d; calls of the function %d, of them %d begun again because a worker or an answer was lost\n",
 		v.Attempts, v.Calls, v.Repeated)
 	fmt.Fprintf(&b, "  %d statuses judged while runs were under way; %d signals sent; %d calls asked again\n", r.Samples, r.Signals, r.Repeats)
