@@ -50,7 +50,7 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 	}
 	if ex.h.Status == journal.StatusCancelling {
 		if r.counts.attempts == 0 {
-			t.mustNot(t.cancelled(ex, "cancelled"))
+			t.mustNot(ex, t.cancelled(ex, "cancelled"))
 		}
 		return false
 	}
@@ -74,10 +74,14 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 	return false
 }
 
-// mustNot stops the replica on an error that cannot be.
-func (t *txn) mustNot(err error) {
-	if err != nil {
+// mustNot stops the replica on an error that a run cannot meet: a defect, or damage.
+func (t *txn) mustNot(ex *execution, err error) {
+	switch err.(type) {
+	case nil:
+	case *CorruptError, *InvariantError, *journal.Violation:
 		panic(fault{err})
+	default:
+		panic(fault{&InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
 	}
 }
 
@@ -255,7 +259,7 @@ func (t *txn) settleNode(ex *execution, promise id.PromiseID, state recovery.Pro
 	if !st.Changed {
 		var err error
 		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: string(promise)}, state, value)
-		t.mustNot(err)
+		t.mustNot(ex, err)
 	}
 	if st.Changed {
 		t.tell(ex.ns, st)
@@ -317,13 +321,13 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 	for _, batch := range [][]reduction.Result{taken, results} {
 		if len(batch) > 0 {
 			delta, err := r.engine.Apply(batch...)
-			t.mustNot(err)
+			t.mustNot(ex, err)
 			t.follow(ex, r, delta)
 		}
 	}
 	for _, n := range signals {
 		delta, err := r.engine.Resolve(r.name(n), r.rows[n].signal, r.rows[n].output)
-		t.mustNot(err)
+		t.mustNot(ex, err)
 		t.follow(ex, r, delta)
 	}
 	for _, n := range nodes {
@@ -359,13 +363,13 @@ func (t *txn) conclude(ex *execution, r *graphRun) {
 	switch r.engine.Phase() {
 	case reduction.PhaseCompleted:
 		g, _, _, err := t.storedGraph(ex)
-		t.mustNot(err)
+		t.mustNot(ex, err)
 		data := graph.SinkOutputs(g, r.outputOf)
 		if len(data) > maxResult {
 			data = []byte("null")
 		}
 		t.must(ex, journal.ExecutionCompleted{Result: data})
-		t.mustNot(t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
+		t.mustNot(ex, t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
 	case reduction.PhaseFailed:
 		t.failGraph(ex, FailureGraph, r.failures())
 	case reduction.PhaseStuck:
@@ -380,7 +384,7 @@ func (t *txn) conclude(ex *execution, r *graphRun) {
 func (t *txn) failGraph(ex *execution, kind, message string) {
 	failure := failureBytes(kind, message)
 	t.must(ex, journal.ExecutionFailed{Error: failure})
-	t.mustNot(t.finish(ex, recovery.PromiseRejected, failure))
+	t.mustNot(ex, t.finish(ex, recovery.PromiseRejected, failure))
 }
 
 // maxMessage bounds what a failure says, in bytes.

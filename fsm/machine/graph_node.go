@@ -52,21 +52,21 @@ func (t *txn) nodePromise(ex *execution, req recovery.CreateRequest) recovery.Pr
 	if err == nil && !made.New {
 		err = fmt.Errorf("fsm: the promise %q of a node is there already", req.ID)
 	}
-	t.mustNot(err)
+	t.mustNot(ex, err)
 	return made.Promise
 }
 
 // engineStart tells the reduction that a node runs.
-func (t *txn) engineStart(r *graphRun, n int32) {
+func (t *txn) engineStart(ex *execution, r *graphRun, n int32) {
 	_, err := r.engine.Start(r.name(n))
-	t.mustNot(err)
+	t.mustNot(ex, err)
 }
 
 func (t *txn) startSleep(ex *execution, r *graphRun, n int32, row nodeRow, promise id.PromiseID, duration int64) {
 	duration = min(max(duration, 0), Never-1-t.now)
 	at := t.now + duration
 	t.must(ex, journal.TimerScheduled{Promise: promise, Duration: duration, FireAt: at})
-	t.engineStart(r, n)
+	t.engineStart(ex, r, n)
 	t.putRow(ex, n, row)
 	if p := t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), Timer: true, TimeoutAt: at}); p.State.Settled() {
 		t.must(ex, journal.TimerFired{Promise: promise})
@@ -89,7 +89,7 @@ func (t *txn) startWait(ex *execution, r *graphRun, n int32, row nodeRow, promis
 // suspendNode has a node wait for a signal. One that has come before ends the wait at once.
 func (t *txn) suspendNode(ex *execution, r *graphRun, n int32, signal string) {
 	_, err := r.engine.Apply(reduction.Result{Node: r.name(n), Outcome: reduction.SuspendedOn{Signal: signal}})
-	t.mustNot(err)
+	t.mustNot(ex, err)
 	row := r.rows[n]
 	row.status, row.signal = reduction.StatusWaiting, signal
 	t.putRow(ex, n, row)
@@ -118,7 +118,7 @@ func (t *txn) startWork(ex *execution, r *graphRun, n int32, row nodeRow, promis
 	}
 	t.must(ex, scheduled)
 	t.must(ex, journal.InvokeStarted{Promise: promise, Attempt: 1})
-	t.engineStart(r, n)
+	t.engineStart(ex, r, n)
 	t.putRow(ex, n, row)
 	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: Never})
 	if err != nil {
@@ -142,11 +142,11 @@ func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 		b.function = functionOfHTTP
 	case *perdurev1.GraphNode_Subgraph:
 		spec, err := wire.Marshal(kind.Subgraph)
-		t.mustNot(err)
+		t.mustNot(ex, err)
 		b.function, b.graph, b.spec = functionOfGraph, kind.Subgraph, spec
 	}
 	_, err := t.start(ex.ns, b)
-	t.mustNot(err)
+	t.mustNot(ex, err)
 }
 
 // retryNode starts the next attempt of a node whose pause is over.
@@ -162,7 +162,7 @@ func (t *txn) retryNode(ex *execution, r *graphRun, n int32) {
 	t.must(ex, journal.InvokeStarted{Promise: id.PromiseID(promise), Attempt: row.attempt})
 	t.putRow(ex, n, row)
 	input, err := r.inputOf(n, id.PromiseID(promise))
-	t.mustNot(err)
+	t.mustNot(ex, err)
 	t.startAttempt(ex, r, n, input)
 	t.advance(ex)
 }
@@ -277,7 +277,7 @@ func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 			attempt := row.attemptID(ex.h.ID)
 			t.carryOutDue(ex.ns, attempt)
 			if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() && a.h.Status != journal.StatusCancelling {
-				t.mustNot(t.requestCancel(a, reason, graceMS))
+				t.mustNot(ex, t.requestCancel(a, reason, graceMS))
 			}
 		}
 	}
@@ -296,14 +296,14 @@ func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 		attempt := row.attemptID(ex.h.ID)
 		t.carryOutDue(ex.ns, attempt)
 		if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() {
-			t.mustNot(t.cancelled(a, reason))
+			t.mustNot(ex, t.cancelled(a, reason))
 		}
 	}
 	t.settleNode(ex, id.PromiseID(promise), recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))
 	row.status, row.signal, row.retryAt, row.ended = reduction.StatusPending, "", 0, t.now
 	t.putRow(ex, n, row)
 	delta, err := r.engine.Apply(reduction.Result{Node: r.name(n), Outcome: reduction.NodeRunCancelled{}})
-	t.mustNot(err)
+	t.mustNot(ex, err)
 	t.follow(ex, r, delta)
 }
 

@@ -303,6 +303,10 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 		default:
 			row.output = nil
 		}
+		if !row.kept && uint64(row.child) > h.Events {
+			corrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
+				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.child-1, h.Events))
+		}
 		if row.child != 0 && !row.kept {
 			for uint32(len(r.byChild)) < row.child {
 				r.byChild = append(r.byChild, -1)

@@ -52,7 +52,7 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 		id: h.ID, function: functionOfGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
 		request: h.StartRequest, graph: g, spec: spec, life: h.Life + 1, former: h.Incarnation, signals: signals,
 	})
-	t.mustNot(err)
+	t.mustNot(old, err)
 	return &commandv1.Reply{Kind: &commandv1.Reply_RetryGraph{RetryGraph: &perdurev1.RetryGraphResponse{
 		Incarnation: ex.h.Incarnation, FormerIncarnation: h.Incarnation, Reset_: uint32(len(g.Nodes) - kept),
 	}}}, nil
