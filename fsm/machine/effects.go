@@ -20,6 +20,8 @@ type Effects struct {
 	Settled []Ref
 	// Unblocked are listeners to be told of a settled promise.
 	Unblocked []Unblock
+	// Graphs are graph runs whose status has changed, for those who watch them.
+	Graphs []Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
 	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
@@ -57,6 +59,11 @@ func (fx *Effects) add(more *Effects) {
 	fx.Cancelling = append(fx.Cancelling, more.Cancelling...)
 	fx.Settled = append(fx.Settled, more.Settled...)
 	fx.Unblocked = append(fx.Unblocked, more.Unblocked...)
+	for _, run := range more.Graphs {
+		if !slices.Contains(fx.Graphs, run) {
+			fx.Graphs = append(fx.Graphs, run)
+		}
+	}
 	for _, dst := range more.Outbox {
 		if !slices.Contains(fx.Outbox, dst) {
 			fx.Outbox = append(fx.Outbox, dst)

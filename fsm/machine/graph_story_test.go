@@ -512,6 +512,29 @@ func TestGraphCrash(t *testing.T) {
 	}
 }
 
+// Whoever watches a run is told of every change of it, and of nothing else.
+func TestGraphTellsItsWatchers(t *testing.T) {
+	w := newWorld(t, 1)
+	p := w.parts[0]
+	last := func() string { return fmt.Sprint(p.results[len(p.results)-1].Effects.Graphs) }
+	w.submit("run", graphOf("a; s signal s; g graph 0", graphOf("x")), "")
+	if got := last(); got != "[{default run} {default run:2.0}]" {
+		t.Errorf("submitted: %s", got)
+	}
+	w.do(signalCmd(nil, "run", "s", "1"))
+	if got := last(); got != "[{default run}]" {
+		t.Errorf("signalled: %s", got)
+	}
+	w.work()
+	if got := last(); got != "[]" {
+		t.Errorf("given out: %s", got)
+	}
+	w.end("run:2.0", "x", "return 1")
+	if got := last(); got != "[{default run:2.0} {default run}]" {
+		t.Errorf("ended: %s", got)
+	}
+}
+
 // A refused commit takes back what it had done to a run, in memory too.
 func TestGraphRollback(t *testing.T) {
 	for _, wave := range []bool{false, true} {

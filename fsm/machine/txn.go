@@ -61,6 +61,9 @@ func (t *txn) commit(fx *Effects) {
 	for _, ex := range t.touched {
 		if ex.dirty {
 			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.encode())
+			if ex.h.Kind == KindGraph {
+				t.fx.Graphs = append(t.fx.Graphs, Ref{ex.ns, ex.h.ID})
+			}
 		}
 		if ex.j != nil {
 			ex.j.Commit()
