@@ -74,6 +74,8 @@ type Outbound struct {
 	seats map[string]*outboundSeat
 	calls map[string]*outboundCall
 	over  bool
+	// resting: a timer will look for room again.
+	resting bool
 
 	starvedMu sync.Mutex
 	starved   []string // namespaces whose tasks wait for room, each once
@@ -216,8 +218,14 @@ func (o *Outbound) reclaim(ns string) {
 		s.lent -= n
 		o.free += n
 	}
-	if again && o.free <= 0 {
-		time.AfterFunc(outboundRest, o.poke)
+	if again && o.free <= 0 && !o.resting {
+		o.resting = true
+		time.AfterFunc(outboundRest, func() {
+			o.mu.Lock()
+			o.resting = false
+			o.mu.Unlock()
+			o.poke()
+		})
 	}
 }
 
