@@ -300,12 +300,20 @@ func (r *theRun) toTheEnd(ctx context.Context) (*perdurev1.GraphStatus, error) {
 			if err := table(ctx, r.client, s, r.say); err != nil {
 				return nil, err
 			}
-			return nil, fmt.Errorf("the run %s is %s: %s", r.id, s.GetPhase(), s.GetProblem())
+			return nil, fmt.Errorf("the run %s has %s: %s", r.id, endOf(s), s.GetProblem())
 		}
 		if err := r.repair(ctx, s); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// endOf says how a run that has not completed has ended.
+func endOf(s *perdurev1.GraphStatus) string {
+	if s.GetStatus() == runFailed {
+		return "failed"
+	}
+	return "been cancelled"
 }
 
 // follow prints the progress until the run has ended, and takes care of the approval.
@@ -369,8 +377,12 @@ func (r *theRun) repair(ctx context.Context, s *perdurev1.GraphStatus) error {
 // explain says why the run is not at its end.
 func (r *theRun) explain(err error) int {
 	what := err.Error()
-	if errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled):
 		what = "stopped"
+	case r.last != nil && client.Ended(r.last.GetStatus()) && !r.strict:
+		fmt.Fprintf(r.stderr, "graph: %s; put that right and run the same command again: it retries what has failed\n", what)
+		return exitFailed
 	}
 	fmt.Fprintf(r.stderr, "graph: %s, with %d of %d nodes ended; run the same command again to continue; details are in %s\n",
 		what, endedNodes(r.last), len(r.graph.GetNodes()), filepath.Join(r.work, logName))
