@@ -57,6 +57,11 @@ func (o *GraphOptions) fill() {
 	}
 }
 
+// SavedOften are arguments by which a node makes its state durable all the time, and not only when there is
+// much of it. Otherwise a node that was killed finds an old state, or none, and applies its log again from
+// there: it never reads a run that is half done, which is what recovery is about.
+var SavedOften = []string{"--snapshot-threshold=16", "--snapshot-interval=100ms"}
+
 // GraphReport is what became of them.
 type GraphReport struct {
 	Seed uint64

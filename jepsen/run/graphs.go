@@ -23,6 +23,7 @@ func graphsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.DurationVar(&o.Lease, "lease", 2*time.Second, "how long the cluster waits for a silent worker")
 	set.DurationVar(&o.Bound, "bound", time.Minute, "when all runs have to have ended, after the last fault")
 	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, time.Second, time.Second)
+	co.opts.Args = jepsen.SavedOften
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Faults, o.Seed = faults, co.opts.Seed
 		r, err := jepsen.Graphs(ctx, c, o)
@@ -34,6 +35,7 @@ func graphsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 }
 
 func graphCrashJob(_ *flag.FlagSet, co *common, out io.Writer) job {
+	co.opts.Args = append(jepsen.SavedOften, "--snapshot-threshold=1") // the runs are short
 	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
 		r, err := jepsen.GraphCrash(ctx, c, fmt.Sprintf("diamond-%d", co.opts.Seed), out)
 		if r == nil {
