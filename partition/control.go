@@ -64,6 +64,7 @@ func (n *Node) controlOnce() {
 	if n.directory.leads() {
 		n.leadDirectory(ctx)
 	}
+	n.measureLags(ctx)
 	dir := n.directory.current()
 	if dir == nil {
 		return
@@ -79,6 +80,42 @@ func (n *Node) controlOnce() {
 		if r.raft != nil && r.halted() == nil && int(r.id) < len(dir.Placements) {
 			n.reconfigure(r.raft, r.id, dir, dir.Placements[r.id].Replicas)
 		}
+	}
+}
+
+// lagPatience bounds the question to a leader.
+const lagPatience = 300 * time.Millisecond
+
+// caughtUpWithin is how many entries a replica may lack of its leader's log to count as caught up.
+const caughtUpWithin = 256
+
+// measureLags finds out, for each replica that has not caught up with its leader since the start, how far it
+// is behind: a node is not ready before, since the group cannot do without another member until then.
+func (n *Node) measureLags(ctx context.Context) {
+	for _, r := range n.router.Replicas() {
+		if r.caught.Load() || r.raft == nil || r.halted() != nil {
+			continue
+		}
+		if r.serving() != nil {
+			r.caught.Store(true)
+			n.noteReady()
+			continue
+		}
+		addr, _ := r.leaderElsewhere()
+		if addr == "" {
+			continue
+		}
+		st, err := n.failover.statusAt(ctx, addr, r.id, lagPatience)
+		if err != nil || st.State != raft.Leader.String() {
+			continue
+		}
+		own := r.raft.LastIndex()
+		if own+caughtUpWithin >= st.LastIndex {
+			r.caught.Store(true)
+			n.noteReady()
+			continue
+		}
+		r.behind.Store(st.LastIndex - own)
 	}
 }
 

@@ -531,8 +531,11 @@ func (n *Node) NotReady() error {
 			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))
 		case r.serving() != nil:
 		default:
-			if addr, _ := r.leaderElsewhere(); addr == "" {
+			switch addr, _ := r.leaderElsewhere(); {
+			case addr == "":
 				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
+			case !r.caught.Load():
+				errs = append(errs, fmt.Errorf("partition %d is catching up with its leader: %d entries behind", r.id, r.behind.Load()))
 			}
 		}
 	}

@@ -38,11 +38,15 @@ type Replica struct {
 	// onServing is called when this replica begins to serve.
 	onServing func()
 
-	queue    chan *proposal
-	slots    chan struct{}
-	flights  chan *flight
-	lead     atomic.Pointer[leadership]
-	known    atomic.Pointer[knownLeader]
+	queue   chan *proposal
+	slots   chan struct{}
+	flights chan *flight
+	lead    atomic.Pointer[leadership]
+	known   atomic.Pointer[knownLeader]
+	// caught: this replica has caught up with its leader since the start; behind is what it lacked when it
+	// was last looked at.
+	caught   atomic.Bool
+	behind   atomic.Uint64
 	confirms confirmer
 	// unclaimed counts the entries whose effects found no leadership to carry them out.
 	unclaimed atomic.Uint64
