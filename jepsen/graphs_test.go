@@ -27,14 +27,14 @@ func TestGraphs(t *testing.T) {
 }
 
 func drawnGraphs(t *testing.T, c *Cluster) {
-	r, err := Graphs(t.Context(), c, GraphOptions{N: 24, MaxNodes: 40, Active: 8, Faults: faultsFor(t, c, "kill-leader,kill-worker"), Lease: time.Second,
+	r, err := Graphs(t.Context(), c, GraphOptions{N: 16, MaxNodes: 40, Active: 8, Faults: faultsFor(t, c, "kill-leader,kill-worker"), Lease: time.Second,
 		Warm: time.Second / 2, Hold: time.Second, Cool: time.Second / 2, Bound: 30 * time.Second, Seed: *flagSeed, Out: progress{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	judge(t, r, r.Violations, err)
-	if r.Verdict.Runs != 24 || r.Verdict.Calls == 0 || r.Faults["kill-worker"] == 0 || r.Faults["kill-leader"] == 0 {
-		t.Errorf("24 runs under two faults: %+v", r)
+	if r.Verdict.Runs != 16 || r.Verdict.Calls == 0 || r.Faults["kill-worker"] == 0 || r.Faults["kill-leader"] == 0 {
+		t.Errorf("16 runs under two faults: %+v", r)
 	}
 }
 
