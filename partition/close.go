@@ -23,8 +23,12 @@ func (n *Node) close(ctx context.Context) error {
 	close(n.stopping)
 	n.endLife()
 	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair
+	n.rebuildMu.Lock()
+	n.closing = true
+	n.rebuildMu.Unlock()
+	_ = within(ctx, "rebuilds", func() error { n.renewals.Wait(); return nil }) // they find no place any more
 	for _, r := range n.router.Replicas() {
-		close(r.stopping)
+		r.beginStop()
 	}
 	half, cancel := halfOf(ctx)
 	defer cancel()
@@ -86,6 +90,9 @@ func within(ctx context.Context, what string, fn func() error) error {
 	}
 	return err
 }
+
+// beginStop ends new work, once.
+func (r *Replica) beginStop() { r.stopOnce.Do(func() { close(r.stopping) }) }
 
 // shutdown takes Raft down, once. It does not wait: see raftDown.
 func (r *Replica) shutdown() {

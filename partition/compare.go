@@ -82,14 +82,13 @@ func judge(own *commandv1.ReplicaStatus, said []*commandv1.NodeStatus, members i
 	var found *difference
 	for _, p := range points {
 		votes := map[uint64]int{p.sum: 1}
-		var other uint64
+		other := p.sum ^ 1 // nobody's, until somebody differs
 		for _, s := range said {
 			if s == nil || int(own.Partition) >= len(s.Replicas) || s.Replicas[own.Partition].Halted != "" {
 				continue
 			}
 			if sum, noted := checksumAt(s.Replicas[own.Partition], p.index); noted {
-				votes[sum]++
-				if sum != p.sum {
+				if votes[sum]++; sum != p.sum && votes[sum] > votes[other] {
 					other = sum
 				}
 			}

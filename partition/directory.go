@@ -71,11 +71,13 @@ func (n *Node) startDirectory() error {
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
 	cfg.BatchApplyCh = false
 	d.transport = transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()})
+	// Before its group runs: what that applies looks at it.
+	n.directory = d
 	var err error
 	if d.raft, err = raft.NewRaft(cfg, d, n.raftlog.Group(directoryGroup), n.stable.Group(directoryGroup), raft.NewDiscardSnapshotStore(), d.transport); err != nil {
+		n.directory = nil
 		return fmt.Errorf("directory: %w", err)
 	}
-	n.directory = d
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -113,8 +114,11 @@ type Node struct {
 	book        atomic.Pointer[map[string]string] // peer addresses by server id
 	slow        atomic.Int64                      // nanoseconds that the clock is held back
 	rebuildMu   sync.Mutex
-	rebuilds    map[uint32]bool // partitions whose replica is being made anew
-	noted       bool            // by control: the identity says that the cluster is there
+	rebuilds    map[uint32]bool      // partitions whose replica is being made anew
+	rebuilt     map[uint32]time.Time // when that was last done
+	renewals    sync.WaitGroup
+	closing     bool // guarded by rebuildMu: no new replica is put in place
+	noted       bool // by control: the identity says that the cluster is there
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -143,6 +147,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{}),
+		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{})}
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
 	defer func() {
@@ -160,6 +165,7 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.failover, n.balancer = newFailover(n), newBalancer(n)
+	n.sweepCopies()
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
@@ -357,6 +363,21 @@ func (n *Node) sweep() error {
 	return nil
 }
 
+// sweepCopies removes copies of states that a crash has left under way.
+func (n *Node) sweepCopies() {
+	names, err := n.cfg.FS.List(n.cfg.DataDir)
+	if err != nil {
+		return // the next step says so
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "fetched-") || strings.HasPrefix(name, "sending-") {
+			if err := n.cfg.FS.Remove(n.path(name)); err != nil {
+				n.log.Warn("a copy of a state that was left behind cannot be removed", "event", "sweep_failed", "file", name, "error", err)
+			}
+		}
+	}
+}
+
 func (n *Node) path(name string) string { return n.cfg.FS.PathJoin(n.cfg.DataDir, name) }
 
 type stamped interface {
@@ -464,7 +485,14 @@ func (n *Node) join(r *Replica, creating bool) error {
 		return err
 	}
 	terms := n.stable.Group(r.id)
-	r.transport = r.metrics.counting(transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()}))
+	var started atomic.Pointer[raft.Raft] // the transport is asked before NewRaft has returned
+	r.transport = r.metrics.counting(transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
+		Logger: cfg.Logger, Addresses: n.addresses(),
+		Leading: func(term uint64) bool {
+			g := started.Load()
+			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
+		},
+	}))
 	if creating && n.identity.alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
@@ -475,6 +503,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	if r.raft, err = raft.NewRaft(cfg, r.store, logs, terms, r.snapshots, r.transport); err != nil {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
+	started.Store(r.raft)
 	return nil
 }
 
@@ -516,13 +545,20 @@ func (n *Node) NotReady() error {
 	}
 	var errs []error
 	if !n.identity.alone() {
-		switch dir := n.directory.current(); {
+		dir := n.directory.current()
+		place := slices.ContainsFunc(dir.GetMembers(), func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID })
+		switch {
 		case dir == nil:
 			errs = append(errs, errors.New("the cluster's directory is not there yet"))
 		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
 			errs = append(errs, errors.New("the cluster is still being made"))
-		case !slices.ContainsFunc(dir.Members, func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID }):
+		case !place:
 			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
+		}
+		for _, h := range n.hints() {
+			if !place && h.NodeID == n.identity.NodeID && h.ServerID != n.identity.ServerID {
+				errs = append(errs, fmt.Errorf("node %s runs as server %s at %s, too: that one has taken this server's (%s) place, or two nodes have one id", h.NodeID, h.ServerID, h.PeerAddr, n.identity.ServerID))
+			}
 		}
 	}
 	for _, r := range n.router.Replicas() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -47,31 +46,31 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "the cluster has one member: there is nothing to rebuild partition %d from", p)
 	}
 	n.rebuildMu.Lock()
-	busy := n.rebuilds[p]
-	if !busy {
-		if n.rebuilds == nil {
-			n.rebuilds = map[uint32]bool{}
-		}
+	// A repeated command waits for what is under way, and is content with what has just been done.
+	done := n.rebuilt[p]
+	begin := !n.rebuilds[p] && !n.closing &&
+		(n.router.slots[p].Load().halted() != nil || n.clock.Now().Sub(done) > rebuiltJustNow)
+	if begin {
 		n.rebuilds[p] = true
+		n.renewals.Add(1)
 	}
 	n.rebuildMu.Unlock()
-	if !busy {
+	if begin {
 		// Whoever asked may go; the work is done all the same.
-		done := make(chan error, 1)
+		ended := make(chan error, 1)
 		go func() {
-			defer func() {
-				n.rebuildMu.Lock()
-				delete(n.rebuilds, p)
-				n.rebuildMu.Unlock()
-			}()
+			defer n.renewals.Done()
 			err := n.renew(p)
+			n.rebuildMu.Lock()
+			delete(n.rebuilds, p)
+			n.rebuildMu.Unlock()
 			if err != nil {
 				n.log.Error("a replica could not be rebuilt", "event", "rebuild_failed", "partition", p, "error", err)
 			}
-			done <- err
+			ended <- err
 		}()
 		select {
-		case err := <-done:
+		case err := <-ended:
 			if err != nil {
 				return nil, errTryLater(p, "the replica could not be rebuilt: "+err.Error())
 			}
@@ -130,11 +129,15 @@ func (n *Node) caughtUp(ctx context.Context, r *Replica) (applied uint64, ok boo
 	return own.Applied, own.Halted == "" && own.Applied >= st.Replicas[0].Applied
 }
 
+// rebuiltJustNow is for how long a rebuild answers for a repeated command.
+const rebuiltJustNow = time.Minute
+
 // renewPatience bounds the parts of a rebuild that wait for something to end.
 const renewPatience = 30 * time.Second
 
-// renew takes a replica down and puts a new one in its place.
-func (n *Node) renew(p uint32) error {
+// renew takes a replica down and puts a new one in its place. The old one has stopped before the leader is
+// asked for its state: so that state holds whatever any snapshot marker of this node stands for.
+func (n *Node) renew(p uint32) (err error) {
 	ctx, cancel := context.WithTimeout(n.lifetime, rebuildPatience)
 	defer cancel()
 	old := n.router.slots[p].Load()
@@ -144,12 +147,16 @@ func (n *Node) renew(p uint32) error {
 			return fmt.Errorf("its leadership could not be handed on: %w", err)
 		}
 	}
-	content, err := n.fetch(ctx, p)
-	if err != nil {
+	if _, err := n.leaderOf(ctx, p); err != nil {
 		return err
 	}
-	defer func() { _ = n.cfg.FS.Remove(content) }() // it was installed, or is fetched again
 	old.halt(errRebuilding)
+	defer func() {
+		if err != nil {
+			failed := fmt.Errorf("it was to be made anew from the others, which failed; it can be tried again: %w", err)
+			old.haltErr.Store(&failed)
+		}
+	}()
 	if old.raft != nil {
 		ending, stop := context.WithTimeout(ctx, renewPatience)
 		err := wait(ending, old.storeClosed)
@@ -161,6 +168,11 @@ func (n *Node) renew(p uint32) error {
 			return err
 		}
 	}
+	content, err := n.fetch(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = n.cfg.FS.Remove(content) }() // it was installed, or is fetched again
 	if err := n.keepAside(p); err != nil {
 		return err
 	}
@@ -174,6 +186,12 @@ func (n *Node) renew(p uint32) error {
 	if err := n.reconcile(r); err != nil {
 		return err
 	}
+	// A node that stops closes what is there; what comes later is left as a crash would leave it.
+	n.rebuildMu.Lock()
+	defer n.rebuildMu.Unlock()
+	if n.closing {
+		return errStopping(p)
+	}
 	if err := n.openState(r, false); err != nil {
 		return err
 	}
@@ -181,9 +199,35 @@ func (n *Node) renew(p uint32) error {
 		return errors.Join(err, r.store.Close())
 	}
 	n.router.slots[p].Store(r)
-	close(old.stopping)
 	r.run()
+	n.rebuilt[p] = n.clock.Now()
+	go old.retire()
 	return nil
+}
+
+// retire ends the waits for a replica that another one has replaced.
+func (r *Replica) retire() {
+	r.beginStop()
+	ctx, cancel := context.WithTimeout(context.Background(), renewPatience)
+	defer cancel()
+	_ = wait(ctx, r.ledDone)
+	_ = wait(ctx, r.resolved)
+	close(r.killed)
+	close(r.stopped)
+	r.watches.wakeAll()
+}
+
+// leaderOf is the address of another node that leads a partition.
+func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
+	for _, m := range n.members() {
+		if m.ServerId == n.identity.ServerID {
+			continue
+		}
+		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
+			return n.addressOf(m.ServerId), nil
+		}
+	}
+	return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
 }
 
 // rebuildPatience bounds a whole rebuild.
@@ -191,17 +235,9 @@ const rebuildPatience = time.Hour
 
 // fetch copies the leader's state of a partition into a file.
 func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
-	var lead string
-	for _, m := range n.members() {
-		if m.ServerId == n.identity.ServerID {
-			continue
-		}
-		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
-			lead = n.addressOf(m.ServerId)
-		}
-	}
-	if lead == "" {
-		return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
+	lead, err := n.leaderOf(ctx, p)
+	if err != nil {
+		return "", err
 	}
 	client, err := n.peers.client(lead)
 	if err != nil {
@@ -235,27 +271,17 @@ func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
 	return path, nil
 }
 
-// keepAside moves a partition's state where nobody looks for it; an earlier one kept so is removed.
+// keepAside moves a partition's state where nobody looks for it. What was kept before stays: it may be the
+// evidence.
 func (n *Node) keepAside(p uint32) error {
 	fs, prefix := n.cfg.FS, fmt.Sprintf("kept-%04d-", p)
-	names, err := fs.List(n.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, prefix) {
-			if err := fs.RemoveAll(n.path(name)); err != nil {
-				return err
-			}
-		}
-	}
 	if _, err := fs.Stat(n.path(stateDir(p))); err != nil {
 		if isNotExist(err) {
 			return nil
 		}
 		return err
 	}
-	if err := fs.Rename(n.path(stateDir(p)), n.path(prefix+n.clock.Now().UTC().Format("20060102T150405"))); err != nil {
+	if err := fs.Rename(n.path(stateDir(p)), n.path(prefix+n.clock.Now().UTC().Format("20060102T150405.000"))); err != nil {
 		return err
 	}
 	return syncDir(fs, n.cfg.DataDir)

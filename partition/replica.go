@@ -71,8 +71,8 @@ type Replica struct {
 	// closed. stopped: nobody will be answered any more.
 	stopping, ledDone, resolved, raftDown, killed, storeClosed, stopped chan struct{}
 
-	downOnce, closeOnce sync.Once
-	downErr, closeErr   error // set before raftDown and storeClosed are closed
+	stopOnce, downOnce, closeOnce sync.Once
+	downErr, closeErr             error // set before raftDown and storeClosed are closed
 }
 
 // serving is the present leadership, or nil.
@@ -124,7 +124,11 @@ func (r *Replica) halt(err error) {
 		if l := r.lead.Swap(nil); l != nil {
 			l.cancel()
 		}
-		r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
+		if errors.Is(err, errRebuilding) {
+			r.log.Info("a replica is taken down to be made anew", "event", "replica_rebuilding", "partition", r.id)
+		} else {
+			r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
+		}
 		close(r.halting)
 	})
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -20,12 +21,18 @@ type RaftOptions struct {
 	Timeout time.Duration
 	// Addresses translates a server id to its present address; nil to use the configuration's.
 	Addresses raft.ServerAddressProvider
+	// Leading says whether this server still leads in a term. With it, entries for a server that is down wait
+	// for its return; nil reports each failure to the library. It must not block.
+	Leading func(term uint64) bool
 }
 
 // RaftTransport is the transport of one group.
 type RaftTransport struct {
 	*raft.NetworkTransport
-	server raft.ServerID
+	server    raft.ServerID
+	leading   func(term uint64) bool
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
 var (
@@ -78,7 +85,7 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Addresses != nil {
 		opts.Addresses = addressed{opts.Addresses, server, raft.ServerAddress(stream.Addr().String())}
 	}
-	return &RaftTransport{server: server, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return &RaftTransport{server: server, leading: opts.Leading, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,

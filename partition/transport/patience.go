@@ -1,0 +1,49 @@
+package transport
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A leader that replicates to a server which is down pauses after each failure, longer each time, up to 10 s:
+// for so long a server that came back would get nothing. So a message to an address that nobody listens on
+// waits here and is tried again soon, and the library sees few failures.
+const (
+	returnPatience = 10 * time.Second
+	returnPauseMin = 20 * time.Millisecond
+	returnPauseMax = 250 * time.Millisecond
+)
+
+// AppendEntries implements raft.Transport.
+func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	pause, deadline := returnPauseMin, time.Now().Add(returnPatience)
+	for {
+		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || heartbeat(args) ||
+			t.leading == nil || !t.leading(args.Term) || time.Now().After(deadline) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-t.closed:
+			timer.Stop()
+			return err
+		}
+		pause = min(2*pause, returnPauseMax)
+	}
+}
+
+// heartbeat says that a message is one: nobody waits with it, the next one comes soon.
+func heartbeat(args *raft.AppendEntriesRequest) bool {
+	return args.PrevLogEntry == 0 && args.PrevLogTerm == 0 && len(args.Entries) == 0 && args.LeaderCommitIndex == 0
+}
+
+// Close implements raft.WithClose.
+func (t *RaftTransport) Close() error {
+	t.closeOnce.Do(func() { close(t.closed) })
+	return t.NetworkTransport.Close()
+}
