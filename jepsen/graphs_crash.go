@@ -111,7 +111,7 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	stop = func() { cancel(); <-ended; _ = cl.Close() }
+	stop = func() { cancel(); _ = <-ended; _ = cl.Close() }
 	select {
 	case <-w.Ready():
 		return stop, nil

@@ -83,7 +83,9 @@ func (r *reader) report(rule string, line int, at spot, format string, args ...a
 	r.spoiled[at.pointer] = true
 	for up := at.pointer; up != ""; {
 		up = above(up)
-		r.spoiled[up] = r.spoiled[up]
+		if _, known := r.spoiled[up]; !known {
+			r.spoiled[up] = false // something below it is
+		}
 	}
 	if len(r.problems) == maxProblems {
 		r.more++
