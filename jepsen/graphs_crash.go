@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"io"
 	"slices"
 	"strings"
@@ -111,7 +112,13 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	stop = func() { cancel(); _ = <-ended; _ = cl.Close() }
+	stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			fmt.Fprintln(os.Stderr, "the worker ended:", err)
+		}
+		_ = cl.Close()
+	}
 	select {
 	case <-w.Ready():
 		return stop, nil
