@@ -68,14 +68,17 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 // evictReplies forgets answers that are too old or too many, a bounded number at a time.
 func (t *txn) evictReplies() {
 	const atOnce = 512
+	// Answers are kept and forgotten in the order of time, so nothing stands before the newest that was
+	// forgotten: only the traces of what was, which a scan from the front would walk over each time.
 	prefix := []byte{byte(keys.ReplyAge)}
+	from := keys.AppendUint64(prefix[:1:1], uint64(max(t.m.evicted, 0)))
 	over := int64(t.m.replies) - int64(t.m.cfg.MaxReplies)
 	type old struct {
 		at  int64
 		rid []byte
 	}
 	var gone []old
-	t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+	t.scan(from, keys.After(prefix), func(key, _ []byte) bool {
 		at, rid, err := keys.CutUint64(key[1:])
 		if err != nil {
 			corrupt("stored reply's age", key, err)
