@@ -18,28 +18,17 @@ import (
 	"perdure/embed"
 )
 
-// freeAddr is an address that nobody listens on now, for TCP and UDP alike.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }() // it was only asked for its port
-	return l.Addr().String()
-}
-
 // memberConfigs are the settings of three nodes that are to make a cluster.
 func memberConfigs(t *testing.T) []embed.Config {
 	var all []embed.Config
 	var join []string
 	for range 3 {
-		join = append(join, freeAddr(t))
+		join = append(join, fixedAddr(t))
 	}
 	for i := range 3 {
 		cfg := nodeConfig(t.TempDir())
 		cfg.NodeID, cfg.BootstrapExpect, cfg.Join, cfg.GossipAddr = fmt.Sprintf("n%d", i+1), 3, join, join[i]
-		cfg.PeerAddr, cfg.GRPCAddr, cfg.HTTPAddr = freeAddr(t), freeAddr(t), freeAddr(t)
+		cfg.PeerAddr, cfg.GRPCAddr, cfg.HTTPAddr = fixedAddr(t), fixedAddr(t), fixedAddr(t)
 		// Short enough for a test, long enough for a busy machine.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = time.Second, time.Second, 500*time.Millisecond
 		all = append(all, cfg)
@@ -120,7 +109,7 @@ func TestThreeMembers(t *testing.T) {
 	// A fourth.
 	fourth := nodeConfig(t.TempDir())
 	fourth.NodeID, fourth.BootstrapExpect, fourth.Join = "n4", 3, cfgs[0].Join
-	fourth.PeerAddr, fourth.GRPCAddr, fourth.HTTPAddr, fourth.GossipAddr = freeAddr(t), freeAddr(t), freeAddr(t), freeAddr(t)
+	fourth.PeerAddr, fourth.GRPCAddr, fourth.HTTPAddr, fourth.GossipAddr = fixedAddr(t), fixedAddr(t), fixedAddr(t), fixedAddr(t)
 	if n, err := start(fourth); err == nil {
 		_ = n.stop()
 		t.Fatal("a fourth node was let in")

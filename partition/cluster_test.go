@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -23,15 +24,23 @@ type member struct {
 	*Node
 }
 
-// freeAddr is an address nobody listens on now.
+// freeAddr is an address nobody listens on now, nor is given by chance.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		// Below what the system hands out by itself, so that whoever comes back finds its port free.
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return addr
 	}
-	defer func() { _ = l.Close() }() // it was only asked for its port
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // newCluster founds a cluster of three nodes in memory and waits until all are ready. What change does is

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +23,25 @@ import (
 )
 
 const testGroups = 2
+
+// freeAddr is an address nobody listens on now, nor is given by chance.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		// Below what the system hands out by itself, so that whoever comes back finds its port free.
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	t.Fatal("no free port")
+	return ""
+}
 
 // machine is a list of what was applied. Its state outlives restarts of its node, as a durable one would.
 type machine struct {
@@ -114,7 +135,7 @@ func (n *member) start(create bool) {
 	fatal := func(err error) { t.Errorf("%s: %v", n.id, err) }
 	addr := n.addr
 	if addr == "" {
-		addr = "127.0.0.1:0"
+		addr = freeAddr(t)
 	}
 	var err error
 	n.mux, err = Listen(addr, Options{ClusterID: "c", ServerID: n.id,
