@@ -26,7 +26,7 @@ func TestDueWhileDown(t *testing.T) {
 	cfg.GRPCAddr = fixedAddr(t)
 	n := startNode(t, cfg)
 	w := connect(t, cfg.GRPCAddr)
-	const due = 400 * time.Millisecond
+	const due = 2 * time.Second
 	var runs tally
 	sleeper := durable.NewFunction("sleeper", func(ctx durable.Context, _ int) (string, error) { return "awake", durable.Sleep(ctx, due) })
 	waiter := durable.NewFunction("waiter", func(ctx durable.Context, _ int) (bool, error) {
