@@ -58,9 +58,6 @@ func newCluster(t *testing.T, partitions uint32, change ...func(*Config)) []*mem
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = wide, wide, wide/2
 		cfg.NodeID, cfg.PeerAddr, cfg.Partitions = f.NodeID, f.PeerAddr, partitions
 		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founders: founders, Founder: i == 0}
-		for _, f := range change {
-			f(&cfg)
-		}
 		for _, c := range change {
 			c(&cfg)
 		}

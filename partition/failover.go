@@ -114,21 +114,25 @@ func (f *failover) lost(peer transport.Peer) {
 	if !ok || g.leader() != peer.ServerID || peer.ServerID == f.n.identity.ServerID {
 		return
 	}
+	if f.take(g.number) {
+		go f.lookAfter(g, peer.ServerID, func() { f.look(f.n.lifetime, g, peer) })
+	}
+}
+
+// take has the caller look after a group's leader; false if somebody does, who looks again then.
+func (f *failover) take(group uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, is := f.busy[peer.Group]; is {
-		f.busy[peer.Group] = true
-		return
-	}
-	f.busy[peer.Group] = false
-	go f.lookAfter(g, peer)
+	_, is := f.busy[group]
+	f.busy[group] = is
+	return !is
 }
 
 // lookAfter finds out what became of a leader, again as long as connections to it break meanwhile.
-func (f *failover) lookAfter(g group, leader transport.Peer) {
+func (f *failover) lookAfter(g group, leader string, look func()) {
 	for {
-		if g.leader() == leader.ServerID {
-			f.look(f.n.lifetime, g, leader)
+		if g.leader() == leader {
+			look()
 		}
 		f.mu.Lock()
 		if !f.busy[g.number] {
@@ -144,7 +148,7 @@ func (f *failover) lookAfter(g group, leader transport.Peer) {
 func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 	addr := leader.Addr
 	for range probeTries {
-		switch f.probe(ctx, addr, leader.ServerID) {
+		switch f.probe(ctx, addr, leader.ServerID, probeBound) {
 		case unclear:
 			return
 		case gone:
@@ -172,15 +176,15 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 }
 
 // probe asks whether a server is still there, once for all who want to know at the same time.
-func (f *failover) probe(ctx context.Context, addr, server string) finding {
-	key := addr + " " + server
+func (f *failover) probe(ctx context.Context, addr, server string, bound time.Duration) finding {
+	key := addr + " " + server + " " + bound.String()
 	f.mu.Lock()
 	p := f.probes[key]
 	if p == nil {
 		p = &probing{done: make(chan struct{})}
 		f.probes[key] = p
 		go func() {
-			p.said = f.ask(ctx, addr, server)
+			p.said = f.ask(ctx, addr, server, bound)
 			close(p.done)
 			if p.said == gone {
 				f.n.pause(ctx, probeShare)
@@ -195,10 +199,9 @@ func (f *failover) probe(ctx context.Context, addr, server string) finding {
 	return p.said
 }
 
-// ask asks until the answer is clear, within probeBound. A process that dies may still accept a
-// connection.
-func (f *failover) ask(ctx context.Context, addr, server string) finding {
-	ctx, cancel := context.WithTimeout(ctx, probeBound)
+// ask asks until the answer is clear, within a bound. A process that dies may still accept a connection.
+func (f *failover) ask(ctx context.Context, addr, server string, bound time.Duration) finding {
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for {
 		there, err := f.n.mux.Probe(ctx, addr)
@@ -339,12 +342,14 @@ func (p place) before(o place) bool {
 // survivor is a voter that answers, and how its member of a group is.
 type survivor struct {
 	place
-	addr, state string
-	term        uint64
+	addr, state, leader string
+	term                uint64
+	contact             time.Duration // since it heard from a leader
 }
 
 func survivorOf(server, addr string, st *commandv1.ReplicaStatus) survivor {
-	return survivor{place{server, st.LastTerm, st.LastIndex}, addr, st.State, st.Term}
+	return survivor{place{server, st.LastTerm, st.LastIndex}, addr, st.State, st.Leader, st.Term,
+		time.Duration(st.ContactMs) * time.Millisecond}
 }
 
 // survivor is this server.

@@ -242,6 +242,7 @@ func Start(cfg Config) (n *Node, err error) {
 		close(n.controlDone)
 	} else {
 		n.failover.on.Store(true)
+		go n.failover.watchSilence()
 		go n.balancer.run()
 		go n.control()
 		go n.compareLoop()

@@ -136,6 +136,9 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 func raftStatus(g *raft.Raft) *commandv1.ReplicaStatus {
 	_, leader := g.LeaderWithID()
 	st := &commandv1.ReplicaStatus{State: g.State().String(), Leader: string(leader), Term: g.CurrentTerm(), LastIndex: g.LastIndex(), CommitIndex: g.CommitIndex()}
+	if heard := g.LastContact(); g.State() != raft.Leader && !heard.IsZero() {
+		st.ContactMs = uint64(max(time.Since(heard).Milliseconds(), 0))
+	}
 	st.LastTerm, _ = strconv.ParseUint(g.Stats()["last_log_term"], 10, 64) // always a number
 	future := g.GetConfiguration()
 	if future.Error() == nil {

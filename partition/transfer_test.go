@@ -337,7 +337,7 @@ func TestProbe(t *testing.T) {
 		"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
 		"nobody answers":          {silent, "n2-0001", unclear},
 	} {
-		if got := f.probe(bg(t), c.addr, c.server); got != c.want {
+		if got := f.probe(bg(t), c.addr, c.server, probeBound); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -850,9 +850,11 @@ type ReplicaStatus struct {
 	// Rolling checksums of the state at indices every replica notes, newest last.
 	Marks []*ChecksumMark `protobuf:"bytes,11,rep,name=marks,proto3" json:"marks,omitempty"`
 	// The state's checksum at `applied`.
-	Checksum      uint64   `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	Voters        []string `protobuf:"bytes,13,rep,name=voters,proto3" json:"voters,omitempty"`
-	Rebuilding    bool     `protobuf:"varint,14,opt,name=rebuilding,proto3" json:"rebuilding,omitempty"`
+	Checksum   uint64   `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Voters     []string `protobuf:"bytes,13,rep,name=voters,proto3" json:"voters,omitempty"`
+	Rebuilding bool     `protobuf:"varint,14,opt,name=rebuilding,proto3" json:"rebuilding,omitempty"`
+	// How long ago this replica last heard from a leader; 0 on the leader.
+	ContactMs     uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -983,6 +985,13 @@ func (x *ReplicaStatus) GetRebuilding() bool {
 		return x.Rebuilding
 	}
 	return false
+}
+
+func (x *ReplicaStatus) GetContactMs() uint64 {
+	if x != nil {
+		return x.ContactMs
+	}
+	return 0
 }
 
 type ChecksumMark struct {
@@ -1486,7 +1495,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12'\n" +
 	"\x0fdirectory_epoch\x18\x03 \x01(\x04R\x0edirectoryEpoch\x12=\n" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
-	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\"\xa6\x03\n" +
+	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\"\xc5\x03\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1505,7 +1514,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x06voters\x18\r \x03(\tR\x06voters\x12\x1e\n" +
 	"\n" +
 	"rebuilding\x18\x0e \x01(\bR\n" +
-	"rebuilding\"@\n" +
+	"rebuilding\x12\x1d\n" +
+	"\n" +
+	"contact_ms\x18\x0f \x01(\x04R\tcontactMs\"@\n" +
 	"\fChecksumMark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x04R\bchecksum\".\n" +

@@ -1,0 +1,145 @@
+package partition
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Shares of the heartbeat time-out. A leader sends a heartbeat after a tenth to a fifth of it.
+const (
+	// silenceLooks is how often in a heartbeat time-out it is looked for silent leaders.
+	silenceLooks = 20
+	// silenceShare: a leader is asked after a quarter without a word, in any group that it leads.
+	silenceShare = 4
+	// answerShare: it has a fifth to answer, to a new connection that waits for no disk and no queue.
+	answerShare = 5
+)
+
+// watchSilence notices leaders whose host has vanished, or whose process hangs, before the time-outs do: no
+// connection breaks then, and nobody refuses one. A leader is replaced when all its groups have heard nothing
+// for a while, it does not answer a new connection either, and enough others have not heard from it to
+// make a majority with this node. It runs until the node stops.
+func (f *failover) watchSilence() {
+	timeout := f.n.cfg.HeartbeatTimeout
+	every, last := timeout/silenceLooks, time.Now()
+	// What was not heard while this process was held up says nothing of others.
+	awake := last
+	suspects := map[string]chan struct{}{}
+	for f.n.pause(f.n.lifetime, every) {
+		now := time.Now()
+		if now.Sub(last) > 2*every {
+			awake = now
+		}
+		last = now
+		for server, led := range f.led() {
+			heard := led.heard
+			if heard.Before(awake) {
+				heard = awake
+			}
+			if now.Sub(heard) < timeout/silenceShare {
+				continue
+			}
+			if asked := suspects[server]; asked != nil {
+				select {
+				case <-asked:
+				default:
+					continue
+				}
+			}
+			asked := make(chan struct{})
+			suspects[server] = asked
+			go func() {
+				defer close(asked)
+				f.suspect(f.n.lifetime, server, led)
+				f.n.pause(f.n.lifetime, timeout/silenceShare) // one that answers but says nothing is not asked all the time
+			}()
+		}
+	}
+}
+
+// ledBy is what one other server leads, as far as this node knows.
+type ledBy struct {
+	addr   string
+	groups []group
+	// heard is when any of the groups last heard from it.
+	heard time.Time
+}
+
+// led is what the others lead, by server.
+func (f *failover) led() map[string]ledBy {
+	out := map[string]ledBy{}
+	numbers := []uint32{directoryGroup}
+	for _, r := range f.n.router.Replicas() {
+		numbers = append(numbers, r.id)
+	}
+	for _, number := range numbers {
+		g, ok := f.n.group(number)
+		if !ok {
+			continue
+		}
+		addr, id := g.raft.LeaderWithID()
+		heard := g.raft.LastContact()
+		if server := string(id); server != "" && server != f.n.identity.ServerID && !heard.IsZero() {
+			l := out[server]
+			l.groups = append(l.groups, g)
+			if l.addr = f.n.addressOf(server); l.addr == "" {
+				l.addr = string(addr)
+			}
+			if heard.After(l.heard) {
+				l.heard = heard
+			}
+			out[server] = l
+		}
+	}
+	return out
+}
+
+// suspect finds out whether a silent leader is there, and if it is not has its groups elect others.
+func (f *failover) suspect(ctx context.Context, server string, led ledBy) {
+	said := f.probe(ctx, led.addr, server, f.n.cfg.HeartbeatTimeout/answerShare)
+	if said == alive {
+		return
+	}
+	if said == unclear {
+		f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.nodeOf(server), "server", server,
+			"addr", led.addr, "groups", len(led.groups), "heard_before", time.Since(led.heard).Round(time.Millisecond))
+	}
+	for _, g := range led.groups {
+		if !f.take(g.number) {
+			continue // it is being looked after
+		}
+		go f.lookAfter(g, server, func() {
+			if g.leader() == server && (said == gone || f.agreed(ctx, g, server)) {
+				f.succeed(ctx, g, server, false)
+			}
+		})
+	}
+}
+
+// agreed says that this server and enough others to make a majority have not heard from a leader. A server
+// that only lost its own network finds nobody, and leaves the others alone.
+func (f *failover) agreed(ctx context.Context, g group, lost string) bool {
+	silent := f.n.cfg.HeartbeatTimeout / silenceShare
+	if time.Since(g.raft.LastContact()) < silent {
+		return false
+	}
+	others, _, votes := f.survey(ctx, g, lost)
+	future := g.raft.GetConfiguration()
+	if !votes || future.Error() != nil {
+		return false
+	}
+	voters, agree := 0, 1
+	for _, s := range future.Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	for _, o := range others {
+		if o.leader != lost || o.contact >= silent {
+			agree++
+		}
+	}
+	return 2*agree > voters
+}
