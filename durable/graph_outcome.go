@@ -18,7 +18,8 @@ const (
 var ErrSkipped = errors.New("durable: skipped")
 
 // Skip is what a graph's function returns to have its node skipped: what comes after it runs, and gets null
-// from it. The reason is for people. Outside a graph the execution fails with the type "graph.skipped".
+// from it. The reason is for people: the run's status shows it, cut to 1,000 bytes. Outside a graph the
+// execution fails with the type "graph.skipped".
 func Skip(reason string) error {
 	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
 }

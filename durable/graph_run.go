@@ -9,6 +9,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/graph"
 )
 
 // ErrUnfinished is matched by the error of Outcome while the node has not come to an end.
@@ -69,12 +70,25 @@ func (h *GraphHandle) Status(ctx context.Context) (*perdurev1.GraphStatus, error
 // *client.ExecutionError and an *Error (errors.As finds either); other errors are those of
 // client.Client.Result.
 func (h *GraphHandle) Wait(ctx context.Context) error {
-	_, err := h.Result(ctx)
+	_, err := h.answer(ctx)
 	return err
 }
 
-// Result is Wait, and what the run has answered: an object of the outputs of its last nodes, by their ids.
+// Result is Wait, and what the run has answered: an object of the outputs of its last nodes, by their ids. A
+// run that has completed with more than graph.MaxResultBytes of them is a *graph.TooLarge (errors.As finds
+// it): Outcome reads them one by one.
 func (h *GraphHandle) Result(ctx context.Context) (json.RawMessage, error) {
+	data, err := h.answer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if too, ok := graph.ParseTooLarge(data); ok {
+		return nil, fmt.Errorf("durable: the run %s has completed: %w", h.id, too)
+	}
+	return data, nil
+}
+
+func (h *GraphHandle) answer(ctx context.Context) ([]byte, error) {
 	data, err := h.c.Result(ctx, h.id)
 	var ended *client.ExecutionError
 	if errors.As(err, &ended) {
@@ -106,7 +120,11 @@ func Outcome[T any](ctx context.Context, h *GraphHandle, node string) (T, error)
 		}
 		return out, fmt.Errorf("durable: node %q of %s failed: %w", node, h.id, errorOf(f))
 	case perdurev1.NodeStatus_NODE_STATUS_SKIPPED:
-		return out, fmt.Errorf("durable: node %q of %s: %w", node, h.id, &Error{Type: TypeSkipped, Message: f.GetMessage(), Details: f.GetDetails()})
+		why := o.GetState().GetSkipReason()
+		if f != nil {
+			why = f.GetMessage()
+		}
+		return out, fmt.Errorf("durable: node %q of %s: %w", node, h.id, &Error{Type: TypeSkipped, Message: why, Details: f.GetDetails()})
 	}
 	status := strings.ToLower(strings.TrimPrefix(o.GetState().GetStatus().String(), "NODE_STATUS_"))
 	return out, fmt.Errorf("%w: node %q of %s is %s", ErrUnfinished, node, h.id, status)

@@ -19,6 +19,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/graph"
 )
 
 // fakeRuns is a cluster that knows one run, by what a test says of it.
@@ -113,6 +114,17 @@ func TestWaitForAGraph(t *testing.T) {
 	if err := h.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
+	two := graph.SinkOutputs(&perdurev1.Graph{Nodes: []*perdurev1.GraphNode{{Id: "b"}}}, func(string) ([]byte, bool) {
+		return []byte(`"` + strings.Repeat("x", graph.MaxResultBytes) + `"`), true
+	})
+	f.result.Outcome = value(string(two))
+	var too *graph.TooLarge
+	if out, err := h.Result(t.Context()); out != nil || !errors.As(err, &too) || too.Bytes <= graph.MaxResultBytes {
+		t.Errorf("a result that is too large: %s, %v", out, err)
+	}
+	if err := h.Wait(t.Context()); err != nil {
+		t.Errorf("a run has completed, whatever the size of its result: %v", err)
+	}
 	f.result = &perdurev1.ResultResponse{Done: true, Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Outcome: failure("graph.failed", "node a failed")}
 	err := h.Wait(t.Context())
 	var ended *client.ExecutionError
@@ -131,8 +143,9 @@ func TestOutcome(t *testing.T) {
 		"other":   {State: state(perdurev1.NodeStatus_NODE_STATUS_COMPLETED, nil), Output: []byte("not JSON")},
 		"failed":  {State: state(perdurev1.NodeStatus_NODE_STATUS_FAILED, failure("declined", "no money"))},
 		"mute":    {State: state(perdurev1.NodeStatus_NODE_STATUS_FAILED, nil)},
-		"skipped": {State: state(perdurev1.NodeStatus_NODE_STATUS_SKIPPED, failure(TypeSkipped, "nothing new"))},
+		"skipped": {State: state(perdurev1.NodeStatus_NODE_STATUS_SKIPPED, failure("declined", "nothing new"))},
 		"running": {State: state(perdurev1.NodeStatus_NODE_STATUS_RUNNING, nil)},
+		"passed":  {State: &perdurev1.GraphNodeState{Status: perdurev1.NodeStatus_NODE_STATUS_SKIPPED, SkipReason: "nothing old"}},
 	}}
 	h := AttachGraph(f.client(t), "r")
 	type number struct{ N int }
@@ -158,6 +171,10 @@ func TestOutcome(t *testing.T) {
 	_, err = Outcome[number](t.Context(), h, "skipped")
 	if !errors.Is(err, ErrSkipped) || !strings.Contains(err.Error(), "nothing new") {
 		t.Errorf("skipped: %v", err)
+	}
+	_, err = Outcome[number](t.Context(), h, "passed")
+	if !errors.Is(err, ErrSkipped) || !errors.As(err, &e) || e.Message != "nothing old" {
+		t.Errorf("skipped by itself: %v", err)
 	}
 	_, err = Outcome[number](t.Context(), h, "running")
 	if !errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), `node "running" of r is running`) {

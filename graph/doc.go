@@ -19,6 +19,12 @@
 // path that leads nowhere, an empty output) is null. An output that is not JSON, which a function in another
 // encoding may well have, becomes a JSON string of its bytes in standard base64 with padding.
 //
+// # What a run answers
+//
+// The outputs of its sinks, as one object ([SinkOutputs]). A result of more than [MaxResultBytes] is not made:
+// a [*TooLarge] stands for it, and the outputs are read node by node. A node that takes an input from a
+// subgraph with such a result gets an error rather than nothing.
+//
 // # Types
 //
 // An output may be declared ([perdurev1.GraphNode].Output) and an input may ask for a type. The two are

@@ -21,7 +21,7 @@ var ErrTooLarge = fmt.Errorf("graph: the inputs of the node have more than %d by
 // names, or null if the node has no inputs. Run is the input of the whole run, output the outputs of nodes:
 // ok is false for one that was skipped. What is not there, and what is empty, becomes null; bytes that are
 // not JSON become a string of their base64. Output is asked once for each node. An error is ErrTooLarge, or
-// says that Validate would refuse the node.
+// a *TooLarge for an input from a subgraph whose result is one, or says that Validate would refuse the node.
 func Inputs(node *perdurev1.GraphNode, run []byte, output func(node string) (value []byte, ok bool)) ([]byte, error) {
 	if len(node.GetInputs()) == 0 {
 		return []byte(null), nil
@@ -46,6 +46,10 @@ func Inputs(node *perdurev1.GraphNode, run []byte, output func(node string) (val
 		case *perdurev1.NodeInput_Node:
 			if from = ofNode[in.GetNode()]; from == nil {
 				value, _ := output(in.GetNode())
+				if too, ok := ParseTooLarge(value); ok {
+					return nil, fmt.Errorf("graph: node %s: the input %s comes from node %s, which has none to give: %w",
+						quoted(node.GetId()), quoted(in.GetName()), quoted(in.GetNode()), too)
+				}
 				from = &tree{raw: AsJSON(value)}
 				ofNode[in.GetNode()] = from
 			}

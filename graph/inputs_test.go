@@ -196,6 +196,47 @@ func TestSinks(t *testing.T) {
 	}
 }
 
+// A result is as large as it may be, or one byte larger: then the object that stands for it says so, and a
+// node that asks for it gets an error instead of nothing.
+func TestSinkOutputsTooLarge(t *testing.T) {
+	g := graphOf(node("a"), node("b"))
+	const around = len(`{"a":"","b":""}`)
+	for extra := range 2 {
+		b := graph.MaxResultBytes - around - 7 + extra
+		got := graph.SinkOutputs(g, outputs(map[string]string{"a": `"1234567"`, "b": `"` + strings.Repeat("x", b) + `"`}))
+		too, is := graph.ParseTooLarge(got)
+		if extra == 0 {
+			if is || len(got) != graph.MaxResultBytes || !json.Valid(got) {
+				t.Errorf("%d bytes, %.80s", len(got), got)
+			}
+			continue
+		}
+		const want = `{"$too_large":{"rule":"result_limit","bytes":1048577,"limit":1048576,"message":"graph: result_limit: ` +
+			`the result has 1048577 bytes, at most 1048576 are answered: read the output of each node by itself"}}`
+		if !is || too.Bytes != graph.MaxResultBytes+1 || string(got) != want {
+			t.Errorf("%+v, %.300s", too, got)
+		}
+		for _, path := range []string{"", "b"} {
+			in, err := graph.Inputs(takes(node("n"), typed(fromNode("x", "sub"), path, 0)), nil, outputs(map[string]string{"sub": string(got)}))
+			if !errors.As(err, &too) {
+				t.Errorf("path %q: %s, %v", path, in, err)
+			}
+		}
+	}
+	// The first of many may break the bound: what follows still counts.
+	got := graph.SinkOutputs(graphOf(node("a"), node("b"), node("c")), outputs(map[string]string{
+		"a": `"` + strings.Repeat("x", graph.MaxResultBytes) + `"`, "b": "1", "c": "2"}))
+	if too, is := graph.ParseTooLarge(got); !is || too.Bytes != int64(graph.MaxResultBytes+len(`{"a":"","b":1,"c":2}`)) {
+		t.Errorf("%+v, %.300s", too, got)
+	}
+	for _, other := range []string{"", "null", "{}", `{"a":1}`, `{"$too_large":{}}`, `{"$too_large":{"rule":"result_limit","bytes":1,"limit":1}}`,
+		`{"$too_large":1}`, `{"$too_large":{"rule":"result_limit","bytes":2,"limit":1},"a":1}`, `{"$too_large":`} {
+		if _, is := graph.ParseTooLarge([]byte(other)); is {
+			t.Errorf("%s passes for a result that is too large", other)
+		}
+	}
+}
+
 func TestKinds(t *testing.T) {
 	for want, n := range map[string]*perdurev1.GraphNode{
 		"function f": node("a"),

@@ -20,6 +20,8 @@ const (
 	MaxPathMembers = 32
 	// MaxInputBytes bounds the JSON that a node gets, as any payload.
 	MaxInputBytes = 4 << 20
+	// MaxResultBytes bounds the result of a run; see SinkOutputs for one that would have more.
+	MaxResultBytes = 1 << 20
 	// MaxDurationMs bounds a sleep, a time-out and a pause: ten years of 365 days.
 	MaxDurationMs = 10 * 365 * 24 * 60 * 60 * 1000
 	// MaxAttempts bounds the attempts of one node.

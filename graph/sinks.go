@@ -25,16 +25,29 @@ func Sinks(g *perdurev1.Graph) []string {
 }
 
 // SinkOutputs is the result of a run: a JSON object with the output of each sink, sorted by id. One that has
-// no output, since it was skipped, is null; one that is not JSON is a string of its base64. The caller bounds
-// the size of what it hands in.
+// no output, since it was skipped, is null; one that is not JSON is a string of its base64.
+//
+// A result of more than MaxResultBytes is not made. What stands for it is the object of a [*TooLarge], which
+// [ParseTooLarge] knows again: the run has completed, and the output of each node is to be read by itself
+// (Graphs.GetOutcome, client.Client.NodeOutcome, durable.Outcome, perdure graph outcome).
 func SinkOutputs(g *perdurev1.Graph, output func(node string) (value []byte, ok bool)) []byte {
 	var o object
+	size := int64(0)
 	for _, id := range Sinks(g) {
 		value := []byte(null)
 		if v, ok := output(id); ok {
 			value = AsJSON(v)
 		}
+		// A brace or a comma, the name and a colon before the value; the last brace is counted below.
+		size += int64(len(Quote(id)) + len(value) + 2)
+		if size+1 > MaxResultBytes {
+			o = object{} // only its size matters from here on
+			continue
+		}
 		o.add(id, value)
+	}
+	if size+1 > MaxResultBytes {
+		return (&TooLarge{Bytes: size + 1}).encode()
 	}
 	return o.close()
 }

@@ -221,6 +221,7 @@ func pressroom(t *testing.T) *fakeGraphs {
 	broke := look("report-9", 12, lost, "failed", nodes{completed, skipped, completed, failed, failed}, func(n states) {
 		n["tidy"].Failure = &perdurev1.Failure{Type: "graph.failed", Message: "node second failed"}
 		n["send"].ByPropagation = true
+		n["rates"].SkipReason = "no rates\x1b[2J today"
 	})
 	broke.Problem = "node tidy failed: node second failed"
 	again9 := proto.Clone(broke).(*perdurev1.GraphStatus)

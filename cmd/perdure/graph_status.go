@@ -140,6 +140,8 @@ func (a *app) nodeNote(n *perdurev1.GraphNodeState) string {
 		parts = append(parts, "a node before it failed")
 	} else if n.GetFailure() != nil {
 		parts = append(parts, failureText(n.GetFailure()))
+	} else if n.GetSkipReason() != "" {
+		parts = append(parts, printable(n.GetSkipReason()))
 	}
 	if n.GetKept() {
 		parts = append(parts, "kept")

@@ -157,7 +157,7 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 	}
 	outcome := outcomeOf(p)
 	if p.State == recovery.PromiseResolved {
-		t.endNode(ex, r, n, reduction.Succeeded{Output: dataOf(outcome)}, recovery.PromiseResolved, outcome)
+		t.endNode(ex, r, n, reduction.Succeeded{Output: dataOf(outcome)}, recovery.PromiseResolved, outcome, nil)
 		return
 	}
 	if p.State == recovery.PromiseRejectedCanceled && ex.h.Status == journal.StatusCancelling {
@@ -175,7 +175,7 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 	case p.State == recovery.PromiseRejectedCanceled:
 		// Somebody cancelled the attempt, and not the run.
 	case failure.Type == FailureSkipped:
-		t.endNode(ex, r, n, reduction.Skipped{}, recovery.PromiseResolved, nullOutcome())
+		t.endNode(ex, r, n, reduction.Skipped{}, recovery.PromiseResolved, nullOutcome(), skippedBytes(failure.Message))
 		return
 	case failure.Type == FailureSuspended:
 		signal := failure.Message
@@ -195,7 +195,7 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 		t.fx.due(row.retryAt)
 		return
 	}
-	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome)
+	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome, outcome)
 }
 
 // dataOf is the value of a result; a result without one is JSON's null.
@@ -204,6 +204,17 @@ func dataOf(outcome []byte) []byte {
 		return o.Data
 	}
 	return []byte("null")
+}
+
+// maxReason bounds what is kept of why a node was skipped, in bytes.
+const maxReason = 1000
+
+// skippedBytes is what a row keeps of a node that was skipped for a reason of its own.
+func skippedBytes(reason string) []byte {
+	if reason == "" {
+		return nil
+	}
+	return failureBytes(FailureSkipped, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
 }
 
 func nullOutcome() []byte { return recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("null")}) }
@@ -239,17 +250,14 @@ func pauseOf(n *perdurev1.GraphNode, attempt uint32) int64 {
 	return max(pause, 1)
 }
 
-// endNode records the end of a node that has a promise and an open invocation.
-func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, state recovery.PromiseState, outcome []byte) {
+// endNode records the end of a node that has a promise and an open invocation. why is what its row keeps of the
+// reason, if there is one.
+func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, state recovery.PromiseState, outcome, why []byte) {
 	promise := id.PromiseID(r.rows[n].promise(ex.h.ID))
 	t.settleNode(ex, promise, state, outcome)
 	inv, _ := ex.j.Invoke(promise)
 	t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcome, Attempt: inv.Open})
-	var failure []byte
-	if state != recovery.PromiseResolved {
-		failure = outcome
-	}
-	t.result(ex, r, n, o, failure)
+	t.result(ex, r, n, o, why)
 }
 
 // settleNode settles the promise of a node, unless its deadline has.
@@ -355,9 +363,6 @@ func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
 	}
 }
 
-// maxResult bounds the result of a run, in bytes: beyond it the outputs are to be asked for node by node.
-const maxResult = 1 << 20
-
 // conclude ends a run that is settled.
 func (t *txn) conclude(ex *execution, r *graphRun) {
 	switch r.engine.Phase() {
@@ -365,9 +370,6 @@ func (t *txn) conclude(ex *execution, r *graphRun) {
 		g, _, _, err := t.storedGraph(ex)
 		t.mustNot(ex, err)
 		data := graph.SinkOutputs(g, r.outputOf)
-		if len(data) > maxResult {
-			data = []byte("null")
-		}
 		t.must(ex, journal.ExecutionCompleted{Result: data})
 		t.mustNot(ex, t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
 	case reduction.PhaseFailed:

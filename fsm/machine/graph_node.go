@@ -122,7 +122,8 @@ func (t *txn) startWork(ex *execution, r *graphRun, n int32, row nodeRow, promis
 	t.putRow(ex, n, row)
 	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: Never})
 	if err != nil {
-		t.endNode(ex, r, n, reduction.NodeFailed{}, recovery.PromiseRejected, failureBytes(FailureInput, cut(err.Error())))
+		why := failureBytes(FailureInput, cut(err.Error()))
+		t.endNode(ex, r, n, reduction.NodeFailed{}, recovery.PromiseRejected, why, why)
 		return
 	}
 	t.startAttempt(ex, r, n, input)
@@ -259,7 +260,7 @@ func (t *txn) deliver(ex *execution, s latch) {
 // signalled ends a node's wait with the payload of its signal.
 func (t *txn) signalled(ex *execution, r *graphRun, n int32, payload []byte) {
 	t.endNode(ex, r, n, reduction.Succeeded{Output: payload}, recovery.PromiseResolved,
-		recovery.AppendOutcome(nil, recovery.Outcome{Data: payload}))
+		recovery.AppendOutcome(nil, recovery.Outcome{Data: payload}), nil)
 }
 
 // cancelNodes passes the request to stop on to all attempts under way. What pauses between two attempts has no

@@ -27,7 +27,8 @@ type nodeRow struct {
 	// incarnation from is. propagated: it failed because a node before it did.
 	kept, propagated bool
 	from             uint64
-	// failure is why it failed, or its last attempt did: an outcome in its encoding.
+	// failure is why it failed, or its last attempt did, or why it was skipped (of the type FailureSkipped if it
+	// said so itself): an outcome in its encoding.
 	failure []byte
 	output  []byte
 }

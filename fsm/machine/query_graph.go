@@ -68,6 +68,9 @@ func (x *query) graphStatus() (*commandv1.QueryReply, *api.Error) {
 	switch out.Status {
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED:
 		out.Phase = "completed"
+		if too, ok := graph.ParseTooLarge(dataOf(outcomeOf(p))); ok {
+			out.Problem, out.TooLargeBytes = too.Error(), uint64(too.Bytes)
+		}
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
 		out.Phase, out.Problem = "cancelled", failure.GetMessage()
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED:
@@ -151,6 +154,9 @@ func nodeState(h Header, node *perdurev1.GraphNode, row nodeRow) *perdurev1.Grap
 	}
 	if len(row.failure) > 0 {
 		out.Failure = failureToWire([]byte(strings.Clone(string(row.failure))))
+		if out.Status == perdurev1.NodeStatus_NODE_STATUS_SKIPPED && out.Failure.GetType() == FailureSkipped {
+			out.SkipReason, out.Failure = out.Failure.GetMessage(), nil
+		}
 	}
 	switch node.Kind.(type) {
 	case *perdurev1.GraphNode_Signal, *perdurev1.GraphNode_Sleep:

@@ -187,6 +187,14 @@ func (NodeStatus) EnumDescriptor() ([]byte, []int) {
 }
 
 // Graph is a DAG of work. At most 10,000 nodes, subgraphs not counted; subgraphs nest at most 8 deep.
+//
+// The result of a run is a JSON object with the output of each node that no other comes after, by its id. If
+// that has more than 1 MiB, the run completes all the same and its result is
+//
+//	{"$too_large":{"rule":"result_limit","bytes":N,"limit":1048576,"message":"…"}}
+//
+// where no node's id can be "$too_large". The outputs are then to be read one by one, by GetOutcome. A node
+// that takes an input from a subgraph with such a result fails with "graph.input".
 type Graph struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For people.
@@ -1027,11 +1035,14 @@ type GraphStatusRequest struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Answer only when the version is higher, or wait_ms is over.
-	AfterVersion  uint64    `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
-	WaitMs        int64     `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	Level         ReadLevel `protobuf:"varint,5,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AfterVersion uint64    `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
+	WaitMs       int64     `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	Level        ReadLevel `protobuf:"varint,5,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	// The incarnation that after_version is of: a run that has another one meanwhile has changed. 0: the one
+	// that is there when the request comes.
+	AfterIncarnation uint64 `protobuf:"varint,6,opt,name=after_incarnation,json=afterIncarnation,proto3" json:"after_incarnation,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GraphStatusRequest) Reset() {
@@ -1099,6 +1110,13 @@ func (x *GraphStatusRequest) GetLevel() ReadLevel {
 	return ReadLevel_READ_LEVEL_LINEARIZABLE
 }
 
+func (x *GraphStatusRequest) GetAfterIncarnation() uint64 {
+	if x != nil {
+		return x.AfterIncarnation
+	}
+	return 0
+}
+
 type GraphStatus struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1114,9 +1132,12 @@ type GraphStatus struct {
 	Nodes     []*GraphNodeState `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	CreatedMs int64             `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	ClosedMs  int64             `protobuf:"varint,10,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
-	// Why it failed or is stuck.
-	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
-	ReadIndex     uint64 `protobuf:"varint,12,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	// Why it failed or is stuck; of a run that completed, that its result is too large to be answered.
+	Problem   string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
+	ReadIndex uint64 `protobuf:"varint,12,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	// How large the result of a completed run is, in bytes, if it is larger than a result may be; 0 otherwise.
+	// The run's result is then the object described at Graph, and GetOutcome reads what each node has answered.
+	TooLargeBytes uint64 `protobuf:"varint,13,opt,name=too_large_bytes,json=tooLargeBytes,proto3" json:"too_large_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1235,6 +1256,13 @@ func (x *GraphStatus) GetReadIndex() uint64 {
 	return 0
 }
 
+func (x *GraphStatus) GetTooLargeBytes() uint64 {
+	if x != nil {
+		return x.TooLargeBytes
+	}
+	return 0
+}
+
 type GraphNodeState struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1256,8 +1284,11 @@ type GraphNodeState struct {
 	// Its result was kept from a former incarnation.
 	Kept bool `protobuf:"varint,12,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Its promise, and its present or last attempt; empty before it was started.
-	PromiseId     string `protobuf:"bytes,13,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
-	AttemptId     string `protobuf:"bytes,14,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	PromiseId string `protobuf:"bytes,13,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	AttemptId string `protobuf:"bytes,14,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// Why it was skipped, as its own function said, cut to 1,000 bytes. Of a node that was skipped because it
+	// failed, failure says why.
+	SkipReason    string `protobuf:"bytes,15,opt,name=skip_reason,json=skipReason,proto3" json:"skip_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1386,6 +1417,13 @@ func (x *GraphNodeState) GetPromiseId() string {
 func (x *GraphNodeState) GetAttemptId() string {
 	if x != nil {
 		return x.AttemptId
+	}
+	return ""
+}
+
+func (x *GraphNodeState) GetSkipReason() string {
+	if x != nil {
+		return x.SkipReason
 	}
 	return ""
 }
@@ -1803,13 +1841,14 @@ const file_perdure_v1_graphs_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\bR\acreated\x123\n" +
-	"\x06status\x18\x04 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\xad\x01\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\xda\x01\n" +
 	"\x12GraphStatusRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12#\n" +
 	"\rafter_version\x18\x03 \x01(\x04R\fafterVersion\x12\x17\n" +
 	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\x12+\n" +
-	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\x8e\x03\n" +
+	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12+\n" +
+	"\x11after_incarnation\x18\x06 \x01(\x04R\x10afterIncarnation\"\xb6\x03\n" +
 	"\vGraphStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12-\n" +
@@ -1825,7 +1864,8 @@ const file_perdure_v1_graphs_proto_rawDesc = "" +
 	" \x01(\x03R\bclosedMs\x12\x18\n" +
 	"\aproblem\x18\v \x01(\tR\aproblem\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\f \x01(\x04R\treadIndex\"\xb8\x03\n" +
+	"read_index\x18\f \x01(\x04R\treadIndex\x12&\n" +
+	"\x0ftoo_large_bytes\x18\r \x01(\x04R\rtooLargeBytes\"\xd9\x03\n" +
 	"\x0eGraphNodeState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.perdure.v1.NodeStatusR\x06status\x12\x12\n" +
@@ -1846,7 +1886,9 @@ const file_perdure_v1_graphs_proto_rawDesc = "" +
 	"\n" +
 	"promise_id\x18\r \x01(\tR\tpromiseId\x12\x1d\n" +
 	"\n" +
-	"attempt_id\x18\x0e \x01(\tR\tattemptId\"?\n" +
+	"attempt_id\x18\x0e \x01(\tR\tattemptId\x12\x1f\n" +
+	"\vskip_reason\x18\x0f \x01(\tR\n" +
+	"skipReason\"?\n" +
 	"\x0fGetGraphRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"Q\n" +
