@@ -189,13 +189,17 @@ func (x *PeerQueryReply) GetIndex() uint64 {
 }
 
 type WatchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Partition     uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	WaitMs        int64                  `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	WaitMs    int64                  `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// Of a graph run: the incarnation and the version that whoever waits has seen. Absent: a promise is
+	// waited for.
+	RunIncarnation uint64 `protobuf:"varint,5,opt,name=run_incarnation,json=runIncarnation,proto3" json:"run_incarnation,omitempty"`
+	RunVersion     uint64 `protobuf:"varint,6,opt,name=run_version,json=runVersion,proto3" json:"run_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
@@ -252,6 +256,20 @@ func (x *WatchRequest) GetId() string {
 func (x *WatchRequest) GetWaitMs() int64 {
 	if x != nil {
 		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetRunIncarnation() uint64 {
+	if x != nil {
+		return x.RunIncarnation
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetRunVersion() uint64 {
+	if x != nil {
+		return x.RunVersion
 	}
 	return 0
 }
@@ -1247,6 +1265,86 @@ func (x *JoinReply) GetDirectory() *Directory {
 	return nil
 }
 
+type ShowDirectoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowDirectoryRequest) Reset() {
+	*x = ShowDirectoryRequest{}
+	mi := &file_command_v1_peers_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowDirectoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowDirectoryRequest) ProtoMessage() {}
+
+func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowDirectoryRequest.ProtoReflect.Descriptor instead.
+func (*ShowDirectoryRequest) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+}
+
+type ShowDirectoryReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Directory     *Directory             `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowDirectoryReply) Reset() {
+	*x = ShowDirectoryReply{}
+	mi := &file_command_v1_peers_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowDirectoryReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowDirectoryReply) ProtoMessage() {}
+
+func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowDirectoryReply.ProtoReflect.Descriptor instead.
+func (*ShowDirectoryReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ShowDirectoryReply) GetDirectory() *Directory {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
 type TransferRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -1258,7 +1356,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1368,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1381,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1310,7 +1408,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1420,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1433,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1354,7 +1452,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1464,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1477,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1398,7 +1496,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1508,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1521,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1447,12 +1545,15 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x05query\x18\x03 \x01(\v2\x19.perdure.command.v1.QueryR\x05query\"\\\n" +
 	"\x0ePeerQueryReply\x124\n" +
 	"\x05reply\x18\x01 \x01(\v2\x1e.perdure.command.v1.QueryReplyR\x05reply\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"s\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xbd\x01\n" +
 	"\fWatchRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x17\n" +
-	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"\f\n" +
+	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\x12'\n" +
+	"\x0frun_incarnation\x18\x05 \x01(\x04R\x0erunIncarnation\x12\x1f\n" +
+	"\vrun_version\x18\x06 \x01(\x04R\n" +
+	"runVersion\"\f\n" +
 	"\n" +
 	"WatchReply\"~\n" +
 	"\bAttachUp\x12:\n" +
@@ -1532,6 +1633,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x10bootstrap_expect\x18\x03 \x01(\rR\x0fbootstrapExpect\x12\x1b\n" +
 	"\tlog_store\x18\x04 \x01(\tR\blogStore\"H\n" +
 	"\tJoinReply\x12;\n" +
+	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"\x16\n" +
+	"\x14ShowDirectoryRequest\"Q\n" +
+	"\x12ShowDirectoryReply\x12;\n" +
 	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"?\n" +
 	"\x0fTransferRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x0e\n" +
@@ -1541,7 +1645,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x0eRebuildRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"(\n" +
 	"\fRebuildReply\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xc1\x05\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xa4\x06\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1549,7 +1653,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x06Attach\x12\x1c.perdure.command.v1.AttachUp\x1a\x1e.perdure.command.v1.AttachDown(\x010\x01\x12K\n" +
 	"\x06Status\x12!.perdure.command.v1.StatusRequest\x1a\x1e.perdure.command.v1.NodeStatus\x12Q\n" +
 	"\aContent\x12\".perdure.command.v1.ContentRequest\x1a .perdure.command.v1.ContentChunk0\x01\x12F\n" +
-	"\x04Join\x12\x1f.perdure.command.v1.JoinRequest\x1a\x1d.perdure.command.v1.JoinReply\x12R\n" +
+	"\x04Join\x12\x1f.perdure.command.v1.JoinRequest\x1a\x1d.perdure.command.v1.JoinReply\x12a\n" +
+	"\rShowDirectory\x12(.perdure.command.v1.ShowDirectoryRequest\x1a&.perdure.command.v1.ShowDirectoryReply\x12R\n" +
 	"\bTransfer\x12#.perdure.command.v1.TransferRequest\x1a!.perdure.command.v1.TransferReply\x12O\n" +
 	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
@@ -1565,76 +1670,81 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_command_v1_peers_proto_goTypes = []any{
-	(*ProposeRequest)(nil),  // 0: perdure.command.v1.ProposeRequest
-	(*PeerQuery)(nil),       // 1: perdure.command.v1.PeerQuery
-	(*PeerQueryReply)(nil),  // 2: perdure.command.v1.PeerQueryReply
-	(*WatchRequest)(nil),    // 3: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),      // 4: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),        // 5: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),    // 6: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),      // 7: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),      // 8: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),    // 9: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),   // 10: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),      // 11: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),   // 12: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),    // 13: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),  // 14: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),    // 15: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),     // 16: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),       // 17: perdure.command.v1.JoinReply
-	(*TransferRequest)(nil), // 18: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),   // 19: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),  // 20: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),    // 21: perdure.command.v1.RebuildReply
-	(*Command)(nil),         // 22: perdure.command.v1.Command
-	(*Query)(nil),           // 23: perdure.command.v1.Query
-	(*QueryReply)(nil),      // 24: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),    // 25: perdure.v1.TaskToken
-	(*v1.Task)(nil),         // 26: perdure.v1.Task
-	(*DirectoryMember)(nil), // 27: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),       // 28: perdure.command.v1.Directory
-	(*Reply)(nil),           // 29: perdure.command.v1.Reply
+	(*ProposeRequest)(nil),       // 0: perdure.command.v1.ProposeRequest
+	(*PeerQuery)(nil),            // 1: perdure.command.v1.PeerQuery
+	(*PeerQueryReply)(nil),       // 2: perdure.command.v1.PeerQueryReply
+	(*WatchRequest)(nil),         // 3: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),           // 4: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),             // 5: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),         // 6: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),           // 7: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),           // 8: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),         // 9: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),        // 10: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),           // 11: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),        // 12: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),         // 13: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),       // 14: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),         // 15: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),          // 16: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),            // 17: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil), // 18: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),   // 19: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),      // 20: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),        // 21: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),       // 22: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),         // 23: perdure.command.v1.RebuildReply
+	(*Command)(nil),              // 24: perdure.command.v1.Command
+	(*Query)(nil),                // 25: perdure.command.v1.Query
+	(*QueryReply)(nil),           // 26: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),         // 27: perdure.v1.TaskToken
+	(*v1.Task)(nil),              // 28: perdure.v1.Task
+	(*DirectoryMember)(nil),      // 29: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),            // 30: perdure.command.v1.Directory
+	(*Reply)(nil),                // 31: perdure.command.v1.Reply
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
-	22, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	23, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	24, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	24, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	25, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	26, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
 	6,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
 	8,  // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	25, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	27, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
 	9,  // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	26, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	28, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
 	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
 	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
 	13, // 10: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	27, // 11: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	28, // 12: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 13: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 14: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 15: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 16: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 17: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 18: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 19: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 20: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	20, // 21: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	29, // 22: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 23: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 24: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 25: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 26: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 27: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 28: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 29: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	21, // 30: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	29, // 11: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	30, // 12: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	30, // 13: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 14: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 15: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 16: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 17: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 18: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 19: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 20: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 21: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	20, // 22: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	22, // 23: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	31, // 24: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 25: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 26: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 27: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 28: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 29: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 30: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 31: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	21, // 32: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	23, // 33: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	24, // [24:34] is the sub-list for method output_type
+	14, // [14:24] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -1663,7 +1773,7 @@ func file_command_v1_peers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,29 +21,32 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peers_Propose_FullMethodName  = "/perdure.command.v1.Peers/Propose"
-	Peers_Query_FullMethodName    = "/perdure.command.v1.Peers/Query"
-	Peers_Watch_FullMethodName    = "/perdure.command.v1.Peers/Watch"
-	Peers_Attach_FullMethodName   = "/perdure.command.v1.Peers/Attach"
-	Peers_Status_FullMethodName   = "/perdure.command.v1.Peers/Status"
-	Peers_Content_FullMethodName  = "/perdure.command.v1.Peers/Content"
-	Peers_Join_FullMethodName     = "/perdure.command.v1.Peers/Join"
-	Peers_Transfer_FullMethodName = "/perdure.command.v1.Peers/Transfer"
-	Peers_Rebuild_FullMethodName  = "/perdure.command.v1.Peers/Rebuild"
+	Peers_Propose_FullMethodName       = "/perdure.command.v1.Peers/Propose"
+	Peers_Query_FullMethodName         = "/perdure.command.v1.Peers/Query"
+	Peers_Watch_FullMethodName         = "/perdure.command.v1.Peers/Watch"
+	Peers_Attach_FullMethodName        = "/perdure.command.v1.Peers/Attach"
+	Peers_Status_FullMethodName        = "/perdure.command.v1.Peers/Status"
+	Peers_Content_FullMethodName       = "/perdure.command.v1.Peers/Content"
+	Peers_Join_FullMethodName          = "/perdure.command.v1.Peers/Join"
+	Peers_ShowDirectory_FullMethodName = "/perdure.command.v1.Peers/ShowDirectory"
+	Peers_Transfer_FullMethodName      = "/perdure.command.v1.Peers/Transfer"
+	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
 )
 
 // PeersClient is the client API for Peers service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peers is served on the peer port, to members of the cluster only. A request for a partition's leader is
+// Peers is served on the peer port, to members of the cluster; others may only call Join and ShowDirectory,
+// all else is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is
 // carried out by the node that is asked or refused with NOT_LEADER; it is never passed on again.
 type PeersClient interface {
 	// Propose puts a command into a partition's log.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*Reply, error)
 	// Query reads; linearizable unless stale.
 	Query(ctx context.Context, in *PeerQuery, opts ...grpc.CallOption) (*PeerQueryReply, error)
-	// Watch answers when a promise may have been settled, or after a while for nothing.
+	// Watch answers when a promise may have been settled, or a graph run may have changed, or after a while
+	// for nothing.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error)
 	// Attach lends a worker's room to another node's partitions; see AttachUp.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachUp, AttachDown], error)
@@ -53,6 +56,9 @@ type PeersClient interface {
 	Content(ctx context.Context, in *ContentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContentChunk], error)
 	// Join asks for a place in the cluster; only the directory's leader answers.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinReply, error)
+	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
+	// once it has confirmed that it leads.
+	ShowDirectory(ctx context.Context, in *ShowDirectoryRequest, opts ...grpc.CallOption) (*ShowDirectoryReply, error)
 	// Transfer asks a leader to hand a partition to a node.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferReply, error)
 	// Rebuild asks a node to make its replica of a partition anew from the others.
@@ -149,6 +155,16 @@ func (c *peersClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *peersClient) ShowDirectory(ctx context.Context, in *ShowDirectoryRequest, opts ...grpc.CallOption) (*ShowDirectoryReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShowDirectoryReply)
+	err := c.cc.Invoke(ctx, Peers_ShowDirectory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peersClient) Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TransferReply)
@@ -173,14 +189,16 @@ func (c *peersClient) Rebuild(ctx context.Context, in *RebuildRequest, opts ...g
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
 //
-// Peers is served on the peer port, to members of the cluster only. A request for a partition's leader is
+// Peers is served on the peer port, to members of the cluster; others may only call Join and ShowDirectory,
+// all else is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is
 // carried out by the node that is asked or refused with NOT_LEADER; it is never passed on again.
 type PeersServer interface {
 	// Propose puts a command into a partition's log.
 	Propose(context.Context, *ProposeRequest) (*Reply, error)
 	// Query reads; linearizable unless stale.
 	Query(context.Context, *PeerQuery) (*PeerQueryReply, error)
-	// Watch answers when a promise may have been settled, or after a while for nothing.
+	// Watch answers when a promise may have been settled, or a graph run may have changed, or after a while
+	// for nothing.
 	Watch(context.Context, *WatchRequest) (*WatchReply, error)
 	// Attach lends a worker's room to another node's partitions; see AttachUp.
 	Attach(grpc.BidiStreamingServer[AttachUp, AttachDown]) error
@@ -190,6 +208,9 @@ type PeersServer interface {
 	Content(*ContentRequest, grpc.ServerStreamingServer[ContentChunk]) error
 	// Join asks for a place in the cluster; only the directory's leader answers.
 	Join(context.Context, *JoinRequest) (*JoinReply, error)
+	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
+	// once it has confirmed that it leads.
+	ShowDirectory(context.Context, *ShowDirectoryRequest) (*ShowDirectoryReply, error)
 	// Transfer asks a leader to hand a partition to a node.
 	Transfer(context.Context, *TransferRequest) (*TransferReply, error)
 	// Rebuild asks a node to make its replica of a partition anew from the others.
@@ -224,6 +245,9 @@ func (UnimplementedPeersServer) Content(*ContentRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedPeersServer) Join(context.Context, *JoinRequest) (*JoinReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedPeersServer) ShowDirectory(context.Context, *ShowDirectoryRequest) (*ShowDirectoryReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ShowDirectory not implemented")
 }
 func (UnimplementedPeersServer) Transfer(context.Context, *TransferRequest) (*TransferReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
@@ -360,6 +384,24 @@ func _Peers_Join_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_ShowDirectory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShowDirectoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).ShowDirectory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_ShowDirectory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).ShowDirectory(ctx, req.(*ShowDirectoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Peers_Transfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TransferRequest)
 	if err := dec(in); err != nil {
@@ -422,6 +464,10 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Join",
 			Handler:    _Peers_Join_Handler,
+		},
+		{
+			MethodName: "ShowDirectory",
+			Handler:    _Peers_ShowDirectory_Handler,
 		},
 		{
 			MethodName: "Transfer",
