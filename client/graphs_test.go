@@ -156,11 +156,11 @@ func TestWatchGraph(t *testing.T) {
 		return &perdurev1.GraphStatus{Id: "r", Incarnation: life, Version: version, Status: s}
 	}
 	answers := []*perdurev1.GraphStatus{at(7, 2, running), at(7, 2, running), at(7, 5, running), at(9, 2, running), at(9, 5, running), at(9, 6, failed)}
-	var after []uint64
+	var after, lives []uint64
 	var waits []int64
 	c.answer = func(_ context.Context, n int, req any) (any, error) {
 		r := req.(*perdurev1.GraphStatusRequest)
-		after, waits = append(after, r.GetAfterVersion()), append(waits, r.GetWaitMs())
+		after, lives, waits = append(after, r.GetAfterVersion()), append(lives, r.GetAfterIncarnation()), append(waits, r.GetWaitMs())
 		return answers[n], nil
 	}
 	var seen []string
@@ -173,7 +173,7 @@ func TestWatchGraph(t *testing.T) {
 	if got := strings.Join(seen, " "); got != "7.2 7.5 9.2 9.5 9.6" {
 		t.Errorf("seen %s", got)
 	}
-	if got := fmt.Sprint(after, waits); got != "[0 2 2 5 2 5] [0 20000 20000 20000 20000 20000]" {
+	if got := fmt.Sprint(after, lives, waits); got != "[0 2 2 5 2 5] [0 7 7 7 9 9] [0 20000 20000 20000 20000 20000]" {
 		t.Errorf("asked %s", got)
 	}
 

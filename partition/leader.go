@@ -185,8 +185,7 @@ func (r *Replica) effects(fx *machine.Effects, room []booking) {
 		}
 		l.ship.wake(fx.Outbox)
 	}
-	for _, ref := range fx.Settled {
-		r.watches.wake(ref)
-	}
+	r.watches.wake(settling, fx.Settled)
+	r.watches.wake(changing, fx.Graphs)
 	r.dispatcher.applied(r, l, fx, room)
 }

@@ -231,38 +231,6 @@ func (r *Router) forward(ctx context.Context, local *Replica, addr string, known
 	return try(ctx, nil, client)
 }
 
-// Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
-// channel also gets a value when nobody can say any more who would know.
-func (r *Router) Watch(namespace, id string) *Watch {
-	w := r.watches.add(machine.Ref{Namespace: namespace, ID: id})
-	partition := r.Place(namespace, id)
-	local := r.slots[partition].Load()
-	if local.serving() != nil {
-		return w
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.stop = cancel
-	addr, known := local.leaderElsewhere()
-	go func() {
-		defer cancel()
-		err := r.forward(ctx, local, addr, known, func(ctx context.Context, _ *Replica, leader commandv1.PeersClient) error {
-			_, err := leader.Watch(ctx, &commandv1.WatchRequest{Partition: partition, Namespace: namespace, Id: id, WaitMs: forwardPatience.Milliseconds()})
-			return err
-		})
-		if err != nil {
-			c, stop := r.clock.After(routePauseMax)
-			defer stop()
-			select {
-			case <-c:
-			case <-local.newLeader():
-			case <-ctx.Done():
-			}
-		}
-		w.poke()
-	}()
-	return w
-}
-
 // ByPartition groups task tokens by the partition that owns them.
 func (r *Router) ByPartition(tokens []*perdurev1.TaskToken) map[uint32][]*perdurev1.TaskToken {
 	out := map[uint32][]*perdurev1.TaskToken{}

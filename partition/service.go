@@ -51,39 +51,6 @@ func (s *peerService) Query(ctx context.Context, in *commandv1.PeerQuery) (*comm
 	return &commandv1.PeerQueryReply{Reply: reply, Index: index}, nil
 }
 
-// maxPeerWatch bounds one Watch; who still waits asks again.
-const maxPeerWatch = time.Minute
-
-// Watch implements Peers.
-func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*commandv1.WatchReply, error) {
-	r, err := s.n.router.Replica(in.Partition)
-	if err != nil {
-		return nil, err
-	}
-	if r.serving() == nil {
-		return nil, r.notServing()
-	}
-	watch := s.n.watches.add(refOf(in.Namespace, in.Id))
-	defer watch.Stop()
-	// It may have been settled after the waiting node has read and before this.
-	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: in.Namespace, Id: in.Id,
-		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: in.Namespace, Id: in.Id}}})
-	if err != nil || reply.GetPromise().GetPromise().GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING {
-		return &commandv1.WatchReply{}, nil
-	}
-	over, stop := s.n.clock.After(min(time.Duration(in.WaitMs)*time.Millisecond, maxPeerWatch))
-	defer stop()
-	select {
-	case <-watch.C:
-	case <-over:
-	case <-s.n.stopping:
-		return nil, r.notServing()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return &commandv1.WatchReply{}, nil
-}
-
 // Status implements Peers.
 func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*commandv1.NodeStatus, error) {
 	if in.Partition != nil {

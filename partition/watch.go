@@ -1,41 +1,62 @@
 package partition
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 
+	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
 )
 
-// watches wakes those who wait for a promise to be settled. A wake is a hint to read again; it may come
-// for nothing, and comes when leadership is lost.
+// watches wakes those who wait for something to happen to an object. A wake is a hint to read again; it may
+// come for nothing, and comes when leadership is lost. While nobody waits, an entry costs one look at a
+// counter.
 type watches struct {
+	waiting atomic.Int64 // how many are in byKey
+
 	mu    sync.Mutex
-	byRef map[machine.Ref]map[*Watch]struct{}
+	byKey map[watchKey]map[*Watch]struct{}
 }
 
-// Watch is one wait. C gets a value when the promise may have been settled.
+// watched is what is waited for.
+type watched uint8
+
+const (
+	settling watched = iota // of a promise, once
+	changing                // of a graph run, again and again
+)
+
+type watchKey struct {
+	what watched
+	ref  machine.Ref
+}
+
+// Watch is one wait. C gets a value when what is waited for may have happened; what happens several times
+// before it is taken is one value.
 type Watch struct {
 	C    chan struct{}
-	ref  machine.Ref
+	key  watchKey
 	from *watches
 	stop func() // ends the asking of another node; may be nil
 }
 
-func (w *watches) add(ref machine.Ref) *Watch {
-	x := &Watch{C: make(chan struct{}, 1), ref: ref, from: w}
+func (w *watches) add(what watched, ref machine.Ref) *Watch {
+	x := &Watch{C: make(chan struct{}, 1), key: watchKey{what, ref}, from: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.byRef == nil {
-		w.byRef = map[machine.Ref]map[*Watch]struct{}{}
+	if w.byKey == nil {
+		w.byKey = map[watchKey]map[*Watch]struct{}{}
 	}
-	if w.byRef[ref] == nil {
-		w.byRef[ref] = map[*Watch]struct{}{}
+	if w.byKey[x.key] == nil {
+		w.byKey[x.key] = map[*Watch]struct{}{}
 	}
-	w.byRef[ref][x] = struct{}{}
+	w.byKey[x.key][x] = struct{}{}
+	w.waiting.Add(1)
 	return x
 }
 
-// Stop ends the wait. Every Watch must be stopped.
+// Stop ends the wait. Every Watch must be stopped, once.
 func (x *Watch) Stop() {
 	if x.stop != nil {
 		x.stop()
@@ -43,11 +64,11 @@ func (x *Watch) Stop() {
 	w := x.from
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if set := w.byRef[x.ref]; set != nil {
-		delete(set, x)
-		if len(set) == 0 {
-			delete(w.byRef, x.ref)
-		}
+	w.waiting.Add(-1)
+	set := w.byKey[x.key]
+	delete(set, x)
+	if len(set) == 0 {
+		delete(w.byKey, x.key)
 	}
 }
 
@@ -58,18 +79,24 @@ func (x *Watch) poke() {
 	}
 }
 
-func (w *watches) wake(ref machine.Ref) {
+// wake tells those who wait for one of some objects. It does not block.
+func (w *watches) wake(what watched, refs []machine.Ref) {
+	if len(refs) == 0 || w.waiting.Load() == 0 {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for x := range w.byRef[ref] {
-		x.poke()
+	for _, ref := range refs {
+		for x := range w.byKey[watchKey{what, ref}] {
+			x.poke()
+		}
 	}
 }
 
 func (w *watches) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, set := range w.byRef {
+	for _, set := range w.byKey {
 		for x := range set {
 			x.poke()
 		}
@@ -77,3 +104,43 @@ func (w *watches) wakeAll() {
 }
 
 func refOf(namespace, id string) machine.Ref { return machine.Ref{Namespace: namespace, ID: id} }
+
+// Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
+// channel also gets a value when nobody can say any more who would know.
+func (r *Router) Watch(namespace, id string) *Watch {
+	w := r.watches.add(settling, refOf(namespace, id))
+	r.askLeader(w, &commandv1.WatchRequest{})
+	return w
+}
+
+// askLeader has the node that leads the partition tell of what is waited for, unless that is this one. It
+// does not block. One answer, or the lack of one, is one value of the watch's channel.
+func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
+	ref := w.key.ref
+	ask.Partition, ask.Namespace, ask.Id = r.Place(ref.Namespace, ref.ID), ref.Namespace, ref.ID
+	ask.WaitMs = forwardPatience.Milliseconds()
+	local := r.slots[ask.Partition].Load()
+	if local.serving() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stop = cancel
+	addr, known := local.leaderElsewhere()
+	go func() {
+		defer cancel()
+		err := r.forward(ctx, local, addr, known, func(ctx context.Context, _ *Replica, leader commandv1.PeersClient) error {
+			_, err := leader.Watch(ctx, ask)
+			return err
+		})
+		if err != nil {
+			c, stop := r.clock.After(routePauseMax)
+			defer stop()
+			select {
+			case <-c:
+			case <-local.newLeader():
+			case <-ctx.Done():
+			}
+		}
+		w.poke()
+	}()
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -21,12 +20,6 @@ import (
 const (
 	maxGraphBytes   = 4 << 20 // encoded
 	maxProblemBytes = 8 << 10 // of what is wrong with a graph; the rest is cut off
-)
-
-// How often a run is looked at for whoever waits for its progress, which nothing tells.
-const (
-	lookPauseMin = 20 * time.Millisecond
-	lookPauseMax = 250 * time.Millisecond
 )
 
 type graphs struct {
@@ -112,10 +105,12 @@ func (g *graphs) GetStatus(ctx context.Context, in *perdurev1.GraphStatusRequest
 	if err := firstError(err, anyID(in.Id), duration("wait", in.WaitMs)); err != nil {
 		return nil, err
 	}
-	if in.WaitMs == 0 {
-		return g.status(ctx, ns, in)
+	if in.WaitMs > 0 {
+		if err := g.awaitChange(ctx, ns, in); err != nil {
+			return nil, err
+		}
 	}
-	return g.awaitStatus(ctx, ns, in)
+	return g.status(ctx, ns, in)
 }
 
 // status reads the status once.
@@ -127,76 +122,6 @@ func (g *graphs) status(ctx context.Context, ns string, in *perdurev1.GraphStatu
 	out := reply.GetGraphStatus()
 	out.ReadIndex = index
 	return out, nil
-}
-
-// pulse is what changes whenever the status of a run does, and is cheap to read.
-type pulse struct {
-	incarnation, events uint64
-	status              perdurev1.ExecutionStatus
-}
-
-func (g *graphs) pulse(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (pulse, error) {
-	reply, _, err := g.s.router.Query(ctx, level(in.Level), &commandv1.Query{Namespace: ns, Id: in.Id,
-		Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{Namespace: ns, Id: in.Id, Level: in.Level}}})
-	if err != nil {
-		return pulse{}, err
-	}
-	e := reply.GetDescribe().GetExecution()
-	return pulse{e.GetIncarnation(), e.GetJournalEvents(), e.GetStatus()}, nil
-}
-
-// awaitStatus reads the status until it is beyond the version that the caller has seen, the run has ended or
-// was retried, or the wait is over. Nothing tells of progress, so it is looked for: by the pulse, with
-// pauses that grow.
-func (g *graphs) awaitStatus(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) (*perdurev1.GraphStatus, error) {
-	over := time.NewTimer(min(time.Duration(in.WaitMs)*time.Millisecond, maxWait))
-	defer over.Stop()
-	pause, first := lookPauseMin, uint64(0)
-	for {
-		// In this order: what happens after the pulse was felt makes the next one differ.
-		felt, err := g.pulse(ctx, ns, in)
-		if err != nil {
-			return nil, err
-		}
-		out, err := g.status(ctx, ns, in)
-		if err != nil {
-			return nil, err
-		}
-		if first == 0 {
-			first = out.Incarnation
-		}
-		if out.Version > in.AfterVersion || out.Incarnation != first || finished(out.Status) {
-			return out, nil
-		}
-		for now := felt; now == felt; {
-			calm := time.NewTimer(pause)
-			select {
-			case <-calm.C:
-			case <-over.C:
-				calm.Stop()
-				return out, nil
-			case <-g.s.stopping:
-				calm.Stop()
-				return nil, errStopping()
-			case <-ctx.Done():
-				calm.Stop()
-				return nil, ctx.Err()
-			}
-			pause = min(pause*3/2, lookPauseMax)
-			if now, err = g.pulse(ctx, ns, in); err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
-func finished(s perdurev1.ExecutionStatus) bool {
-	switch s {
-	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
-		perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
-		return true
-	}
-	return false
 }
 
 // GetGraph implements Graphs.

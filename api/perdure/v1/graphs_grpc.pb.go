@@ -38,7 +38,8 @@ type GraphsClient interface {
 	// Submit starts a run. The same id with the same graph and input finds the run that is there.
 	Submit(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitGraphResponse, error)
 	// GetStatus shows the state of every node. With wait_ms it answers when the run has changed beyond
-	// after_version, or when the time is over.
+	// after_version, was retried, or has ended, or when the time is over. The cluster tells of a change; one
+	// who asks again and again is answered about ten times a second at most, each time with the newest state.
 	GetStatus(ctx context.Context, in *GraphStatusRequest, opts ...grpc.CallOption) (*GraphStatus, error)
 	// GetGraph is the graph as it was submitted.
 	GetGraph(ctx context.Context, in *GetGraphRequest, opts ...grpc.CallOption) (*GetGraphResponse, error)
@@ -118,7 +119,8 @@ type GraphsServer interface {
 	// Submit starts a run. The same id with the same graph and input finds the run that is there.
 	Submit(context.Context, *SubmitGraphRequest) (*SubmitGraphResponse, error)
 	// GetStatus shows the state of every node. With wait_ms it answers when the run has changed beyond
-	// after_version, or when the time is over.
+	// after_version, was retried, or has ended, or when the time is over. The cluster tells of a change; one
+	// who asks again and again is answered about ten times a second at most, each time with the newest state.
 	GetStatus(context.Context, *GraphStatusRequest) (*GraphStatus, error)
 	// GetGraph is the graph as it was submitted.
 	GetGraph(context.Context, *GetGraphRequest) (*GetGraphResponse, error)

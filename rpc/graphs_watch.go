@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition"
+)
+
+// Bounds of a watch of a run. What watches is a call that is made again and again, each with what the last
+// one was answered; so a watch holds nothing but the present call, and whoever is slow finds the newest state.
+const (
+	// watchPace is the least time from one call to its answer, unless the run has ended: about ten states a
+	// second. A change that comes later is told at once.
+	watchPace = 100 * time.Millisecond
+	// watchAgain is when a run is looked at again of which nothing was told.
+	watchAgain = 10 * time.Second
+)
+
+// awaitChange waits until the status of a run is beyond what the caller has seen, the run has ended or was
+// retried, or the wait is over.
+func (g *graphs) awaitChange(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest) error {
+	began := time.Now()
+	over := time.NewTimer(min(time.Duration(in.WaitMs)*time.Millisecond, maxWait))
+	defer over.Stop()
+	seen := partition.RunVersion{Incarnation: in.AfterIncarnation, Events: in.AfterVersion}
+	var pause time.Duration
+	for {
+		moved, now, err := g.awaitOnce(ctx, ns, in, &seen, over)
+		switch {
+		case err != nil || now:
+			return err
+		case moved && in.AfterVersion == 0 && in.AfterIncarnation == 0:
+			return nil // the first call of a watch
+		case moved:
+			_, err := g.calm(ctx, watchPace-time.Since(began), over)
+			return err
+		}
+		// Nothing has changed, though it may have been said so; seldom, unless who reads lags behind who tells.
+		if ended, err := g.calm(ctx, pause, over); ended || err != nil {
+			return err
+		}
+		pause = min(max(2*pause, time.Millisecond), watchPace)
+	}
+}
+
+// awaitOnce is one round: watch, read, wait. moved says that the run is beyond what was seen, now that the
+// caller is to be answered at once. A watch knows the partition's leader of when it began, so each round has
+// its own.
+func (g *graphs) awaitOnce(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest, seen *partition.RunVersion,
+	over *time.Timer) (moved, now bool, err error) {
+	watch := g.s.router.WatchRun(ns, in.Id)
+	defer watch.Stop()
+	reply, _, err := g.s.router.Query(ctx, level(in.Level), partition.RunQuery(ns, in.Id))
+	if err != nil {
+		return false, false, err
+	}
+	v := partition.RunVersionOf(reply)
+	if seen.Incarnation == 0 {
+		seen.Incarnation = v.Incarnation
+	}
+	if finished(v.Status) {
+		return true, true, nil
+	}
+	if v.Incarnation != seen.Incarnation || v.Events > seen.Events {
+		return true, false, nil
+	}
+	watch.Follow(v)
+	again := time.NewTimer(watchAgain)
+	defer again.Stop()
+	select {
+	case <-watch.C:
+	case <-again.C:
+	case <-over.C:
+		return false, true, nil
+	case <-g.s.stopping:
+		return false, true, errStopping()
+	case <-ctx.Done():
+		return false, true, ctx.Err()
+	}
+	return false, false, nil
+}
+
+// calm waits for d, or says that the wait is over.
+func (g *graphs) calm(ctx context.Context, d time.Duration, over *time.Timer) (ended bool, err error) {
+	if d <= 0 {
+		return false, nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return false, nil
+	case <-over.C:
+		return true, nil
+	case <-g.s.stopping:
+		return true, errStopping()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+func finished(s perdurev1.ExecutionStatus) bool {
+	switch s {
+	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
+		perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
+		return true
+	}
+	return false
+}
