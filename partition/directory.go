@@ -70,7 +70,7 @@ func (n *Node) startDirectory() error {
 	// The log is short and everything there is.
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
 	cfg.BatchApplyCh = false
-	d.transport = transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses()})
+	d.transport = transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard})
 	// Before its group runs: what that applies looks at it.
 	n.directory = d
 	var err error

@@ -171,6 +171,16 @@ func (c *handClock) advance(d time.Duration) {
 	}
 }
 
+// timers are those that somebody waits for.
+func (c *handClock) timers() (out []*handTimer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t := range c.waiting {
+		out = append(out, t)
+	}
+	return out
+}
+
 // armed reports whether something waits for exactly that time from now.
 func (c *handClock) armed(d time.Duration) bool {
 	c.mu.Lock()

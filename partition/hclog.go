@@ -4,40 +4,147 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
-// raftLogger gives hashicorp/raft and its neighbours the node's logger. Their lines keep their own
-// words under one event name; only warnings and errors pass unless the logger is at debug level.
-func raftLogger(log *slog.Logger, name string) hclog.Logger {
+// libraryLogger gives hashicorp/raft and its neighbours the node's logger, under a name. Their lines keep their own
+// words. Which of them are events that an operator may rely on, and which are routine, is in lineOf; what
+// repeats itself is counted (see episodes). At debug level every line comes through as it was written.
+func (e *episodes) libraryLogger(name string) hclog.Logger {
 	level := hclog.Warn
-	if log.Enabled(context.Background(), slog.LevelDebug) {
+	if e.log.Enabled(context.Background(), slog.LevelDebug) {
 		level = hclog.Debug
 	}
 	base := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: name, Level: hclog.Off})
-	base.RegisterSink(&slogSink{log: log.With("event", "library", "library", name), level: level})
+	base.RegisterSink(&slogSink{episodes: e, name: name, level: level})
 	return base
 }
 
 type slogSink struct {
-	log   *slog.Logger
+	*episodes
+	name  string
 	level hclog.Level
 }
 
-// routine are warnings of the library that belong to every election; the leader's own events say more.
-var routine = map[string]bool{"heartbeat timeout reached, starting election": true}
-
 // Accept implements hclog.SinkAdapter.
 func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
-	if level < s.level || level == hclog.Warn && routine[msg] && s.level > hclog.Debug {
+	if level < s.level {
 		return
 	}
-	at := map[hclog.Level]slog.Level{
-		hclog.Trace: slog.LevelDebug, hclog.Debug: slog.LevelDebug, hclog.Info: slog.LevelInfo,
-		hclog.Warn: slog.LevelWarn, hclog.Error: slog.LevelError,
-	}[level]
-	s.log.Log(context.Background(), at, msg, args...)
+	ctx := context.Background()
+	own := []any{"event", "library", "library", s.name}
+	if level < hclog.Warn {
+		at := slog.LevelDebug
+		if level == hclog.Info {
+			at = slog.LevelInfo
+		}
+		s.log.Log(ctx, at, msg, append(own, args...)...)
+		return
+	}
+	s.log.Log(ctx, slog.LevelDebug, msg, append(own, args...)...)
+	switch l := lineOf(level, msg, args); {
+	case l.routine:
+	case l.peer != "":
+		s.failed(l.peer, s.name, msg, l.err)
+	default:
+		s.repeatable(s.name+" "+msg, l.level, msg, append([]any{"event", l.event, "library", s.name}, args...))
+	}
+}
+
+// A line of a library, and what it is for an operator.
+type line struct {
+	routine bool   // belongs to every start, election or catching up: for debugging only
+	peer    string // it says that this peer (its server id or its address) did not answer
+	err     any    // why not
+	event   string
+	level   slog.Level
+}
+
+// peerOf says in which argument a message about a peer that did not answer has the peer.
+var peerOf = map[string]string{
+	"failed to heartbeat to":                  "peer",
+	"failed to appendEntries to":              "peer",
+	"failed to pipeline appendEntries":        "peer",
+	"failed to start pipeline replication to": "peer",
+	"failed to send snapshot to":              "peer",
+	"failed to make requestVote RPC":          "target",
+	"failed to contact":                       "server-id",
+}
+
+// routine are warnings of the library that belong to every election and to every replica that catches up. The
+// partition's own events and the metrics say more.
+var routine = []string{
+	"heartbeat timeout reached, starting election",
+	"appendEntries rejected, sending older logs",
+	"failed to get previous log",
+	"previous log term mis-match",
+	"clearing log suffix",
+	"new leader elected, stepping down",
+	"duplicate requestVote from",
+}
+
+// events are the lines that have an event of their own, by how they begin.
+var events = []struct {
+	begins, event string
+	level         slog.Level
+}{
+	{"failed to contact quorum of nodes", "quorum_lost", slog.LevelWarn},
+	{"Election timeout reached", "election_undecided", slog.LevelWarn},
+	{"rejecting vote request", "vote_refused", slog.LevelInfo},
+	{"rejecting pre-vote request", "vote_refused", slog.LevelInfo},
+	{"peer has newer term", "leader_superseded", slog.LevelInfo},
+	{"failed to decode incoming command", "peer_connection_broken", slog.LevelInfo},
+	{"failed to flush response", "peer_connection_broken", slog.LevelInfo},
+}
+
+// lineOf sorts a warning or an error of a library.
+func lineOf(level hclog.Level, msg string, args []any) line {
+	for _, begins := range routine {
+		if strings.HasPrefix(msg, begins) {
+			return line{routine: true}
+		}
+	}
+	if key, about := peerOf[msg]; about {
+		var l line
+		for i := 0; i+1 < len(args); i += 2 {
+			switch args[i] {
+			case key:
+				l.peer = peerText(args[i+1])
+			case "error":
+				l.err = args[i+1]
+			}
+		}
+		if l.peer != "" {
+			return l
+		}
+	}
+	for _, e := range events {
+		if strings.HasPrefix(msg, e.begins) {
+			return line{event: e.event, level: e.level}
+		}
+	}
+	if level == hclog.Warn {
+		return line{event: "library", level: slog.LevelWarn}
+	}
+	return line{event: "library", level: slog.LevelError}
+}
+
+// peerText is the server id of a peer as the library gives it, or its address where that is all it gives.
+func peerText(v any) string {
+	switch p := v.(type) {
+	case raft.Server:
+		return string(p.ID)
+	case raft.ServerID:
+		return string(p)
+	case raft.ServerAddress:
+		return string(p)
+	case string:
+		return p
+	}
+	return ""
 }
 
 // pebbleLogger gives Pebble the node's logger. Its routine lines are for debugging only.

@@ -102,6 +102,7 @@ type Node struct {
 	router   *Router
 	dispatch *Dispatcher
 	watches  watches
+	episodes *episodes // what libraries say again and again
 
 	// directory is nil for a node that is alone.
 	directory   *directoryReplica
@@ -150,6 +151,8 @@ func Start(cfg Config) (n *Node, err error) {
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{})}
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
+	n.episodes = newEpisodes(n.log, n.clock, n.stopping)
+	n.episodes.serverOf, n.episodes.nodeOf = n.serverAt, n.nodeOf
 	defer func() {
 		if err != nil {
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EWOULDBLOCK) {
@@ -169,7 +172,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
-		Logger: raftLogger(n.log, "peer"), OnPeerConnClosed: n.failover.lost,
+		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -415,7 +418,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	}
 	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
-		Logger: raftLogger(n.log, "raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnSync: n.metrics.synced, OnFatal: n.fatal,
+		Logger: n.episodes.libraryLogger("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnSync: n.metrics.synced, OnFatal: n.fatal,
 	}); err != nil {
 		return err
 	}
@@ -473,7 +476,7 @@ func (n *Node) raftConfig(name string) *raft.Config {
 	// The state is durable by itself; reconcile has checked that it covers the newest marker.
 	cfg.NoSnapshotRestoreOnStart = true
 	cfg.ShutdownOnRemove = false
-	cfg.Logger = raftLogger(n.log, name)
+	cfg.Logger = n.episodes.libraryLogger(name)
 	return cfg
 }
 
@@ -488,7 +491,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	terms := n.stable.Group(r.id)
 	var started atomic.Pointer[raft.Raft] // the transport is asked before NewRaft has returned
 	r.transport = r.metrics.counting(transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.addresses(),
+		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard,
 		Leading: func(term uint64) bool {
 			g := started.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term

@@ -22,6 +22,9 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 	pause, deadline := returnPauseMin, time.Now().Add(returnPatience)
 	for {
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		if err == nil {
+			t.answered(string(id))
+		}
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || heartbeat(args) ||
 			t.leading == nil || !t.leading(args.Term) || time.Now().After(deadline) {
 			return err
@@ -35,6 +38,15 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 		}
 		pause = min(2*pause, returnPauseMax)
 	}
+}
+
+// RequestVote implements raft.Transport.
+func (t *RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	err := t.NetworkTransport.RequestVote(id, target, args, resp)
+	if err == nil {
+		t.answered(string(id))
+	}
+	return err
 }
 
 // heartbeat says that a message is one: nobody waits with it, the next one comes soon.

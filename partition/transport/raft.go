@@ -24,6 +24,9 @@ type RaftOptions struct {
 	// Leading says whether this server still leads in a term. With it, entries for a server that is down wait
 	// for its return; nil reports each failure to the library. It must not block.
 	Leading func(term uint64) bool
+	// Answered is told of each server that has answered a heartbeat, entries or a request for a vote; nil for
+	// nobody. It must not block.
+	Answered func(server string)
 }
 
 // RaftTransport is the transport of one group.
@@ -31,6 +34,7 @@ type RaftTransport struct {
 	*raft.NetworkTransport
 	server    raft.ServerID
 	leading   func(term uint64) bool
+	answered  func(server string)
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -85,7 +89,10 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Addresses != nil {
 		opts.Addresses = addressed{opts.Addresses, server, raft.ServerAddress(stream.Addr().String())}
 	}
-	return &RaftTransport{server: server, leading: opts.Leading, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	if opts.Answered == nil {
+		opts.Answered = func(string) {}
+	}
+	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,
