@@ -1,0 +1,226 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// tellBound is far below what anybody waits who was not told, and far above what being told takes.
+const tellBound = 5 * time.Second
+
+// signalsCmd submits a run that waits for signals s0, s1 and so on, in any order.
+func signalsCmd(id string, signals int) *commandv1.Command {
+	g := &perdurev1.Graph{}
+	for n := range signals {
+		name := fmt.Sprint("s", n)
+		g.Nodes = append(g.Nodes, &perdurev1.GraphNode{Id: name, Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: name}}})
+	}
+	return &commandv1.Command{Namespace: ns, Id: id, Request: rid("submit " + id), Kind: &commandv1.Command_SubmitGraph{
+		SubmitGraph: &perdurev1.SubmitGraphRequest{Id: id, Graph: g, Input: []byte("{}")}}}
+}
+
+func retryGraphCmd(id string) *commandv1.Command {
+	return &commandv1.Command{Namespace: ns, Id: id, Request: rid("retry " + id), Kind: &commandv1.Command_RetryGraph{
+		RetryGraph: &perdurev1.RetryGraphRequest{Id: id}}}
+}
+
+func runVersion(t *testing.T, r *Router, id string) RunVersion {
+	t.Helper()
+	return RunVersionOf(mustQuery(t, r, RunQuery(ns, id)))
+}
+
+// told waits for a value of a watch.
+func told(t *testing.T, what string, w *Watch) {
+	t.Helper()
+	select {
+	case <-w.C:
+	case <-time.After(tellBound):
+		t.Fatalf("%s: nobody was told within %v", what, tellBound)
+	}
+}
+
+// Every change of a run is told, those that follow each other as one; of another run, and to those who wait
+// for its end, nothing is told.
+func TestRunWatch(t *testing.T) {
+	n := newMemNode(t, 1)
+	r := n.router
+	must(t, r, signalsCmd("run", 5))
+	must(t, r, signalsCmd("other", 5))
+	seen := runVersion(t, r, "run")
+	other, end := r.WatchRun(ns, "other"), r.Watch(ns, "run")
+	defer other.Stop()
+	defer end.Stop()
+	w := r.WatchRun(ns, "run")
+	w.Follow(seen)
+	for i := range 4 {
+		must(t, r, signalCmd(fmt.Sprint("signal ", i), "run", fmt.Sprint("s", i), "1"))
+	}
+	told(t, "four signals", w.Watch)
+	if len(w.C) > 0 {
+		t.Error("a watcher that was slow has a second notification")
+	}
+	if now := runVersion(t, r, "run"); now.Incarnation != seen.Incarnation || now.Events <= seen.Events {
+		t.Errorf("it was %v and is %v", seen, now)
+	}
+	if len(other.C) > 0 || len(end.C) > 0 {
+		t.Errorf("told were also who watches another run (%d) and who waits for the end (%d)", len(other.C), len(end.C))
+	}
+	must(t, r, terminateCmd("run"))
+	told(t, "the end, to who watches", w.Watch)
+	told(t, "the end, to who waits for it", end)
+	must(t, r, retryGraphCmd("run"))
+	told(t, "a retry", w.Watch)
+	if now := runVersion(t, r, "run"); now.Incarnation == seen.Incarnation {
+		t.Errorf("after a retry it is %v", now)
+	}
+	w.Stop()
+	if got := len(n.watches.byKey); got != 2 {
+		t.Errorf("%d objects are watched, two should be", got)
+	}
+	if got := n.watches.waiting.Load(); got != 2 {
+		t.Errorf("%d wait, two should", got)
+	}
+}
+
+// A node that does not lead asks the one that does, and a change that came between its reading and its asking
+// is told.
+func TestRunWatchElsewhere(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	lead := leaderOf(t, all, 0)
+	must(t, lead.router, signalsCmd("run", 8))
+	signal := 0
+	send := func() {
+		t.Helper()
+		must(t, lead.router, signalCmd(fmt.Sprint("signal ", signal), "run", fmt.Sprint("s", signal), "1"))
+		signal++
+	}
+	asked := func(m *member) func() bool {
+		return func() bool { return m.watches.waiting.Load() > 0 }
+	}
+	for _, m := range all {
+		if m == lead {
+			continue
+		}
+		w := m.router.WatchRun(ns, "run")
+		seen := runVersion(t, m.router, "run")
+		send() // between reading and asking
+		w.Follow(seen)
+		told(t, "a change before "+m.cfg.NodeID+" asked", w.Watch)
+		w.Stop()
+
+		w = m.router.WatchRun(ns, "run")
+		w.Follow(runVersion(t, m.router, "run"))
+		waitFor(t, "the leader to be asked", asked(lead), func() string { return "" })
+		began := time.Now()
+		send()
+		told(t, "a change after "+m.cfg.NodeID+" asked", w.Watch)
+		t.Logf("%s was told after %v", m.cfg.NodeID, time.Since(began))
+		w.Stop()
+		waitFor(t, "the leader to forget who has gone", func() bool { return lead.watches.waiting.Load() == 0 }, func() string { return "" })
+	}
+}
+
+// followRun watches a run as callers do, and shows each version it has seen.
+func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion) error {
+	var last RunVersion
+	for {
+		w := r.WatchRun(ns, id)
+		reply, _, err := r.Query(ctx, Linearizable, RunQuery(ns, id))
+		if err != nil {
+			w.Stop()
+			if ctx.Err() != nil {
+				return nil // who watches has gone
+			}
+			return err
+		}
+		if now := RunVersionOf(reply); now != last {
+			last = now
+			seen <- now
+		}
+		w.Follow(last)
+		select {
+		case <-w.C:
+		case <-ctx.Done():
+		}
+		w.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// Watchers at every node see each change although the leadership moves: handed on, given up, and lost with
+// its node.
+func TestRunWatchAcrossLeaders(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	ctx, cancel := context.WithCancel(bg(t))
+	lead := leaderOf(t, all, 0)
+	must(t, lead.router, signalsCmd("run", 8))
+	type watcher struct {
+		at    *member
+		seen  chan RunVersion
+		ended chan error
+	}
+	var watchers []*watcher
+	for _, m := range all {
+		w := &watcher{m, make(chan RunVersion, 100), make(chan error, 1)}
+		router := m.router
+		go func() { w.ended <- followRun(ctx, router, "run", w.seen) }()
+		watchers = append(watchers, w)
+	}
+	signal, slowest := 0, time.Duration(0)
+	change := func(what string) {
+		t.Helper()
+		must(t, leaderOf(t, all, 0).router, signalCmd(fmt.Sprint("signal ", signal), "run", fmt.Sprint("s", signal), "1"))
+		signal++
+		began, want := time.Now(), runVersion(t, leaderOf(t, all, 0).router, "run")
+		for _, w := range watchers {
+			for over := time.After(tellBound); ; {
+				select {
+				case got := <-w.seen:
+					if got != want {
+						continue
+					}
+				case <-over:
+					t.Fatalf("%s: %s has not seen %v within %v", what, w.at.cfg.NodeID, want, tellBound)
+				}
+				break
+			}
+		}
+		slowest = max(slowest, time.Since(began))
+	}
+	change("before anything moves")
+	for i := range 3 {
+		from := leaderOf(t, all, 0)
+		to := all[0]
+		if from == to {
+			to = all[1]
+		}
+		if _, err := from.Transfer(ctx, 0, to.cfg.NodeID); err != nil {
+			t.Fatal(err)
+		}
+		change(fmt.Sprint("after transfer ", i))
+	}
+	// The leader goes, with its watcher.
+	gone := leaderOf(t, all, 0)
+	for i, w := range watchers {
+		if w.at == gone {
+			watchers = append(watchers[:i:i], watchers[i+1:]...)
+			break
+		}
+	}
+	gone.stop(t)
+	change("after the leader's node has stopped")
+	t.Logf("the slowest was told after %v", slowest)
+	cancel()
+	for _, w := range watchers {
+		if err := <-w.ended; err != nil {
+			t.Errorf("%s: %v", w.at.cfg.NodeID, err)
+		}
+	}
+}
