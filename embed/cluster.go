@@ -14,6 +14,7 @@ import (
 	"time"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/directory"
 	"perdure/membership"
 	"perdure/partition"
 	"perdure/partition/transport"
@@ -164,7 +165,8 @@ func (c *cluster) join(ctx context.Context, self membership.Member, next step, s
 		c.explain(err.Error())
 		c.log.Warn("the cluster gives no place yet", "event", "cluster_waiting", "reason", err)
 	}
-	return &partition.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID}, dir.Partitions, nil
+	since, _ := directory.Holds(dir, self.ServerID)
+	return &partition.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID, Since: since}, dir.Partitions, nil
 }
 
 // hints are the servers that gossip hears of.

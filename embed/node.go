@@ -46,7 +46,8 @@ type Node struct {
 
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
 // partition has a leader, or ctx ends, or something refuses: bad settings (*ConfigError, all of them at
-// once), a store that is missing, foreign, damaged or newer (named), a port in use.
+// once), a store that is missing, foreign, damaged or newer (named), a place in the cluster that another server
+// has by now (*partition.ReplacedError), a port in use.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -89,7 +90,15 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.cluster != nil {
 		n.cluster.follow(n.parts)
 	}
-	// 4. The ports. They answer before the partitions have leaders, and say that they are not ready.
+	// 4. A member makes sure that it still is one, if somebody is there to ask: one that was replaced while it
+	// was away opens no port to clients.
+	select {
+	case <-n.parts.Asked():
+	case <-n.parts.Done():
+		return nil, errors.Join(n.parts.Err(), n.closeWithin(cfg.ShutdownGrace))
+	case <-ctx.Done(): // the last step says so
+	}
+	// 5. The ports. They answer before the partitions have leaders, and say that they are not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
 		TLS: n.security.clients, Auth: n.security.guard,
@@ -97,14 +106,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 5. What graphs call.
+	// 6. What graphs call.
 	if cfg.HTTPNodes == On {
 		if n.outbound, err = rpc.ServeOutbound(rpc.OutboundConfig{NodeID: cfg.NodeID, Lease: cfg.Lease, Version: Version(), Logger: log},
 			n.parts.Router(), n.parts.Dispatcher()); err != nil {
 			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 		}
 	}
-	// 6. Every partition has a leader.
+	// 7. Every partition has a leader.
 	select {
 	case <-n.parts.Ready():
 		return n, nil

@@ -23,6 +23,7 @@ func (n *Node) close(ctx context.Context) error {
 	close(n.stopping)
 	n.endLife()
 	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair
+	_ = wait(ctx, n.tenure.done)
 	n.rebuildMu.Lock()
 	n.closing = true
 	n.rebuildMu.Unlock()

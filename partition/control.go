@@ -70,7 +70,7 @@ func (n *Node) controlOnce() {
 		return
 	}
 	if !n.noted {
-		n.noted = n.noteMember()
+		n.noted = n.noteMember(dir)
 	}
 	if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_CREATING {
 		n.makePartitions(dir)
@@ -120,18 +120,19 @@ func (n *Node) measureLags(ctx context.Context) {
 }
 
 // noteMember keeps in the data directory that the cluster is there, so that this node says so from its next
-// start on, before it has heard from the others.
-func (n *Node) noteMember() bool {
-	id := n.identity
-	if id.Member {
-		return true
-	}
-	id.Member = true
-	if err := writeIdentity(n.cfg.FS, n.cfg.DataDir, id); err != nil {
+// start on, before it has heard from the others; and since when it has its place, if it has got that far.
+func (n *Node) noteMember(dir *commandv1.Directory) (all bool) {
+	since, listed := directory.Holds(dir, n.identity.ServerID)
+	if err := n.changeIdentity(func(id *Identity) {
+		id.Member = true
+		if id.Since == 0 {
+			id.Since = since
+		}
+	}); err != nil {
 		n.log.Warn("it could not be noted that the cluster is there", "event", "identity_not_written", "error", err)
 		return false
 	}
-	return true
+	return listed
 }
 
 // found makes the directory's group. Only the founder does it, once every founder is known to take part,

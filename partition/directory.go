@@ -28,6 +28,7 @@ type directoryReplica struct {
 	transport *transport.RaftTransport
 	machine   directory.Machine // the Raft library's goroutine only
 	state     atomic.Pointer[commandv1.Directory]
+	barrier   atomic.Uint64 // the term in which this replica has passed a barrier; see confirmed
 }
 
 // current is the directory as this node knows it, nil before it has heard of one.
@@ -48,6 +49,7 @@ func (d *directoryReplica) Apply(l *raft.Log) any {
 	if err := d.machine.Apply(cmd); err != nil {
 		return err
 	}
+	d.n.noteFormer(d.state.Load(), d.machine.State())
 	d.state.Store(d.machine.State())
 	d.n.poke()
 	return nil

@@ -33,6 +33,11 @@ type Identity struct {
 	Founder  bool      `json:"founder,omitempty"`
 	// Member: the cluster's directory was there.
 	Member bool `json:"member,omitempty"`
+	// Since is the directory's epoch at which this server is known to have had its place; 0 if not known yet.
+	Since uint64 `json:"since,omitempty"`
+	// Successor has the server's place now: nothing is ever served from this directory again. It stays nil as
+	// long as the server has not learned of one.
+	Successor *Successor `json:"successor,omitempty"`
 }
 
 // A Founder is one of the servers that have made a cluster.

@@ -9,7 +9,7 @@ import (
 )
 
 // FindIdentity reads whose data directory cfg names, and refuses one that does not agree with cfg. found is
-// false for a directory without data, or without any. An identity that is not Ready was never finished;
+// false for a directory without data, or without any. One whose server was replaced is a *ReplacedError. An identity that is not Ready was never finished;
 // a member of a cluster goes on with it.
 func FindIdentity(cfg Config) (id Identity, found bool, err error) {
 	fs := cfg.FS
@@ -42,7 +42,7 @@ func FindIdentity(cfg Config) (id Identity, found bool, err error) {
 		case !id.alone() && expect != id.Expect:
 			return id, true, refuse("the data is that of one of %d members, the configuration says %d (--bootstrap-expect)", id.Expect, expect)
 		}
-		return id, true, nil
+		return id, true, id.replaced(cfg.DataDir)
 	case found:
 		return id, true, nil
 	}

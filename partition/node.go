@@ -83,6 +83,8 @@ type Cluster struct {
 	// that joins a cluster which is there has none.
 	Founders []Founder
 	Founder  bool
+	// Since is the directory's epoch at which a server that joined got its place; 0 for founders.
+	Since uint64
 }
 
 // Node is the partitions of one node.
@@ -119,7 +121,8 @@ type Node struct {
 	rebuilt     map[uint32]time.Time // when that was last done
 	renewals    sync.WaitGroup
 	closing     bool // guarded by rebuildMu: no new replica is put in place
-	noted       bool // by control: the identity says that the cluster is there
+	noted       bool // by control: the identity says that the cluster is there, and since when this is a member
+	tenure      tenure
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -149,7 +152,8 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{},
-		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{})}
+		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{}),
+		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
 	n.episodes = newEpisodes(n.log, n.clock, n.stopping)
 	n.episodes.serverOf, n.episodes.nodeOf = n.serverAt, n.nodeOf
@@ -172,7 +176,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
-		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost,
+		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -182,7 +186,7 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.cache = pebble.NewCache(cfg.CacheBytes)
-	n.peers = newPeers(n.mux)
+	n.peers = newPeers(n.mux, n.mayCall)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
@@ -248,11 +252,14 @@ func Start(cfg Config) (n *Node, err error) {
 		go n.failover.watchSilence()
 		go n.balancer.run()
 		go n.control()
+		close(n.tenure.asked)
+		close(n.tenure.done)
 		go n.compareLoop()
 	}
 	return n, nil
 }
 
+		go n.watchTenure()
 // finishMaking notes that the stores are complete.
 func (n *Node) finishMaking() error {
 	n.identity.Ready = true
@@ -320,6 +327,7 @@ func (n *Node) identify() (creating bool, err error) {
 		if cfg.Partitions == 0 {
 			cfg.Partitions = cfg.NewPartitions
 		}
+			Since: cfg.Cluster.Since,
 		n.identity = Identity{NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore}
 		if n.identity.ClusterID, err = DrawClusterID(cfg.Rand); err != nil {
 			return false, err
@@ -429,7 +437,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
-		onServing: n.poke, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
+		onServing: n.poke, mayTell: n.mayTell, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes,
 		stopping:      make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),

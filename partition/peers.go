@@ -9,8 +9,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/partition/transport"
@@ -29,23 +31,82 @@ const (
 )
 
 // peers are the connections to the other nodes, one for each address, and this node's own service. The
-// peer port secures them; what arrives here is from a member of the cluster.
+// peer port secures them and says who calls. Only members may, but for what a server needs to become one, or
+// to learn that it is none any more.
 type peers struct {
-	mux    *transport.Mux
-	server *grpc.Server
+	mux     *transport.Mux
+	server  *grpc.Server
+	mayCall func(server string) error
 
 	mu     sync.Mutex
 	closed bool
 	conns  map[string]*grpc.ClientConn
 }
 
-func newPeers(mux *transport.Mux) *peers {
-	return &peers{mux: mux, conns: map[string]*grpc.ClientConn{}}
+func newPeers(mux *transport.Mux, mayCall func(server string) error) *peers {
+	return &peers{mux: mux, mayCall: mayCall, conns: map[string]*grpc.ClientConn{}}
+}
+
+// forStrangers are the calls that servers may make that are no members.
+var forStrangers = map[string]bool{
+	commandv1.Peers_Join_FullMethodName:          true,
+	commandv1.Peers_ShowDirectory_FullMethodName: true,
+}
+
+// admit refuses a call of a server that is not a member. Each call is looked at: who was a member when it
+// connected may have been replaced since.
+func (p *peers) admit(ctx context.Context, method string) error {
+	if forStrangers[method] {
+		return nil
+	}
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return p.mayCall("")
+	}
+	who, _ := from.AuthInfo.(caller)
+	return p.mayCall(who.server)
+}
+
+// portCredentials tell the Peers service who calls. The peer port has shaken hands, and secured the
+// connection, before it gets here.
+type portCredentials struct {
+	credentials.TransportCredentials
+}
+
+// caller is who calls, by the handshake of the peer port.
+type caller struct {
+	credentials.CommonAuthInfo
+	server string
+}
+
+// AuthType implements credentials.AuthInfo.
+func (caller) AuthType() string { return "peer port" }
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (portCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	from, ok := transport.PeerOf(conn)
+	if !ok {
+		return nil, nil, errors.New("the connection did not come over the peer port")
+	}
+	return conn, caller{server: from.ServerID}, nil
 }
 
 // serve answers the other nodes. It returns at once.
 func (p *peers) serve(service commandv1.PeersServer) {
 	p.server = grpc.NewServer(
+		grpc.Creds(portCredentials{insecure.NewCredentials()}),
+		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if err := p.admit(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return handle(ctx, in)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if err := p.admit(stream.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return handle(srv, stream)
+		}),
 		grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(maxPeerMessage), grpc.MaxSendMsgSize(maxPeerMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

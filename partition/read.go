@@ -15,7 +15,7 @@ type Level int
 const (
 	// Linearizable: the leader confirms that it still leads, then answers from applied state.
 	Linearizable Level = iota
-	// Stale: whatever this replica has applied.
+	// Stale: whatever this replica has applied. A member that does not know whether it still is one refuses.
 	Stale
 )
 
@@ -28,6 +28,8 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 		if err := r.confirm(ctx); err != nil {
 			return nil, 0, err
 		}
+	} else if err := r.mayTell(r.serving() != nil); err != nil {
+		return nil, 0, errTryLater(r.id, err.Error())
 	}
 	reply, index, err := r.store.Query(r.now().UnixMilli(), q)
 	if err != nil {

@@ -37,6 +37,8 @@ type Replica struct {
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
 	// onServing is called when this replica begins to serve.
 	onServing func()
+	// mayTell says why the node must not answer without asking the others; see Node.mayTell.
+	mayTell func(leads bool) error
 
 	queue   chan *proposal
 	slots   chan struct{}

@@ -183,6 +183,8 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 		case perdurev1.Reason_REASON_NOT_LEADER:
 			hint = e.Meta["leader"]
 		case perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN:
+		case perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
+			// The node that was asked does not know this one as a member, or not yet.
 		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 			if !again || ctx.Err() != nil {
 				return e

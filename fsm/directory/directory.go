@@ -149,3 +149,32 @@ func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 	d.Members[i] = m
 	return nil
 }
+
+// Successor is the server that holds the place of a node instead of the server who, by a directory that was
+// shown; nil if the directory does not prove that. since is the epoch at which who is known to have got the place
+// (0 if that is not known), known the epoch of the newest directory it has seen.
+//
+// Only a later epoch proves anything: the directory that was shown may be older than the server that looks
+// at it, and then names its predecessor. Since ids of servers are drawn once and ask for a place once, a server
+// whose place was given away never has it again.
+func Successor(shown *commandv1.Directory, node, who string, since, known uint64) *commandv1.DirectoryMember {
+	if shown == nil || shown.Epoch < known {
+		return nil
+	}
+	for _, m := range shown.Members {
+		if m.NodeId == node && m.ServerId != who && m.SinceEpoch > since {
+			return m
+		}
+	}
+	return nil
+}
+
+// Holds says since when a server has a place by a directory, as an epoch; ok is false if it has none.
+func Holds(d *commandv1.Directory, server string) (since uint64, ok bool) {
+	for _, m := range d.GetMembers() {
+		if m.ServerId == server {
+			return m.SinceEpoch, true
+		}
+	}
+	return 0, false
+}

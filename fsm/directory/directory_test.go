@@ -110,3 +110,47 @@ func TestLife(t *testing.T) {
 		t.Errorf("member %v", got)
 	}
 }
+
+// TestSuccessor: only a directory from after a server got its place says that another one has it.
+func TestSuccessor(t *testing.T) {
+	m := &Machine{}
+	var shown []*commandv1.Directory // by epoch, from 1 on
+	for _, cmd := range []*commandv1.DirectoryCommand{
+		createCmd(New("c", "pebble", 1, three())), madeCmd(0), admitCmd("n1", "n1-bb", "n1:1", "n1-aa"),
+		admitCmd("n2", "n2-aa", "n2:7", ""), admitCmd("n1", "n1-cc", "n1:1", "n1-bb"),
+	} {
+		if err := m.Apply(cmd); err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, m.State())
+	}
+	for who, c := range map[string]struct {
+		since uint64
+		by    []string // the successor by each directory
+	}{
+		"n1-aa": {1, []string{"", "", "n1-bb", "n1-bb", "n1-cc"}},
+		"n1-bb": {3, []string{"", "", "", "", "n1-cc"}},
+		"n1-cc": {5, []string{"", "", "", "", ""}},
+	} {
+		for i, d := range shown {
+			for known := range uint64(7) {
+				want := c.by[i]
+				if d.Epoch < known {
+					want = ""
+				}
+				if got := Successor(d, "n1", who, c.since, known).GetServerId(); got != want {
+					t.Errorf("%s by epoch %d, known %d: %q, want %q", who, d.Epoch, known, got, want)
+				}
+			}
+		}
+		if since, ok := Holds(shown[c.since-1], who); !ok || since != c.since {
+			t.Errorf("%s has its place since %d, %v", who, since, ok)
+		}
+	}
+	if _, ok := Holds(nil, "n1-aa"); ok || Successor(nil, "n1", "n1-aa", 1, 0) != nil {
+		t.Error("no directory says something")
+	}
+	if Successor(shown[4], "n9", "n9-aa", 0, 0) != nil {
+		t.Error("a node that is no member has a successor")
+	}
+}

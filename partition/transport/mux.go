@@ -41,6 +41,9 @@ type Options struct {
 	// a hint, not a proof of death (Raft also drops connections in passing): Probe tells. It is called on the
 	// goroutine that was reading or writing and must not block.
 	OnPeerConnClosed func(peer Peer)
+	// Barred says that a server may not connect to groups any more; nil bars nobody. It is asked once for
+	// each such connection, in the handshake, and must not block.
+	Barred func(serverID string) bool
 }
 
 const (

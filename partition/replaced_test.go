@@ -1,0 +1,317 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/stable"
+	"perdure/partition/transport"
+)
+
+// replace stops a member, has a new server take its place at a new address, and answers the old one's member as
+// it was.
+func replace(t *testing.T, all []*member, i int, server string) (old *member) {
+	t.Helper()
+	gone := all[i]
+	gone.stop(t)
+	old = &member{cfg: gone.cfg}
+	takePlace(t, all, i, server)
+	return old
+}
+
+// takePlace has a new server join in the place of a member that does not run, and waits until it is ready.
+func takePlace(t *testing.T, all []*member, i int, server string) {
+	t.Helper()
+	m := all[i]
+	var addrs []string
+	for _, o := range all {
+		if o != m {
+			addrs = append(addrs, o.cfg.PeerAddr)
+		}
+	}
+	m.cfg.PeerAddr = freeAddr(t)
+	dir, err := AskToJoin(bg(t), "c1", transportOptions(), addrs, &commandv1.JoinRequest{
+		Member: &commandv1.DirectoryMember{NodeId: m.cfg.NodeID, ServerId: server, PeerAddr: m.cfg.PeerAddr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.cfg.FS, m.cfg.Stable = crashable{vfs.NewMem()}, stable.NewMemory()
+	m.cfg.Cluster = &Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: server, Since: dir.Members[i].SinceEpoch}
+	m.start(t)
+	ready(t, m.Node)
+}
+
+// givesWay waits until a server halts because it was replaced.
+func givesWay(t *testing.T, n *Node, successor *member) {
+	t.Helper()
+	select {
+	case <-n.Done():
+	case <-time.After(patience):
+		t.Fatalf("the replaced server runs on: %v", n.NotReady())
+	}
+	var e *ReplacedError
+	if err := n.Err(); !errors.As(err, &e) {
+		t.Fatalf("it halted for another reason: %v", err)
+	}
+	id := successor.Identity()
+	want := ReplacedError{ClusterID: "c1", NodeID: id.NodeID, ServerID: n.identity.ServerID, Successor: id.ServerID,
+		Addr: successor.cfg.PeerAddr, Epoch: e.Epoch, DataDir: "data"}
+	if *e != want || e.Epoch < 2 {
+		t.Errorf("%+v, want %+v", *e, want)
+	}
+	for _, text := range []string{e.NodeID, e.ServerID, e.Successor, e.Addr, "Remove its data directory data or keep it aside"} {
+		if !strings.Contains(e.Error(), text) {
+			t.Errorf("%q does not name %q", e, text)
+		}
+	}
+}
+
+// staleAt reads from a node's own replica.
+func staleAt(n *Node, id string) error {
+	_, _, err := n.router.Query(context.Background(), Stale, promiseQuery(id))
+	return err
+}
+
+// TestReplacedWhileAway: a server that comes back after another one has taken its place answers no read, learns of it
+// from the others, and halts; so it does at every later start, when nobody is there to ask, too.
+func TestReplacedWhileAway(t *testing.T) {
+	all := newCluster(t, 2)
+	must(t, all[0].router, createCmd("p1"))
+	for p := range uint32(2) {
+		equalReplicas(t, all, p)
+	}
+	old := replace(t, all, 2, "n3-0002")
+	old.cfg.PeerAddr = freeAddr(t)
+	old.start(t)
+	for over := false; !over; {
+		select {
+		case <-old.Done():
+			over = true
+		default:
+		}
+		if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+			t.Fatalf("the replaced server read from its old replica: %v", err)
+		}
+	}
+	givesWay(t, old.Node, all[2])
+	select {
+	case <-old.Asked():
+		t.Error("it seemed to be sure of its place")
+	default:
+	}
+	old.stop(t)
+	for _, m := range all {
+		if err := staleAt(m.Node, "p1"); err != nil {
+			t.Errorf("%s: %v", m.cfg.NodeID, err)
+		}
+		m.stop(t)
+	}
+	var e *ReplacedError
+	if n, err := Start(old.cfg); !errors.As(err, &e) || e.Successor != "n3-0002" || e.Addr != all[2].cfg.PeerAddr {
+		t.Errorf("its next start: %v, %v", n, err)
+	}
+	// The successor starts again as ever.
+	for _, m := range all {
+		m.start(t)
+	}
+	for _, m := range all {
+		ready(t, m.Node)
+	}
+}
+
+// TestReplacedWhileRunning: a server that runs and loses its place halts, and its partitions go on without it.
+func TestReplacedWhileRunning(t *testing.T) {
+	all := newCluster(t, 3)
+	must(t, all[0].router, createCmd("p1"))
+	lead := all[0]
+	waitFor(t, "the directory has a leader that is not replaced", func() bool {
+		for _, m := range all[:2] {
+			if m.directory.leads() {
+				lead = m
+				return true
+			}
+		}
+		return false
+	}, func() string { return "it is led by the third" })
+	addr := freeAddr(t)
+	if err := lead.directory.propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
+		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr}, Replaces: "n3-0001"}}}); err != nil {
+		t.Fatal(err)
+	}
+	old := &member{cfg: all[2].cfg, Node: all[2].Node}
+	all[2].cfg.PeerAddr, all[2].Node = addr, nil
+	select {
+	case <-old.Done():
+	case <-time.After(patience):
+		t.Fatalf("the replaced server runs on: %v", old.NotReady())
+	}
+	if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("the replaced server read from its old replica: %v", err)
+	}
+	all[2].cfg.FS, all[2].cfg.Stable = crashable{vfs.NewMem()}, stable.NewMemory()
+	all[2].cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
+	all[2].start(t)
+	givesWay(t, old.Node, all[2])
+	old.stop(t)
+	ready(t, all[2].Node)
+	for p := range uint32(3) {
+		equalReplicas(t, all, p)
+	}
+	waitFor(t, "it is noted since when the new server is a member", func() bool {
+		return all[2].written().Since == all[0].Directory().Members[2].SinceEpoch
+	}, func() string { return fmt.Sprint(all[2].written()) })
+	if all[2].Err() != nil {
+		t.Error(all[2].Err())
+	}
+}
+
+// elder is a member with an old directory, which it shows to everybody.
+type elder struct {
+	commandv1.UnimplementedPeersServer
+	shows *commandv1.Directory
+	asked atomic.Int64
+}
+
+func (e *elder) ShowDirectory(context.Context, *commandv1.ShowDirectoryRequest) (*commandv1.ShowDirectoryReply, error) {
+	e.asked.Add(1)
+	return &commandv1.ShowDirectoryReply{Directory: e.shows}, nil
+}
+
+// serve answers at an address, as a server of the cluster, until the function it answers is called.
+func (e *elder) serve(t *testing.T, addr, server string) (end func()) {
+	t.Helper()
+	mux, err := transport.Listen(addr, transport.Options{ClusterID: "c1", ServerID: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	commandv1.RegisterPeersServer(s, e)
+	listener := mux.Service(peersService)
+	go func() { _ = s.Serve(listener) }() // it ends with the port
+	return func() {
+		s.Stop()
+		if err := mux.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOldDirectoryHaltsNobody: whoever shows a directory from before a server had its place, or from another
+// cluster, halts nobody. A member that cannot tell whether it still is one answers no stale read until it can.
+func TestOldDirectoryHaltsNobody(t *testing.T) {
+	all := newCluster(t, 2)
+	must(t, all[0].router, createCmd("p1"))
+	before := all[0].Directory()
+	replace(t, all, 2, "n3-0002")
+	waitFor(t, "it is noted since when the new server is a member", func() bool { return all[2].written().Since > before.Epoch },
+		func() string { return fmt.Sprint(all[2].written()) })
+	other := &commandv1.Directory{ClusterId: "c2", Epoch: 99, Members: before.Members}
+	for _, shown := range []*commandv1.Directory{nil, before, other, all[0].Directory()} {
+		if all[2].giveWay(shown) || all[2].Err() != nil {
+			t.Fatalf("halted by %v", shown)
+		}
+	}
+	for _, m := range all {
+		m.stop(t)
+	}
+	old := &elder{shows: before}
+	end := old.serve(t, all[0].cfg.PeerAddr, "n1-0001")
+	all[2].start(t)
+	waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 }, func() string { return fmt.Sprint(old.asked.Load()) })
+	if err := all[2].Err(); err != nil {
+		t.Fatalf("an old directory halted the server that has the place: %v", err)
+	}
+	if err := staleAt(all[2].Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("a stale read before anybody was heard of: %v", err)
+	}
+	end()
+	all[0].start(t)
+	all[1].start(t)
+	for _, m := range all {
+		ready(t, m.Node)
+		if err := staleAt(m.Node, "p1"); err != nil {
+			t.Errorf("%s: %v", m.cfg.NodeID, err)
+		}
+	}
+}
+
+// TestOnlyMembersMayCall: who is no member may ask for a place and for the directory, and nothing else. Who is no
+// member any more is kept out of the groups as well; who is not known is not, since it may be new.
+func TestOnlyMembersMayCall(t *testing.T) {
+	log, said := newLog(t)
+	all := newCluster(t, 2, func(c *Config) { c.Logger = log })
+	replace(t, all, 2, "n3-0002")
+	waitFor(t, "all know the new server", func() bool {
+		return all[0].barred("n3-0001") && all[1].barred("n3-0001")
+	}, func() string { return fmt.Sprint(all[0].Directory(), all[1].Directory()) })
+	ctx := bg(t)
+	for server, c := range map[string]struct{ member, barred bool }{
+		"n3-0002":  {member: true},
+		"n3-0001":  {barred: true},
+		"stranger": {},
+	} {
+		mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range all[:2] {
+			conn, err := dialPeer(mux, m.cfg.PeerAddr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			peer := commandv1.NewPeersClient(conn)
+			_, status := peer.Status(ctx, &commandv1.StatusRequest{})
+			_, propose := peer.Propose(ctx, &commandv1.ProposeRequest{Partition: 0, Command: createCmd("by " + server)})
+			stream, content := peer.Content(ctx, &commandv1.ContentRequest{Partition: 0})
+			if content == nil {
+				_, content = stream.Recv()
+			}
+			for what, err := range map[string]error{"status": status, "propose": propose, "content": content} {
+				refused := strings.Contains(fmt.Sprint(err), "is not a member of cluster c1")
+				if refused == c.member {
+					t.Errorf("%s of %q at %s: %v", what, server, m.cfg.NodeID, err)
+				}
+			}
+			dir, err := peer.ShowDirectory(ctx, &commandv1.ShowDirectoryRequest{})
+			if err == nil && dir.Directory.Members[2].ServerId != "n3-0002" || err != nil && m.directory.leads() {
+				t.Errorf("the directory for %q at %s: %v, %v", server, m.cfg.NodeID, dir, err)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			group, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), patience)
+			var refused *transport.RefusedError
+			if barred := errors.As(err, &refused) && refused.Code == transport.CodeBarred; barred != c.barred || !barred && err != nil {
+				t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
+			}
+			if err == nil {
+				err = group.Close()
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := mux.Close(); err != nil {
+			t.Error(err)
+		}
+		if told := said.has("event=call_refused server=" + server); told == c.member {
+			t.Errorf("that calls of %q were refused is told: %v", server, told)
+		}
+	}
+	for _, m := range all {
+		if _, _, err := m.router.Query(ctx, Linearizable, promiseQuery("by stranger")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+			t.Errorf("a stranger's write at %s: %v", m.cfg.NodeID, err)
+		}
+	}
+}
