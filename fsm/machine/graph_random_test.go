@@ -34,7 +34,7 @@ func drawGraph(draw func(n int) int, ends map[string][]string, path string, dept
 		text.WriteString(name)
 		switch draw(10) {
 		case 0:
-			fmt.Fprintf(&text, " signal s%d", draw(2))
+			fmt.Fprintf(&text, " signal %c", "ab"[draw(2)])
 		case 1:
 			fmt.Fprintf(&text, " sleep %d", 1+draw(50))
 		case 2:
@@ -68,7 +68,7 @@ func drawGraph(draw func(n int) int, ends map[string][]string, path string, dept
 		for range 3 {
 			ends[path+name] = append(ends[path+name], []string{
 				fmt.Sprintf("return %d", draw(100)), `return "x"`, "return", "fail app:broken", "fail graph.skipped:",
-				fmt.Sprintf("fail graph.suspended:s%d", draw(2)), "return {}",
+				fmt.Sprintf("fail graph.suspended:%c", "ab"[draw(2)]), "return {}",
 			}[draw(7)])
 		}
 	}
@@ -79,12 +79,12 @@ func drawGraph(draw func(n int) int, ends map[string][]string, path string, dept
 }
 
 // runs lists a run and the runs of its subgraphs that there are, with their paths.
-func (d *graphDriver) runs(run, path string, visit func(run, path string, s *perdurev1.GraphStatus)) {
-	s := d.graphStatus(run)
+func (w *world) runs(run, path string, visit func(run, path string, s *perdurev1.GraphStatus)) {
+	s := w.graphStatus(run)
 	visit(run, path, s)
 	for _, n := range s.Nodes {
 		if n.Kind == "subgraph" && n.AttemptId != "" && !n.Kept {
-			d.runs(n.AttemptId, path+n.Id+"/", visit)
+			w.runs(n.AttemptId, path+n.Id+"/", visit)
 		}
 	}
 }
@@ -192,23 +192,23 @@ func (d *graphDriver) final(run string) string {
 }
 
 // pure reduces the outcomes that the nodes of a run have come to by the papers' own definitions, and compares.
-func (d *graphDriver) pure(run string) {
-	d.t.Helper()
-	d.runs(run, "", func(r, path string, s *perdurev1.GraphStatus) {
+func (w *world) pure(run string) {
+	w.t.Helper()
+	w.runs(run, "", func(r, path string, s *perdurev1.GraphStatus) {
 		if s.Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED {
 			return
 		}
-		g := d.query(&commandv1.Query{Id: r, Kind: &commandv1.Query_Graph{Graph: &perdurev1.GetGraphRequest{}}}).GetGraph().Graph
+		g := w.query(&commandv1.Query{Id: r, Kind: &commandv1.Query_Graph{Graph: &perdurev1.GetGraphRequest{}}}).GetGraph().Graph
 		rel, err := relationOf(g)
 		if err != nil {
-			d.t.Fatalf("%v", err)
+			w.t.Fatalf("%v", err)
 		}
 		results := map[reduction.NodeID]reduction.Outcome{}
 		for i, n := range s.Nodes {
 			id := reduction.NodeID(n.Id)
 			switch {
 			case n.Status == perdurev1.NodeStatus_NODE_STATUS_COMPLETED:
-				results[id] = reduction.Succeeded{Output: d.nodeOutcome(r, n.Id).Output}
+				results[id] = reduction.Succeeded{Output: w.nodeOutcome(r, n.Id).Output}
 			case n.Status == perdurev1.NodeStatus_NODE_STATUS_FAILED && !n.ByPropagation:
 				results[id] = reduction.NodeFailed{}
 			case n.Status == perdurev1.NodeStatus_NODE_STATUS_SKIPPED && n.Failure != nil:
@@ -223,28 +223,28 @@ func (d *graphDriver) pure(run string) {
 			var batch []reduction.Result
 			for _, node := range p.Frontier {
 				if results[node] == nil {
-					d.t.Fatalf("%s: node %s was ready, and has no result: %s", r, node, d.showGraph(r))
+					w.t.Fatalf("%s: node %s was ready, and has no result: %s", r, node, w.showGraph(r))
 				}
 				batch = append(batch, reduction.Result{Node: node, Outcome: results[node]})
 				delete(results, node)
 			}
 			if state, err = reduction.Accumulate(rel, state, batch...); err != nil {
-				d.t.Fatalf("%s: %v", r, err)
+				w.t.Fatalf("%s: %v", r, err)
 			}
 			state = reduction.Close(rel, state)
 			phase = reduction.Classify(rel, state).Phase()
 		}
 		if len(results) > 0 {
-			d.t.Fatalf("%s: results of nodes that were never ready: %v", r, results)
+			w.t.Fatalf("%s: results of nodes that were never ready: %v", r, results)
 		}
 		for _, n := range s.Nodes {
 			at := state.Statuses[reduction.NodeID(n.Id)].Kind
 			if nodeStatusToWire(at) != n.Status {
-				d.t.Fatalf("%s: node %s is %v, the reduction says %v", r, n.Id, n.Status, at)
+				w.t.Fatalf("%s: node %s is %v, the reduction says %v", r, n.Id, n.Status, at)
 			}
 		}
 		if !strings.EqualFold(phase.String(), s.Phase) {
-			d.t.Fatalf("%s: the run is %s, the reduction says %s", r, s.Phase, phase)
+			w.t.Fatalf("%s: the run is %s, the reduction says %s", r, s.Phase, phase)
 		}
 	})
 }

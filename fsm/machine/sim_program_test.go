@@ -50,10 +50,31 @@ type simOp struct {
 type simProgram struct {
 	ops   []simOp
 	fails bool // it ends with an error
+	// says is the type of what it ends with if that is neither a result nor an error: it is to be skipped, or to
+	// wait for the signal.
+	says, signal string
 }
 
-// A book holds the programs of one run; an execution's input is the number of its program.
-type book struct{ programs []simProgram }
+// A book holds the programs of one run; an execution's input is the number of its program. The attempts of a
+// graph's nodes, which have other inputs, run the programs of a pool, as their ids fall.
+type book struct {
+	programs []simProgram
+	pool     []int
+}
+
+// programOf is the number of an execution's program.
+func (b *book) programOf(eid string, input []byte) (int, error) {
+	n, err := strconv.Atoi(string(input))
+	if err != nil && len(b.pool) > 0 {
+		h := fnv.New32a()
+		h.Write([]byte(eid))
+		n, err = b.pool[int(h.Sum32()>>4)%len(b.pool)], nil
+	}
+	if err == nil && n >= len(b.programs) {
+		err = fmt.Errorf("there is no program %d", n)
+	}
+	return n, err
+}
 
 // write draws a program and those of its children, at most depth deep.
 func (b *book) write(draw func(n int) int, depth int, targets []string) int {
@@ -233,9 +254,9 @@ func (b *book) walk(eid string, entries []*perdurev1.JournalEntry, ran map[uint3
 		return nil, err
 	}
 	started, _ := r.replay.Started()
-	n, err := strconv.Atoi(string(started.Input))
-	if err != nil || n >= len(b.programs) {
-		return nil, fmt.Errorf("%s has the input %q", eid, started.Input)
+	n, err := b.programOf(eid, started.Input)
+	if err != nil {
+		return nil, fmt.Errorf("%s has the input %q: %w", eid, started.Input, err)
 	}
 	r.program = b.programs[n]
 	r.known = r.replay.State().NextChild()
@@ -299,6 +320,11 @@ func (r *run) walk() {
 		}
 	}
 	r.done = true
+	if r.program.says != "" {
+		r.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{
+			Error: &perdurev1.Failure{Type: r.program.says, Message: r.program.signal, NonRetryable: true}}}})
+		return
+	}
 	if r.program.fails {
 		r.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{
 			Error: &perdurev1.Failure{Type: "app", Message: strings.TrimPrefix(r.acc.outcome(r.program), "!")}}}})

@@ -39,10 +39,13 @@ type simulation struct {
 	payloads int
 	names    int
 	stats    simStats
+	// graphs are what the runs are made of, by their ids.
+	graphs map[string]*perdurev1.Graph
 }
 
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
+	graphs graphStats
 }
 
 func (s *simStats) add(o simStats) {
@@ -57,6 +60,7 @@ func (s *simStats) add(o simStats) {
 	s.delivered += o.delivered
 	s.certain += o.certain
 	s.audits += o.audits
+	s.graphs.add(o.graphs)
 }
 
 type pending struct {
@@ -75,7 +79,7 @@ type simWork struct {
 
 func newSimulation(t tester, draw func(n int) int) *simulation {
 	t.Helper()
-	s := &simulation{draw: draw, cut: map[string]bool{}, sent: map[string]map[uint64]string{}}
+	s := &simulation{draw: draw, cut: map[string]bool{}, sent: map[string]map[uint64]string{}, graphs: map[string]*perdurev1.Graph{}}
 	cached := []int{1, 3, 0}[draw(3)]
 	s.world = newWorld(t, []int{1, 2, 3, 3}[draw(4)], func(c *Config) { c.CachedExecutions = cached })
 	s.unaudited, s.effectsUnchecked = true, true
@@ -83,6 +87,7 @@ func newSimulation(t tester, draw func(n int) int) *simulation {
 	for i := range 10 {
 		s.roots = append(s.roots, fmt.Sprint("root-", i))
 	}
+	s.writePool()
 	return s
 }
 
@@ -105,7 +110,7 @@ func (s *simulation) flush(p, most int, offers bool) {
 	}
 	if offers {
 		for range 1 + s.draw(2) {
-			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), simFunctions...)
+			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, functionOfHTTP)...)
 			o.LeaseMs = int64(1000 + s.draw(15_000))
 			entry.Offers = append(entry.Offers, o)
 		}
@@ -138,7 +143,7 @@ func (s *simulation) placed(cmd *commandv1.Command) int { return int(s.at(cmd.Id
 // act does one thing.
 func (s *simulation) act() {
 	s.t.Helper()
-	switch s.draw(30) {
+	switch s.draw(34) {
 	default:
 		s.actWork(true)
 	case 0:
@@ -166,6 +171,8 @@ func (s *simulation) act() {
 		s.stats.restarts++
 	case 19:
 		s.actRare()
+	case 30, 31, 32:
+		s.actGraph()
 	}
 }
 
@@ -400,7 +407,7 @@ func (s *simulation) signal(target, name string, times int) {
 				}
 				return
 			}
-			key := target + " " + name
+			key := s.life(target) + " " + name
 			if s.sent[key] == nil {
 				s.sent[key] = map[uint64]string{}
 			}
@@ -478,6 +485,8 @@ func (s *simulation) finish() {
 		for _, objectID := range open {
 			if e := s.describe(objectID); e.Waiting.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 				s.signal(objectID, e.Waiting.SignalName, 1)
+			} else if e.Function == functionOfGraph {
+				s.signalNodes(objectID)
 			}
 		}
 		s.now += int64(500 + 1000*(round%20))
@@ -561,12 +570,15 @@ func (s *simulation) verifyExecution(c *census, objectID string, h Header) {
 		case journal.InvokeCompleted:
 			s.verifyResult(c, h, ev, bad)
 		case journal.SignalDelivered:
-			if want, ok := s.sent[objectID+" "+ev.Name][ev.DeliveryID]; ok && textOf(ev.Payload) != want {
+			if want, ok := s.sent[s.life(objectID)+" "+ev.Name][ev.DeliveryID]; ok && textOf(ev.Payload) != want {
 				bad("delivery %d of %s is %q, %q was accepted", ev.DeliveryID, ev.Name, textOf(ev.Payload), want)
 			}
 		}
 	}
 	s.verifySignals(objectID, entries, bad)
+	if h.Kind == KindGraph {
+		return // see verifyGraphs
+	}
 	if h.Status == journal.StatusCancelled {
 		return
 	}
@@ -590,7 +602,7 @@ func (s *simulation) verifyResult(c *census, h Header, ev journal.InvokeComplete
 	if !bytes.Equal(outcomeOf(p), ev.Result) {
 		bad("%s is %q here, and %q by itself", ev.Promise, ev.Result, outcomeOf(p))
 	}
-	if p.Target != "" {
+	if p.Target != "" || h.Kind == KindGraph {
 		return
 	}
 	// A proxy: the child lives elsewhere, and must have come to the same end unless the proxy timed out.
@@ -621,7 +633,7 @@ func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad
 		}
 	}
 	for _, name := range []string{"a", "b"} {
-		for delivery := range s.sent[objectID+" "+name] {
+		for delivery := range s.sent[s.life(objectID)+" "+name] {
 			if !delivered[fmt.Sprint(name, delivery)] {
 				bad("delivery %d of %s was accepted and is not there", delivery, name)
 			}
@@ -637,6 +649,16 @@ func simulate(t tester, draw func(n int) int, actions int) *simulation {
 		s.act()
 	}
 	s.finish()
+	s.verifyGraphs()
+	// What has failed is tried again, in the midst of the same trouble.
+	for range 2 {
+		s.retryGraphs()
+		for range actions / 10 {
+			s.act()
+		}
+		s.finish()
+		s.verifyGraphs()
+	}
 	s.verify()
 	return s
 }
@@ -665,6 +687,9 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d runs: %+v", runs, total)
 	if total.certain == 0 || total.refusedStale == 0 || total.refusedRule == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
 		t.Errorf("the simulation does not do what it is for: %+v", total)
+	}
+	if lacks := total.graphs.lacks(); lacks != "" {
+		t.Errorf("the simulation never has %s: %+v", lacks, total.graphs)
 	}
 }
 
