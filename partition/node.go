@@ -247,19 +247,19 @@ func Start(cfg Config) (n *Node, err error) {
 	n.dispatch.follow(n)
 	if n.identity.alone() {
 		close(n.controlDone)
+		close(n.tenure.asked)
+		close(n.tenure.done)
 	} else {
 		n.failover.on.Store(true)
 		go n.failover.watchSilence()
 		go n.balancer.run()
 		go n.control()
-		close(n.tenure.asked)
-		close(n.tenure.done)
+		go n.watchTenure()
 		go n.compareLoop()
 	}
 	return n, nil
 }
 
-		go n.watchTenure()
 // finishMaking notes that the stores are complete.
 func (n *Node) finishMaking() error {
 	n.identity.Ready = true
@@ -322,12 +322,12 @@ func (n *Node) identify() (creating bool, err error) {
 		n.identity = Identity{
 			ClusterID: cfg.Cluster.ClusterID, ServerID: cfg.Cluster.ServerID, NodeID: cfg.NodeID, Partitions: cfg.Partitions,
 			LogStore: cfg.LogStore, Expect: cfg.Cluster.Expect, Founders: cfg.Cluster.Founders, Founder: cfg.Cluster.Founder,
+			Since: cfg.Cluster.Since,
 		}
 	default:
 		if cfg.Partitions == 0 {
 			cfg.Partitions = cfg.NewPartitions
 		}
-			Since: cfg.Cluster.Since,
 		n.identity = Identity{NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore}
 		if n.identity.ClusterID, err = DrawClusterID(cfg.Rand); err != nil {
 			return false, err
