@@ -568,3 +568,19 @@ func TestGraphRetryInOneEntry(t *testing.T) {
 	}
 	w.do(retryCmd(w.request(), "run"))
 }
+
+// A further life of a run has as much time as the first had, from when it begins.
+func TestGraphRetryHasItsTime(t *testing.T) {
+	w := newWorld(t, 1)
+	cmd := submitCmd(w.request(), "run", graphOf("a"), "")
+	cmd.GetSubmitGraph().TimeoutMs = 1000
+	w.do(cmd)
+	w.pass(1000)
+	w.shows("run", "cancelled; a pending")
+	w.pass(5000)
+	w.do(retryCmd(w.request(), "run"))
+	w.pass(999)
+	w.shows("run", "progressing; a running")
+	w.pass(1)
+	w.shows("run", "cancelled; a pending")
+}

@@ -45,7 +45,7 @@ type simulation struct {
 
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
-	graphs graphStats
+	graphs                                                                                                            graphStats
 }
 
 func (s *simStats) add(o simStats) {
