@@ -1,0 +1,119 @@
+package embed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/embed"
+	"perdure/partition"
+)
+
+// TestReplacedServer: a member loses its disk and comes back as a new server; then the old disk turns up again,
+// and somebody starts it as a process on other ports. It says whose place it has lost and exits with 1, and again
+// when it is started once more; it never opens a port to clients, and the cluster does not mind.
+func TestReplacedServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the node's binary; left out with -short")
+	}
+	cfgs := memberConfigs(t)
+	nodes := startAll(t, cfgs...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	c := clusterClient(t, cfgs...)
+	create := func(id string) {
+		t.Helper()
+		if _, err := c.CreatePromise(ctx, id, client.PromiseOptions{Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("before")
+	if err := nodes[2].stop(); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := partition.ReadIdentity(cfgs[2].DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := cfgs[2]
+	old.DataDir = filepath.Join(t.TempDir(), "old")
+	if err := os.Rename(cfgs[2].DataDir, old.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2] = startAll(t, cfgs[2])[0]
+	has, err := partition.ReadIdentity(cfgs[2].DataDir)
+	if err != nil || has.ServerID == lost.ServerID {
+		t.Fatalf("%v, %v", has, err)
+	}
+
+	// The old disk is back.
+	old.GRPCAddr, old.HTTPAddr, old.PeerAddr, old.GossipAddr = fixedAddr(t), fixedAddr(t), fixedAddr(t), fixedAddr(t)
+	binary := buildNode(t)
+	open := func() string {
+		for _, addr := range []string{old.GRPCAddr, old.HTTPAddr} {
+			if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+				_ = conn.Close() // it is the finding
+				return addr
+			}
+		}
+		return ""
+	}
+	for _, start := range []string{"the first start", "the second start"} {
+		p := exec.CommandContext(ctx, binary, "start", "--node-id", "n3", "--bootstrap-expect", "3", "--join", strings.Join(old.Join, ","),
+			"--data", old.DataDir, "--grpc-addr", old.GRPCAddr, "--http-addr", old.HTTPAddr, "--peer-addr", old.PeerAddr, "--gossip-addr", old.GossipAddr)
+		said := &logBuffer{}
+		p.Stderr = said
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- p.Wait() }()
+		tick := time.NewTicker(5 * time.Millisecond)
+		for over := false; !over; {
+			if addr := open(); addr != "" {
+				t.Errorf("%s: port %s was open", start, addr)
+			}
+			select {
+			case err := <-ended:
+				over = true
+				var exit *exec.ExitError
+				if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+					t.Errorf("%s: %v, want exit code 1", start, err)
+				}
+			case <-tick.C:
+			}
+		}
+		tick.Stop()
+		want := fmt.Sprintf("node: cannot start: node n3: this server (%s) has been replaced by server %s at %s", lost.ServerID, has.ServerID, cfgs[2].PeerAddr)
+		if !said.has(want) || !said.has("Remove its data directory "+old.DataDir+" or keep it aside") {
+			t.Errorf("%s does not say %q:\n%s", start, want, said.tail())
+		}
+	}
+	var replaced *partition.ReplacedError
+	if n, err := embed.Start(ctx, old); !errors.As(err, &replaced) || replaced.Successor != has.ServerID {
+		t.Errorf("as a library: %v, %v", n, err)
+	}
+
+	create("after")
+	for _, n := range nodes {
+		if err := n.NotReady(); err != nil {
+			t.Errorf("%s: %v", n.cfg.NodeID, err)
+		}
+	}
+	resp, err := http.Get("http://" + cfgs[2].HTTPAddr + "/readyz")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the successor: %v, %v", resp, err)
+	}
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+}
