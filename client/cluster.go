@@ -58,6 +58,24 @@ func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition ui
 	return resp.GetApplied(), err
 }
 
+// ForgetKept has a node delete what it keeps aside of former replicas of a partition: the one of that name, or all
+// if name is empty. It answers what was deleted; nothing if there was nothing. Errors: *api.Error with BAD_REQUEST,
+// NO_SUCH_PLACE, MEMBERSHIP_REFUSED while the replica is halted; others as with Start.
+func (c *Client) ForgetKept(ctx context.Context, nodeID string, partition uint32, name string) ([]*perdurev1.KeptReplica, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
+	var resp *perdurev1.ForgetKeptResponse
+	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
+	err := c.call(ctx, "forget kept", what, true, c.patience(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: nodeID, Partition: partition, Name: name})
+		return err
+	})
+	return resp.GetForgotten(), err
+}
+
 // patience is how long an answer that takes its time may be waited for.
 func (c *Client) patience(ctx context.Context, most time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {

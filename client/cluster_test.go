@@ -47,6 +47,12 @@ func TestCluster(t *testing.T) {
 		t.Errorf("rebuild: %d, %v, asked %v for %v", n, err, c.asked, last)
 	}
 
+	answers(&perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Name: "kept-0002-x"}}}, again...)
+	if got, err := cl.ForgetKept(t.Context(), "n3", 2, "kept-0002-x"); err != nil || len(got) != 1 || len(c.asked) != 4 ||
+		!proto.Equal(last.(proto.Message), &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-x"}) {
+		t.Errorf("forget: %v, %v, asked %v for %v", got, err, c.asked, last)
+	}
+
 	answers(nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9"))
 	if _, err := cl.RebuildReplica(t.Context(), "n9", 2); !api.Is(err, perdurev1.Reason_REASON_NO_SUCH_PLACE) || len(c.asked) != 1 {
 		t.Errorf("a refusal: %v, asked %v", err, c.asked)

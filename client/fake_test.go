@@ -158,6 +158,10 @@ func (n *fakeNode) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRepli
 	return ask[perdurev1.RebuildReplicaResponse](n, ctx, r)
 }
 
+func (n *fakeNode) ForgetKept(ctx context.Context, r *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+	return ask[perdurev1.ForgetKeptResponse](n, ctx, r)
+}
+
 // Work answers every message with the node's name.
 func (n *fakeNode) Work(stream perdurev1.Tasks_WorkServer) error {
 	for {

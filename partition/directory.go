@@ -80,7 +80,26 @@ func (n *Node) startDirectory() error {
 		n.directory = nil
 		return fmt.Errorf("directory: %w", err)
 	}
+	n.metrics.scraper.followDirectory(d.raft)
+	go d.countElections()
 	return nil
+}
+
+// countElections counts the leaderships of this node, until it stops.
+func (d *directoryReplica) countElections() {
+	m := d.n.metrics.ofDirectory()
+	for {
+		select {
+		case leads := <-d.raft.LeaderCh():
+			if leads {
+				m.Elections.Inc()
+			} else {
+				m.Lost.Inc()
+			}
+		case <-d.n.stopping:
+			return
+		}
+	}
 }
 
 func (d *directoryReplica) leads() bool { return d.raft.State() == raft.Leader }

@@ -180,6 +180,9 @@ func (r *Replica) effects(fx *machine.Effects, room []booking) {
 		l = r.serving()
 	}
 	if l != nil {
+		if fx.Expired > 0 {
+			r.metrics.Expired.Add(float64(fx.Expired))
+		}
 		if fx.NextDue > 0 {
 			l.timer.at(fx.NextDue)
 		}

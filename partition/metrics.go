@@ -26,6 +26,7 @@ type metrics struct {
 	Shipped       prometheus.Counter
 	Releases      prometheus.Counter
 	Problems      prometheus.Counter
+	Expired       prometheus.Counter
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
 	CommitSeconds prometheus.Observer
@@ -36,7 +37,7 @@ type metrics struct {
 // metricSet makes the figures of all partitions of a node, and keeps those of the node.
 type metricSet struct {
 	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
-	releases, problems, sent, received                        *prometheus.CounterVec
+	releases, problems, expired, sent, received               *prometheus.CounterVec
 	commit                                                    *prometheus.HistogramVec
 	logSync                                                   prometheus.Histogram
 	scraper                                                   *scraper
@@ -59,6 +60,7 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 		{&s.shipped, "messages_shipped_total", "Messages delivered to other partitions."},
 		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
 		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
+		{&s.expired, "lease_expiries_total", "Tasks taken from workers that were silent until the lease ended."},
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
 	} {
@@ -96,13 +98,25 @@ func (s *metricSet) of(partition uint32) metrics {
 		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
 		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p),
+		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), scraper: s.scraper,
 	}
 }
 
-func label(partition uint32) string { return strconv.FormatUint(uint64(partition), 10) }
+// ofDirectory are those figures that the directory's group has, too.
+func (s *metricSet) ofDirectory() metrics {
+	p := label(directoryGroup)
+	return metrics{Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p)}
+}
+
+// label is what a partition is called, or the directory.
+func label(partition uint32) string {
+	if partition == directoryGroup {
+		return "directory"
+	}
+	return strconv.FormatUint(uint64(partition), 10)
+}
 
 // applied counts what a command has done for its caller.
 func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
@@ -140,64 +154,75 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 	return err
 }
 
-// scraper reads the replicas' gauges when it is asked. None of them touches a disk or waits for Raft.
+// scraper reads the replicas' gauges when it is asked. None of them waits for Raft, or touches a disk unless former
+// replicas are kept there.
 type scraper struct {
 	descs []*prometheus.Desc
+	kept  *keptSet
 
 	mu       sync.Mutex
 	replicas map[uint32]scraped
 }
 
-// scraped is a replica and since when it is there.
+// scraped is a replica and since when it is there. That of the directory has its number and its group, and nothing
+// else of a replica.
 type scraped struct {
 	*Replica
 	since time.Time
+	kept  *keptSet
 }
 
 // gauges are a replica's figures; ok is false for one that it does not have.
 var gauges = []struct {
 	name, help string
 	read       func(r scraped) (v float64, ok bool)
+	group      bool // the directory's group has it, too
 }{
 	{"leader", "1 while this node leads the partition and serves it.", func(r scraped) (float64, bool) {
+		if r.id == directoryGroup {
+			return oneIf(r.raft.State() == raft.Leader), true
+		}
 		return oneIf(r.serving() != nil), true
-	}},
+	}, true},
+	{"kept_bytes", "What is kept aside on this node's disk of former replicas.", func(r scraped) (float64, bool) {
+		return float64(r.kept.bytes(r.id)), true
+	}, false},
 	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
 		return oneIf(r.halted() != nil), true
-	}},
+	}, false},
 	{"queue_depth", "Commands that wait for the log.", func(r scraped) (float64, bool) {
 		return float64(len(r.queue)), true
-	}},
-	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm)},
-	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex)},
-	{"commit_index", "The last entry that this replica knows to be committed.", number((*raft.Raft).CommitIndex)},
-	{"applied_index", "The last entry that Raft has handed to the state machine.", number((*raft.Raft).AppliedIndex)},
+	}, false},
+	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm), true},
+	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex), true},
+	{"commit_index", "The last entry that this replica knows to be committed.", number((*raft.Raft).CommitIndex), true},
+	{"applied_index", "The last entry that Raft has handed to the state machine.", number((*raft.Raft).AppliedIndex), true},
 	{"state_index", "The last command entry in this replica's state.", func(r scraped) (float64, bool) {
 		if r.store == nil {
 			return 0, false
 		}
 		return float64(r.store.Present().Index), true
-	}},
+	}, false},
 	{"replica_lag_entries", "Entries in this replica's log that are not applied yet.", number(func(x *raft.Raft) uint64 {
 		applied := x.AppliedIndex() // before the other, which is never behind it
 		return max(x.LastIndex(), applied) - applied
-	})},
-	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact},
+	}), true},
+	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact, true},
 	{"waiting_queues", "Queues that may hold tasks no worker was offered, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return float64(r.dispatcher.waiting(r.id)), true
-	}},
+	}, false},
 	{"deadline_lag_seconds", "How late the earliest deadline is that was not carried out, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		if l := r.serving(); l != nil {
 			return l.timer.lag().Seconds(), true
 		}
 		return 0, true
-	}},
+	}, false},
 	{"ship_stalled_seconds", "Time without progress while messages wait for another partition, the longest, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		if l := r.serving(); l != nil {
 			return l.ship.stalled().Seconds(), true
 		}
 		return 0, true
-	}},
+	}, false},
 }
 
 func oneIf(is bool) float64 {
@@ -244,7 +269,12 @@ func newScraper() *scraper {
 func (s *scraper) follow(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replicas[r.id] = scraped{r, time.Now()}
+	s.replicas[r.id] = scraped{r, time.Now(), s.kept}
+}
+
+// followDirectory has the gauges of the directory's group read from now on.
+func (s *scraper) followDirectory(group *raft.Raft) {
+	s.follow(&Replica{id: directoryGroup, raft: group})
 }
 
 // Describe implements prometheus.Collector.
@@ -264,6 +294,9 @@ func (s *scraper) Collect(out chan<- prometheus.Metric) {
 	s.mu.Unlock()
 	for _, r := range replicas {
 		for i, g := range gauges {
+			if r.id == directoryGroup && !g.group {
+				continue
+			}
 			if v, ok := g.read(r); ok {
 				out <- prometheus.MustNewConstMetric(s.descs[i], prometheus.GaugeValue, v, label(r.id))
 			}

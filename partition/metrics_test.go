@@ -182,7 +182,37 @@ func TestClusterMetrics(t *testing.T) {
 		t.Errorf("those that were there have received %v states", have)
 	}
 
-	lost, term := sum("leadership_lost_total{0}"), sum("term{0}")
+	// The directory's group has its figures, too; what it does not have is not shown.
+	waitFor(t, "one leader of the directory", func() bool { return sum("leader{directory}") == 1 }, func() string { return fmt.Sprint(sum("leader{directory}")) })
+	reaches("elections_won_total{directory}", 1)
+	reaches("term{directory}", 3)
+	for _, m := range []*member{all[0], all[2]} {
+		shows(t, registry(m), "applied_index{directory}", "more than 0", func(v float64) bool { return v > 0 })
+		have := scrape(t, registry(m))
+		for _, name := range []string{"last_index{directory}", "commit_index{directory}", "replica_lag_entries{directory}", "leader_contact_seconds{directory}"} {
+			if _, there := have[name]; !there {
+				t.Errorf("%s is not shown", name)
+			}
+		}
+		for _, name := range []string{"state_index{directory}", "queue_depth{directory}", "kept_bytes{directory}", "commands_total{directory}", "halted{directory}"} {
+			if v, there := have[name]; there {
+				t.Errorf("%s is %v", name, v)
+			}
+		}
+	}
+	lost, term := sum("leadership_lost_total{directory}"), sum("term{directory}")
+	for _, m := range all {
+		if m.directory.leads() {
+			if err := m.directory.raft.LeadershipTransfer().Error(); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	reaches("leadership_lost_total{directory}", lost+1)
+	reaches("term{directory}", term+1)
+
+	lost, term = sum("leadership_lost_total{0}"), sum("term{0}")
 	if err := leaderOf(t, all, 0).router.slots[0].Load().raft.LeadershipTransfer().Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +273,31 @@ func TestWorkMetrics(t *testing.T) {
 	have := scrape(t, reg)
 	if have["releases_total{0}"] != 2 || have["problems_total{0}"] != 1 {
 		t.Errorf("%v released, %v with a problem", have["releases_total{0}"], have["problems_total{0}"])
+	}
+}
+
+// A worker that is silent until its lease ends is counted, and one that keeps its task is not.
+func TestLeaseExpiryMetrics(t *testing.T) {
+	clock, reg := newHandClock(), prometheus.NewRegistry()
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
+	cfg.Clock, cfg.Registerer = clock, reg
+	n := startNode(t, cfg)
+	r := n.Router()
+	must(t, r, startCmd("s1", "a", "f", ""))
+	must(t, r, startCmd("s2", "b", "g", ""))
+	silent, lively := n.Dispatcher().Attach(spec("silent", 1, "f")), n.Dispatcher().Attach(WorkerSpec{ID: "lively", Namespace: ns, Functions: []string{"g"}, LeaseMS: 3_600_000, Room: 1})
+	defer silent.Detach()
+	defer lively.Detach()
+	deliver(t, silent)
+	deliver(t, lively)
+	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Minute) }, func() string { return "" })
+	if have := scrape(t, reg)["lease_expiries_total{0}"]; have != 0 {
+		t.Errorf("%v leases have ended, none was due", have)
+	}
+	clock.advance(10 * time.Minute)
+	shows(t, reg, "lease_expiries_total{0}", "1", equals(1))
+	if have := scrape(t, reg)["releases_total{0}"]; have != 0 {
+		t.Errorf("%v releases", have)
 	}
 }
 

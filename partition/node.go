@@ -104,6 +104,7 @@ type Node struct {
 	router   *Router
 	dispatch *Dispatcher
 	watches  watches
+	kept     *keptSet  // former replicas
 	episodes *episodes // what libraries say again and again
 
 	// directory is nil for a node that is alone.
@@ -173,6 +174,9 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n.failover, n.balancer = newFailover(n), newBalancer(n)
 	n.sweepCopies()
+	if n.kept, err = findKept(cfg.FS, cfg.DataDir); err != nil {
+		return n, err
+	}
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
@@ -185,6 +189,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
 		return n, err
 	}
+	n.metrics.scraper.kept = n.kept
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = newPeers(n.mux, n.mayCall)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, clock: n.clock}

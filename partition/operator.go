@@ -85,6 +85,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
+		node.Kept = said[i].GetKept()
 		for _, r := range said[i].GetReplicas() {
 			if r.Serving {
 				node.Leads++

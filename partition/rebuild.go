@@ -274,17 +274,18 @@ func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
 // keepAside moves a partition's state where nobody looks for it. What was kept before stays: it may be the
 // evidence.
 func (n *Node) keepAside(p uint32) error {
-	fs, prefix := n.cfg.FS, fmt.Sprintf("kept-%04d-", p)
+	fs := n.cfg.FS
 	if _, err := fs.Stat(n.path(stateDir(p))); err != nil {
 		if isNotExist(err) {
 			return nil
 		}
 		return err
 	}
-	if err := fs.Rename(n.path(stateDir(p)), n.path(prefix+n.clock.Now().UTC().Format("20060102T150405.000"))); err != nil {
+	name := keepPrefix(p) + n.clock.Now().UTC().Format("20060102T150405.000")
+	if err := fs.Rename(n.path(stateDir(p)), n.path(name)); err != nil {
 		return err
 	}
-	return syncDir(fs, n.cfg.DataDir)
+	return errors.Join(syncDir(fs, n.cfg.DataDir), n.kept.add(name))
 }
 
 // fill makes a new state of fetched content, durable and covering what the newest marker stands for.

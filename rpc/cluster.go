@@ -14,8 +14,8 @@ import (
 )
 
 // Operator answers for the whole cluster, whichever node is asked. Its methods block until the answer is
-// there or ctx ends; their requests have been checked for form. Transfer and Rebuild are safe to repeat:
-// a leadership that is where it should be stays there, and a rebuild under way is waited for. What does
+// there or ctx ends; their requests have been checked for form. All are safe to repeat: a
+// leadership that is where it should be stays there, a rebuild under way is waited for, and what is deleted stays so. What does
 // not exist is refused with NO_SUCH_PLACE.
 type Operator interface {
 	// ClusterStatus shows everything that can be found out now; nodes that do not answer are shown as such.
@@ -24,6 +24,8 @@ type Operator interface {
 	Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error)
 	// Rebuild answers when the replica made anew has caught up.
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
+	// ForgetKept answers when what was kept of former replicas is deleted. Nothing else is.
+	ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error)
 }
 
 // How long an operator's call may take at most.
@@ -31,10 +33,14 @@ const (
 	maxStatusTime   = 10 * time.Second
 	maxTransferTime = time.Minute
 	maxRebuildTime  = time.Hour
+	maxForgetTime   = time.Minute
 )
 
 // maxNodeIDBytes is what a node's name may have.
 const maxNodeIDBytes = 64
+
+// maxKeptBytes is what the name of a former replica may have.
+const maxKeptBytes = 64
 
 type cluster struct {
 	perdurev1.UnimplementedClusterServer
@@ -118,6 +124,19 @@ func (c *cluster) RebuildReplica(ctx context.Context, in *perdurev1.RebuildRepli
 	}
 	return operate(ctx, c.s, maxRebuildTime, func(ctx context.Context, o Operator) (*perdurev1.RebuildReplicaResponse, error) {
 		return o.Rebuild(ctx, in)
+	})
+}
+
+// ForgetKept implements Cluster.
+func (c *cluster) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+	if err := firstError(partitionNumber(in.Partition), nodeID("node_id", in.NodeId)); err != nil {
+		return nil, err
+	}
+	if len(in.Name) > maxKeptBytes {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the name has %d bytes, at most %d are allowed", len(in.Name), maxKeptBytes)
+	}
+	return operate(ctx, c.s, maxForgetTime, func(ctx context.Context, o Operator) (*perdurev1.ForgetKeptResponse, error) {
+		return o.ForgetKept(ctx, in)
 	})
 }
 

@@ -57,6 +57,10 @@ func (o *operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 	return &perdurev1.RebuildReplicaResponse{Applied: 7}, o.take(ctx, in)
 }
 
+func (o *operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+	return &perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Partition: in.Partition, Name: in.Name}}}, o.take(ctx, in)
+}
+
 // serveOperator serves with an operator and nothing behind it: no call of these tests may reach a partition.
 func serveOperator(t *testing.T, o rpc.Operator) (*rpc.Server, perdurev1.ClusterClient) {
 	t.Helper()
@@ -111,6 +115,15 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	}
 	receive(t, "bound", o.bounded)
 
+	receive(t, "bound", o.bounded)
+	old := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-20260102T030405.678"}
+	gone, err := c.ForgetKept(soon(t), old)
+	if err != nil || len(gone.GetForgotten()) != 1 || gone.Forgotten[0].Name != old.Name {
+		t.Errorf("forget: %v, %v", gone, err)
+	}
+	if asked := receive(t, "forget", o.asked); !proto.Equal(asked, old) {
+		t.Errorf("%v reached the operator as %v", old, asked)
+	}
 	o.fail = api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
 	_, err = c.RebuildReplica(soon(t), in)
 	refused(t, "what the operator refuses", err, perdurev1.Reason_REASON_NO_SUCH_PLACE)
@@ -132,6 +145,12 @@ func TestClusterRefusals(t *testing.T) {
 		{}, {Partition: 16384, NodeId: "n1"}, {NodeId: "n\x00"}, {NodeId: strings.Repeat("n", 65)},
 	} {
 		_, err := c.RebuildReplica(soon(t), in)
+		refused(t, in.String(), err, bad)
+	}
+	for _, in := range []*perdurev1.ForgetKeptRequest{
+		{}, {Partition: 16384, NodeId: "n1"}, {NodeId: "n 1"}, {NodeId: "n1", Name: strings.Repeat("k", 65)},
+	} {
+		_, err := c.ForgetKept(soon(t), in)
 		refused(t, in.String(), err, bad)
 	}
 	if n := len(o.asked); n != 0 {

@@ -54,63 +54,6 @@ const slowClock = 500 * time.Millisecond
 // farBehind is how many entries a replica may lack before it is told: with more it cannot take a leadership.
 const farBehind = 256
 
-// diagnose says what is wrong with a cluster, each in a few words, and what is worth knowing though nothing
-// is wrong with it.
-func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
-	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if s.GetState() != "ready" {
-		bad("the cluster is not ready: %s", orDash(s.GetState()))
-	}
-	if s.GetDirectoryLeader() == "" {
-		bad("the directory has no leader")
-	}
-	away := map[string]bool{}
-	for _, n := range s.GetNodes() {
-		if !n.GetReachable() {
-			away[n.GetNodeId()] = true
-			bad("node %s cannot be reached%s", orDash(n.GetNodeId()), because(n.GetProblem()))
-			continue
-		}
-		if offset := time.Duration(n.GetClockOffsetMs()) * time.Millisecond; offset.Abs() > slowClock {
-			note("the clock of node %s is %s", orDash(n.GetNodeId()), offsetText(n.GetClockOffsetMs()))
-		}
-	}
-	behind := map[string]int{}
-	most := map[string]uint64{}
-	for _, p := range s.GetPartitions() {
-		if p.GetLeader() == "" {
-			bad("partition %d has no leader", p.GetPartition())
-		}
-		if p.GetComparison() == comparedDifferent {
-			bad("the replicas of partition %d differ at index %d", p.GetPartition(), p.GetComparedIndex())
-		}
-		for _, r := range p.GetReplicas() {
-			switch r.GetState() {
-			case replicaHalted:
-				bad("partition %d on node %s has halted%s", p.GetPartition(), orDash(r.GetNodeId()), because(r.GetProblem()))
-			case replicaUnreachable:
-				if !away[r.GetNodeId()] {
-					bad("partition %d on node %s cannot be reached%s", p.GetPartition(), orDash(r.GetNodeId()), because(r.GetProblem()))
-				}
-			case replicaRebuilding:
-				note("partition %d on node %s is being rebuilt", p.GetPartition(), orDash(r.GetNodeId()))
-			default:
-				if r.GetLag() > farBehind {
-					behind[r.GetNodeId()]++
-					most[r.GetNodeId()] = max(most[r.GetNodeId()], r.GetLag())
-				}
-			}
-		}
-	}
-	for _, n := range s.GetNodes() {
-		if k := behind[n.GetNodeId()]; k > 0 {
-			note("node %s is behind in %s, by %d entries at most", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
-		}
-	}
-	return wrong, notes
-}
-
 // because is a cause behind what it caused, or nothing.
 func because(problem string) string {
 	if problem == "" {

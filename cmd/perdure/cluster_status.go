@@ -21,16 +21,18 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show nodes, partitions and replicas, and say whether all is well",
 		Long: `Show the nodes of the cluster, who leads which partition, how far each replica
-is, and whether the replicas of a partition hold the same. The last line says in
-words that all is well, or what is wrong.
+is, and whether the replicas of a partition hold the same. The last lines say in
+words that all is well, or each thing that is WRONG and what is served all the same,
+and what else is worth a note.
 
 Wrong is: a node that cannot be reached, a partition or the directory without a
 leader, a replica that has halted, replicas that differ, and a cluster that is
-still being created. A replica that is being rebuilt or far behind and a clock
-that is off are told, and are not wrong.
+still being made. A replica that is being rebuilt or far behind, a clock that is off,
+and former replicas that a node keeps are told, and are not wrong.
 
 COMPARED is the index at which the replicas' checksums were compared: "equal",
-"DIFFERENT", or "not yet" while they have no common index to be compared at.
+"DIFFERENT", or "not yet" while they have no common index to be compared at. Only
+replicas that answer and have not halted can be compared.
 
 Exit codes: 0 all is well, 1 something is wrong, 2 bad usage, 5 no node answers.
 With --watch, those of the last look before Ctrl-C.`,
@@ -128,14 +130,14 @@ func (a *app) printCluster(s *perdurev1.ClusterStatus) error {
 			fmt.Fprintf(w, "%s\t-\t-\t-\t-\n", head)
 		}
 		for _, r := range p.GetReplicas() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", head, orDash(r.GetNodeId()), replicaText(r), progressText(r))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", head, orDash(r.GetNodeId()), replicaText(r), progressText(p, r))
 			head = "\t\t\t" // once for all replicas
 		}
 	}
 	if flushErr := w.Flush(); flushErr != nil {
 		return flushErr
 	}
-	fmt.Fprintf(a.out, "\n%s\n", wellText(s, wrong, notes))
+	fmt.Fprintf(a.out, "\n%s\n", strings.Join(summary(s, wrong, notes), "\n"))
 	return err
 }
 
@@ -171,32 +173,13 @@ func replicaText(r *perdurev1.ClusterReplica) string {
 	return orDash(r.GetState())
 }
 
-// progressText is how far a replica is and how much it lacks: two columns.
-func progressText(r *perdurev1.ClusterReplica) string {
-	if r.GetState() == replicaUnreachable {
+// progressText is how far a replica is and how much it lacks: two columns. Without a leader nobody knows the latter.
+func progressText(p *perdurev1.ClusterPartition, r *perdurev1.ClusterReplica) string {
+	switch {
+	case r.GetState() == replicaUnreachable || r.GetState() == replicaHalted:
 		return "-\t-"
+	case p.GetLeader() == "":
+		return fmt.Sprintf("%d\t-", r.GetApplied())
 	}
 	return fmt.Sprintf("%d\t%d", r.GetApplied(), r.GetLag())
-}
-
-// wellText says in one line whether all is well.
-func wellText(s *perdurev1.ClusterStatus, wrong, notes []string) string {
-	if len(wrong) > 0 {
-		return "WRONG: " + strings.Join(append(wrong, notes...), "; ")
-	}
-	equal := 0
-	for _, p := range s.GetPartitions() {
-		if p.GetComparison() == comparedEqual {
-			equal++
-		}
-	}
-	text := fmt.Sprintf("all is well: %s reachable, %s led by %s", nounText(len(s.GetNodes()), "node"),
-		nounText(len(s.GetPartitions()), "partition"), leaderships(s))
-	if len(s.GetNodes()) > 1 {
-		text += fmt.Sprintf(", replicas equal in %d of %d", equal, len(s.GetPartitions()))
-	}
-	if len(notes) > 0 {
-		text += "; but " + strings.Join(notes, "; ")
-	}
-	return text
 }

@@ -84,6 +84,27 @@ func (s *fakeServer) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRep
 	return &perdurev1.RebuildReplicaResponse{Applied: 1207}, nil
 }
 
+func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.note(r); err != nil {
+		return nil, err
+	}
+	all := []*perdurev1.KeptReplica{{Partition: r.GetPartition(), Name: "kept-0002-20260102T030405.678", Bytes: 13_400_000},
+		{Partition: r.GetPartition(), Name: "kept-0002-20260103T030405.678", Bytes: 912}}
+	switch {
+	case r.GetNodeId() == "n9":
+		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+	case r.GetNodeId() == "n2":
+		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition 2 has halted on node n2, and what was kept of it stays until it has been rebuilt")
+	case r.GetNodeId() == "n1":
+		all = nil
+	case r.GetName() != "":
+		all = all[:1]
+	}
+	return &perdurev1.ForgetKeptResponse{Forgotten: all}, nil
+}
+
 // wellCluster is a cluster of three in which all is well.
 func wellCluster() *perdurev1.ClusterStatus {
 	s := &perdurev1.ClusterStatus{ClusterId: "c-7f31", Epoch: 9, State: "ready", AnsweredBy: "n2", DirectoryLeader: "n1"}
@@ -170,15 +191,115 @@ func TestClusterStatus(t *testing.T) {
 	none.story(t, "cluster_none", "# A server that is no cluster's.", "cluster status", "cluster status --json")
 }
 
+// Each state that an operator may be woken by, from what a node answers to what is read.
+func TestClusterStates(t *testing.T) {
+	change := func(f func(s *perdurev1.ClusterStatus)) *perdurev1.ClusterStatus {
+		s := wellCluster()
+		f(s)
+		return s
+	}
+	away := func(s *perdurev1.ClusterStatus) {
+		s.Nodes[2].Reachable, s.Nodes[2].Leads, s.Nodes[2].Problem = false, 0, "dial tcp 10.0.0.3:7402: connect: connection refused"
+		for i, p := range s.Partitions {
+			p.Replicas[2] = &perdurev1.ClusterReplica{NodeId: "n3", State: "unreachable"}
+			if p.Leader == "n3" {
+				p.Leader, s.Partitions[i].Replicas[0].State = "n1", "leader"
+			}
+		}
+	}
+	alone := func(s *perdurev1.ClusterStatus) {
+		away(s)
+		s.Nodes[1].Reachable, s.Nodes[1].Problem, s.DirectoryLeader, s.AnsweredBy = false, "context deadline exceeded", "n2", "n1"
+		for _, p := range s.Partitions {
+			p.Leader, p.Comparison, p.ComparedIndex = "", "unknown", 0
+			p.Replicas[0].State, p.Replicas[0].Lag = "candidate", 0
+			p.Replicas[1] = &perdurev1.ClusterReplica{NodeId: "n2", State: "unreachable"}
+		}
+	}
+	halted := func(s *perdurev1.ClusterStatus) {
+		s.Partitions[2].Replicas[0] = &perdurev1.ClusterReplica{NodeId: "n1", State: "halted", Lag: 1210, Problem: "state-0002: the manifest is damaged"}
+	}
+	s := newFakeServer()
+	s.looks = []*perdurev1.ClusterStatus{
+		change(away), change(alone),
+		change(func(s *perdurev1.ClusterStatus) {
+			s.Partitions[1].Leader, s.Partitions[1].Replicas[1].State = "", "follower"
+			for _, r := range s.Partitions[1].Replicas {
+				r.Lag = 0
+			}
+		}),
+		change(halted),
+		change(func(s *perdurev1.ClusterStatus) { away(s); halted(s); s.Partitions[2].Leader = "" }),
+		change(func(s *perdurev1.ClusterStatus) {
+			for _, p := range []*perdurev1.ClusterPartition{s.Partitions[0], s.Partitions[1], s.Partitions[3]} {
+				p.Replicas[2].Applied, p.Replicas[2].Lag, p.Comparison = 10, 1200, "unknown"
+			}
+		}),
+		change(func(s *perdurev1.ClusterStatus) {
+			for _, p := range s.Partitions {
+				p.Comparison, p.ComparedIndex = "unknown", 0
+			}
+		}),
+		change(func(s *perdurev1.ClusterStatus) {
+			s.State, s.Epoch = "creating", 2
+			for _, p := range s.Partitions[1:] {
+				p.Leader, p.Comparison, p.Term = "", "unknown", 0
+				for _, r := range p.Replicas {
+					r.State, r.Applied, r.Lag = "follower", 0, 0
+				}
+			}
+		}),
+		change(func(s *perdurev1.ClusterStatus) {
+			s.Nodes[0].Kept = []*perdurev1.KeptReplica{{Partition: 1, Name: "kept-0001-20260102T030405.678", Bytes: 912}}
+			s.Nodes[2].Kept = []*perdurev1.KeptReplica{{Partition: 0, Name: "kept-0000-20260102T030405.678", Bytes: 13_400_000},
+				{Partition: 2, Name: "kept-0002-20260102T030405.678", Bytes: 5}, {Partition: 2, Name: "kept-0002-20260103T030405.678", Bytes: 1_999_995}}
+		}),
+	}
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "cluster_states",
+		"# One node is down.", "cluster status",
+		"# One node is left of three.", "cluster status",
+		"# A partition has no leader.", "cluster status",
+		"# A replica has halted.", "cluster status",
+		"# A replica has halted, and a node is down.", "cluster status",
+		"# A node has come back and catches up.", "cluster status",
+		"# Nothing could be compared yet.", "cluster status",
+		"# The cluster is being made.", "cluster status",
+		"# Former replicas are kept.", "cluster status")
+}
+
+func TestReplicaForgetKept(t *testing.T) {
+	s := newFakeServer()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "replica_forget_kept",
+		"replica forget-kept --node n3 --partition 2", "replica forget-kept --node n3 --partition 2 --json",
+		"replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678",
+		"# Nothing is kept.", "replica forget-kept --node n1 --partition 2", "replica forget-kept --node n1 --partition 2 --json",
+		"# Refused.", "replica forget-kept --node n2 --partition 2", "replica forget-kept --node n9 --partition 2",
+		"# What cannot be meant.",
+		"replica forget-kept", "replica forget-kept --node n3", "replica forget-kept --partition 2", "replica forget-kept --node n3 --partition 2 --name ''",
+		"replica forget-kept --help")
+	want := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n9"}
+	if got := s.last["ForgetKeptRequest"]; !proto.Equal(got, want) {
+		t.Errorf("asked for %v, want %v", got, want)
+	}
+	for n, want := range map[uint64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 2_500_000_000: "2.5 GB", 7e15: "7000.0 TB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
 // The last line and the exit code go together, whatever is wrong.
 func TestDiagnose(t *testing.T) {
 	for what, change := range map[string]func(*perdurev1.ClusterStatus){
-		"the cluster is not ready: creating":               func(s *perdurev1.ClusterStatus) { s.State = "creating" },
-		"the directory has no leader":                      func(s *perdurev1.ClusterStatus) { s.DirectoryLeader = "" },
-		"node n2 cannot be reached (gone)":                 func(s *perdurev1.ClusterStatus) { s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone" },
-		"partition 2 has no leader":                        func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
-		"the replicas of partition 1 differ at index 1200": func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
-		"partition 3 on node n1 has halted (why)": func(s *perdurev1.ClusterStatus) {
+		"the cluster is still being made: 4 of 4 partitions led so far": func(s *perdurev1.ClusterStatus) { s.State = "creating" },
+		"the cluster is not ready: closing":                             func(s *perdurev1.ClusterStatus) { s.State = "closing" },
+		"the directory has no leader":                                   func(s *perdurev1.ClusterStatus) { s.DirectoryLeader = "" },
+		"node n2 cannot be reached (gone)":                              func(s *perdurev1.ClusterStatus) { s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone" },
+		"partition 2 has no leader":                                     func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
+		"the replicas of partition 1 differ at index 1200":              func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
+		"partition 3 on node n1 has halted (why): perdure replica rebuild --node n1 --partition 3 makes it anew": func(s *perdurev1.ClusterStatus) {
 			s.Partitions[3].Replicas[0].State, s.Partitions[3].Replicas[0].Problem = "halted", "why"
 		},
 		"partition 0 on node n3 cannot be reached": func(s *perdurev1.ClusterStatus) { s.Partitions[0].Replicas[2].State = "unreachable" },

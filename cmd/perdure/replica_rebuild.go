@@ -29,8 +29,8 @@ because its store is damaged or its state differs. The node goes on serving its
 other partitions meanwhile, and the partition is served by the other nodes.
 
 What the replica had is not deleted: it is kept aside in the node's data
-directory, as kept-PARTITION-TIME, for whoever wants to know what happened. Remove
-it when nobody does.
+directory, as kept-PARTITION-TIME, for whoever wants to know what happened. When
+nobody does, "perdure replica forget-kept" deletes it.
 
 It waits until the replica has caught up and shows how far it is. When --wait is
 over first, the rebuild goes on; the same command waits for it again.
@@ -83,8 +83,8 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 		return a.printJSON(object{{"node_id", node}, {"partition", uint64(partition)}, {"applied", applied}})
 	}
 	fmt.Fprintf(a.out, "partition %d on %s is made anew and has caught up: %d entries applied\n", partition, printable(node), applied)
-	fmt.Fprintf(a.out, "what it had before is kept aside in the data directory of %s, as kept-%04d-TIME; remove it when nobody needs it any more\n",
-		printable(node), partition)
+	fmt.Fprintf(a.out, "what it had before is kept aside in the data directory of %s, as kept-%04d-TIME; when nobody needs it any more:\n  %s\n",
+		printable(node), partition, forgetKeptLine(node, partition))
 	return nil
 }
 

@@ -244,8 +244,7 @@ func (t *txn) carryOutDue(ns, objectID string) {
 		return
 	}
 	if task, ok := t.store(ns).Task(objectID); ok && task.State == recovery.TaskAcquired && task.LeaseAt <= t.now {
-		_, fx := recovery.ExpireLease(t.store(ns), t.now, recovery.Ref{ID: objectID}, retryMS)
-		t.effects(ns, fx)
+		t.expireLease(ns, recovery.Ref{ID: objectID})
 	}
 }
 

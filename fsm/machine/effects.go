@@ -24,6 +24,8 @@ type Effects struct {
 	Graphs []Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
+	// Expired counts the tasks whose lease has ended because their worker was silent.
+	Expired int
 	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
 	NextDue int64
 }
@@ -69,6 +71,7 @@ func (fx *Effects) add(more *Effects) {
 			fx.Outbox = append(fx.Outbox, dst)
 		}
 	}
+	fx.Expired += more.Expired
 	fx.due(more.NextDue)
 }
 

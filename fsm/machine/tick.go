@@ -57,12 +57,20 @@ func (t *txn) carryOut(kind keys.DeadlineKind, due Ref) {
 	case keys.DueGraph:
 		t.graphDue(due.Namespace, due.ID)
 	case keys.DueLease:
-		_, fx := recovery.ExpireLease(t.store(due.Namespace), t.now, ref, retryMS)
-		t.effects(due.Namespace, fx)
+		t.expireLease(due.Namespace, ref)
 	case keys.DueRetry:
 		_, fx := recovery.RetryDue(t.store(due.Namespace), t.now, ref, retryMS)
 		t.effects(due.Namespace, fx)
 	}
+}
+
+// expireLease ends the lease of a task whose worker was silent, if that is due.
+func (t *txn) expireLease(ns string, ref recovery.Ref) {
+	expired, fx := recovery.ExpireLease(t.store(ns), t.now, ref, retryMS)
+	if expired {
+		t.fx.Expired++
+	}
+	t.effects(ns, fx)
 }
 
 // NextDue is the earliest deadline in a state, in unix milliseconds; ok is false when there is none.

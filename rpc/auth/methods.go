@@ -51,6 +51,7 @@ var methods = map[string]rule{
 	perdurev1.Cluster_GetStatus_FullMethodName:          {Read, anyNamespace},
 	perdurev1.Cluster_TransferLeadership_FullMethodName: {Admin, allNamespaces},
 	perdurev1.Cluster_RebuildReplica_FullMethodName:     {Admin, allNamespaces},
+	perdurev1.Cluster_ForgetKept_FullMethodName:         {Admin, allNamespaces},
 }
 
 // ruleOf finds what a method needs. open: no token is asked for. known is false for methods that nobody has

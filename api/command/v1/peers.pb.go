@@ -781,7 +781,9 @@ type NodeStatus struct {
 	DirectoryEpoch uint64                 `protobuf:"varint,3,opt,name=directory_epoch,json=directoryEpoch,proto3" json:"directory_epoch,omitempty"`
 	Replicas       []*ReplicaStatus       `protobuf:"bytes,4,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// The directory group on this node.
-	Directory     *ReplicaStatus `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
+	Directory *ReplicaStatus `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
+	// What it keeps aside of former replicas.
+	Kept          []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +849,13 @@ func (x *NodeStatus) GetReplicas() []*ReplicaStatus {
 func (x *NodeStatus) GetDirectory() *ReplicaStatus {
 	if x != nil {
 		return x.Directory
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetKept() []*v1.KeptReplica {
+	if x != nil {
+		return x.Kept
 	}
 	return nil
 }
@@ -1535,7 +1544,7 @@ var File_command_v1_peers_proto protoreflect.FileDescriptor
 
 const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
-	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"e\n" +
+	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"e\n" +
 	"\x0eProposeRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x125\n" +
 	"\acommand\x18\x02 \x01(\v2\x1b.perdure.command.v1.CommandR\acommand\"p\n" +
@@ -1589,14 +1598,15 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xeb\x01\n" +
+	"_partition\"\x98\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12'\n" +
 	"\x0fdirectory_epoch\x18\x03 \x01(\x04R\x0edirectoryEpoch\x12=\n" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
-	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\"\xc5\x03\n" +
+	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
+	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xc5\x03\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1645,7 +1655,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x0eRebuildRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"(\n" +
 	"\fRebuildReply\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xa4\x06\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xf1\x06\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1656,7 +1666,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x04Join\x12\x1f.perdure.command.v1.JoinRequest\x1a\x1d.perdure.command.v1.JoinReply\x12a\n" +
 	"\rShowDirectory\x12(.perdure.command.v1.ShowDirectoryRequest\x1a&.perdure.command.v1.ShowDirectoryReply\x12R\n" +
 	"\bTransfer\x12#.perdure.command.v1.TransferRequest\x1a!.perdure.command.v1.TransferReply\x12O\n" +
-	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
+	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12K\n" +
+	"\n" +
+	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponseB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
 	file_command_v1_peers_proto_rawDescOnce sync.Once
@@ -1672,38 +1684,41 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 
 var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_command_v1_peers_proto_goTypes = []any{
-	(*ProposeRequest)(nil),       // 0: perdure.command.v1.ProposeRequest
-	(*PeerQuery)(nil),            // 1: perdure.command.v1.PeerQuery
-	(*PeerQueryReply)(nil),       // 2: perdure.command.v1.PeerQueryReply
-	(*WatchRequest)(nil),         // 3: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),           // 4: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),             // 5: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),         // 6: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),           // 7: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),           // 8: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),         // 9: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),        // 10: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),           // 11: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),        // 12: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),         // 13: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),       // 14: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),         // 15: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),          // 16: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),            // 17: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil), // 18: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),   // 19: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),      // 20: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),        // 21: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),       // 22: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),         // 23: perdure.command.v1.RebuildReply
-	(*Command)(nil),              // 24: perdure.command.v1.Command
-	(*Query)(nil),                // 25: perdure.command.v1.Query
-	(*QueryReply)(nil),           // 26: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),         // 27: perdure.v1.TaskToken
-	(*v1.Task)(nil),              // 28: perdure.v1.Task
-	(*DirectoryMember)(nil),      // 29: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),            // 30: perdure.command.v1.Directory
-	(*Reply)(nil),                // 31: perdure.command.v1.Reply
+	(*ProposeRequest)(nil),        // 0: perdure.command.v1.ProposeRequest
+	(*PeerQuery)(nil),             // 1: perdure.command.v1.PeerQuery
+	(*PeerQueryReply)(nil),        // 2: perdure.command.v1.PeerQueryReply
+	(*WatchRequest)(nil),          // 3: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),            // 4: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),              // 5: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),          // 6: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),            // 7: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),            // 8: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),          // 9: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),         // 10: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),            // 11: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),         // 12: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),          // 13: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),        // 14: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),          // 15: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),           // 16: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),             // 17: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),  // 18: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),    // 19: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),       // 20: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),         // 21: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),        // 22: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),          // 23: perdure.command.v1.RebuildReply
+	(*Command)(nil),               // 24: perdure.command.v1.Command
+	(*Query)(nil),                 // 25: perdure.command.v1.Query
+	(*QueryReply)(nil),            // 26: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),          // 27: perdure.v1.TaskToken
+	(*v1.Task)(nil),               // 28: perdure.v1.Task
+	(*v1.KeptReplica)(nil),        // 29: perdure.v1.KeptReplica
+	(*DirectoryMember)(nil),       // 30: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),             // 31: perdure.command.v1.Directory
+	(*v1.ForgetKeptRequest)(nil),  // 32: perdure.v1.ForgetKeptRequest
+	(*Reply)(nil),                 // 33: perdure.command.v1.Reply
+	(*v1.ForgetKeptResponse)(nil), // 34: perdure.v1.ForgetKeptResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	24, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
@@ -1716,35 +1731,38 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	28, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
 	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
 	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	13, // 10: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	29, // 11: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	30, // 12: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	30, // 13: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 14: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 15: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 16: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 17: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 18: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 19: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 20: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 21: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	20, // 22: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	22, // 23: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	31, // 24: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 25: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 26: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 27: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 28: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 29: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 30: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 31: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	21, // 32: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	23, // 33: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	24, // [24:34] is the sub-list for method output_type
-	14, // [14:24] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	29, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
+	13, // 11: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	30, // 12: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	31, // 13: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	31, // 14: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 15: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 16: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 17: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 18: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 19: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 20: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 21: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 22: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	20, // 23: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	22, // 24: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	32, // 25: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	33, // 26: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 27: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 28: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 29: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 30: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 31: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 32: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 33: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	21, // 34: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	23, // 35: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	34, // 36: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	26, // [26:37] is the sub-list for method output_type
+	15, // [15:26] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }

@@ -13,6 +13,7 @@ import (
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
+	v1 "perdure/api/perdure/v1"
 )
 
 // This is a compile-time assertion to ensure that this generated file
@@ -31,6 +32,7 @@ const (
 	Peers_ShowDirectory_FullMethodName = "/perdure.command.v1.Peers/ShowDirectory"
 	Peers_Transfer_FullMethodName      = "/perdure.command.v1.Peers/Transfer"
 	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
+	Peers_ForgetKept_FullMethodName    = "/perdure.command.v1.Peers/ForgetKept"
 )
 
 // PeersClient is the client API for Peers service.
@@ -63,6 +65,8 @@ type PeersClient interface {
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferReply, error)
 	// Rebuild asks a node to make its replica of a partition anew from the others.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (*RebuildReply, error)
+	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
+	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
 }
 
 type peersClient struct {
@@ -185,6 +189,16 @@ func (c *peersClient) Rebuild(ctx context.Context, in *RebuildRequest, opts ...g
 	return out, nil
 }
 
+func (c *peersClient) ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.ForgetKeptResponse)
+	err := c.cc.Invoke(ctx, Peers_ForgetKept_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
@@ -215,6 +229,8 @@ type PeersServer interface {
 	Transfer(context.Context, *TransferRequest) (*TransferReply, error)
 	// Rebuild asks a node to make its replica of a partition anew from the others.
 	Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error)
+	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
+	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -254,6 +270,9 @@ func (UnimplementedPeersServer) Transfer(context.Context, *TransferRequest) (*Tr
 }
 func (UnimplementedPeersServer) Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rebuild not implemented")
+}
+func (UnimplementedPeersServer) ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -438,6 +457,24 @@ func _Peers_Rebuild_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.ForgetKeptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).ForgetKept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_ForgetKept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).ForgetKept(ctx, req.(*v1.ForgetKeptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -476,6 +513,10 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rebuild",
 			Handler:    _Peers_Rebuild_Handler,
+		},
+		{
+			MethodName: "ForgetKept",
+			Handler:    _Peers_ForgetKept_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -169,6 +169,8 @@ type ClusterNode struct {
 	// Its clock against the median of all, milliseconds; 0 if unknown.
 	ClockOffsetMs int64  `protobuf:"varint,9,opt,name=clock_offset_ms,json=clockOffsetMs,proto3" json:"clock_offset_ms,omitempty"`
 	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	// Files of former replicas that it keeps aside on its disk, oldest first for each partition.
+	Kept          []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +273,13 @@ func (x *ClusterNode) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *ClusterNode) GetKept() []*KeptReplica {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
 }
 
 type ClusterPartition struct {
@@ -725,6 +734,174 @@ func (x *RebuildReplicaResponse) GetApplied() uint64 {
 	return 0
 }
 
+type KeptReplica struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Of the folder in the node's data directory: kept-PARTITION-TIME.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// On the disk.
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptReplica) Reset() {
+	*x = KeptReplica{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptReplica) ProtoMessage() {}
+
+func (x *KeptReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptReplica.ProtoReflect.Descriptor instead.
+func (*KeptReplica) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *KeptReplica) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *KeptReplica) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *KeptReplica) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type ForgetKeptRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	NodeId    string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Partition uint32                 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// One of them; empty: all of that partition.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetKeptRequest) Reset() {
+	*x = ForgetKeptRequest{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetKeptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetKeptRequest) ProtoMessage() {}
+
+func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetKeptRequest.ProtoReflect.Descriptor instead.
+func (*ForgetKeptRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ForgetKeptRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ForgetKeptRequest) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ForgetKeptRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ForgetKeptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was deleted; empty if there was nothing.
+	Forgotten     []*KeptReplica `protobuf:"bytes,1,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetKeptResponse) Reset() {
+	*x = ForgetKeptResponse{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetKeptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetKeptResponse) ProtoMessage() {}
+
+func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetKeptResponse.ProtoReflect.Descriptor instead.
+func (*ForgetKeptResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ForgetKeptResponse) GetForgotten() []*KeptReplica {
+	if x != nil {
+		return x.Forgotten
+	}
+	return nil
+}
+
 var File_perdure_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_cluster_proto_rawDesc = "" +
@@ -743,7 +920,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
-	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\xaa\x02\n" +
+	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\xd7\x02\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -755,7 +932,8 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x05leads\x18\b \x01(\rR\x05leads\x12&\n" +
 	"\x0fclock_offset_ms\x18\t \x01(\x03R\rclockOffsetMs\x12\x18\n" +
 	"\aversion\x18\n" +
-	" \x01(\tR\aversion\"\xf9\x01\n" +
+	" \x01(\tR\aversion\x12+\n" +
+	"\x04kept\x18\v \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xf9\x01\n" +
 	"\x10ClusterPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1c\n" +
@@ -791,11 +969,23 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"2\n" +
 	"\x16RebuildReplicaResponse\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied2\x8d\x02\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\"U\n" +
+	"\vKeptReplica\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"^\n" +
+	"\x11ForgetKeptRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"K\n" +
+	"\x12ForgetKeptResponse\x125\n" +
+	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\xda\x02\n" +
 	"\aCluster\x12D\n" +
 	"\tGetStatus\x12\x1c.perdure.v1.GetStatusRequest\x1a\x19.perdure.v1.ClusterStatus\x12c\n" +
 	"\x12TransferLeadership\x12%.perdure.v1.TransferLeadershipRequest\x1a&.perdure.v1.TransferLeadershipResponse\x12W\n" +
-	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponse\x12K\n" +
+	"\n" +
+	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_cluster_proto_rawDescOnce sync.Once
@@ -809,7 +999,7 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),           // 0: perdure.v1.GetStatusRequest
 	(*ClusterStatus)(nil),              // 1: perdure.v1.ClusterStatus
@@ -821,23 +1011,30 @@ var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*TransferredLeadership)(nil),      // 7: perdure.v1.TransferredLeadership
 	(*RebuildReplicaRequest)(nil),      // 8: perdure.v1.RebuildReplicaRequest
 	(*RebuildReplicaResponse)(nil),     // 9: perdure.v1.RebuildReplicaResponse
+	(*KeptReplica)(nil),                // 10: perdure.v1.KeptReplica
+	(*ForgetKeptRequest)(nil),          // 11: perdure.v1.ForgetKeptRequest
+	(*ForgetKeptResponse)(nil),         // 12: perdure.v1.ForgetKeptResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
-	2, // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	3, // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	4, // 2: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	7, // 3: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	0, // 4: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	5, // 5: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	8, // 6: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	1, // 7: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	6, // 8: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	9, // 9: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
+	3,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	10, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
+	4,  // 3: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	7,  // 4: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	10, // 5: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
+	0,  // 6: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	5,  // 7: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	8,  // 8: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	11, // 9: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	1,  // 10: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	6,  // 11: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	9,  // 12: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	12, // 13: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -852,7 +1049,7 @@ func file_perdure_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

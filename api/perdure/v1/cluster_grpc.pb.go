@@ -22,6 +22,7 @@ const (
 	Cluster_GetStatus_FullMethodName          = "/perdure.v1.Cluster/GetStatus"
 	Cluster_TransferLeadership_FullMethodName = "/perdure.v1.Cluster/TransferLeadership"
 	Cluster_RebuildReplica_FullMethodName     = "/perdure.v1.Cluster/RebuildReplica"
+	Cluster_ForgetKept_FullMethodName         = "/perdure.v1.Cluster/ForgetKept"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -37,6 +38,9 @@ type ClusterClient interface {
 	// RebuildReplica makes one node's replica of a partition anew from the others. Its present files are
 	// kept aside. It answers when the replica has caught up.
 	RebuildReplica(ctx context.Context, in *RebuildReplicaRequest, opts ...grpc.CallOption) (*RebuildReplicaResponse, error)
+	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
+	// that is there, and refuses while that is halted or being made anew.
+	ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error)
 }
 
 type clusterClient struct {
@@ -77,6 +81,16 @@ func (c *clusterClient) RebuildReplica(ctx context.Context, in *RebuildReplicaRe
 	return out, nil
 }
 
+func (c *clusterClient) ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetKeptResponse)
+	err := c.cc.Invoke(ctx, Cluster_ForgetKept_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -90,6 +104,9 @@ type ClusterServer interface {
 	// RebuildReplica makes one node's replica of a partition anew from the others. Its present files are
 	// kept aside. It answers when the replica has caught up.
 	RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error)
+	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
+	// that is there, and refuses while that is halted or being made anew.
+	ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -108,6 +125,9 @@ func (UnimplementedClusterServer) TransferLeadership(context.Context, *TransferL
 }
 func (UnimplementedClusterServer) RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RebuildReplica not implemented")
+}
+func (UnimplementedClusterServer) ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -184,6 +204,24 @@ func _Cluster_RebuildReplica_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetKeptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).ForgetKept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_ForgetKept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).ForgetKept(ctx, req.(*ForgetKeptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +240,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RebuildReplica",
 			Handler:    _Cluster_RebuildReplica_Handler,
+		},
+		{
+			MethodName: "ForgetKept",
+			Handler:    _Cluster_ForgetKept_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

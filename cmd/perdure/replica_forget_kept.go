@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"perdure/client"
+)
+
+func (a *app) replicaForgetKeptCommand() *cobra.Command {
+	var (
+		node, name string
+		partition  uint32
+	)
+	cmd := &cobra.Command{
+		Use:   "forget-kept",
+		Short: "Delete what a node keeps of former replicas of a partition",
+		Long: `Delete what a node keeps of former replicas of a partition: "replica rebuild" puts
+the files of the replica that it replaces aside, and they stay until somebody says
+that nobody needs them. "perdure cluster status" shows what each node keeps.
+
+The replica that is there is never touched. While it is halted or being rebuilt,
+nothing is deleted: what is kept may be the best that the node has.
+
+Exit codes: 0 done, or there was nothing, 2 bad usage, 3 no such partition or node,
+4 refused, 5 unavailable: ask again.`,
+		Example: `  perdure replica forget-kept --node n3 --partition 2
+  perdure replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&node, "node", "", "`name` of the node that keeps them")
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition")
+	flags.StringVar(&name, "name", "", "`folder` of the one to delete; by default all of the partition are")
+	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
+		switch {
+		case node == "":
+			return usagef("--node is missing: who keeps them?")
+		case !flags.Changed("partition"):
+			return usagef("--partition is missing: former replicas of which one?")
+		case flags.Changed("name") && name == "":
+			return usagef("--name: names none")
+		}
+		return a.forgetKept(ctx, c, node, partition, name)
+	})
+	return cmd
+}
+
+// forgetKept deletes former replicas and says which.
+func (a *app) forgetKept(ctx context.Context, c *client.Client, node string, partition uint32, name string) error {
+	forgotten, err := c.ForgetKept(ctx, node, partition, name)
+	if err != nil {
+		return hintSteered(err)
+	}
+	if a.json {
+		items := make([]any, len(forgotten))
+		for i, k := range forgotten {
+			items[i] = messageObject(k.ProtoReflect())
+		}
+		return a.printJSON(object{{"node_id", node}, {"forgotten", items}})
+	}
+	for _, k := range forgotten {
+		fmt.Fprintf(a.out, "%s of %s is deleted: %s\n", orDash(k.GetName()), printable(node), bytesText(k.GetBytes()))
+	}
+	if len(forgotten) == 0 {
+		fmt.Fprintf(a.out, "%s keeps nothing of that kind\n", printable(node))
+	}
+	return nil
+}
+
+// forgetKeptLine is the command line that deletes what a node keeps of a partition.
+func forgetKeptLine(node string, partition uint32) string {
+	return fmt.Sprintf("perdure replica forget-kept --node %s --partition %d", shellWord(node), partition)
+}
+
+// bytesText is a number of bytes for people: "912 B", "13.4 MB".
+func bytesText(n uint64) string {
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v := float64(n)
+	for _, unit := range []string{"kB", "MB", "GB"} {
+		if v /= 1000; v < 999.95 {
+			return fmt.Sprintf("%.1f %s", v, unit)
+		}
+	}
+	return fmt.Sprintf("%.1f TB", v/1000)
+}

@@ -1,0 +1,168 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// What a rebuild keeps aside is seen in the status and in a metric, also after a restart, and deleted only when
+// somebody says so: nothing else is, and nothing while the replica that is there does not work.
+func TestKeptReplicas(t *testing.T) {
+	all := newCluster(t, 2, func(cfg *Config) { cfg.Registerer = prometheus.NewRegistry() })
+	ctx, victim, op := bg(t), all[2], all[0].Operator()
+	registry := func() *prometheus.Registry { return victim.cfg.Registerer.(*prometheus.Registry) }
+	for i := range 30 {
+		if _, err := all[0].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func() []*perdurev1.KeptReplica {
+		t.Helper()
+		s, err := op.ClusterStatus(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range s.Nodes[:2] {
+			if len(n.Kept) > 0 {
+				t.Errorf("%s keeps %v", n.NodeId, n.Kept)
+			}
+		}
+		return s.Nodes[2].Kept
+	}
+	forget := func(p uint32, name string) (*perdurev1.ForgetKeptResponse, error) {
+		return op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3", Partition: p, Name: name})
+	}
+	rebuild := func(p uint32) {
+		t.Helper()
+		if _, err := op.Rebuild(ctx, &perdurev1.RebuildReplicaRequest{NodeId: "n3", Partition: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have := kept(); len(have) > 0 {
+		t.Fatalf("it keeps %v", have)
+	}
+	if r, err := forget(1, ""); err != nil || len(r.Forgotten) > 0 {
+		t.Errorf("nothing is kept: %v, %v", r, err)
+	}
+	shows(t, registry(), "kept_bytes{1}", "0", equals(0))
+	rebuild(0)
+	rebuild(1)
+
+	victim.stop(t)
+	damage(t, victim.cfg.FS, "data/"+stateDir(1))
+	// Neither of these is a former replica.
+	for _, name := range []string{"data/kept-0001-mine", "data/kept-1-20260102T030405.000", "data/kept-0001-20260102T030405.000.tar"} {
+		if err := victim.cfg.FS.MkdirAll(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	victim.cfg.Registerer = prometheus.NewRegistry()
+	victim.start(t)
+	waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().halted() != nil }, func() string { return fmt.Sprint(victim.NotReady()) })
+	have := kept()
+	if len(have) != 2 || have[0].Partition != 0 || have[1].Partition != 1 || have[1].Bytes == 0 {
+		t.Fatalf("it keeps %v", have)
+	}
+	shows(t, registry(), "kept_bytes{1}", "what the status says", equals(float64(have[1].Bytes)))
+	if _, err := forget(1, ""); reasonOf(err) != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED {
+		t.Errorf("a halted replica's: %v", err)
+	}
+	if len(kept()) != 2 {
+		t.Error("it was deleted all the same")
+	}
+	rebuild(1)
+	have = kept()
+	if len(have) != 3 || have[1].Name >= have[2].Name {
+		t.Fatalf("it keeps %v", have)
+	}
+	for _, name := range []string{stateDir(1), "..", "kept-0001-mine", have[0].Name, "kept-0001-20260102T030405.000/../state-0001"} {
+		if _, err := forget(1, name); reasonOf(err) != perdurev1.Reason_REASON_BAD_REQUEST {
+			t.Errorf("%s of partition 1: %v", name, err)
+		}
+	}
+	if _, err := forget(7, ""); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+		t.Errorf("no such partition: %v", err)
+	}
+	if _, err := op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+		t.Errorf("no such node: %v", err)
+	}
+	if r, err := forget(1, "kept-0001-20200102T030405.000"); err != nil || len(r.Forgotten) > 0 || len(kept()) != 3 {
+		t.Errorf("one that is not there: %v, %v", r, err)
+	}
+
+	r, err := forget(1, have[2].Name)
+	if err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Name != have[2].Name || len(kept()) != 2 {
+		t.Errorf("by its name: %v, %v", r, err)
+	}
+	if r, err = forget(1, ""); err != nil || len(r.Forgotten) != 1 || len(kept()) != 1 {
+		t.Errorf("all: %v, %v", r, err)
+	}
+	shows(t, registry(), "kept_bytes{1}", "0", equals(0))
+	names, err := victim.cfg.FS.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{stateDir(0), stateDir(1), markerDir(1), have[0].Name, "kept-0001-mine", "kept-1-20260102T030405.000"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	// Whoever deletes one by hand may do so; and a node does so for itself.
+	if err := victim.cfg.FS.RemoveAll("data/" + have[0].Name); err != nil {
+		t.Fatal(err)
+	}
+	if have := kept(); len(have) > 0 {
+		t.Errorf("it keeps %v", have)
+	}
+	if r, err := victim.Operator().ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3"}); err != nil || len(r.Forgotten) > 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	equalReplicas(t, all, 1)
+}
+
+// While a replica is being rebuilt, nothing of it is deleted.
+func TestKeptWhileRebuilding(t *testing.T) {
+	all := newCluster(t, 1)
+	fs := all[1].cfg.FS
+	name := "kept-0000-20260102T030405.000"
+	if err := fs.MkdirAll("data/"+name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.Create("data/"+name+"/000001.sst", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, 1234)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all[1].stop(t)
+	all[1].start(t)
+	n := all[1].Node
+	if n.kept.bytes(0) != 1234 {
+		t.Errorf("%d bytes are kept", n.kept.bytes(0))
+	}
+	n.rebuildMu.Lock()
+	n.rebuilds[0] = true
+	n.rebuildMu.Unlock()
+	if _, err := n.forgetKept(0, ""); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("%v", err)
+	}
+	n.rebuildMu.Lock()
+	delete(n.rebuilds, 0)
+	n.rebuildMu.Unlock()
+	if r, err := n.forgetKept(0, ""); err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Bytes != 1234 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := fs.Stat("data/" + name); !isNotExist(err) {
+		t.Errorf("it is there: %v", err)
+	}
+}
