@@ -115,7 +115,6 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	}
 	receive(t, "bound", o.bounded)
 
-	receive(t, "bound", o.bounded)
 	old := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-20260102T030405.678"}
 	gone, err := c.ForgetKept(soon(t), old)
 	if err != nil || len(gone.GetForgotten()) != 1 || gone.Forgotten[0].Name != old.Name {
@@ -124,6 +123,7 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	if asked := receive(t, "forget", o.asked); !proto.Equal(asked, old) {
 		t.Errorf("%v reached the operator as %v", old, asked)
 	}
+	receive(t, "bound", o.bounded)
 	o.fail = api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
 	_, err = c.RebuildReplica(soon(t), in)
 	refused(t, "what the operator refuses", err, perdurev1.Reason_REASON_NO_SUCH_PLACE)
