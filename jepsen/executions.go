@@ -3,7 +3,6 @@ package jepsen
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -25,8 +24,8 @@ type ExecutionOptions struct {
 	N int
 	// Clients each start one, wait for its result, and go on to the next; default 64.
 	Clients int
-	// Workers run the steps, inside the harness, each up to 64 functions at once; default 3. Lease is how
-	// long the cluster waits for them; default 5 s.
+	// Workers are processes that run the steps, each up to 64 functions at once; default 3. Lease is how long
+	// the cluster waits for them; default 5 s. A cluster that has so many workers keeps them as they are.
 	Workers int
 	Lease   time.Duration
 	// StepTime is how long a step takes; default 2 ms.
@@ -70,6 +69,7 @@ type ExecutionReport struct {
 	Slowest time.Duration
 	Faults  []ExecutionFault
 	Verdict ExecutionVerdict
+	Holding Holding
 	// Journals is how many were read.
 	Journals   int
 	Violations []string
@@ -88,8 +88,7 @@ type ExecutionFault struct {
 type ExecutionRun struct {
 	o     ExecutionOptions
 	c     *Cluster
-	world *world
-	fn    *durable.Function[string, string]
+	fn    *durable.Function[stepsInput, string]
 	began time.Time
 	made  atomic.Int64
 	over  atomic.Bool // no more faults: N is enough
@@ -102,13 +101,13 @@ type ExecutionRun struct {
 // afterwards. An error means that the run could not be made.
 func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*ExecutionReport, error) {
 	o.fill()
-	r := &ExecutionRun{o: o, c: c, world: newWorld(o.StepTime)}
-	r.fn = r.world.function()
-	stopWorkers, err := r.startWorkers(ctx)
-	if err != nil {
-		return nil, err
+	r := &ExecutionRun{o: o, c: c}
+	r.fn = stepFunction(nil) // to be started only: workers have their own
+	if missing := o.Workers - len(c.workers); missing > 0 {
+		if err := c.StartWorkers(ctx, missing, 64, o.Lease); err != nil {
+			return nil, err
+		}
 	}
-	defer stopWorkers()
 	r.began = time.Now()
 
 	running, cancel := context.WithCancel(ctx)
@@ -142,44 +141,48 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 	if report.Journals, err = r.lookUp(ctx); err != nil {
 		return nil, fmt.Errorf("looking up the executions: %w", err)
 	}
-	steps := r.world.records()
+	notes, err := c.Steps(o.Prefix + "-")
+	if err != nil {
+		return nil, err
+	}
+	steps := StepRecords(notes)
 	report.Steps = len(steps)
 	report.Verdict = CheckExecutions(r.executions, steps, len(stepNames))
 	report.measure(r.executions, wounds, r.began)
-	report.Violations = append(report.Verdict.Violations(), Aftermath(ctx, c)...)
+	report.Violations = report.Verdict.Violations()
+	report.hold(notes, wounds)
+	report.Violations = append(report.Violations, Aftermath(ctx, c)...)
 	return report, nil
 }
 
-// startWorkers starts the workers and waits until each was welcomed once.
-func (r *ExecutionRun) startWorkers(ctx context.Context) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wait sync.WaitGroup
-	stop = func() { cancel(); wait.Wait() }
-	for i := range r.o.Workers {
-		cl, err := r.c.Client(r.o.Patience)
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		w := durable.NewWorker(cl, durable.WorkerOptions{Name: fmt.Sprintf("jepsen-%d", i+1), Lease: r.o.Lease,
-			StopGrace: time.Second, Logger: r.c.log})
-		w.Register(r.fn)
-		ended := make(chan error, 1)
-		wait.Go(func() {
-			defer cl.Close()
-			ended <- w.Run(ctx)
-		})
-		select {
-		case <-w.Ready():
-		case err := <-ended:
-			stop()
-			return nil, fmt.Errorf("a worker ended: %w", err)
-		case <-time.After(30 * time.Second):
-			stop()
-			return nil, errors.New("no node has welcomed a worker within 30 s")
+// hold judges who held the tasks. Where the cluster had no majority it could renew no lease.
+func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound) {
+	var outages []Outage
+	var breaks []time.Time
+	judged := true
+	for _, w := range wounds {
+		judged = judged && w.Fault.Quorum
+		if w.Worker != nil {
+			outages = append(outages, Outage{w.Worker.Name, w.At, w.Mended})
+		} else if len(w.Nodes) > 0 {
+			breaks = append(breaks, w.At)
 		}
 	}
-	return stop, nil
+	r.Holding = CheckHolding(notes, outages, breaks)
+	if !judged {
+		return
+	}
+	for i, text := range r.Holding.Taken {
+		if i == 10 {
+			text = fmt.Sprintf("and %d more", len(r.Holding.Taken)-i)
+		}
+		if i <= 10 {
+			r.Violations = append(r.Violations, "taken from a living worker: "+text)
+		}
+	}
+	if len(breaks) > 0 && r.Holding.Kept == 0 {
+		r.Violations = append(r.Violations, "no task was held across a fault of a node: nothing was checked there")
+	}
 }
 
 // faults breaks and mends the cluster, round by round.
@@ -203,7 +206,7 @@ func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
 	defer cancel()
 	e.Called = time.Since(r.began)
-	h, err := r.fn.Start(ctx, cl, e.ID, e.ID)
+	h, err := r.fn.Start(ctx, cl, e.ID, stepsInput{e.ID, r.o.StepTime.Microseconds()})
 	if err == nil {
 		e.Acked = time.Since(r.began)
 		if e.Result, err = h.Result(ctx); err == nil {
@@ -322,7 +325,7 @@ func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began
 	var done, calm []time.Duration
 	inFault := func(e Execution) bool {
 		for _, w := range wounds {
-			if len(w.Nodes) > 0 && e.Called <= w.Mended.Sub(began) && e.Done >= w.At.Sub(began) {
+			if (len(w.Nodes) > 0 || w.Worker != nil) && e.Called <= w.Mended.Sub(began) && e.Done >= w.At.Sub(began) {
 				return true
 			}
 		}
@@ -378,5 +381,8 @@ func (r *ExecutionReport) String() string {
 	}
 	fmt.Fprintf(&b, "  started %d, finished %d, errors %d, LOST %d, steps run again before they were recorded %d, RUN AGAIN AFTER %d, WRONG %d; %d journals read\n",
 		v.Started, v.Finished, len(v.Errors), len(v.Lost), v.Repeated, len(v.Reruns), len(v.Wrong), r.Journals)
+	h := r.Holding
+	fmt.Fprintf(&b, "  tasks %d: held by one worker across a fault of a node %d, moved from a worker that was hit %d, given back %d, come again %d, TAKEN FROM A LIVING WORKER %d\n",
+		h.Tasks, h.Kept, h.Moved, h.GivenBack, h.Again, len(h.Taken))
 	return b.String()
 }

@@ -25,11 +25,12 @@ import (
 // lease, its concurrency, the file of its book and the addresses of the nodes, with spaces between.
 const workerEnv = "PERDURE_JEPSEN_WORKER"
 
-// Worker is a process that works on the nodes of graphs. It is this very program, started again; see
-// BeWorker. It keeps a book: a line for each call of its function, written before the function acts.
+// Worker is a process that works on the nodes of graphs and on executions. It is this very program, started
+// again; see BeWorker. It keeps two books: a line for each call of the graphs' function, written before the
+// function acts, and one for what it does for executions; see StepNote.
 type Worker struct {
 	process
-	Book string
+	Book, Steps string
 }
 
 // StartWorkers starts n worker processes and waits until each was welcomed by the cluster once. They live
@@ -43,6 +44,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 	for range n {
 		w := &Worker{process: process{c: c, Name: "w" + strconv.Itoa(len(c.workers)+1)}}
 		w.LogFile, w.Book = filepath.Join(c.dir, w.Name+".log"), filepath.Join(c.dir, w.Name+".book")
+		w.Steps = stepsBook(w.Book)
 		w.command = func() *exec.Cmd {
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(append([]string{w.Name, lease.String(), strconv.Itoa(concurrency), w.Book},
@@ -72,7 +74,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 // injectWorker does a fault to one of the workers.
 func (c *Cluster) injectWorker(f Fault, rng *rand.Rand) (*Wound, error) {
 	if len(c.workers) == 0 {
-		return nil, fmt.Errorf("fault %s: there are no worker processes: only graphs have some", f.Name)
+		return nil, fmt.Errorf("fault %s: there are no worker processes: only graphs and executions have some", f.Name)
 	}
 	w := &Wound{Fault: f, Worker: c.workers[rng.IntN(len(c.workers))], At: time.Now()}
 	c.log.Info("fault", "name", f.Name, "worker", w.Worker.Name)
@@ -166,9 +168,12 @@ func beWorker(how []string) error {
 	defer cl.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b := &book{name: bookFile}
-	w := durable.NewWorker(cl, durable.WorkerOptions{Name: name, Lease: lease, Concurrency: concurrency, StopGrace: time.Second})
+	b, steps := &book{name: bookFile}, &book{name: stepsBook(bookFile)}
+	note := steps.noteStep(name)
+	w := durable.NewWorker(cl, durable.WorkerOptions{Name: name, Lease: lease, Concurrency: concurrency, StopGrace: time.Second,
+		OnEvent: noteEvent(note)})
 	w.Register(graphFunction(b.note))
+	w.Register(stepFunction(note))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {
@@ -199,10 +204,15 @@ func (b *book) open() (err error) {
 	return err
 }
 
-func (b *book) note(attempt, node string) error {
+func (b *book) note(attempt, node string) error { return b.line(attempt, node) }
+
+func (b *book) line(words ...string) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	_, err := b.f.WriteString(attempt + "\t" + node + "\n")
+	_, err := b.f.WriteString(strings.Join(words, "\t") + "\n")
 	return err
 }
+
+// stepsBook is the book of steps that lies beside a book.
+func stepsBook(book string) string { return strings.TrimSuffix(book, ".book") + ".steps" }

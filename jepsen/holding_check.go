@@ -1,0 +1,89 @@
+package jepsen
+
+import (
+	"fmt"
+	"time"
+)
+
+// Outage is a time in which a worker renews no lease, by the harness's doing: from when it was killed or frozen
+// until it was started again or went on. What it held then may go to others, also later.
+type Outage struct {
+	Worker   string
+	From, To time.Time
+}
+
+// Holding is who held the tasks.
+type Holding struct {
+	// Tasks came to workers; Kept of them were held by one worker across a fault of a node.
+	Tasks, Kept int
+	// Moved went on at another worker because the one that held them was hit, GivenBack because it gave them
+	// back.
+	Moved, GivenBack int
+	// Again came to the same process a second time.
+	Again int
+	// Taken went to another worker although the one that held them lived.
+	Taken []string
+}
+
+// CheckHolding says who held the tasks of executions that never wait: such a task comes to one worker, and goes to
+// another only when that one was hit or gave it back. A worker that lives renews its leases, whichever node
+// leads. notes stand in the order of time; breaks are when nodes were hit.
+func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holding {
+	var h Holding
+	type holder struct {
+		worker      string
+		life        int
+		since       time.Time
+		back, kept  bool
+		lost, acted bool
+	}
+	hit := func(by *holder, at time.Time) bool {
+		for _, o := range outages {
+			if o.Worker == by.worker && !o.From.After(at) && !o.To.Before(by.since) {
+				return true
+			}
+		}
+		return false
+	}
+	holders := map[string]*holder{}
+	for _, n := range notes {
+		by := holders[n.Execution]
+		same := by != nil && by.worker == n.Worker && by.life == n.Life
+		switch n.Kind {
+		case NoteTask:
+			h.Tasks++
+			switch {
+			case by == nil:
+			case by.back:
+				h.GivenBack++
+			case same:
+				h.Again++
+			case hit(by, n.At):
+				h.Moved++
+			default:
+				h.Taken = append(h.Taken, fmt.Sprintf("%s came to %s (process %d) at %s, and %s (process %d) has it since %s and lives; "+
+					"it was told so: %v, it had begun: %v", n.Execution, n.Worker, n.Life, clockTime(n.At), by.worker, by.life, clockTime(by.since),
+					by.lost, by.acted))
+			}
+			holders[n.Execution] = &holder{worker: n.Worker, life: n.Life, since: n.At}
+		case NoteBack, NoteLost:
+			if same {
+				by.back, by.lost = by.back || n.Kind == NoteBack, by.lost || n.Kind == NoteLost
+			}
+		default:
+			if !same {
+				continue
+			}
+			by.acted = true
+			for _, at := range breaks {
+				if !by.kept && by.since.Before(at) && n.At.After(at) {
+					by.kept = true
+					h.Kept++
+				}
+			}
+		}
+	}
+	return h
+}
+
+func clockTime(t time.Time) string { return t.UTC().Format("15:04:05.000") }
