@@ -228,7 +228,8 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 	old := &elder{shows: before}
 	end := old.serve(t, all[0].cfg.PeerAddr, "n1-0001")
 	all[2].start(t)
-	waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 }, func() string { return fmt.Sprint(old.asked.Load()) })
+	waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 || all[2].Err() != nil },
+		func() string { return fmt.Sprint(old.asked.Load()) })
 	if err := all[2].Err(); err != nil {
 		t.Fatalf("an old directory halted the server that has the place: %v", err)
 	}
