@@ -10,9 +10,9 @@
 // A Cluster is some nodes, each a process with a data directory, on loopback or each in a network namespace
 // of its own, whose cable can be pulled. A Fault is a row of a table: whom it hits, what it does, what
 // mends it. A workload writes down what it asked and what it was answered, with times: registers
-// (RegisterRun), writes under load (CommitRun), executions (ExecutionRun), graphs (GraphRun), whose
-// nodes are worked on by processes of their own (Worker). A checker is a pure function from
-// such a history to violations: CheckRegister, CheckCommits, CheckExecutions, CheckGraphs. The drivers
+// (RegisterRun), writes under load (CommitRun), executions (ExecutionRun) and graphs (GraphRun), which are
+// worked on by processes of their own (Worker). A checker is a pure function from such a history to
+// violations: CheckRegister, CheckCommits, CheckExecutions, CheckHolding, CheckGraphs. The drivers
 // (Failover, Histories, Executions, Graphs, Recover) put the three together, and run/ is their command line.
 //
 // # Seeds

@@ -323,13 +323,11 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 // measure reads the figures.
 func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began time.Time) {
 	var done, calm []time.Duration
+	underWay := func(e Execution, w *Wound) bool { // while the fault lasted
+		return e.Done >= w.At.Sub(began) && e.Called <= w.Mended.Sub(began)
+	}
 	inFault := func(e Execution) bool {
-		for _, w := range wounds {
-			if (len(w.Nodes) > 0 || w.Worker != nil) && e.Called <= w.Mended.Sub(began) && e.Done >= w.At.Sub(began) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(wounds, func(w *Wound) bool { return (len(w.Nodes) > 0 || w.Worker != nil) && underWay(e, w) })
 	}
 	for _, e := range executions {
 		if e.Done < 0 {
@@ -359,7 +357,7 @@ func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began
 			if e.Done >= start && e.Done < at {
 				before++
 			}
-			if e.Done >= at && e.Called <= end {
+			if e.Done >= 0 && underWay(e, w) {
 				f.Slowest = max(f.Slowest, e.Done-e.Called)
 			}
 		}

@@ -27,7 +27,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
 
   failover     --rounds 10 --fault kill         what a fault costs a stream of small writes
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
-  executions   --n 2000 --fault kill            three-step executions, all looked up afterwards
+  executions   --n 2000 --fault kill,kill-worker three-step executions, all looked up afterwards
   graphs       --n 500 --fault kill-leader,kill-worker  drawn graphs, held against the pure reduction
   graph-crash                                   a diamond whose leader is killed in the middle, state by state
   graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
