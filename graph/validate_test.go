@@ -229,6 +229,28 @@ func TestAncestorsAgainstTheTwin(t *testing.T) {
 	}
 }
 
+// Inputs from more far nodes than a word has bits are judged like those from a few.
+func TestAncestorsInBlocks(t *testing.T) {
+	for _, count := range []int{63, 64, 65, 66, 130} {
+		g := graphOf(node("alone"), node("n0"))
+		for i := range count {
+			g.Nodes = append(g.Nodes, node(fmt.Sprint("n", i+1), fmt.Sprint("n", i)))
+		}
+		last := g.Nodes[len(g.Nodes)-1]
+		for i := range count - 1 { // the one before the last node's own is not far
+			last.Inputs = append(last.Inputs, fromNode(fmt.Sprint("i", i), fmt.Sprint("n", i)))
+		}
+		if err := graph.Validate(g); err != nil {
+			t.Errorf("%d far sources: %v", count-1, err)
+		}
+		last.Inputs = append(last.Inputs, fromNode("x", "alone"))
+		var e *graph.Error
+		if !errors.As(graph.Validate(g), &e) || len(e.Problems) != 1 || e.Problems[0].Rule != graph.RuleAncestor {
+			t.Errorf("%d far sources, and one that does not come before: %v", count-1, e)
+		}
+	}
+}
+
 func seq(n int) []string {
 	out := make([]string, n)
 	for i := range out {

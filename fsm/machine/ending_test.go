@@ -296,3 +296,18 @@ func TestChildAfterParent(t *testing.T) {
 		}
 	}
 }
+
+// What ends while the clock stands at 0, as that of a leader without a clock does, has ended all the same.
+func TestEndingAtTimeZero(t *testing.T) {
+	w := newWorld(t, 1)
+	w.now = 0
+	w.do(startCmd(nil, "e", "f", ""))
+	w.do(terminateCmd("e", "no"))
+	w.submit("run", graphOf("a; b graph 0", graphOf("x sleep 1")), "")
+	w.do(terminateCmd("run", "no"))
+	for _, ended := range []string{"e", "run", "run:1.0"} {
+		if d := w.describe(ended); d.ClosedMs != 1 || d.WakeSource != "finished" {
+			t.Errorf("described: %v", d)
+		}
+	}
+}

@@ -355,6 +355,9 @@ func TestGraphRetryRun(t *testing.T) {
 		s.Nodes[2].PromiseId != "run:0" || s.Nodes[2].AttemptId != "run:0.1024" {
 		t.Errorf("status %v", s)
 	}
+	if got := string(w.journal("run:0.1024")[0].Event.GetExecutionStarted().Input); got != `{"a":"A"}` {
+		t.Errorf("b got %s of what was kept", got)
+	}
 	w.refused(retryCmd(w.request(), "run"), perdurev1.Reason_REASON_RULE_BROKEN)
 	w.end("run", "b", "fail app:again")
 	w.do(retryCmd(w.request(), "run"))
@@ -556,6 +559,21 @@ func TestGraphRollback(t *testing.T) {
 		w.end("run", "b", "return 1")
 		w.shows("run", "progressing; a completed; b completed; c running; d running")
 	}
+}
+
+// What a refused commit has made ready, and had no place for, is not ready any more.
+func TestGraphRollbackOfReadiness(t *testing.T) {
+	g := graphOf("a; b; c after a; d after a; e after b")
+	g.MaxParallel = 2
+	w := newWorld(t, 1)
+	w.submit("run", g, "")
+	w.work()
+	w.commitRefused(w.views[viewKey{"w1", "run:0.0"}], "return 1; step x", perdurev1.Reason_REASON_RULE_BROKEN, "")
+	w.shows("run", "progressing; a running; b running; c pending; d pending; e pending")
+	w.end("run", "b", "return 1")
+	w.shows("run", "progressing; a running; b completed; c pending; d pending; e running")
+	w.end("run", "e", "return 1")
+	w.shows("run", "progressing; a running; b completed; c pending; d pending; e completed")
 }
 
 // A run that begins cannot be replaced in the entry that made it: its incarnation is the entry's number.

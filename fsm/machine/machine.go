@@ -209,7 +209,8 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 			err = m.broken
 		}
 	}()
-	m.clock = max(m.clock, entry.TimeMs)
+	// A time of 0 means "not", of an end, a lease, a grace: no entry is applied then, whatever its leader's clock.
+	m.clock = max(m.clock, entry.TimeMs, 1)
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
 	for i, cmd := range entry.Commands {
 		reply, err := m.command(index, cmd, &res.Effects)

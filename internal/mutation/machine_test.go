@@ -49,7 +49,11 @@ var machineBugs = []bug{
 	},
 	{
 		file: "fsm/machine/machine.go", rule: "time: the machine's clock never runs backwards",
-		from: `m.clock = max(m.clock, entry.TimeMs)`, to: `m.clock = entry.TimeMs`, tests: "TestReplicasAgree",
+		from: `m.clock = max(m.clock, entry.TimeMs, 1)`, to: `m.clock = max(entry.TimeMs, 1)`, tests: "TestReplicasAgree",
+	},
+	{
+		file: "fsm/machine/machine.go", rule: "time: it is never 0, which means that something is not",
+		from: `m.clock = max(m.clock, entry.TimeMs, 1)`, to: `m.clock = max(m.clock, entry.TimeMs)`, tests: "TestEndingAtTimeZero",
 	},
 	{
 		file: "fsm/machine/machine.go", rule: "time: what is due on an object comes before its command",

@@ -46,10 +46,10 @@ func (b bug) dir() string {
 }
 
 // table holds every row, in the order of the floors.
-var table = slices.Concat(journalBugs, reductionBugs, recoveryBugs, entityBugs, machineBugs)
+var table = slices.Concat(journalBugs, reductionBugs, graphBugs, recoveryBugs, entityBugs, machineBugs)
 
 const (
-	minBugs = 60
+	minBugs = 190
 	// sample is about how many rows are planted with -short.
 	sample = 6
 	// atOnce is how many rows are tried at a time; each of them builds, which keeps a core busy.
@@ -120,7 +120,7 @@ func TestPlantedBugs(t *testing.T) {
 // look reads the folders that the rows are built from: the result of a test is kept until a file that it
 // has looked at changes, and what is built here is looked at by another process.
 func look(t *testing.T, root string) {
-	for _, dir := range []string{"api", "id", "journal", "recovery", "reduction", "entity", "fsm"} {
+	for _, dir := range []string{"api", "id", "journal", "recovery", "reduction", "graph", "entity", "fsm"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
