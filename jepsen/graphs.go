@@ -76,6 +76,10 @@ type GraphReport struct {
 	Slowest       string
 	// Samples is how many statuses were judged while runs were under way; Signals how many were sent.
 	Samples, Signals int
+	// Late is how much later than its client the watcher of a run saw the end; Shown is how many statuses all
+	// watchers were shown.
+	Late  Spread
+	Shown int
 	// Repeats is how often a client asked again, because it had no answer within its patience.
 	Repeats    int
 	Faults     map[string]int
@@ -98,6 +102,8 @@ type GraphRun struct {
 	mu     sync.Mutex
 	active []*GraphSamples
 	seen   int
+	shown  int
+	late   []time.Duration
 	wrong  []string
 	faults map[string]int
 }
@@ -125,7 +131,7 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 		return nil, err
 	}
 	report := &GraphReport{Seed: o.Seed, Took: time.Since(began), AfterFaults: time.Since(calm), Twins: len(r.twins), Samples: r.seen,
-		Faults: r.faults, Signals: int(r.signals.Load()), Repeats: int(r.repeats.Load())}
+		Late: SpreadOf(r.late), Shown: r.shown, Faults: r.faults, Signals: int(r.signals.Load()), Repeats: int(r.repeats.Load())}
 	if err := r.lookUp(ctx); err != nil {
 		return nil, fmt.Errorf("looking up the runs: %w", err)
 	}
@@ -212,7 +218,7 @@ func (r *GraphRun) underFaults(ctx context.Context) (calm time.Time, err error) 
 				if k == len(r.records)-1 {
 					close(r.over)
 				}
-				r.one(running, r.records[k], runs[k%len(runs)], rand.New(rand.NewPCG(r.o.Seed, uint64(k)<<8)))
+				r.one(running, r.records[k], k%watchedEach == 0, runs[k%len(runs)], rand.New(rand.NewPCG(r.o.Seed, uint64(k)<<8)))
 			}
 		})
 	}
@@ -259,8 +265,8 @@ func (r *GraphRun) breakThem(ctx context.Context, faults []Fault, stream uint64)
 	return nil
 }
 
-// one submits one run, sends its signals, and waits for its end.
-func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, cl *client.Client, rng *rand.Rand) {
+// one submits one run, sends its signals, and waits for its end, and has it watched if it is to be.
+func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, watched bool, cl *client.Client, rng *rand.Rand) {
 	began := time.Now()
 	defer func() { rec.Took = time.Since(began) }()
 	// The first attempt is one node's; when that one is down, all others are asked.
@@ -295,6 +301,12 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, cl *client.Client,
 			}
 		})
 	}
+	var watching sync.WaitGroup
+	var seen time.Time
+	shown := 0
+	if watched {
+		watching.Go(func() { seen, shown = r.watch(ctx, rec) })
+	}
 	err = r.until(ctx, func(bool) error {
 		_, err := r.all.Result(ctx, rec.ID)
 		if failed := new(client.ExecutionError); errors.As(err, &failed) {
@@ -302,9 +314,14 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, cl *client.Client,
 		}
 		return err
 	})
+	var told time.Time
 	if err != nil {
 		r.note(ctx, rec.ID+": waiting for its end: "+err.Error())
+	} else {
+		told = time.Now()
 	}
+	watching.Wait()
+	r.watched(ctx, rec, told, seen, shown)
 	if err := r.look(ctx, samples, rec); err != nil {
 		r.note(ctx, rec.ID+": its status: "+err.Error())
 	}
@@ -473,6 +490,7 @@ func (r *GraphReport) String() string {
 	fmt.Fprintf(&b, "  a function of one attempt took, beyond its script, %s (%s)\n", r.Nodes, r.Slowest)
 	fmt.Fprintf(&b, "  attempts %d; calls of the function %d, of them %d begun again because a worker or an answer was lost\n",
 		v.Attempts, v.Calls, v.Repeated)
+	fmt.Fprintf(&b, "  %d runs watched, %d statuses shown; a watcher saw the end later than the client by %s\n", r.Late.N, r.Shown, r.Late)
 	fmt.Fprintf(&b, "  %d statuses judged while runs were under way; %d signals sent; %d calls asked again\n", r.Samples, r.Signals, r.Repeats)
 	fmt.Fprintf(&b, "  faults: %s\n", counts(r.Faults))
 	return b.String()
