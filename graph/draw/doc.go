@@ -4,7 +4,8 @@
 //
 // # The layout
 //
-// Time goes from left to right. A node stands in the column behind the last of its predecessors; a node
+// Time goes from left to right, or down where that would be wider than a page and going down is narrower. What
+// follows says it for the former. A node stands in the column behind the last of its predecessors; a node
 // without predecessors stands just before the first of its successors. An edge that passes a column keeps a
 // place there, shared by all edges of the node it comes from, so it does not run through boxes. Within the
 // columns the order is improved by sweeps to the barycenter of the neighbours, as long as fewer edges cross;

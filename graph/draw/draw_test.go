@@ -150,7 +150,7 @@ func read(t interface{ Fatalf(string, ...any) }, svg []byte) map[string]box {
 }
 
 // TestLaws: the picture is XML and always the same; every node is in it once; no two boxes touch; time goes
-// from left to right; everything is inside.
+// from left to right in all of it, or down in all of it; everything is inside.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "nodes")
@@ -180,6 +180,7 @@ func TestLaws(t *testing.T) {
 		if _, err := fmt.Sscanf(string(svg[bytes.Index(svg, []byte(`width="`)):]), `width="%d" height="%d"`, &width, &height); err != nil {
 			t.Fatal(err)
 		}
+		right, down := true, true
 		for i, a := range g.Nodes {
 			p := boxes[a.Id]
 			if p.x < 0 || p.y < 0 || p.x+p.w > width || p.y+p.h > height {
@@ -192,13 +193,34 @@ func TestLaws(t *testing.T) {
 				}
 			}
 			for _, id := range a.After {
-				if q := boxes[id]; q.x+q.w >= p.x {
+				q := boxes[id]
+				right, down = right && q.x+q.w < p.x, down && q.y+q.h < p.y
+				if !right && !down {
 					t.Fatalf("%s %v comes after %s %v", a.Id, p, id, q)
 				}
 			}
 		}
 		read(t, draw.SVG(g, state, draw.Options{MaxNodes: 1})) // as counts
 	})
+}
+
+// A graph that is deep and not wide fits on a page: time goes down where it would not fit across.
+func TestDeepGraphsFitOnAPage(t *testing.T) {
+	for layers, across := range map[int]bool{3: true, 7: true, 10: false, 60: false} {
+		svg := draw.SVG(layered(layers, 3), halfDone, draw.Options{})
+		var width, height int
+		if _, err := fmt.Sscanf(string(svg[bytes.Index(svg, []byte(`width="`)):]), `width="%d" height="%d"`, &width, &height); err != nil {
+			t.Fatal(err)
+		}
+		if width > 1200 || (height < width) != across {
+			t.Errorf("%d layers are %d×%d", layers, width, height)
+		}
+	}
+	// What is both is drawn the narrower way.
+	boxes := read(t, draw.SVG(layered(10, 20), halfDone, draw.Options{}))
+	if boxes["n0.0"].x != boxes["n0.19"].x {
+		t.Error("10 layers of 20 nodes go down the page")
+	}
 }
 
 // TestAChainIsStraight is the least that can be asked of a layout.

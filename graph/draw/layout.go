@@ -7,42 +7,36 @@ import (
 
 // Sizes in pixels.
 const (
-	boxHeight  = 44
-	passHeight = 6  // of an edge that passes a column
-	gapY       = 18 // between what stands in one column
-	gapX       = 56 // between columns
+	boxHeight = 44
+	passSize  = 6 // of an edge that passes a column, across it
 )
 
-// An item stands in a column: a node, or the place where the edges of a node pass.
+// An item stands in a column: a node, or the place where the edges of a node pass. Where time goes down the page a
+// column lies on its side: what is said of its heights are widths then.
 type item struct {
 	node   int // the node, or the one whose edges pass
 	pass   bool
+	size   int   // what it takes of its column, even
 	before []int // the items in the column before that are tied to this one
 	after  []int
 	index  int // within its column
 	y      int // the middle
 }
 
-func (it *item) height() int {
-	if it.pass {
-		return passHeight
-	}
-	return boxHeight
-}
-
 // A layout says where everything stands.
 type layout struct {
 	*dag
+	gap     int    // between what stands in one column
 	items   []item // the first are the nodes
 	columns [][]int
 	passes  [][]int // by node: the items its edges pass, by column
 }
 
-// arrange makes the layout of a graph.
-func arrange(d *dag) *layout {
-	l := &layout{dag: d, columns: make([][]int, d.layers), passes: make([][]int, len(d.nodes))}
+// arrange makes the layout of a graph whose nodes take so much of their columns.
+func arrange(d *dag, sizes []int, gap int) *layout {
+	l := &layout{dag: d, gap: gap, columns: make([][]int, d.layers), passes: make([][]int, len(d.nodes))}
 	for n := range d.nodes {
-		l.items = append(l.items, item{node: n})
+		l.items = append(l.items, item{node: n, size: sizes[n]})
 		l.columns[d.layer[n]] = append(l.columns[d.layer[n]], n)
 	}
 	tie := func(a, b int) {
@@ -59,7 +53,7 @@ func arrange(d *dag) *layout {
 		}
 		for column := d.layer[n] + 1; column < end; column++ {
 			pass := len(l.items)
-			l.items = append(l.items, item{node: n, pass: true})
+			l.items = append(l.items, item{node: n, pass: true, size: passSize})
 			l.columns[column] = append(l.columns[column], pass)
 			l.passes[n] = append(l.passes[n], pass)
 			tie(last, pass)
@@ -175,9 +169,9 @@ func (l *layout) place() {
 	for _, column := range l.columns {
 		y := 0
 		for _, it := range column {
-			y += l.items[it].height() / 2
+			y += l.items[it].size / 2
 			l.items[it].y = y
-			y += l.items[it].height()/2 + gapY
+			y += l.items[it].size/2 + l.gap
 		}
 	}
 	for sweep := range 12 {
@@ -191,13 +185,13 @@ func (l *layout) place() {
 	}
 	top := 0
 	for i := range l.items {
-		top = min(top, l.items[i].y-l.items[i].height()/2)
+		top = min(top, l.items[i].y-l.items[i].size/2)
 	}
 	least := -top
 	if top == 0 && len(l.items) > 0 {
-		least = -(l.items[0].y - l.items[0].height()/2)
+		least = -(l.items[0].y - l.items[0].size/2)
 		for i := range l.items {
-			least = max(least, -(l.items[i].y - l.items[i].height()/2))
+			least = max(least, -(l.items[i].y - l.items[i].size/2))
 		}
 	}
 	for i := range l.items {
@@ -215,7 +209,7 @@ func (l *layout) settle(column []int, neighbours func(*item) []int) {
 	for i, n := range column {
 		it := &l.items[n]
 		if i > 0 {
-			offset += l.items[column[i-1]].height()/2 + gapY + it.height()/2
+			offset += l.items[column[i-1]].size/2 + l.gap + it.size/2
 		}
 		offsets[i] = offset
 		want, weight := it.y, 1

@@ -48,7 +48,7 @@ func SVG(g *perdurev1.Graph, state func(node string) string, opts Options) []byt
 	if len(d.nodes) > opts.MaxNodes {
 		p.summary(d, states)
 	} else {
-		p.nodes(arrange(d), states)
+		p.nodes(d, states)
 	}
 	return p.close(opts.Title, states)
 }
@@ -65,54 +65,152 @@ func (p *picture) put(format string, args ...any) {
 	p.WriteByte('\n')
 }
 
+const (
+	pad  = 12 // within a box
+	gapX = 56 // between boxes, where time goes to the right
+	gapY = 18
+	down = 40 // between rows, where time goes down
+	side = 20 // between the boxes of a row
+	// pageWidth is what fits on a page: a picture that would be wider has its time go down, if that makes it narrower.
+	pageWidth = 1200
+)
+
 // nodes draws boxes and edges.
-func (p *picture) nodes(l *layout, states []string) {
-	const pad = 12
-	left := make([]int, l.layers) // of each column, and its width
-	wide := make([]int, l.layers)
-	for n, node := range l.dag.nodes {
-		c := l.layer[n]
-		wide[c] = max(wide[c], width(cut(node.GetId(), maxID), 82)+2*pad, width(secondLine(node, states[n]), 66)+2*pad, 96)
+func (p *picture) nodes(d *dag, states []string) {
+	widths := make([]int, len(d.nodes))
+	for n, node := range d.nodes {
+		w := max(width(cut(node.GetId(), maxID), 82)+2*pad, width(secondLine(node, states[n]), 66)+2*pad, 96)
+		widths[n] = w + w%2
 	}
-	x := margin
-	for c := range left {
-		left[c] = x
-		x += wide[c] + gapX
-	}
-	p.right = max(x-gapX, margin)
-	for i := range l.items {
-		l.items[i].y += p.top
-		p.bottom = max(p.bottom, l.items[i].y+l.items[i].height()/2)
-	}
-	for n := range l.dag.nodes {
-		p.edges(l, n, left, wide)
-	}
-	for n, node := range l.dag.nodes {
-		s := styleOf(states[n])
-		x, y, w := left[l.layer[n]], l.items[n].y-boxHeight/2, wide[l.layer[n]]
-		id, kind := escape(node.GetId()), escape(kindText(node))
-		p.put(`<g class="node" data-node="%s" data-state="%s">`, id, escape(states[n]))
-		p.put(`<title>%s</title>`, escape(join(" – ", node.GetId(), kindText(node), states[n])))
-		dash := ""
-		if s.state == "skipped" {
-			dash = ` stroke-dasharray="5 3"`
+	f := acrossThePage(d, widths)
+	if f.end() > pageWidth-2*margin {
+		if other := downThePage(d, widths); other.reach() < f.end() {
+			f = other
 		}
-		p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="7" fill="%s" stroke="%s" stroke-width="1.5"%s/>`,
-			x, y, w, boxHeight, s.fill, s.stroke, dash)
-		if _, sub := node.GetKind().(*perdurev1.GraphNode_Subgraph); sub {
-			p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="5" fill="none" stroke="%s"/>`, x+3, y+3, w-6, boxHeight-6, s.stroke)
-		}
-		p.put(`<text x="%d" y="%d" class="id">%s</text>`, x+pad, y+19, escape(cut(node.GetId(), maxID)))
-		line := escape(cut(kindText(node), maxKind))
-		if states[n] != "" {
-			if kind != "" {
-				line += " · "
-			}
-			line += fmt.Sprintf(`<tspan fill="%s" font-weight="600">%s</tspan>`, s.stroke, escape(cut(states[n], maxKind)))
-		}
-		p.put(`<text x="%d" y="%d" class="kind">%s</text>`, x+pad, y+34, line)
-		p.put(`</g>`)
 	}
+	f.left, f.top = margin, p.top
+	p.right, p.bottom = f.left+f.end(), f.top+f.reach()
+	if f.down {
+		p.right, p.bottom = f.left+f.reach(), f.top+f.end()
+	}
+	for n := range d.nodes {
+		p.edges(f, n)
+	}
+	for n, node := range d.nodes {
+		x, y, w := f.box(n, widths[n])
+		p.box(node, states[n], x, y, w)
+	}
+}
+
+// A frame says where the columns of a layout stand: beside each other, or, where time goes down, below each other.
+type frame struct {
+	*layout
+	down      bool
+	at, thick []int // of each column: where it begins, and how wide it is (how high, where time goes down)
+	left, top int   // of the whole
+}
+
+// acrossThePage is the frame in which time goes to the right.
+func acrossThePage(d *dag, widths []int) *frame {
+	sizes := make([]int, len(widths))
+	f := &frame{at: make([]int, d.layers), thick: make([]int, d.layers)}
+	for n, w := range widths {
+		sizes[n] = boxHeight
+		f.thick[d.layer[n]] = max(f.thick[d.layer[n]], w)
+	}
+	x := 0
+	for c := range f.at {
+		f.at[c] = x
+		x += f.thick[c] + gapX
+	}
+	f.layout = arrange(d, sizes, gapY)
+	return f
+}
+
+// downThePage is the frame in which time goes down.
+func downThePage(d *dag, widths []int) *frame {
+	f := &frame{down: true, at: make([]int, d.layers), thick: make([]int, d.layers)}
+	for c := range f.at {
+		f.at[c], f.thick[c] = c*(boxHeight+down), boxHeight
+	}
+	f.layout = arrange(d, widths, side)
+	return f
+}
+
+// end is where the last column ends; reach is how far the columns go.
+func (f *frame) end() int {
+	if last := len(f.at) - 1; last >= 0 {
+		return f.at[last] + f.thick[last]
+	}
+	return 0
+}
+
+func (f *frame) reach() (far int) {
+	for i := range f.items {
+		far = max(far, f.items[i].y+f.items[i].size/2)
+	}
+	return far
+}
+
+// box is where a node's box stands, and how wide it is.
+func (f *frame) box(n, wide int) (x, y, w int) {
+	c := f.layer[n]
+	if f.down {
+		return f.left + f.items[n].y - wide/2, f.top + f.at[c], wide
+	}
+	return f.left + f.at[c], f.top + f.items[n].y - boxHeight/2, f.thick[c]
+}
+
+// point is a place on the page: so far in time, and so far across.
+func (f *frame) point(time, across int) string {
+	if f.down {
+		return fmt.Sprintf("%d %d", f.left+across, f.top+time)
+	}
+	return fmt.Sprintf("%d %d", f.left+time, f.top+across)
+}
+
+// straight is a line on to a time.
+func (f *frame) straight(time int) string {
+	if f.down {
+		return fmt.Sprintf("V%d", f.top+time)
+	}
+	return fmt.Sprintf("H%d", f.left+time)
+}
+
+// curve is a line from one place to a later one.
+func (f *frame) curve(t1, a1, t2, a2 int) string {
+	if a1 == a2 {
+		return "M" + f.point(t1, a1) + f.straight(t2)
+	}
+	half := (t2 - t1) / 2
+	return "M" + f.point(t1, a1) + "C" + f.point(t1+half, a1) + " " + f.point(t2-half, a2) + " " + f.point(t2, a2)
+}
+
+// box draws a node.
+func (p *picture) box(node *perdurev1.GraphNode, state string, x, y, w int) {
+	s := styleOf(state)
+	id, kind := escape(node.GetId()), escape(kindText(node))
+	p.put(`<g class="node" data-node="%s" data-state="%s">`, id, escape(state))
+	p.put(`<title>%s</title>`, escape(join(" – ", node.GetId(), kindText(node), state)))
+	dash := ""
+	if s.state == "skipped" {
+		dash = ` stroke-dasharray="5 3"`
+	}
+	p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="7" fill="%s" stroke="%s" stroke-width="1.5"%s/>`,
+		x, y, w, boxHeight, s.fill, s.stroke, dash)
+	if _, sub := node.GetKind().(*perdurev1.GraphNode_Subgraph); sub {
+		p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="5" fill="none" stroke="%s"/>`, x+3, y+3, w-6, boxHeight-6, s.stroke)
+	}
+	p.put(`<text x="%d" y="%d" class="id">%s</text>`, x+pad, y+19, escape(cut(node.GetId(), maxID)))
+	line := escape(cut(kindText(node), maxKind))
+	if state != "" {
+		if kind != "" {
+			line += " · "
+		}
+		line += fmt.Sprintf(`<tspan fill="%s" font-weight="600">%s</tspan>`, s.stroke, escape(cut(state, maxKind)))
+	}
+	p.put(`<text x="%d" y="%d" class="kind">%s</text>`, x+pad, y+34, line)
+	p.put(`</g>`)
 }
 
 // How many letters of a name are shown in a box.
@@ -141,32 +239,26 @@ func join(separator string, parts ...string) string {
 }
 
 // edges draws the edges that leave node n: what they share is drawn once.
-func (p *picture) edges(l *layout, n int, left, wide []int) {
-	if len(l.succ[n]) == 0 {
+func (p *picture) edges(f *frame, n int) {
+	if len(f.succ[n]) == 0 {
 		return
 	}
-	curve := func(x1, y1, x2, y2 int) string {
-		if y1 == y2 {
-			return fmt.Sprintf("M%d %dH%d", x1, y1, x2)
-		}
-		half := (x2 - x1) / 2
-		return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+half, y1, x2-half, y2, x2, y2)
-	}
-	x, y := left[l.layer[n]]+wide[l.layer[n]], l.items[n].y
+	end := func(c int) int { return f.at[c] + f.thick[c] }
+	t, a := end(f.layer[n]), f.items[n].y
 	shared := ""
-	for i, pass := range l.passes[n] {
-		c := l.layer[n] + 1 + i
-		to := l.items[pass].y
-		shared += curve(x, y, left[c], to) + fmt.Sprintf("H%d", left[c]+wide[c])
-		x, y = left[c]+wide[c], to
+	for i, pass := range f.passes[n] {
+		c := f.layer[n] + 1 + i
+		to := f.items[pass].y
+		shared += f.curve(t, a, f.at[c], to) + f.straight(end(c))
+		t, a = end(c), to
 	}
 	if shared != "" {
 		p.put(`<path class="edge" d="%s"/>`, shared)
 	}
-	for _, s := range l.succ[n] {
-		c := l.layer[s] - 1
-		from := l.items[l.leaves(n, s)].y
-		p.put(`<path class="edge" marker-end="url(#arrow)" d="%s"/>`, curve(left[c]+wide[c], from, left[c+1]-2, l.items[s].y))
+	for _, s := range f.succ[n] {
+		c := f.layer[s] - 1
+		from := f.items[f.leaves(n, s)].y
+		p.put(`<path class="edge" marker-end="url(#arrow)" d="%s"/>`, f.curve(end(c), from, f.at[c+1]-2, f.items[s].y))
 	}
 }
 
