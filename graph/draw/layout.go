@@ -7,8 +7,9 @@ import (
 
 // Sizes in pixels.
 const (
-	boxHeight = 44
-	passSize  = 6 // of an edge that passes a column, across it
+	boxHeight  = 44
+	lineHeight = 15 // of a third line in a box
+	passSize   = 6  // of an edge that passes a column, across it
 )
 
 // An item stands in a column: a node, or the place where the edges of a node pass. Where time goes down the page a

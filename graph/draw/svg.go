@@ -77,14 +77,9 @@ const (
 
 // nodes draws boxes and edges.
 func (p *picture) nodes(d *dag, states []string) {
-	widths := make([]int, len(d.nodes))
-	for n, node := range d.nodes {
-		w := max(width(cut(node.GetId(), maxID), 82)+2*pad, width(secondLine(node, states[n]), 66)+2*pad, 96)
-		widths[n] = w + w%2
-	}
-	f := acrossThePage(d, widths)
+	f := acrossThePage(d, states)
 	if f.end() > pageWidth-2*margin {
-		if other := downThePage(d, widths); other.reach() < f.end() {
+		if other := downThePage(d, states); other.reach() < f.end() {
 			f = other
 		}
 	}
@@ -97,8 +92,7 @@ func (p *picture) nodes(d *dag, states []string) {
 		p.edges(f, n)
 	}
 	for n, node := range d.nodes {
-		x, y, w := f.box(n, widths[n])
-		p.box(node, states[n], x, y, w)
+		p.box(f, n, node, states[n])
 	}
 }
 
@@ -108,15 +102,30 @@ type frame struct {
 	down      bool
 	at, thick []int // of each column: where it begins, and how wide it is (how high, where time goes down)
 	left, top int   // of the whole
+	widths    []int // of the boxes, by node; at most
+	high      int   // each box
+}
+
+// boxWidth is what a box needs for its lines, even.
+func boxWidth(node *perdurev1.GraphNode, below ...string) int {
+	w := max(width(cut(node.GetId(), maxID), 82)+2*pad, 96)
+	for _, line := range below {
+		w = max(w, width(line, 66)+2*pad)
+	}
+	return w + w%2
 }
 
 // acrossThePage is the frame in which time goes to the right.
-func acrossThePage(d *dag, widths []int) *frame {
-	sizes := make([]int, len(widths))
-	f := &frame{at: make([]int, d.layers), thick: make([]int, d.layers)}
-	for n, w := range widths {
-		sizes[n] = boxHeight
+func acrossThePage(d *dag, states []string) *frame {
+	f := &frame{at: make([]int, d.layers), thick: make([]int, d.layers), high: boxHeight}
+	var sizes []int
+	for n, node := range d.nodes {
+		sizes = append(sizes, boxHeight)
+		w := boxWidth(node, join(" · ", cut(kindText(node), maxKind), cut(states[n], maxKind)))
 		f.thick[d.layer[n]] = max(f.thick[d.layer[n]], w)
+	}
+	for n := range d.nodes {
+		f.widths = append(f.widths, f.thick[d.layer[n]])
 	}
 	x := 0
 	for c := range f.at {
@@ -127,13 +136,19 @@ func acrossThePage(d *dag, widths []int) *frame {
 	return f
 }
 
-// downThePage is the frame in which time goes down.
-func downThePage(d *dag, widths []int) *frame {
-	f := &frame{down: true, at: make([]int, d.layers), thick: make([]int, d.layers)}
-	for c := range f.at {
-		f.at[c], f.thick[c] = c*(boxHeight+down), boxHeight
+// downThePage is the frame in which time goes down. A node's state has a line of its own, so that the boxes are narrow.
+func downThePage(d *dag, states []string) *frame {
+	f := &frame{down: true, at: make([]int, d.layers), thick: make([]int, d.layers), high: boxHeight}
+	for n, node := range d.nodes {
+		f.widths = append(f.widths, boxWidth(node, cut(kindText(node), maxKind), cut(states[n], maxKind)))
+		if states[n] != "" {
+			f.high = boxHeight + lineHeight
+		}
 	}
-	f.layout = arrange(d, widths, side)
+	for c := range f.at {
+		f.at[c], f.thick[c] = c*(f.high+down), f.high
+	}
+	f.layout = arrange(d, f.widths, side)
 	return f
 }
 
@@ -152,13 +167,13 @@ func (f *frame) reach() (far int) {
 	return far
 }
 
-// box is where a node's box stands, and how wide it is.
-func (f *frame) box(n, wide int) (x, y, w int) {
+// box is where a node's box stands.
+func (f *frame) box(n int) (x, y int) {
 	c := f.layer[n]
 	if f.down {
-		return f.left + f.items[n].y - wide/2, f.top + f.at[c], wide
+		return f.left + f.items[n].y - f.widths[n]/2, f.top + f.at[c]
 	}
-	return f.left + f.at[c], f.top + f.items[n].y - boxHeight/2, f.thick[c]
+	return f.left + f.at[c], f.top + f.items[n].y - f.high/2
 }
 
 // point is a place on the page: so far in time, and so far across.
@@ -187,8 +202,10 @@ func (f *frame) curve(t1, a1, t2, a2 int) string {
 }
 
 // box draws a node.
-func (p *picture) box(node *perdurev1.GraphNode, state string, x, y, w int) {
+func (p *picture) box(f *frame, n int, node *perdurev1.GraphNode, state string) {
 	s := styleOf(state)
+	x, y := f.box(n)
+	w := f.widths[n]
 	id, kind := escape(node.GetId()), escape(kindText(node))
 	p.put(`<g class="node" data-node="%s" data-state="%s">`, id, escape(state))
 	p.put(`<title>%s</title>`, escape(join(" – ", node.GetId(), kindText(node), state)))
@@ -197,19 +214,24 @@ func (p *picture) box(node *perdurev1.GraphNode, state string, x, y, w int) {
 		dash = ` stroke-dasharray="5 3"`
 	}
 	p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="7" fill="%s" stroke="%s" stroke-width="1.5"%s/>`,
-		x, y, w, boxHeight, s.fill, s.stroke, dash)
+		x, y, w, f.high, s.fill, s.stroke, dash)
 	if _, sub := node.GetKind().(*perdurev1.GraphNode_Subgraph); sub {
-		p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="5" fill="none" stroke="%s"/>`, x+3, y+3, w-6, boxHeight-6, s.stroke)
+		p.put(`<rect x="%d" y="%d" width="%d" height="%d" rx="5" fill="none" stroke="%s"/>`, x+3, y+3, w-6, f.high-6, s.stroke)
 	}
 	p.put(`<text x="%d" y="%d" class="id">%s</text>`, x+pad, y+19, escape(cut(node.GetId(), maxID)))
 	line := escape(cut(kindText(node), maxKind))
+	below := y + 34
 	if state != "" {
-		if kind != "" {
+		switch {
+		case f.down && kind != "":
+			p.put(`<text x="%d" y="%d" class="kind">%s</text>`, x+pad, below, line)
+			line, below = "", below+lineHeight
+		case kind != "":
 			line += " · "
 		}
 		line += fmt.Sprintf(`<tspan fill="%s" font-weight="600">%s</tspan>`, s.stroke, escape(cut(state, maxKind)))
 	}
-	p.put(`<text x="%d" y="%d" class="kind">%s</text>`, x+pad, y+34, line)
+	p.put(`<text x="%d" y="%d" class="kind">%s</text>`, x+pad, below, line)
 	p.put(`</g>`)
 }
 
@@ -218,10 +240,6 @@ const (
 	maxID   = 32
 	maxKind = 36
 )
-
-func secondLine(n *perdurev1.GraphNode, state string) string {
-	return join(" · ", cut(kindText(n), maxKind), cut(state, maxKind))
-}
 
 // join joins what is not empty.
 func join(separator string, parts ...string) string {
