@@ -122,7 +122,11 @@ func (e *episodes) failed(peer, library, msg string, err any) {
 	}
 	e.peers.Add(1)
 	who := []any{"event", "peer_unreachable", "node", e.nodeOf(server), "server", server}
-	e.say(slog.LevelWarn, "a peer does not answer; it is tried again", append(who[:len(who):len(who)], "library", library, "first", msg, "error", err)...)
+	first := append(who[:len(who):len(who)], "library", library, "first", msg)
+	if err != nil {
+		first = append(first, "error", err)
+	}
+	e.say(slog.LevelWarn, "a peer does not answer; it is tried again", first...)
 	go e.follow(server, ep, who)
 }
 

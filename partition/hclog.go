@@ -50,7 +50,11 @@ func (s *slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) 
 	case l.peer != "":
 		s.failed(l.peer, s.name, msg, l.err)
 	default:
-		s.repeatable(s.name+" "+msg, l.level, msg, append([]any{"event", l.event, "library", s.name}, args...))
+		key := s.name + " " + msg
+		if l.shared {
+			key = l.event
+		}
+		s.repeatable(key, l.level, msg, append([]any{"event", l.event, "library", s.name}, args...))
 	}
 }
 
@@ -61,6 +65,7 @@ type line struct {
 	err     any    // why not
 	event   string
 	level   slog.Level
+	shared  bool // one event for all libraries and wordings
 }
 
 // peerOf says in which argument a message about a peer that did not answer has the peer.
@@ -90,14 +95,15 @@ var routine = []string{
 var events = []struct {
 	begins, event string
 	level         slog.Level
+	shared        bool
 }{
-	{"failed to contact quorum of nodes", "quorum_lost", slog.LevelWarn},
-	{"Election timeout reached", "election_undecided", slog.LevelWarn},
-	{"rejecting vote request", "vote_refused", slog.LevelInfo},
-	{"rejecting pre-vote request", "vote_refused", slog.LevelInfo},
-	{"peer has newer term", "leader_superseded", slog.LevelInfo},
-	{"failed to decode incoming command", "peer_connection_broken", slog.LevelInfo},
-	{"failed to flush response", "peer_connection_broken", slog.LevelInfo},
+	{"failed to contact quorum of nodes", "quorum_lost", slog.LevelWarn, false},
+	{"Election timeout reached", "election_undecided", slog.LevelWarn, false},
+	{"rejecting vote request", "vote_refused", slog.LevelInfo, true},
+	{"rejecting pre-vote request", "vote_refused", slog.LevelInfo, true},
+	{"peer has newer term", "leader_superseded", slog.LevelInfo, true},
+	{"failed to decode incoming command", "peer_connection_broken", slog.LevelInfo, true},
+	{"failed to flush response", "peer_connection_broken", slog.LevelInfo, true},
 }
 
 // lineOf sorts a warning or an error of a library.
@@ -123,7 +129,7 @@ func lineOf(level hclog.Level, msg string, args []any) line {
 	}
 	for _, e := range events {
 		if strings.HasPrefix(msg, e.begins) {
-			return line{event: e.event, level: e.level}
+			return line{event: e.event, level: e.level, shared: e.shared}
 		}
 	}
 	if level == hclog.Warn {
