@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"perdure/fsm/keys"
 	"perdure/fsm/machine"
 )
 
@@ -71,7 +73,101 @@ func TestFailedDirectorySync(t *testing.T) {
 	}
 }
 
-// hung says that Pebble has stopped in the middle of something, as it does when it cannot go on.
+// backlog makes a store that needs a compaction when it is opened, as a crash may leave one.
+func backlog(t *testing.T, s *script) *vfs.MemFS {
+	mem := vfs.NewCrashableMem()
+	store := open(t, mem, "state", true)
+	s.apply(t, store, 0, len(s.logs), 10)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebble.Open("state", &pebble.Options{
+		FS: mem, FormatMajorVersion: format, Logger: quiet{}, DisableWAL: true, DisableAutomaticCompactions: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // twice what sets a compaction off
+		err = errors.Join(err, db.Set(keys.MetaKey(metaStamp), stampOfTests, pebble.NoSync), db.Flush())
+	}
+	files := db.Metrics().Levels[0].TablesCount
+	if err := errors.Join(err, db.Close()); err != nil || files < 8 {
+		t.Fatalf("%d files wait to be compacted: %v", files, err)
+	}
+	return mem
+}
+
+// A store that cannot be opened is refused by an error, and left alone from then on, also when it was about
+// to be compacted. Once one is open it is compacted.
+func TestFailedOpen(t *testing.T) {
+	s := newScript(t, 23, 40)
+	mem := backlog(t, s)
+	refused, hung := 0, 0
+	var late atomic.Int64 // changes to the files of a store that was refused
+	for n, failed := int64(1), true; failed; n++ {
+		disk := &brokenDisk{}
+		disk.left.Store(n)
+		var over atomic.Bool
+		clone := mem.CrashClone(vfs.CrashCloneCfg{}) // all of it is synced
+		fs := errorfs.Wrap(clone, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if over.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose {
+				late.Add(1)
+			}
+			return disk.inject(op)
+		}))
+		w := newWatcher()
+		var store *Store
+		err := w.bounded(func() (err error) {
+			store, err = Open("state", w.options(fs, false))
+			return err
+		})
+		var damaged *DamagedError
+		switch {
+		case errors.Is(err, errHung):
+			hung++
+		case errors.As(err, &damaged) && disk.failed.Load():
+			over.Store(true)
+			refused++
+		case err != nil:
+			t.Fatalf("change %d: %v", n, err)
+		default:
+			err := w.bounded(func() error { return errors.Join(compacted(store), store.Close()) })
+			if failed = disk.failed.Load(); err != nil && !failed {
+				t.Fatalf("change %d: %v", n, err)
+			}
+		}
+	}
+	t.Logf("refused %d times, %d times Pebble hung", refused, hung)
+	if refused < 5 {
+		t.Errorf("refused %d times only", refused)
+	}
+	if late.Load() > 0 {
+		t.Errorf("%d changes to stores that had been refused", late.Load())
+	}
+}
+
+// compacted waits for a store to be compacted, or to fail.
+func compacted(store *Store) error {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for deadline := time.After(soon); store.failed() == nil; {
+		m, err := store.Metrics()
+		if err != nil {
+			return err
+		}
+		if m.Compact.Count > 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			return fmt.Errorf("it is not compacted:\n%v", m)
+		}
+	}
+	return nil
+}
+
+// errHung says that Pebble has stopped in the middle of something, as it does when it cannot go on.
 var errHung = errors.New("it did not return after the store had failed")
 
 // bounded runs what may hang once the store has failed, and only then.
@@ -212,20 +308,21 @@ func (f *failing) live(rng *rand.Rand) error {
 			upTo := min(140, done+1+rng.IntN(6))
 			var answers []any
 			err = f.w.bounded(func() error { answers = store.ApplyBatch(f.s.logs[done:upTo]); return nil })
-			failed := 0
-			for _, a := range answers {
-				if _, is := a.(error); is {
-					failed++
+			if err == nil { // otherwise it may go on, and write answers
+				failed := 0
+				for _, a := range answers {
+					if _, is := a.(error); is {
+						failed++
+					}
 				}
-			}
-			switch {
-			case err != nil:
-			case failed == 0:
-				done = upTo
-			case failed < len(answers):
-				return fmt.Errorf("%d of %d entries of one batch failed", failed, len(answers))
-			default:
-				err = answers[0].(error)
+				switch failed {
+				case 0:
+					done = upTo
+				case len(answers):
+					err = answers[0].(error)
+				default:
+					return fmt.Errorf("%d of %d entries of one batch failed", failed, len(answers))
+				}
 			}
 			err = outcome("apply", err, halted)
 		case n < 9:

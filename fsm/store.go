@@ -225,7 +225,12 @@ func (s *Store) openDB(dir string, readOnly bool) (db *pebble.DB, err error) {
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom
 	}
-	return pebble.Open(dir, o)
+	compactions := &scheduler{}
+	o.Experimental.CompactionScheduler = compactions
+	if db, err = pebble.Open(dir, o); err == nil {
+		compactions.begin()
+	}
+	return db, err
 }
 
 // adopt makes a database the store's, after it was judged; a new one is stamped.

@@ -1,0 +1,106 @@
+package fsm
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// scheduler lets Pebble compact a database from begin on, as many at once as the database allows.
+//
+// pebble.Open may start a compaction and fail after that. It then frees what the compaction reads from,
+// which panics on a goroutine of Pebble's and ends the process, and it gives up the directory's lock while
+// the compaction still writes there. So none is granted before Open has answered with a database.
+type scheduler struct {
+	// db is set before any other call.
+	db pebble.DBForCompaction
+
+	// granting is held while compactions are granted. It is taken before Pebble's own locks, mu after them.
+	granting sync.Mutex
+
+	mu           sync.Mutex
+	begun, ended bool
+	running      int
+}
+
+var _ pebble.CompactionScheduler = (*scheduler)(nil)
+
+// Register implements pebble.CompactionScheduler. Open does it before it may fail, and never undoes it.
+func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
+
+// begin grants what has waited, and from now on what is asked for. The database is open.
+func (s *scheduler) begin() {
+	s.mu.Lock()
+	s.begun = true
+	s.mu.Unlock()
+	s.grant()
+}
+
+// Unregister implements pebble.CompactionScheduler: when it returns, nothing is granted any more.
+func (s *scheduler) Unregister() {
+	s.granting.Lock()
+	defer s.granting.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
+// TrySchedule implements pebble.CompactionScheduler. Who is refused waits: for begin, or for a compaction
+// that runs, whose end grants the next.
+func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.room() {
+		return false, nil
+	}
+	s.running++
+	return true, s
+}
+
+// room reports whether one more may run. The caller holds mu.
+func (s *scheduler) room() bool {
+	return s.begun && !s.ended && s.running < s.db.GetAllowedWithoutPermission()
+}
+
+// grant starts what waits. The caller holds no lock of Pebble's.
+func (s *scheduler) grant() {
+	s.granting.Lock()
+	defer s.granting.Unlock()
+	for s.grantOne() {
+	}
+}
+
+func (s *scheduler) grantOne() bool {
+	s.mu.Lock()
+	room := s.room()
+	s.mu.Unlock()
+	if !room {
+		return false
+	}
+	if waiting, _ := s.db.GetWaitingCompaction(); !waiting || !s.db.Schedule(s) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running++ // it may have ended already, and be counted down before it is counted
+	return true
+}
+
+// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler. Where more are allowed now, the
+// next question and the next end find out.
+func (s *scheduler) UpdateGetAllowedWithoutPermission() {}
+
+// Done implements pebble.CompactionGrantHandle.
+func (s *scheduler) Done() {
+	s.mu.Lock()
+	s.running--
+	s.mu.Unlock()
+	s.grant()
+}
+
+// Started implements pebble.CompactionGrantHandle; so do the other two. Nothing is measured.
+func (s *scheduler) Started() {}
+
+func (s *scheduler) MeasureCPU(pebble.CompactionGoroutineKind) {}
+
+func (s *scheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}
