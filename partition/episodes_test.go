@@ -140,7 +140,7 @@ func TestLinesOfLibraries(t *testing.T) {
 	}
 	k.writes("level=WARN|event=election_undecided", "level=ERROR|event=library|no space left")
 	l.Warn("rejecting pre-vote request since our last index is greater", "candidate", "n2")
-	k.writes("level=INFO|event=vote_refused")
+	k.writes("level=INFO|event=vote_refused|library=raft-3")
 	waitFor(t, "all to wait", func() bool { return len(k.clock.timers()) == 4 }, k.log.String)
 	k.clock.advance(time.Minute)
 	waitFor(t, "two counts", func() bool { return len(k.lines()) == k.seen+2 }, k.log.String)
