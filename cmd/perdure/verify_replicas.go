@@ -147,7 +147,7 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 			c.sums[p.GetPartition()] = at
 		}
 		for _, r := range p.GetReplicas() {
-			if r.GetChecksumIndex() == 0 {
+			if r.GetChecksumIndex() == 0 && !empty(r) {
 				continue
 			}
 			if at[r.GetChecksumIndex()] == nil {
@@ -156,6 +156,15 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 			at[r.GetChecksumIndex()][r.GetNodeId()] = r.GetChecksum()
 		}
 	}
+}
+
+// empty says that a replica works and that nothing has been applied to it yet: then its checksum is that of index 0.
+func empty(r *perdurev1.ClusterReplica) bool {
+	switch r.GetState() {
+	case replicaHalted, replicaRebuilding, replicaUnreachable:
+		return false
+	}
+	return r.GetApplied() == 0
 }
 
 // verdicts judges each partition by what was seen so far. final says that looking again tells nothing more;

@@ -46,6 +46,13 @@ func TestCompareReplicas(t *testing.T) {
 		}, exitFailed, "violation: replicas_differ: the replicas do not hold the same at index 1200 (partition 0)\n"},
 		{"the cluster says different", []*perdurev1.ClusterStatus{cut(func(p *part, _ replicas) { p.Comparison, p.ComparedIndex = "different", 1152 })},
 			exitFailed, "do not hold the same at index 1152"},
+		{"nothing was ever written", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) {
+			for _, r := range r {
+				r.Applied, r.LastIndex, r.Lag, r.ChecksumIndex, r.Checksum = 0, 2, 0, 0, 0
+			}
+		})}, exitDone, "partition 0: equal at index 0 on n1, n2 and n3\n"},
+		{"nothing has come to one", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) { r[2].Applied, r[2].ChecksumIndex, r[2].Checksum = 0, 0, 0 })},
+			exitUnavailable, "partition 0: equal at index 1200 on n1 and n2; not compared: n3 (follower)\n"},
 		{"never", []*perdurev1.ClusterStatus{none}, exitUnavailable, "partition 0: not compared: n1 (leader), n2 (follower), n3 (follower)\n"},
 		{"one is away", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) { r[2].State, r[2].ChecksumIndex = "unreachable", 0 })},
 			exitUnavailable, "partition 0: equal at index 1200 on n1 and n2; not compared: n3 (unreachable)\n"},
