@@ -129,7 +129,8 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		c.exit, c.reason = exitUnavailable, "UNAVAILABLE"
 		c.message = fmt.Sprintf("no node could serve the request within %s at %s: %s", a.timeout, strings.Join(a.addrs, ", "), lastCause(err))
 		if _, answered := api.FromStatus(err); !answered {
-			c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + " names others"
+			c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + ` names others; ` +
+				"one whose cluster is not there yet does not listen: GET /readyz at its HTTP port says what it waits for"
 		}
 	default:
 		if e, ok := api.FromStatus(err); ok {

@@ -78,6 +78,8 @@ func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error
 		select {
 		case l, more := <-looks:
 			switch {
+			case !more && !client.Ended(last.GetStatus()):
+				return ctx.Err() // the watching ended, not the run
 			case !more:
 				return a.endOfRun(ctx, c, id, last)
 			case l.err != nil:
