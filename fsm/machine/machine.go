@@ -70,7 +70,9 @@ type Machine struct {
 	ready map[Queue]int
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock,
 	// so nothing stands before it; starting there spares the scan the remains of tasks long gone.
-	head   map[Queue]int64
+	head map[Queue]int64
+	// due is where the search for deadlines begins, for the same reason.
+	due    dueFrom
 	broken error
 }
 

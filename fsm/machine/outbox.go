@@ -55,8 +55,12 @@ func (t *txn) putChannel(key []byte, epoch, last uint64) {
 // Outgoing reads what a state's outbox holds for a destination, oldest first, up to limit messages.
 func Outgoing(r Reader, destination uint32, limit int) (epoch uint64, msgs []*commandv1.Message, err error) {
 	prefix := keys.Number(keys.Outbox, destination)
+	front, err := outboxFront(r, destination)
+	if err != nil {
+		return 0, nil, err
+	}
 	var bad error
-	err = r.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	err = r.Scan(front, keys.After(prefix), func(key, value []byte) bool {
 		e, _, perr := keys.CutUint64(key[len(prefix):])
 		msg := &commandv1.Message{}
 		if perr == nil {
@@ -85,7 +89,11 @@ func Destinations(r Reader, partitions uint32) ([]uint32, error) {
 	for dst := uint32(0); dst < partitions; dst++ {
 		prefix := keys.Number(keys.Outbox, dst)
 		any := false
-		if err := r.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+		front, err := outboxFront(r, dst)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.Scan(front, keys.After(prefix), func(_, _ []byte) bool {
 			any = true
 			return false
 		}); err != nil {
@@ -96,4 +104,58 @@ func Destinations(r Reader, partitions uint32) ([]uint32, error) {
 		}
 	}
 	return out, nil
+}
+
+// outboxFront is a key that nothing in a state's outbox for a destination stands before. Messages are numbered
+// without gaps up to what their channel says, and go from the front, so that the first one that is left is found
+// by asking for numbers: a scan from the front would walk over the traces of all that have gone.
+func outboxFront(r Reader, destination uint32) ([]byte, error) {
+	prefix := keys.Number(keys.Outbox, destination)
+	key := keys.Number(keys.Channel, destination)
+	b, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return prefix, err
+	}
+	d := decoder{b: b}
+	epoch, last := d.u64(), d.u64()
+	if err := d.end(); err != nil {
+		return nil, &CorruptError{What: "channel", Key: key, Detail: err.Error()}
+	}
+	older := false // nothing ever went from there: there are no traces
+	if err := r.Scan(prefix, keys.OutboxPrefix(destination, epoch), func(_, _ []byte) bool {
+		older = true
+		return false
+	}); err != nil || older {
+		return prefix, err
+	}
+	has := func(number uint64) (bool, error) {
+		_, ok, err := r.Get(keys.OutboxOf(destination, epoch, number))
+		return ok, err
+	}
+	// There is none at gone, and one at there if that is not behind the last.
+	gone, there := uint64(0), last+1
+	for step := uint64(1); there > step; step *= 2 {
+		ok, err := has(there - step)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			gone = there - step
+			break
+		}
+		there -= step
+	}
+	for there-gone > 1 {
+		middle := gone + (there-gone)/2
+		ok, err := has(middle)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			there = middle
+		default:
+			gone = middle
+		}
+	}
+	return keys.OutboxOf(destination, epoch, there), nil
 }

@@ -33,16 +33,19 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
 	if limit <= 0 {
 		return nil
 	}
-	lower, upper := keys.DeadlineBounds(kind, t.now)
+	_, upper := keys.DeadlineBounds(kind, t.now)
 	var due []Ref
-	t.scan(lower, upper, func(key, _ []byte) bool {
-		_, _, ns, objectID, err := keys.ParseDeadline(key)
+	from := t.now + 1
+	t.scan(t.m.due.begin(kind), upper, func(key, _ []byte) bool {
+		_, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
 			corrupt("deadline", key, err)
 		}
+		from = min(from, at)
 		due = append(due, Ref{ns, objectID})
 		return len(due) < limit
 	})
+	t.due[kind] = from
 	return due
 }
 
@@ -71,30 +74,4 @@ func (t *txn) expireLease(ns string, ref recovery.Ref) {
 		t.fx.Expired++
 	}
 	t.effects(ns, fx)
-}
-
-// NextDue is the earliest deadline in a state, in unix milliseconds; ok is false when there is none.
-func NextDue(r Reader) (at int64, ok bool, err error) {
-	for _, kind := range keys.DeadlineKinds {
-		lower, upper := keys.DeadlineBounds(kind, Never)
-		var bad error
-		scanErr := r.Scan(lower, upper, func(key, _ []byte) bool {
-			_, t, _, _, perr := keys.ParseDeadline(key)
-			if perr != nil {
-				bad = &CorruptError{What: "deadline", Key: append([]byte(nil), key...), Detail: perr.Error()}
-				return false
-			}
-			if !ok || t < at {
-				at, ok = t, true
-			}
-			return false
-		})
-		if scanErr != nil {
-			return 0, false, scanErr
-		}
-		if bad != nil {
-			return 0, false, bad
-		}
-	}
-	return at, ok, nil
 }

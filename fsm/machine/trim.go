@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"bytes"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/keys"
@@ -10,8 +12,18 @@ import (
 func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetTrim()
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
+	front, err := outboxFront(t, req.Destination)
+	if err != nil {
+		panic(fault{err})
+	}
+	if bytes.Compare(lower, front) < 0 {
+		lower = front
+	}
 	upper := keys.OutboxOf(req.Destination, req.Epoch, req.Through+1)
 	var gone [][]byte
+	if bytes.Compare(lower, upper) >= 0 {
+		return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil
+	}
 	t.scan(lower, upper, func(key, _ []byte) bool {
 		gone = append(gone, append([]byte(nil), key...))
 		return true

@@ -27,6 +27,8 @@ type txn struct {
 	graphStarts int
 	// ready are changes of the queues' lengths.
 	ready []readyChange
+	// due is where this transaction's searches for deadlines have ended; 0 for kinds that it did not search.
+	due dueFrom
 }
 
 type readyChange struct {
@@ -43,6 +45,7 @@ func (t *txn) begin(index uint64) {
 	t.touched = t.touched[:0]
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level = 0, 0
+	t.due = dueFrom{}
 }
 
 // commitChecked is commit, after the invariants were judged if the configuration asks for it.
@@ -82,8 +85,14 @@ func (t *txn) commit(fx *Effects) {
 		t.m.feature = t.level
 		t.m.putMeta(metaFeature, t.level)
 	}
+	for kind, from := range t.due {
+		t.m.due[kind] = max(t.m.due[kind], from)
+	}
 	for _, w := range t.log {
 		if !w.void {
+			if w.key[0] == byte(keys.Deadline) && !w.removed {
+				t.m.due.lower(w.key)
+			}
 			t.m.sum(w)
 			t.m.batch.set(w)
 		}

@@ -51,6 +51,8 @@ type part struct {
 	// log is the partition's log as bytes, entry i+1 at i; results are what applying it gave.
 	log     [][]byte
 	results []*Result
+	// search is that of a leader, who is told what entries add.
+	search DueSearch
 }
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
@@ -107,6 +109,7 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	p.state.Apply(p.m.Writes())
 	p.m.Committed()
 	p.log, p.results = append(p.log, raw), append(p.results, res)
+	w.checkFronts(p, res)
 	if !w.effectsUnchecked {
 		w.checkEffects(before, p, res)
 	}
@@ -369,6 +372,36 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 		reply, err := Query(p.state, w.now, 0, q)
 		if err != nil || QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
+		}
+	}
+}
+
+// checkFronts compares what is found by searches that do not begin at the front with all there is.
+func (w *world) checkFronts(p *part, res *Result) {
+	w.t.Helper()
+	earliest, any := Never, false
+	prefix := []byte{byte(keys.Deadline)}
+	_ = p.state.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+		kind, at, _, objectID, err := keys.ParseDeadline(key)
+		if err != nil || p.m.due[kind] > at {
+			w.t.Fatalf("a deadline of kind %d of %q at %d, ticks look from %d on (%v)", kind, objectID, at, p.m.due[kind], err)
+		}
+		if at <= Never {
+			earliest, any = min(earliest, at), true
+		}
+		return true
+	})
+	if at, ok, err := p.search.Next(p.state, res.Effects.NextDue); err != nil || ok != any || ok && at != earliest {
+		w.t.Fatalf("the earliest deadline is %d (%t), a search that goes on finds %d (%t, %v)", earliest, any, at, ok, err)
+	}
+	for dst := range w.parts {
+		prefix, first := keys.Number(keys.Outbox, uint32(dst)), keys.After(keys.Number(keys.Outbox, uint32(dst)))
+		_ = p.state.Scan(prefix, first, func(key, _ []byte) bool {
+			first = bytes.Clone(key)
+			return false
+		})
+		if front, err := outboxFront(p.state, uint32(dst)); err != nil || bytes.Compare(front, first) > 0 {
+			w.t.Fatalf("the outbox for %d begins at %x, is read from %x on (%v)", dst, first, front, err)
 		}
 	}
 }

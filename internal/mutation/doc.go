@@ -8,7 +8,7 @@
 //
 // A row names a file, a snippet that occurs in it exactly once, what stands there instead, the rule that
 // is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary
-// folder and handed to `go test -overlay`, with just the tests that it names. A whole run takes some two
+// folder and handed to `go test -overlay`, with just the tests that it names. A whole run takes some three
 // minutes on two idle cores and adds some 700 MB to the build cache; the next one, with that cache, takes
 // a third of the time. While neither the rules nor their tests change, `go test` repeats the result it has.
 //

@@ -113,4 +113,16 @@ var machineBugs = []bug{
 		file: "fsm/machine/deliver.go", rule: "channel: a message is applied once",
 		from: "if msg.Seq <= through {\n\t\t\tcontinue", to: "if msg.Seq < through {\n\t\t\tcontinue", tests: "TestSpreadDelivery",
 	},
+	{
+		file: "fsm/machine/txn.go", rule: "deadline index: a search goes back for what was added before its place",
+		from: `t.m.due.lower(w.key)`, to: `_ = w.key`, tests: "TestDeadlineBeforeTheSearch",
+	},
+	{
+		file: "fsm/machine/due.go", rule: "deadline index: a leader's search goes back for what it is told of",
+		from: `s.from[kind] = min(s.from[kind], added)`, to: `_ = kind`, tests: "TestDueSearch",
+	},
+	{
+		file: "fsm/machine/outbox.go", rule: "channel: the outbox is read from its first message on",
+		from: `for there-gone > 1 {`, to: `for there-gone > 2 {`, tests: "TestOutboxFront",
+	},
 }
