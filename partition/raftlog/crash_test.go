@@ -7,15 +7,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlog/logtest"
+	"perdure/partition/stable/durable"
 )
 
 // TestPowerLoss crashes a store again and again while groups append, truncate and compact, with flushes and
@@ -243,6 +246,85 @@ func TestCrashWhileOpening(t *testing.T) {
 			t.Logf("%d steps", len(clones))
 		})
 	}
+}
+
+// TestCrashBetweenLogs crashes where opening a store has removed the write-ahead log of before, which it has
+// flushed, and has not made the next one. Nothing is missing.
+func TestCrashBetweenLogs(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			s, want := filled(t, mem)
+			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !clean {
+				mem = crashed
+			}
+			fs := &betweenFS{FS: mem, t: t, removed: make(chan struct{}, 1)}
+			if s, err := raftlog.Open(damageDir, raftlog.Options{FS: fs}); err != nil {
+				t.Fatal(err)
+			} else if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if fs.between == nil {
+				t.Fatal("no log was made")
+			}
+			if got, err := outcome(t, fs.between, want); got != "same" {
+				t.Fatalf("%s: %v", got, err)
+			}
+		})
+	}
+}
+
+// betweenFS makes the first log when all others are removed, and keeps what was there in between.
+type betweenFS struct {
+	vfs.FS
+	t       *testing.T
+	removed chan struct{} // something was
+	between *vfs.MemFS
+}
+
+func (f *betweenFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".log") && f.between == nil {
+		for deadline := time.After(time.Minute); !f.t.Failed() && f.logs(f.PathDir(name)) > 0; {
+			select {
+			case <-f.removed:
+			case <-deadline:
+				f.t.Error("the logs of before are not removed")
+			}
+		}
+		if err := durable.SyncDir(f.FS, f.PathDir(name)); err != nil { // a disk may do so of its own accord
+			f.t.Error(err)
+		}
+		f.between = f.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+	}
+	return f.FS.Create(name, c)
+}
+
+func (f *betweenFS) logs(dir string) (n int) {
+	names, err := f.List(dir)
+	if err != nil {
+		f.t.Error(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *betweenFS) Remove(name string) error {
+	err := f.FS.Remove(name)
+	if strings.HasSuffix(name, ".log") {
+		select {
+		case f.removed <- struct{}{}:
+		default:
+		}
+	}
+	return err
 }
 
 // stepFS calls step before each change of the file system.

@@ -127,10 +127,21 @@ func (w *witness) check(fs vfs.FS, dir string, clean bool) error {
 		return &CorruptError{Detail: fmt.Sprintf("the store points to %s, %s was sealed", name, w.manifest)}
 	}
 	young, err := youngestWAL(fs, dir)
-	if err != nil {
+	if err != nil || young >= w.wal {
 		return err
 	}
-	if young < w.wal {
+	// While a store opens, the log of before is removed as soon as a flush has made it superfluous, and the
+	// next one may not be there yet.
+	name := fs.PathBase(desc.ManifestFilename)
+	b, err := readWhole(fs, fs.PathJoin(dir, name))
+	var oldest uint64
+	if err == nil {
+		oldest, err = checkManifest(b)
+	}
+	if err != nil {
+		return &CorruptError{Detail: name, Err: err}
+	}
+	if clean || w.wal >= oldest {
 		return &CorruptError{Detail: fmt.Sprintf("write-ahead log %06d is missing", w.wal)}
 	}
 	return nil
