@@ -12,6 +12,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/graph"
+	"perdure/journal"
 )
 
 // Graph runs in the simulation: graphs that are drawn, whose attempts run programs of the book's pool on the
@@ -24,7 +25,7 @@ type graphStats struct {
 	submitted, found, conflicts, retried, refusedRetries, cancels         int
 	completed, failed, stuck, cancelled                                   int
 	nodesCompleted, nodesFailed, nodesPropagated, nodesSkipped, nodesKept int
-	signalled, again, timedOut, suspended                                 int
+	signalled, again, timedOut, suspended, latches                        int
 }
 
 func (g *graphStats) add(o graphStats) {
@@ -44,7 +45,7 @@ func (g *graphStats) all() []counter {
 		{"a cancelled run", &g.cancelled}, {"a completed node", &g.nodesCompleted}, {"a failed node", &g.nodesFailed},
 		{"a node failed with another", &g.nodesPropagated}, {"a skipped node", &g.nodesSkipped}, {"a kept node", &g.nodesKept},
 		{"a node that got a signal", &g.signalled}, {"a node tried again", &g.again}, {"a node that timed out", &g.timedOut},
-		{"a node that suspended itself", &g.suspended}}
+		{"a node that suspended itself", &g.suspended}, {"a signal kept by a retry", &g.latches}}
 }
 
 // lacks names what never happened.
@@ -287,6 +288,7 @@ func (s *simulation) verifyGraph(h Header) {
 	s.t.Helper()
 	st := &s.stats.graphs
 	s.pure(h.ID)
+	s.verifyLatches(h)
 	status := s.graphStatus(h.ID)
 	switch status.Phase {
 	case "completed":
@@ -330,6 +332,40 @@ func (s *simulation) verifyGraph(h Header) {
 			st.nodesCompleted++
 			s.verifyOutput(h, n, o.Output)
 		}
+	}
+}
+
+// verifyLatches checks that a further life began with the signals that the one before had got, each as it was
+// last.
+func (s *simulation) verifyLatches(h Header) {
+	s.t.Helper()
+	if h.Former == 0 {
+		return
+	}
+	signals := func(incarnation uint64) (first, last map[string]string) {
+		first, last = map[string]string{}, map[string]string{}
+		prefix := keys.JournalPrefix(ns, h.ID, incarnation)
+		_ = s.at(h.ID).state.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+			e, err := journal.DecodeEntry(value)
+			if err != nil {
+				s.t.Fatalf("%s: %v", h.ID, err)
+			}
+			if d, ok := e.Event.(journal.SignalDelivered); ok {
+				if last[d.Name] = textOf(d.Payload); d.DeliveryID == 1 {
+					first[d.Name] = last[d.Name]
+				}
+			}
+			return true
+		})
+		return first, last
+	}
+	_, had := signals(h.Former)
+	has, _ := signals(h.Incarnation)
+	for name, payload := range had {
+		if has[name] != payload {
+			s.t.Fatalf("%s had got signal %q with %q, and began anew with %q", h.ID, name, payload, has[name])
+		}
+		s.stats.graphs.latches++
 	}
 }
 
