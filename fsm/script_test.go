@@ -239,6 +239,18 @@ func (w *watcher) flush(db *pebble.DB) error {
 	}
 }
 
+// await gives up as flush does.
+func (w *watcher) await(open func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- open() }()
+	select {
+	case err := <-done:
+		return err
+	case <-w.fatal:
+		return errors.New("given up")
+	}
+}
+
 // quiet is a logger that says nothing. What Pebble calls fatal does not return.
 type quiet struct{}
 
@@ -251,7 +263,7 @@ var stampOfTests = []byte("cluster/server/state-0000")
 func (w *watcher) options(fs vfs.FS, create bool) Options {
 	return Options{
 		FS: fs, MemTableBytes: 32 << 10, Machine: config, Create: create, Stamp: stampOfTests,
-		Logger: quiet{}, Flush: w.flush, OnFatal: w.onFatal,
+		Logger: quiet{}, Flush: w.flush, Await: w.await, OnFatal: w.onFatal,
 	}
 }
 

@@ -74,6 +74,10 @@ type Options struct {
 	// Flush makes a database durable and may give up when OnFatal was called: Pebble tries a flush that
 	// fails for ever. (*pebble.DB).Flush if nil.
 	Flush func(*pebble.DB) error
+	// Await runs open, once, and may give up waiting for it when OnFatal was called: pebble.Open waits for
+	// ever for a flush that fails, or that never ends. What it has given up may go on; the directory is then
+	// not to be opened again by this process. Nil for waiting.
+	Await func(open func() error) error
 	// OnApplied is called for every command entry in the order of the log, on every replica, when the state
 	// that reads see has it (and perhaps later entries of the same batch). Entries that the state had
 	// already, and those of a batch that failed, are left out. It runs on the goroutine that applies and
@@ -176,6 +180,9 @@ func newStore(dir string, opts Options) *Store {
 	if opts.Flush == nil {
 		opts.Flush = (*pebble.DB).Flush
 	}
+	if opts.Await == nil {
+		opts.Await = func(open func() error) error { return open() }
+	}
 	return &Store{dir: dir, opts: opts}
 }
 
@@ -196,7 +203,19 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openDB(dir string, readOnly bool) (db *pebble.DB, err error) {
+// openDB opens a database, unless the store fails meanwhile.
+func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
+	var db *pebble.DB // not to be touched when Await has given up
+	if err := s.opts.Await(func() (err error) {
+		db, err = s.openPebble(dir, readOnly)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error) {
 	// Pebble panics when a directory cannot be synced, and on some damage.
 	defer func() {
 		if r := recover(); r != nil {
@@ -286,6 +305,9 @@ func (s *Store) View(fn func(machine.Reader) error) error {
 
 // damaged names the store, and the file if Pebble says which one it is.
 func (s *Store) damaged(err error) error {
+	if known, is := err.(*DamagedError); is && known.Dir == s.dir {
+		return err
+	}
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		err = fmt.Errorf("damaged file %s: %w", info.Path, info.Details)
 	}

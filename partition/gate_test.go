@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"perdure/fsm"
 	"perdure/partition/stable"
 )
 
@@ -67,6 +69,39 @@ func (d *gatedDisk) open() {
 
 // failing makes operations fail from now on.
 func (d *gatedDisk) failing(which func(errorfs.Op) bool) { d.fail.Store(&which) }
+
+// A node that starts on a disk on which a state's MANIFEST cannot be written ends with an error that names the
+// store; it does not wait for what will never be.
+func TestStartOnFailingDisk(t *testing.T) {
+	disk := newGatedDisk(vfs.NewMem())
+	cfg := memConfig(t, disk, stable.NewMemory(), 2)
+	n, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready(t, n)
+	closeNode(t, n)
+	disk.failing(func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, stateDir(1)) && strings.Contains(op.Path, "MANIFEST")
+	})
+	ended := make(chan error, 1)
+	go func() {
+		n, err := Start(cfg)
+		if err == nil {
+			err = errors.Join(errors.New("it has started"), n.Close(bg(t)))
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		var damaged *fsm.DamagedError
+		if !errors.As(err, &damaged) || !strings.HasSuffix(damaged.Dir, stateDir(1)) || !strings.Contains(err.Error(), "MANIFEST") {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it neither starts nor ends")
+	}
+}
 
 // newGatedNode is a node whose log can be held back.
 func newGatedNode(t *testing.T, partitions uint32, change ...func(*Config)) (*Node, *gatedDisk) {

@@ -456,7 +456,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / uint64(n.identity.Partitions),
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
 		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
-		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, OnFatal: r.halt,
+		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt,
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
 }

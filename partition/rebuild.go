@@ -298,7 +298,7 @@ func (n *Node) fill(r *Replica, dir, content string) error {
 		default:
 		}
 	}
-	opts.Flush = nil
+	opts.Flush, opts.Await = nil, nil
 	st, err := fsm.Open(dir, opts)
 	if err != nil {
 		return err

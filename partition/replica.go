@@ -150,6 +150,19 @@ func (r *Replica) flush(db *pebble.DB) error {
 	}
 }
 
+// await waits until a database of the state is open. It gives up when the replica has halted, for the same
+// reason.
+func (r *Replica) await(open func() error) error {
+	opened := make(chan error, 1)
+	go func() { opened <- open() }()
+	select {
+	case err := <-opened:
+		return err
+	case <-r.halting:
+		return r.halted()
+	}
+}
+
 // lifetime is a context that ends with the replica, for commands of its own.
 func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
