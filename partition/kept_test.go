@@ -24,10 +24,14 @@ func TestKeptReplicas(t *testing.T) {
 	}
 	kept := func() []*perdurev1.KeptReplica {
 		t.Helper()
-		s, err := op.ClusterStatus(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var s *perdurev1.ClusterStatus
+		waitFor(t, "all to answer", func() bool { // one has just started
+			var err error
+			if s, err = op.ClusterStatus(ctx); err != nil {
+				t.Fatal(err)
+			}
+			return !slices.ContainsFunc(s.Nodes, func(n *perdurev1.ClusterNode) bool { return !n.Reachable })
+		}, func() string { return fmt.Sprint(s) })
 		for _, n := range s.Nodes[:2] {
 			if len(n.Kept) > 0 {
 				t.Errorf("%s keeps %v", n.NodeId, n.Kept)
