@@ -16,21 +16,21 @@ import (
 // what it is told of late, it finds when it is told.
 func TestDueSearch(t *testing.T) {
 	late := 0
-	rapid.Check(t, func(t *rapid.T) {
+	one := func(t tester, draw func(n int) int) {
 		state := NewMemReader()
 		var search DueSearch
 		var there [][]byte
 		untold := int64(0)
-		for i := range rapid.IntRange(1, 80).Draw(t, "steps") {
+		for i := range 1 + draw(80) {
 			added := untold
 			untold = 0
-			for range rapid.IntRange(0, 3).Draw(t, "more") {
-				at := int64(rapid.IntRange(1, 60).Draw(t, "at"))
-				kind := keys.DeadlineKinds[rapid.IntRange(0, len(keys.DeadlineKinds)-1).Draw(t, "kind")]
+			for range draw(4) {
+				at := int64(1 + draw(60))
+				kind := keys.DeadlineKinds[draw(len(keys.DeadlineKinds))]
 				key := keys.DeadlineOf(kind, at, ns, fmt.Sprint("e", i))
 				state.Apply([]Write{{Key: key, Value: []byte{}}})
 				there = append(there, key)
-				if rapid.IntRange(0, 4).Draw(t, "late") == 0 {
+				if draw(5) == 0 {
 					if untold == 0 || at < untold {
 						untold = at
 					}
@@ -38,8 +38,8 @@ func TestDueSearch(t *testing.T) {
 					added = at
 				}
 			}
-			for len(there) > 0 && rapid.IntRange(0, 2).Draw(t, "gone") == 0 {
-				n := rapid.IntRange(0, len(there)-1).Draw(t, "which")
+			for len(there) > 0 && draw(3) == 0 {
+				n := draw(len(there))
 				state.Apply([]Write{{Key: there[n]}})
 				there = append(there[:n], there[n+1:]...)
 			}
@@ -51,12 +51,12 @@ func TestDueSearch(t *testing.T) {
 			})
 			got, ok, err := search.Next(state, added)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v", err)
 			}
 			if untold != 0 && (ok != any || got != want) {
 				late++
 				if got, ok, err = search.Next(state, untold); err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v", err)
 				}
 				untold = 0
 			}
@@ -67,7 +67,11 @@ func TestDueSearch(t *testing.T) {
 				t.Fatalf("NextDue is %d (%t, %v), the earliest is %d (%t)", at, ok, err, want, any)
 			}
 		}
-	})
+	}
+	for seed := range int64(50) {
+		one(t, seeded(seed))
+	}
+	rapid.Check(t, func(t *rapid.T) { one(t, drawer(t)) })
 	if late == 0 {
 		t.Error("nothing was ever told late")
 	}
