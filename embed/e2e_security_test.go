@@ -410,15 +410,18 @@ func TestSecuredMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[2] = startAll(t, cfgs[2])[0]
-	st, err := c.ClusterStatus(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range st.Nodes {
-		if !n.Reachable {
-			t.Errorf("%s is not reached: %s", n.NodeId, n.Problem)
+	until(t, "all nodes are reached", func() error {
+		st, err := c.ClusterStatus(ctx)
+		if err != nil {
+			return err
 		}
-	}
+		for _, n := range st.Nodes {
+			if !n.Reachable {
+				return fmt.Errorf("%s is not reached: %s", n.NodeId, n.Problem)
+			}
+		}
+		return nil
+	})
 	create("after")
 
 	// One that has only the old authority's certificate comes into no cluster.
