@@ -159,7 +159,7 @@ func TestCrashAnywhere(t *testing.T) {
 	began := time.Now()
 	rounds, every := 6, 5
 	if testing.Short() {
-		rounds, every = 1, 30
+		rounds, every = 1, 10
 	}
 	looks, behind, restores, skipped := 0, 0, 0, 0
 	for round := range rounds {
