@@ -15,6 +15,9 @@ type timer struct {
 	seen atomic.Int64 // likewise, as the state had it when last looked at
 	poke chan struct{}
 	done chan struct{}
+	// search belongs to run; added is the earliest deadline that it was not told of yet, 0 for none.
+	search machine.DueSearch
+	added  atomic.Int64
 }
 
 func newTimer(l *leadership) *timer {
@@ -23,18 +26,26 @@ func newTimer(l *leadership) *timer {
 
 // at makes sure that a tick is proposed at a time, or earlier.
 func (t *timer) at(ms int64) {
-	for {
-		old := t.next.Load()
-		if old != 0 && old <= ms {
-			return
-		}
-		if t.next.CompareAndSwap(old, ms) {
-			break
-		}
+	earlier(&t.added, ms)
+	if !earlier(&t.next, ms) {
+		return
 	}
 	select {
 	case t.poke <- struct{}{}:
 	default:
+	}
+}
+
+// earlier makes a time an earlier one; 0 is none.
+func earlier(v *atomic.Int64, ms int64) bool {
+	for {
+		old := v.Load()
+		if old != 0 && old <= ms {
+			return false
+		}
+		if v.CompareAndSwap(old, ms) {
+			return true
+		}
 	}
 }
 
@@ -97,9 +108,11 @@ func (t *timer) tick() error {
 }
 
 func (t *timer) nextDue() (at int64, ok bool, err error) {
+	// What is added from here on is in the state that is looked at, or told afterwards.
+	added := t.added.Swap(0)
 	err = t.l.r.store.View(func(state machine.Reader) error {
 		var err error
-		at, ok, err = machine.NextDue(state)
+		at, ok, err = t.search.Next(state, added)
 		return err
 	})
 	if err == nil {
