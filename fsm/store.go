@@ -305,7 +305,8 @@ func (s *Store) View(fn func(machine.Reader) error) error {
 
 // damaged names the store, and the file if Pebble says which one it is.
 func (s *Store) damaged(err error) error {
-	if known, is := err.(*DamagedError); is && known.Dir == s.dir {
+	var known *DamagedError
+	if errors.As(err, &known) && known.Dir == s.dir {
 		return err
 	}
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {

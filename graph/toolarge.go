@@ -51,8 +51,9 @@ func ParseTooLarge(result []byte) (*TooLarge, bool) {
 		return nil, false
 	}
 	var read map[string]tooLargeObject
-	if err := json.Unmarshal(result, &read); err != nil || len(read) != 1 ||
-		read[tooLarge].Rule != RuleResult || read[tooLarge].Bytes <= read[tooLarge].Limit {
+	isOne := json.Unmarshal(result, &read) == nil && len(read) == 1 &&
+		read[tooLarge].Rule == RuleResult && read[tooLarge].Bytes > read[tooLarge].Limit
+	if !isOne {
 		return nil, false
 	}
 	return &TooLarge{Bytes: read[tooLarge].Bytes}, true

@@ -69,17 +69,17 @@ func (k *talk) waits(d time.Duration) {
 }
 
 var (
-	deadPeer = raft.Server{ID: "n2-aa", Address: "10.0.0.2:7402"}
-	hungUp   = errors.New("dial tcp 10.0.0.2:7402: connect: connection refused")
+	deadPeer  = raft.Server{ID: "n2-aa", Address: "10.0.0.2:7402"}
+	errHungUp = errors.New("dial tcp 10.0.0.2:7402: connect: connection refused")
 )
 
 // die has a group's library say what it says of a dead peer: five lines.
 func die(l hclog.Logger) {
-	l.Error("failed to heartbeat to", "peer", deadPeer.Address, "backoff time", time.Second, "error", hungUp)
-	l.Error("failed to appendEntries to", "peer", deadPeer, "error", hungUp)
-	l.Error("failed to make requestVote RPC", "target", deadPeer, "error", hungUp, "term", 3)
+	l.Error("failed to heartbeat to", "peer", deadPeer.Address, "backoff time", time.Second, "error", errHungUp)
+	l.Error("failed to appendEntries to", "peer", deadPeer, "error", errHungUp)
+	l.Error("failed to make requestVote RPC", "target", deadPeer, "error", errHungUp, "term", 3)
 	l.Warn("failed to contact", "server-id", deadPeer.ID, "time", 2*time.Second)
-	l.Error("failed to pipeline appendEntries", "peer", deadPeer, "error", hungUp)
+	l.Error("failed to pipeline appendEntries", "peer", deadPeer, "error", errHungUp)
 }
 
 // A dead peer is one line when it begins, one each minute, one when it is over, whatever groups complain of it.

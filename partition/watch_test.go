@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -133,10 +134,7 @@ func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion
 		reply, _, err := r.Query(ctx, Linearizable, RunQuery(ns, id))
 		if err != nil {
 			w.Stop()
-			if ctx.Err() != nil {
-				return nil // who watches has gone
-			}
-			return err
+			return errors.Join(err, ctx.Err())
 		}
 		if now := RunVersionOf(reply); now != last {
 			last = now
@@ -148,8 +146,8 @@ func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion
 		case <-ctx.Done():
 		}
 		w.Stop()
-		if ctx.Err() != nil {
-			return nil
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 	}
 }
@@ -219,7 +217,7 @@ func TestRunWatchAcrossLeaders(t *testing.T) {
 	t.Logf("the slowest was told after %v", slowest)
 	cancel()
 	for _, w := range watchers {
-		if err := <-w.ended; err != nil {
+		if err := <-w.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", w.at.cfg.NodeID, err)
 		}
 	}
