@@ -154,7 +154,7 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 		case gone:
 			f.n.log.Warn("the process that led a group is gone", "event", "leader_process_gone", "group", groupName(g.number),
 				"node", f.n.nodeOf(leader.ServerID), "server", leader.ServerID, "addr", addr)
-			f.succeed(ctx, g, leader.ServerID, false)
+			f.succeed(ctx, g, leader.ServerID, false, never)
 			return
 		case alive:
 			// Either Raft has dropped a connection in passing, or the process was started again already.
@@ -164,7 +164,7 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 					f.n.log.Info("a connection of a group's leader broke; the leader is there", "event", "leader_connection_broke",
 						"group", groupName(g.number), "node", f.n.nodeOf(leader.ServerID), "addr", addr)
 				} else if st.Leader == "" || st.Leader == leader.ServerID {
-					f.succeed(ctx, g, leader.ServerID, true)
+					f.succeed(ctx, g, leader.ServerID, true, never)
 				}
 				return
 			}
@@ -250,10 +250,10 @@ func (f *failover) statusAt(ctx context.Context, addr string, number uint32, bou
 
 // succeed has the best placed survivor stand for the succession of a leader that is lost, until there is
 // another one. A leader that is alive and has given up may have handed its place to somebody: so its
-// followers wait first.
-func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool) {
+// followers wait first. It ends when back says that the leader has turned up again.
+func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool, back func() bool) {
 	for try := range standTries {
-		if wait && !f.yield(ctx, g, lost) {
+		if wait && !f.yield(ctx, g, lost) || back() {
 			return
 		}
 		wait = true
@@ -284,6 +284,9 @@ func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool)
 	}
 	f.yield(ctx, g, lost)
 }
+
+// never is of a leader whose process is gone: what comes up at its address leads nothing.
+func never() bool { return false }
 
 // stand has a server stand. One that stood in vain begins a new term.
 func (f *failover) stand(g group, who survivor, lost string, try int) {

@@ -111,10 +111,20 @@ func (f *failover) suspect(ctx context.Context, server string, led ledBy) {
 			continue // it is being looked after
 		}
 		go f.lookAfter(g, server, func() {
+			back := turnedUp(g, server)
 			if g.leader() == server && (said == gone || f.agreed(ctx, g, server)) {
-				f.succeed(ctx, g, server, false)
+				f.succeed(ctx, g, server, false, back)
 			}
 		})
+	}
+}
+
+// turnedUp finds out whether a group hears from a leader again that was only held up. To vote for somebody
+// counts as hearing too, but that is in a later term.
+func turnedUp(g group, leader string) func() bool {
+	term, heard := g.raft.CurrentTerm(), g.raft.LastContact()
+	return func() bool {
+		return g.raft.LastContact().After(heard) && g.raft.CurrentTerm() == term && g.leader() == leader
 	}
 }
 

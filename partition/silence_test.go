@@ -86,6 +86,31 @@ func TestSilence(t *testing.T) {
 	roads.open()
 }
 
+// TestSilenceEnds: a leader that was held up and is heard again keeps its place, also when others have
+// agreed already that it should be replaced.
+func TestSilenceEnds(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	log, logged := newLog(t)
+	all := newClusterWith(t, 1, 4*time.Second, func(cfg *Config) { cfg.Logger = log })
+	lead := leaderOf(t, all, 0)
+	for _, m := range all {
+		if m == lead {
+			continue
+		}
+		g, ok := m.group(0)
+		if !ok {
+			t.Fatal("no member of the group")
+		}
+		back := turnedUp(g, lead.identity.ServerID)
+		waitFor(t, "it is heard again", back, func() string { return g.raft.LastContact().String() })
+		term := g.raft.CurrentTerm()
+		m.failover.succeed(bg(t), g, lead.identity.ServerID, false, back)
+		if logged.has("event=standing") || g.raft.CurrentTerm() != term || g.leader() != lead.identity.ServerID {
+			t.Fatalf("%s: term %d became %d, led by %s; it was led by %s", m.cfg.NodeID, term, g.raft.CurrentTerm(), g.leader(), lead.identity.ServerID)
+		}
+	}
+}
+
 // roads are the connections between the nodes of a test, by who makes them. What goes into a blocked one
 // is lost, and neither end is told.
 type roads struct {

@@ -243,7 +243,7 @@ func TestSplitVote(t *testing.T) {
 	for _, m := range rest {
 		m.failover.on.Store(true)
 		g, _ := m.group(0)
-		go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true)
+		go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true, never)
 	}
 	began := time.Now()
 	leaderOf(t, rest, 0)
@@ -286,7 +286,7 @@ func TestBlindSurvivor(t *testing.T) {
 	}, func() string { return seen })
 	g, _ := behind.group(0)
 	began := time.Now()
-	go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false)
+	go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false, never)
 	if lead := leaderOf(t, rest, 0); lead != ahead {
 		t.Errorf("%s leads", lead.cfg.NodeID)
 	}
