@@ -104,6 +104,8 @@ func (l *leadership) establish() bool {
 		}
 		if err == nil {
 			r.notifyServing()
+			// Who has read from the leader before this one, and waits here now, may have missed what that did last.
+			r.watches.wakeAll()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true
 		}

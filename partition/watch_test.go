@@ -126,6 +126,28 @@ func TestRunWatchElsewhere(t *testing.T) {
 	}
 }
 
+// A node that comes to lead between a watcher's reading and its waiting tells of what changed in between: it
+// has applied that as a follower, and nobody is left to be asked.
+func TestRunWatchWhoBecomesLeader(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	lead := leaderOf(t, all, 0)
+	must(t, lead.router, signalsCmd("run", 2))
+	heir := all[0]
+	if heir == lead {
+		heir = all[1]
+	}
+	w := heir.router.WatchRun(ns, "run")
+	defer w.Stop()
+	seen := runVersion(t, heir.router, "run")
+	must(t, lead.router, signalCmd("signal 0", "run", "s0", "1"))
+	if _, err := lead.Transfer(bg(t), 0, heir.cfg.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the heir leads", func() bool { return leads(heir, 0) }, func() string { return fmt.Sprint(heir.status()) })
+	w.Follow(seen)
+	told(t, "a change before this node led", w.Watch)
+}
+
 // followRun watches a run as callers do, and shows each version it has seen.
 func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion) error {
 	var last RunVersion
