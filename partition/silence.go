@@ -98,21 +98,19 @@ func (f *failover) led() map[string]ledBy {
 
 // suspect finds out whether a silent leader is there, and if it is not has its groups elect others.
 func (f *failover) suspect(ctx context.Context, server string, led ledBy) {
-	said := f.probe(ctx, led.addr, server, f.n.cfg.HeartbeatTimeout/answerShare)
-	if said == alive {
+	if f.probe(ctx, led.addr, server, f.n.cfg.HeartbeatTimeout/answerShare) == alive {
 		return
 	}
-	if said == unclear {
-		f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.nodeOf(server), "server", server,
-			"addr", led.addr, "groups", len(led.groups), "heard_before", time.Since(led.heard).Round(time.Millisecond))
-	}
+	f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.nodeOf(server), "server", server,
+		"addr", led.addr, "groups", len(led.groups), "heard_before", time.Since(led.heard).Round(time.Millisecond))
 	for _, g := range led.groups {
 		if !f.take(g.number) {
 			continue // it is being looked after
 		}
 		go f.lookAfter(g, server, func() {
 			back := turnedUp(g, server)
-			if g.leader() == server && (said == gone || f.agreed(ctx, g, server)) {
+			// Also of one that seems to be gone: no connection to it broke, so what refuses may be on the way.
+			if g.leader() == server && f.agreed(ctx, g, server) {
 				f.succeed(ctx, g, server, false, back)
 			}
 		})

@@ -86,6 +86,41 @@ func TestSilence(t *testing.T) {
 	roads.open()
 }
 
+// TestSilenceRefused: something on the way to the leader drops what is connected and refuses what connects, as
+// firewalls do. That is no proof that the leader is gone while a majority hears it.
+func TestSilenceRefused(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	log, logged := newLog(t)
+	roads := newRoads(t)
+	all := newClusterWith(t, 1, 8*time.Second, func(cfg *Config) {
+		cfg.Logger = log.With("at", cfg.NodeID)
+		cfg.Hints = roads.from(cfg.NodeID, cfg.PeerAddr)
+	})
+	lead := leaderOf(t, all, 0)
+	away := all[0]
+	if away == lead {
+		away = all[1]
+	}
+	before := termsOf(lead)
+	roads.refuse(lead, away)
+	waitFor(t, "it is found silent", func() bool {
+		return logged.has("at=" + away.cfg.NodeID + " event=leader_silent")
+	}, func() string { return "it is not" })
+	waitFor(t, "its groups have been looked after", func() bool {
+		away.failover.mu.Lock()
+		defer away.failover.mu.Unlock()
+		return len(away.failover.busy) == 0
+	}, func() string { return "they still are" })
+	if logged.has("event=standing") {
+		t.Error("somebody stood for election")
+	}
+	for g, term := range termsOf(lead) {
+		if term != before[g] {
+			t.Errorf("group %v went from term %d to %d", groupName(g), before[g], term)
+		}
+	}
+}
+
 // TestSilenceEnds: a leader that was held up and is heard again keeps its place, also when others have
 // agreed already that it should be replaced.
 func TestSilenceEnds(t *testing.T) {
@@ -151,7 +186,7 @@ func newRoad(t *testing.T, to string) *road {
 		t.Error(err)
 		return &road{}
 	}
-	way := &road{at: l.Addr().String(), to: to, on: map[net.Conn]bool{}}
+	way := &road{at: l.Addr().String(), to: to, in: l, on: map[net.Conn]bool{}}
 	go way.run(l)
 	t.Cleanup(func() {
 		_ = l.Close() // the test is over
@@ -168,6 +203,18 @@ func (r *roads) block(a, b *member) {
 	r.all[[2]string{b.cfg.NodeID, a.cfg.NodeID}].blocked.Store(true)
 }
 
+// refuse blocks what is connected between two nodes, and has what connects refused, to the end of the test.
+func (r *roads) refuse(a, b *member) {
+	r.block(a, b)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, way := range []*road{r.all[[2]string{a.cfg.NodeID, b.cfg.NodeID}], r.all[[2]string{b.cfg.NodeID, a.cfg.NodeID}]} {
+		if err := way.in.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
 // open ends all blocks. What was connected meanwhile has lost data, so it is cut.
 func (r *roads) open() {
 	r.mu.Lock()
@@ -181,6 +228,7 @@ func (r *roads) open() {
 
 type road struct {
 	at, to  string
+	in      net.Listener
 	blocked atomic.Bool
 	mu      sync.Mutex
 	on      map[net.Conn]bool
