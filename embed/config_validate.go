@@ -87,8 +87,8 @@ func (c *Config) checkDistinct(add func(flag, reason string)) {
 	}
 }
 
-// checkRaftOrder checks leader lease <= heartbeat timeout <= election timeout: a leader must have stepped
-// down before anybody may replace it.
+// checkRaftOrder checks leader lease <= heartbeat timeout <= election timeout: a leader should have stepped down
+// before the time-outs replace it. One that is replaced sooner, or later, can commit nothing and confirm no read.
 func (c *Config) checkRaftOrder(add func(flag, reason string), skip map[string]bool) {
 	if skip["heartbeat-timeout"] {
 		return

@@ -116,9 +116,9 @@ func TestClusterForms(t *testing.T) {
 	all := newCluster(t, 4)
 	for p := range uint32(4) {
 		want := all[int(p)%3]
-		if got := leaderOf(t, all, p); got != want {
-			t.Errorf("partition %d is led by %s, want %s", p, got.cfg.NodeID, want.cfg.NodeID)
-		}
+		waitFor(t, fmt.Sprintf("%s leads partition %d", want.cfg.NodeID, p), func() bool {
+			return leads(want, p)
+		}, func() string { return leaderOf(t, all, p).cfg.NodeID + " does" })
 	}
 	ctx := bg(t)
 	for i := range 40 {

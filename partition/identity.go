@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,14 +72,17 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("partition: identity file %s: %s", e.Path, e.Detail)
 }
 
+// identityRecord is the file. The identity is summed as it is written, not as this program understands it: a
+// later one may have written more.
 type identityRecord struct {
-	Identity Identity `json:"identity"`
-	Checksum string   `json:"checksum"`
+	Identity json.RawMessage `json:"identity"`
+	Checksum string          `json:"checksum"`
 }
 
-func identitySum(id Identity) (string, error) {
-	b, err := json.Marshal(id)
-	return fmt.Sprintf("%016x", xxhash.Sum64(b)), err
+func identitySum(id json.RawMessage) (string, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, id)
+	return fmt.Sprintf("%016x", xxhash.Sum64(b.Bytes())), err
 }
 
 // readIdentity finds the identity of a data directory; ok is false if it has none.
@@ -100,13 +104,13 @@ func readIdentity(fs vfs.FS, dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, &IdentityError{path, "damaged: " + err.Error()}
 	}
 	sum, err := identitySum(rec.Identity)
-	if err != nil {
-		return Identity{}, false, err
-	}
-	if sum != rec.Checksum {
+	if err != nil || sum != rec.Checksum {
 		return Identity{}, false, &IdentityError{path, "damaged: its checksum does not match"}
 	}
-	return rec.Identity, true, nil
+	if err := json.Unmarshal(rec.Identity, &id); err != nil {
+		return Identity{}, false, &IdentityError{path, "damaged: " + err.Error()}
+	}
+	return id, true, nil
 }
 
 // makeDir makes a directory that a power loss does not take away again: the name of each one made is
@@ -127,11 +131,15 @@ func makeDir(fs vfs.FS, dir string) error {
 
 // writeIdentity replaces the identity durably.
 func writeIdentity(fs vfs.FS, dir string, id Identity) error {
-	sum, err := identitySum(id)
+	raw, err := json.Marshal(id)
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(identityRecord{id, sum}, "", "  ")
+	sum, err := identitySum(raw)
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(identityRecord{raw, sum}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -61,4 +62,24 @@ func TestReadIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses("no identity", "is missing")
+}
+
+// TestReadIdentityOfALaterProgram: what this program does not know is no damage.
+func TestReadIdentityOfALaterProgram(t *testing.T) {
+	dir := t.TempDir()
+	raw := json.RawMessage(`{"cluster_id":"c","server_id":"n1-x","node_id":"n1","partitions":3,"log_store":"pebble","ready":true,"mood":"good"}`)
+	sum, err := identitySum(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(identityRecord{raw, sum}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, identityFile), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := ReadIdentity(dir); err != nil || id.NodeID != "n1" || id.Partitions != 3 {
+		t.Errorf("%+v, %v", id, err)
+	}
 }

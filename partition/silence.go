@@ -145,7 +145,7 @@ func (f *failover) agreed(ctx context.Context, g group, lost string) bool {
 		}
 	}
 	for _, o := range others {
-		if o.leader != lost || o.contact >= silent {
+		if o.leader != "" && o.leader != lost || o.contact >= silent {
 			agree++
 		}
 	}
