@@ -44,6 +44,11 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			}
 		}
 	}
+	// What was due on a task may have ended the graph run of one that was assigned before it.
+	t.fx.Assigned = slices.DeleteFunc(t.fx.Assigned, func(a Assignment) bool {
+		task, ok := t.store(a.Token.Namespace).Task(a.Token.Id)
+		return !ok || task.State != recovery.TaskAcquired || task.Incarnation != a.Token.Incarnation || task.Version != a.Token.Version
+	})
 }
 
 // pending is how many tasks wait in a queue, as of now.

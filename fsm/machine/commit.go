@@ -164,6 +164,12 @@ func (c *commit) add(ev journal.Event) error {
 
 // event applies one event of a commit, with what follows from it.
 func (c *commit) event(ev journal.Event) error {
+	if c.ex.h.Status.Terminal() {
+		// The commit has ended its own execution: it is an attempt of a graph run whose time was up, which
+		// showed when the commit sent something to it. What is left is void, as after any end.
+		c.state = recovery.TaskFulfilled
+		return nil
+	}
 	cancelling := c.ex.h.Status == journal.StatusCancelling
 	switch e := ev.(type) {
 	case journal.ExecutionCompleted:
@@ -242,10 +248,11 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 		if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
 			return err
 		}
-		if err := c.sendOut(e); err != nil {
+		// Before it is sent: what arrives in this partition is received at once, and may end the sender.
+		if err := c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})}); err != nil {
 			return err
 		}
-		return c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})})
+		return c.sendOut(e)
 	default:
 		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"execution %q: a worker cannot schedule an invocation of kind %s", c.ex.h.ID, e.Invoke).With("id", c.ex.h.ID)

@@ -602,3 +602,35 @@ func TestGraphRetryHasItsTime(t *testing.T) {
 	w.pass(1)
 	w.shows("run", "cancelled; a pending")
 }
+
+// An attempt that sends something to its own run, whose time is up, ends by that: the rest of its commit is
+// void, and the commit is not refused.
+func TestGraphAttemptThatEndsItself(t *testing.T) {
+	w := newWorld(t, 1)
+	cmd := submitCmd(w.request(), "run", graphOf("a; b signal s"), "")
+	cmd.GetSubmitGraph().TimeoutMs = 1000
+	w.do(cmd)
+	v := w.only("w", "f")
+	w.now += 1000 // and no tick
+	reply := w.do(w.commitCmd(v, "step x; signal run s 1; step y; return late")).GetCommit()
+	if reply.State != perdurev1.TaskState_TASK_STATE_FULFILLED || reply.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED {
+		t.Errorf("answered %v", reply)
+	}
+	w.shows("run", "cancelled; a pending; b pending")
+	if got := w.kinds("run:0.0"); !strings.HasSuffix(got, "InvokeScheduled InvokeStarted InvokeCompleted CancelRequested ExecutionCancelled") {
+		t.Errorf("the attempt's journal is %s", got)
+	}
+}
+
+// A task is not given out that the next one, whose time was up, has ended with the whole run.
+func TestGraphEndsWhileItIsAssigned(t *testing.T) {
+	w := newWorld(t, 1)
+	cmd := submitCmd(w.request(), "run", graphOf("a; b timeout=500"), "")
+	cmd.GetSubmitGraph().TimeoutMs = 1000
+	w.do(cmd)
+	w.now += 1000 // and no tick
+	if got := w.take("w", 10, "f"); len(got) != 0 {
+		t.Errorf("given out: %v", got)
+	}
+	w.shows("run", "cancelled; a pending; b pending")
+}
