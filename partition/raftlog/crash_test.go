@@ -175,7 +175,7 @@ func TestCrashWhileCreating(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fs.step = func() {}
+	fs.rest() // the seal may still be at work
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -338,6 +338,13 @@ func (f *stepFS) tick() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.step()
+}
+
+// rest ends the calls of step.
+func (f *stepFS) rest() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step = func() {}
 }
 
 func (f *stepFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
