@@ -439,12 +439,20 @@ func (l *logBuffer) tail() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
 
+// nextPort walks through the ports that are this package's tests' own (12000 to 17999), below what the system
+// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
+var nextPort = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(6000))
+	return &n
+}()
+
 // fixedAddr finds a port that nobody listens on and that the system does not hand out by itself, so that
 // a node can come back to it.
 func fixedAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+nextPort.Add(1)%6000)
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue

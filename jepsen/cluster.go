@@ -132,7 +132,7 @@ type freePorts struct {
 
 func (f *freePorts) next() (int, error) {
 	for range 1000 {
-		port := 12000 + f.rng.IntN(20000)
+		port := 25000 + f.rng.IntN(7000)
 		if slices.Contains(f.used, port) {
 			continue
 		}
@@ -150,7 +150,7 @@ func (f *freePorts) next() (int, error) {
 		f.used = append(f.used, port)
 		return port, nil
 	}
-	return 0, errors.New("no free port found in 12000 to 31999")
+	return 0, errors.New("no free port found in 25000 to 31999")
 }
 
 // Close ends all nodes and workers at once and removes what Start has made. It is idempotent.
