@@ -222,7 +222,9 @@ func (n *Node) makePartitions(dir *commandv1.Directory) {
 }
 
 // reconfigure makes one change to a group that this node leads, if its servers are not those the directory
-// names: whoever is no member any more goes first, so that the group never waits for it.
+// names: whoever is no member any more goes first, so that the group never waits for it. The addresses in a
+// group's configuration stay those of the day: the address book knows better (Node.addresses), and Raft
+// replaces an address while its own replication reads it.
 func (n *Node) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Directory, nodes []string) {
 	if g.State() != raft.Leader {
 		return
@@ -250,9 +252,6 @@ func (n *Node) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Directory,
 		switch {
 		case m == nil && string(s.ID) != n.identity.ServerID:
 			change("removed", s.ID, g.RemoveServer(s.ID, 0, changePatience))
-			return
-		case m != nil && string(s.Address) != m.PeerAddr:
-			change("moved", s.ID, g.AddVoter(s.ID, raft.ServerAddress(m.PeerAddr), 0, changePatience))
 			return
 		}
 		have[s.ID] = true

@@ -178,7 +178,7 @@ func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReque
 	if m.ServerId == n.identity.ServerID {
 		return n.forgetKept(in.Partition, in.Name)
 	}
-	client, err := n.peers.client(n.addressOf(m.ServerId))
+	client, err := n.reach(ctx, m)
 	if err != nil {
 		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}

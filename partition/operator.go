@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -37,6 +39,21 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 		err = fmt.Errorf("server %s answers at its address", st.ServerId)
 	}
 	return st, err
+}
+
+// reach is another member's service once that node answers, which a node that has just come back does within
+// statusPatience: what an operator asks for is not refused because the last attempt to connect came too early.
+func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
+	client, err := n.peers.client(n.addressOf(m.ServerId))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	if _, err := client.Status(ctx, &commandv1.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
+		return nil, err
+	}
+	return client, nil
 }
 
 // askAll asks all members at once. What a member that did not answer said is nil.
@@ -232,7 +249,7 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 	if m.ServerId == n.identity.ServerID {
 		return n.rebuild(ctx, in.Partition)
 	}
-	client, err := n.peers.client(n.addressOf(m.ServerId))
+	client, err := n.reach(ctx, m)
 	if err != nil {
 		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}

@@ -217,18 +217,36 @@ func (r *Replica) retire() {
 	r.watches.wakeAll()
 }
 
-// leaderOf is the address of another node that leads a partition.
+// leaderOf is the address of another node that leads a partition. It waits for one for changePatience: this
+// node may have started a moment ago, or a leadership be on its way.
 func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	for {
+		if addr := n.leaderNow(ctx, p); addr != "" {
+			return addr, nil
+		}
+		if !n.pause(ctx, leaderPause) {
+			return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
+		}
+	}
+}
+
+// leaderNow is the address of another node that says that it leads a partition, empty if none does.
+func (n *Node) leaderNow(ctx context.Context, p uint32) string {
 	for _, m := range n.members() {
 		if m.ServerId == n.identity.ServerID {
 			continue
 		}
 		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
-			return n.addressOf(m.ServerId), nil
+			return n.addressOf(m.ServerId)
 		}
 	}
-	return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
+	return ""
 }
+
+// leaderPause is between two looks for a leader to copy from.
+const leaderPause = 100 * time.Millisecond
 
 // rebuildPatience bounds a whole rebuild.
 const rebuildPatience = time.Hour

@@ -34,15 +34,20 @@ func TestRebuild(t *testing.T) {
 		}
 	}
 	create(60)
-	for name, harm := range map[string]func(m *member){
-		"a healthy follower": nil,
-		"a lost state": func(m *member) {
+	for _, c := range []struct {
+		name string
+		harm func(m *member)
+	}{
+		{"a healthy follower", nil},
+		{"a lost state", func(m *member) {
 			if err := m.cfg.FS.RemoveAll("data/" + stateDir(1)); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"a damaged state": func(m *member) { damage(t, m.cfg.FS, "data/"+stateDir(1)) },
+		}},
+		{"a damaged state", func(m *member) { damage(t, m.cfg.FS, "data/"+stateDir(1)) }},
+		{"one that came back a moment ago", nil},
 	} {
+		name, harm := c.name, c.harm
 		t.Log(name)
 		victim := all[2]
 		if harm != nil {
