@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/internal/pebbleopen"
 )
 
 // format is the rung of Pebble's format ladder that state stores are made at. It goes up only on purpose.
@@ -244,12 +245,7 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom
 	}
-	compactions := &scheduler{}
-	o.Experimental.CompactionScheduler = compactions
-	if db, err = pebble.Open(dir, o); err == nil {
-		compactions.begin()
-	}
-	return db, err
+	return pebbleopen.Open(dir, o)
 }
 
 // adopt makes a database the store's, after it was judged; a new one is stamped.

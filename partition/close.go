@@ -158,6 +158,7 @@ func (n *Node) closeShared() error {
 
 // undo closes what Start has opened before it failed.
 func (n *Node) undo() error {
+	close(n.stopping)
 	var errs []error
 	for _, r := range n.replicas {
 		if r.raft != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/go-hclog"
+
+	"perdure/internal/pebbleopen"
 )
 
 // pebbleFormat is the rung of Pebble's format ladder that stores are made at; the newest of v2.1.7. It
@@ -59,7 +61,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 			err = &CorruptError{Detail: "does not open", Err: fmt.Errorf("%v", r)}
 		}
 	}()
-	db, err := pebble.Open(dir, po)
+	db, err := pebbleopen.Open(dir, po)
 	if err != nil {
 		// Files that must be there are missing, or there are some where there must be none.
 		if (!fresh && notExist(err)) || errors.Is(err, pebble.ErrDBNotPristine) {

@@ -1,4 +1,4 @@
-package fsm
+package pebbleopen
 
 import (
 	"sync"
@@ -7,10 +7,6 @@ import (
 )
 
 // scheduler lets Pebble compact a database from begin on, as many at once as the database allows.
-//
-// pebble.Open may start a compaction and fail after that. It then frees what the compaction reads from,
-// which panics on a goroutine of Pebble's and ends the process, and it gives up the directory's lock while
-// the compaction still writes there. So none is granted before Open has answered with a database.
 type scheduler struct {
 	// db is set before any other call.
 	db pebble.DBForCompaction

@@ -1,0 +1,21 @@
+// Package pebbleopen opens Pebble databases so that an opening that fails leaves nothing behind.
+//
+// pebble.Open may start a compaction and fail after that. It then frees what the compaction reads from, which
+// panics on a goroutine of Pebble's and ends the process, and it gives up the directory's lock while the
+// compaction still writes there. So no compaction is granted before Open has answered with a database.
+package pebbleopen
+
+import "github.com/cockroachdb/pebble/v2"
+
+// Open is pebble.Open, but that compactions begin after it; it sets the options' compaction scheduler. It
+// blocks as pebble.Open does: on a disk that fails, perhaps for ever.
+func Open(dir string, o *pebble.Options) (*pebble.DB, error) {
+	compactions := &scheduler{}
+	o.Experimental.CompactionScheduler = compactions
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	compactions.begin()
+	return db, nil
+}
