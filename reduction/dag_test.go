@@ -37,12 +37,17 @@ func property(t *testing.T, f func(t *rapid.T)) cases {
 }
 
 // saw says how often something happened, and fails if that is rarer than it should be in a thousand cases: a
-// property of what never happens has not been tested.
+// property of what never happens has not been tested. Of the few cases of -short a tenth of that suffices, since
+// what is drawn there varies more than what the rules say.
 func (n cases) saw(t *testing.T, what string, times, inThousand int) {
 	t.Helper()
 	t.Logf("%7d %s", times, what)
-	if n >= 400 && times*1000 < inThousand*int(n) {
-		t.Errorf("%s: only %d times in %d cases", what, times, n)
+	least := inThousand * int(n) / 1000
+	if n < 2000 {
+		least = max(1, least/10)
+	}
+	if n >= 400 && times < least {
+		t.Errorf("%s: only %d times in %d cases, not %d", what, times, n, least)
 	}
 }
 

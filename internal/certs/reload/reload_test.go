@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
