@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,6 +141,10 @@ func TestRefusal(t *testing.T) {
 
 // The error of a call that was given up says whether the write may have been applied.
 func TestGivenUp(t *testing.T) {
+	// What comes before the end has this long, on a busy machine too; less than an attempt may take.
+	const enough = 2500 * time.Millisecond
+	var all sync.WaitGroup
+	defer all.Wait()
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	always := func(err error) func(context.Context, int, any) (any, error) {
 		return func(context.Context, int, any) (any, error) { return nil, err }
@@ -167,34 +172,58 @@ func TestGivenUp(t *testing.T) {
 		{"unknown, write", false, always(refusal(perdurev1.Reason_REASON_OUTCOME_UNKNOWN)), write, ErrOutcomeUnknown},
 	} {
 		for _, by := range []string{"context", "timeout"} {
-			t.Run(tc.name+" by "+by, func(t *testing.T) {
-				t.Parallel()
-				c := newCluster(t, "a", "b")
-				c.answer = tc.answer
-				if tc.down {
-					c.nodes["a"].server.Stop()
-					c.nodes["b"].server.Stop()
-				}
-				ctx, opts := t.Context(), Options{Timeout: 300 * time.Millisecond}
+			c := newCluster(t, "a", "b")
+			c.answer = tc.answer
+			if tc.down {
+				c.nodes["a"].server.Stop()
+				c.nodes["b"].server.Stop()
+			}
+			// The second pause does not end: when the time is over, no attempt is on its way, except one that hangs.
+			opts := Options{Timeout: enough, Clock: &heldClock{passes: 1}}
+			if by == "context" {
+				opts.Timeout = time.Hour
+			}
+			cl := c.client(opts)
+			all.Go(func() { // side by side, however many tests may run at once: each takes all of its time
+				ctx := t.Context()
 				if by == "context" {
 					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+					ctx, cancel = context.WithTimeout(ctx, enough)
 					defer cancel()
 				}
-				err := tc.call(ctx, c.client(opts))
+				err := tc.call(ctx, cl)
 				other := ErrUnavailable
 				if tc.want == ErrUnavailable {
 					other = ErrOutcomeUnknown
 				}
 				if !errors.Is(err, tc.want) || errors.Is(err, other) || !errors.Is(err, context.DeadlineExceeded) || !Unavailable(err) {
-					t.Errorf("%v", err)
+					t.Errorf("%s by %s: %v", tc.name, by, err)
 				}
 				if !strings.HasPrefix(err.Error(), "client: ") || !strings.Contains(err.Error(), `"x": `+tc.want.Error()) {
-					t.Errorf("%v", err)
+					t.Errorf("%s by %s: %v", tc.name, by, err)
 				}
 			})
 		}
 	}
+}
+
+// heldClock lets some pauses pass at once; those after them never end.
+type heldClock struct {
+	mu     sync.Mutex
+	passes int
+}
+
+func (c *heldClock) Now() time.Time { return time.Unix(0, 0) }
+
+func (c *heldClock) After(time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := make(chan time.Time, 1)
+	if c.passes > 0 {
+		c.passes--
+		ch <- c.Now()
+	}
+	return ch
 }
 
 // A server that fails while it answers leaves a write unknown, and is not asked again.
@@ -498,7 +527,7 @@ func TestWork(t *testing.T) {
 	for _, n := range c.nodes {
 		n.server.Stop()
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		stream, err := cl.Work(t.Context())
 		if errors.Is(err, ErrUnavailable) {
 			break

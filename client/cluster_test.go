@@ -97,10 +97,14 @@ func TestClusterPatience(t *testing.T) {
 	}
 	within("a transfer", 20*time.Second, time.Minute)
 
-	// When the time is over, the rebuild may be going on.
-	c.answer = func(ctx context.Context, _ int, _ any) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	// When its caller gives up, the rebuild may be going on.
+	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
+	c.answer = func(ctx context.Context, _ int, _ any) (any, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if _, err := cl.RebuildReplica(ctx, "n1", 7); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "partition 7 on n1") {
 		t.Errorf("a rebuild that takes too long: %v", err)
 	}

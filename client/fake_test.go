@@ -54,6 +54,8 @@ func newCluster(t testing.TB, names ...string) *cluster {
 }
 
 func (n *fakeNode) start() {
+	n.c.mu.Lock() // clients dial while a node starts again
+	defer n.c.mu.Unlock()
 	n.lis = bufconn.Listen(1 << 16)
 	n.server = grpc.NewServer()
 	perdurev1.RegisterExecutionsServer(n.server, n)
@@ -75,7 +77,10 @@ func (c *cluster) client(opts Options) *Client {
 		opts.Addrs = append(opts.Addrs, "passthrough:///"+name)
 	}
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return c.nodes[addr].lis.DialContext(ctx)
+		c.mu.Lock()
+		lis := c.nodes[addr].lis
+		c.mu.Unlock()
+		return lis.DialContext(ctx)
 	})}
 	opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if opts.Rand == nil {
