@@ -25,7 +25,7 @@ const ns = "default"
 
 // patience is how long a test waits for a state that must come. It is long because it is only ever used
 // up by a failure.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // logBuffer keeps what a node has logged, for a test that fails.
 type logBuffer struct {
