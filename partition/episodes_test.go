@@ -106,8 +106,11 @@ func TestDeadPeerIsToldOnce(t *testing.T) {
 	k.clock.advance(answerSettles - time.Second)
 	die(groups[2])
 	k.clock.advance(2 * time.Second)
+	// Each step waits for the one who looks, so that he does not set his timer by the time of before.
+	waitFor(t, "the next line to be waited for", func() bool { return k.clock.armed(46 * time.Second) }, k.log.String)
 	k.e.heard("n3-bb")
 	k.e.heard("n2-aa")
+	waitFor(t, "the answer to be waited for again", func() bool { return k.clock.armed(answerSettles) }, k.log.String)
 	k.clock.advance(time.Second)
 	k.e.heard("n2-aa")
 	k.waits(answerSettles - time.Second)
@@ -182,7 +185,8 @@ func TestDebugLosesNoLine(t *testing.T) {
 // A dead peer of a real cluster is told in a few lines, and its return.
 func TestDeadMemberInTheLog(t *testing.T) {
 	logs := map[string]*logBuffer{}
-	all := newCluster(t, 2, func(cfg *Config) {
+	// Nobody is late enough for a leader to complain of a peer that lives.
+	all := newClusterWith(t, 2, neverActs, func(cfg *Config) {
 		logs[cfg.NodeID] = &logBuffer{}
 		cfg.Logger = slog.New(slog.NewTextHandler(logs[cfg.NodeID], nil))
 	})
@@ -192,9 +196,9 @@ func TestDeadMemberInTheLog(t *testing.T) {
 	told := func(event string) int {
 		return strings.Count(logs[all[0].cfg.NodeID].String(), event) + strings.Count(logs[all[1].cfg.NodeID].String(), event)
 	}
-	waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable") > 0 }, func() string { return "" })
+	waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
 	gone.start(t)
-	waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable") > 0 }, func() string { return "" })
+	waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable node=n3") > 0 }, func() string { return "" })
 	if n := told("event=peer_unreachable"); n > 4 {
 		t.Errorf("%d lines of one dead peer on two nodes", n)
 	}
