@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 )
 
 // crew runs workers at the nodes of a cluster and keeps account of what they are told: never more than
-// their room, and each task once.
+// their room, and each task once. Without slack that holds only while no leader loses its place unforeseen: so
+// time-outs must not act.
 type crew struct {
 	t    *testing.T
 	ctx  context.Context
@@ -156,7 +158,7 @@ func startIn(t testing.TB, r *Router, p uint32, name string) string {
 // TestAttachServesAllPartitions: a worker at any node gets the tasks of every partition, with much room and
 // with room for one.
 func TestAttachServesAllPartitions(t *testing.T) {
-	all := newCluster(t, 4)
+	all := newClusterWith(t, 4, neverActs)
 	for k, at := range all {
 		for _, size := range []int{10, 1} {
 			c := newCrew(t, all)
@@ -181,7 +183,7 @@ func TestAttachServesAllPartitions(t *testing.T) {
 
 // TestAttachIsPrompt: a worker with room for one serves partitions of all nodes in turn without delay.
 func TestAttachIsPrompt(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
 	w := c.work(all[0], "w", 1)
 	n := 0
@@ -193,23 +195,27 @@ func TestAttachIsPrompt(t *testing.T) {
 	for p := range uint32(3) {
 		one(p)
 	}
-	began := time.Now()
+	var took []time.Duration
 	for range 20 {
 		for p := range uint32(3) {
+			began := time.Now()
 			one(p)
+			took = append(took, time.Since(began))
 		}
 	}
-	if took := time.Since(began); took > 60*100*time.Millisecond {
-		t.Errorf("60 tasks took %v", took)
-	} else {
-		t.Logf("60 tasks took %v", took)
+	// The machine may hold some up; what waits for somebody to look is held up each time.
+	slices.Sort(took)
+	half := took[len(took)/2]
+	t.Logf("half of 60 tasks took %v or less each, the longest %v", half, took[len(took)-1])
+	if half > surveyEvery/4 {
+		t.Errorf("half of 60 tasks took more than %v each", half)
 	}
 	settled(t, all[0], w, 1)
 }
 
 // TestAttachTwoNodes: workers at different nodes share what all partitions have.
 func TestAttachTwoNodes(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
 	a, b := c.work(all[0], "a", 3), c.work(all[1], "b", 3)
 	const many = 120
@@ -233,7 +239,7 @@ func TestAttachTwoNodes(t *testing.T) {
 // TestAttachConservesRoom: whatever comes and goes at whatever node, nobody is told of more than it has
 // room for, every task is served, and in the end all room is there again.
 func TestAttachConservesRoom(t *testing.T) {
-	all := newCluster(t, 4)
+	all := newClusterWith(t, 4, neverActs)
 	rng := rand.New(rand.NewPCG(4, 2))
 	c := newCrew(t, all)
 	type one struct {
@@ -268,7 +274,7 @@ func TestAttachConservesRoom(t *testing.T) {
 
 // TestAttachCancelling: a cancel reaches a worker at another node than the leader.
 func TestAttachCancelling(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	for p := range uint32(3) {
 		w := all[0].Dispatcher().Attach(spec(fmt.Sprint("w", p), 3, "f"))
 		id := startIn(t, all[0].router, p, "x")
@@ -283,7 +289,7 @@ func TestAttachCancelling(t *testing.T) {
 
 // TestAttachSuperseded: a later stream of a worker ends the earlier one, at whatever node.
 func TestAttachSuperseded(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	var former *Worker
 	for k := range 6 {
 		at := all[k%3]
@@ -329,7 +335,7 @@ func move(t *testing.T, all []*member, p uint32) {
 // TestAttachLeaderMoves: leaders change while tasks are held, told and untold. Nothing is told twice, nothing
 // is lost, and no room.
 func TestAttachLeaderMoves(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	at := all[0]
 	w := at.Dispatcher().Attach(spec("w", 20, "f"))
 	defer w.Detach()
@@ -386,7 +392,7 @@ func TestAttachUnderUnrest(t *testing.T) {
 // TestAttachNodeDies: a node goes that leads partitions and has workers. Its workers come back elsewhere and
 // know what they hold; those of other nodes get everything.
 func TestAttachNodeDies(t *testing.T) {
-	all := newCluster(t, 3)
+	all := newClusterWith(t, 3, neverActs)
 	gone := all[1]
 	w := gone.Dispatcher().Attach(spec("w", 6, "f"))
 	for p := range uint32(3) {
@@ -446,7 +452,8 @@ func TestAttachNodeDies(t *testing.T) {
 // TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. What it had given out
 // and not told reaches the workers by the new leader, long before any lease ends, and once.
 func TestAttachLeaderKilled(t *testing.T) {
-	all := newCluster(t, 3)
+	// The killed one gives up when it has heard from nobody for a while; it is closed after that.
+	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.LeaderLease = soon / 3 })
 	gone := leaderOf(t, all, 1)
 	var rest []*member
 	for _, m := range all {
