@@ -42,7 +42,7 @@ func (c *fakeClock) After(d time.Duration) <-chan time.Time {
 // pass waits until somebody waits for exactly d, and lets that much time pass for the first who does.
 func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	for {
 		c.mu.Lock()
 		for i, w := range c.waits {

@@ -25,6 +25,10 @@ import (
 	"perdure/journal"
 )
 
+// patience bounds every wait of these tests. It is long because the machine may be busy; nothing waits for it
+// to pass.
+const patience = 90 * time.Second
+
 // fakeServer is a cluster in memory: tasks, journals and streams, one lock, no clock. Every event is
 // judged by the journal's own guard, so a worker that breaks a rule fails its test. What the world does
 // (timers, children, signals) it does when an execution waits for it, in an order that is always the same.
@@ -158,7 +162,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 				if err != nil {
 					f.t.Errorf("Run: %v", err)
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(patience):
 				f.t.Error("Run did not return")
 			}
 		})
@@ -166,7 +170,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 	f.t.Cleanup(stop)
 	select {
 	case <-w.Ready():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		f.t.Fatal("the worker was not welcomed")
 	}
 	return w, stop
@@ -175,7 +179,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 // wait waits until cond holds, which is asked with the lock held.
 func (f *fakeServer) wait(what string, cond func() bool) {
 	f.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience)
 	for {
 		f.mu.Lock()
 		ok, changed := cond(), f.changed

@@ -17,10 +17,13 @@ import (
 	"perdure/embed"
 )
 
+// patience bounds every wait for the node.
+const patience = 3 * time.Minute
+
 // aNode is a whole node in this process, a client of it, and a worker with these functions.
 func aNode(t *testing.T, fns ...durable.Registration) (context.Context, *client.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	n, err := embed.Start(ctx, embed.Config{DataDir: t.TempDir(), Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
@@ -31,14 +34,14 @@ func aNode(t *testing.T, fns ...durable.Registration) (context.Context, *client.
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := durable.NewWorker(c, durable.WorkerOptions{Name: "w", Logger: slog.New(slog.DiscardHandler)})
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "w", Lease: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 	w.Register(fns...)
 	working, stop := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(working) }()
 	t.Cleanup(func() {
 		stop()
-		closing, cancel := context.WithTimeout(context.Background(), time.Minute)
+		closing, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := errors.Join(<-stopped, c.Close(), n.Close(closing)); err != nil {
 			t.Error(err)

@@ -53,7 +53,7 @@ func beats(t *testing.T, f *fakeServer, w *Worker, clock *fakeClock, third time.
 // until waits for a state that nobody announces.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); !cond(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
 		}
@@ -100,7 +100,7 @@ func TestHeartbeats(t *testing.T) {
 		if !errors.Is(err, errLost) {
 			t.Errorf("the step ended by %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the lost step was not told")
 	}
 	f.wait("the room", func() bool { return f.rooms == 1 })
