@@ -2,8 +2,10 @@ package rpc_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,19 +13,45 @@ import (
 	"perdure/embed"
 )
 
+// nextPort walks through the ports that are this package's tests' own (10000 to 11999), below what the system
+// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
+var nextPort = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(2000))
+	return &n
+}()
+
+// freeAddr is an address on which nobody listens, by either protocol: gossip speaks both.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10000+nextPort.Add(1)%2000)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		if closed := tcp.Close(); closed != nil {
+			t.Fatal(closed)
+		}
+		if err != nil {
+			continue
+		}
+		if err := udp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return addr
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
 // threeNodes is a cluster of three in this process, each as a client sees it.
 func threeNodes(t *testing.T) []*world {
 	t.Helper()
 	var addrs []string
 	for range 6 { // those of the gossip, then those of the peer ports
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs = append(addrs, l.Addr().String())
-		if err := l.Close(); err != nil { // it was only asked for its port
-			t.Fatal(err)
-		}
+		addrs = append(addrs, freeAddr(t))
 	}
 	nodes, errs := make([]*embed.Node, 3), make([]error, 3)
 	var all sync.WaitGroup
@@ -31,7 +59,8 @@ func threeNodes(t *testing.T) []*world {
 		cfg := nodeConfig(t.TempDir())
 		cfg.NodeID, cfg.Partitions, cfg.BootstrapExpect = fmt.Sprint("n", i+1), 4, 3
 		cfg.GossipAddr, cfg.Join, cfg.PeerAddr = addrs[i], addrs[:3], addrs[3+i]
-		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = 500*time.Millisecond, 500*time.Millisecond, 250*time.Millisecond
+		// Nothing here waits for a silent leader, and a node that is not given a core for a while is none.
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = 5*time.Second, 5*time.Second, 5*time.Second
 		all.Go(func() { nodes[i], errs[i] = begin(cfg) })
 	}
 	all.Wait()
@@ -85,7 +114,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 			t.Fatalf("start %s: %v", id, err)
 		}
 		go func() {
-			r, err := waits.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: waits.ns, Id: id, WaitMs: 20_000})
+			r, err := waits.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: waits.ns, Id: id, WaitMs: patience.Milliseconds()})
 			results <- fmt.Sprint(r.GetDone(), string(r.GetOutcome().GetValue()), err)
 		}()
 	}

@@ -8,8 +8,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// told is far below what the last resort of a watch takes, and far above what being told does.
-const told = 5 * time.Second
+// told is below what the last resort of a watch takes, and far above what being told does.
+const told = 8 * time.Second
 
 // manySignals is a graph of nodes that wait for a signal each, s0, s1 and so on, in any order.
 func manySignals(n int) *perdurev1.Graph {
@@ -96,8 +96,8 @@ func TestGraphWatchTold(t *testing.T) {
 				}()
 			}
 			// Some ask before it changes, some after.
-			began := time.Now()
 			nodes[n%3].signal(id, fmt.Sprint("s", n), "1")
+			began := time.Now()
 			before := last
 			for range nodes {
 				s := receive(t, "answer", answers)
@@ -124,7 +124,7 @@ func TestGraphWatchRetry(t *testing.T) {
 		seen := at.submit(id, manySignals(3))
 		at.signal(id, "s0", "1")
 		later := at.graphStatus(id)
-		if _, err := at.executions.Terminate(soon(t), &perdurev1.TerminateRequest{Namespace: at.ns, Id: id}); err != nil {
+		if _, err := at.executions.Terminate(soon(t), &perdurev1.TerminateRequest{Namespace: at.ns, Id: id, Request: rid()}); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the end", func() error {

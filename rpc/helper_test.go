@@ -24,7 +24,11 @@ import (
 )
 
 // patience bounds every wait of these tests; nothing waits for it to pass.
-const patience = 30 * time.Second
+const patience = time.Minute
+
+// prompt is how long a stop may take that waits for nobody: far below patience, at whose end whoever is still
+// there is cut off.
+const prompt = patience / 2
 
 // shared is a node that tests use together, each in a namespace of its own.
 var shared = sync.OnceValues(func() (*embed.Node, error) {

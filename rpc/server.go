@@ -128,14 +128,18 @@ func (s *Server) watchHealth() {
 	const every = 200 * time.Millisecond
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
+	services := s.grpc.GetServiceInfo() // all are there before any is served; it is dear for a node that idles
+	for said := healthv1.HealthCheckResponse_UNKNOWN; ; {
 		status := healthv1.HealthCheckResponse_SERVING
 		if s.cfg.NotReady() != nil {
 			status = healthv1.HealthCheckResponse_NOT_SERVING
 		}
-		s.health.SetServingStatus("", status)
-		for service := range s.grpc.GetServiceInfo() {
-			s.health.SetServingStatus(service, status)
+		if status != said {
+			s.health.SetServingStatus("", status)
+			for service := range services {
+				s.health.SetServingStatus(service, status)
+			}
+			said = status
 		}
 		select {
 		case <-ticker.C:

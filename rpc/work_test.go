@@ -339,11 +339,11 @@ func TestWorkerOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestReleaseAndCancel gives a task back with a problem, and is told of a cancel without asking.
+// TestReleaseAndCancel gives tasks back with a problem, and is told of a cancel without asking.
 func TestReleaseAndCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start("r", "f")
+	w.start("long", "f")
 	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
 	task := s.task()
 	release := func(task *perdurev1.Task, delay time.Duration) {
@@ -354,14 +354,17 @@ func TestReleaseAndCancel(t *testing.T) {
 			t.Fatalf("a release was answered %v", m)
 		}
 	}
-	began := time.Now()
-	release(task, 150*time.Millisecond)
-	if e := w.describe("r"); e.LastProblem != "not now" || e.Task.State != "pending" || e.WakeSource != "retry timer" {
+	release(task, time.Hour)
+	if e := w.describe("long"); e.LastProblem != "not now" || e.Task.State != "pending" || e.WakeSource != "retry timer" {
 		t.Errorf("after a release it is %v", e)
 	}
+	w.start("r", "f")
 	task = s.task()
-	if took := time.Since(began); took < 150*time.Millisecond {
-		t.Errorf("a task released for 150 ms came again after %v", took)
+	began := time.Now()
+	release(task, 150*time.Millisecond)
+	task = s.task()
+	if took := time.Since(began); task.Token.Id != "r" || took < 149*time.Millisecond { // the node counts whole milliseconds
+		t.Errorf("a task released for 150 ms came again after %v: %v", took, task.Token)
 	}
 	release(task, 0)
 	task = s.task()
@@ -457,7 +460,7 @@ func TestSilentWorker(t *testing.T) {
 	if err := finish(n); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > prompt {
 		t.Errorf("the stop took %v", took)
 	}
 }
