@@ -14,7 +14,7 @@ import (
 // What a rebuild keeps aside is seen in the status and in a metric, also after a restart, and deleted only when
 // somebody says so: nothing else is, and nothing while the replica that is there does not work.
 func TestKeptReplicas(t *testing.T) {
-	all := newCluster(t, 2, func(cfg *Config) { cfg.Registerer = prometheus.NewRegistry() })
+	all := newClusterWith(t, 2, neverActs, func(cfg *Config) { cfg.Registerer = prometheus.NewRegistry() })
 	ctx, victim, op := bg(t), all[2], all[0].Operator()
 	registry := func() *prometheus.Registry { return victim.cfg.Registerer.(*prometheus.Registry) }
 	for i := range 30 {
@@ -39,12 +39,23 @@ func TestKeptReplicas(t *testing.T) {
 		}
 		return s.Nodes[2].Kept
 	}
-	forget := func(p uint32, name string) (*perdurev1.ForgetKeptResponse, error) {
-		return op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3", Partition: p, Name: name})
+	// Either may be told to try later, by a node that does not answer in time.
+	forget := func(p uint32, name string) (r *perdurev1.ForgetKeptResponse, err error) {
+		t.Helper()
+		waitFor(t, "it to be forgotten or refused", func() bool {
+			r, err = op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n3", Partition: p, Name: name})
+			return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER
+		}, func() string { return fmt.Sprint(err) })
+		return r, err
 	}
 	rebuild := func(p uint32) {
 		t.Helper()
-		if _, err := op.Rebuild(ctx, &perdurev1.RebuildReplicaRequest{NodeId: "n3", Partition: p}); err != nil {
+		var err error
+		waitFor(t, "it to be rebuilt", func() bool {
+			_, err = op.Rebuild(ctx, &perdurev1.RebuildReplicaRequest{NodeId: "n3", Partition: p})
+			return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER
+		}, func() string { return fmt.Sprint(err) })
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
