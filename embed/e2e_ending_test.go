@@ -28,6 +28,9 @@ const (
 	timedOut = perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT
 )
 
+// tick is what the cluster's clock counts in: the beginning of a time may be that much before what it was asked at.
+const tick = time.Millisecond
+
 // stuck is a set of functions that do not end by themselves, each in another way.
 type stuck struct {
 	// step is in a step that heeds its context, deaf in one that does not until freed is closed.
@@ -126,45 +129,61 @@ func TestDeadlines(t *testing.T) {
 	w := newWorld(t)
 	s := newStuck()
 	x := w.work(durable.WorkerOptions{Lease: time.Second}, s.all()...)
-	const timeout = 250 * time.Millisecond
+	// timesOut lets an execution run into its deadline, and says whether it had come to its state by then.
+	timesOut := func(w *world, fn *durable.Function[string, string], id string, timeout time.Duration) bool {
+		t := w.t
+		began := time.Now()
+		begin(w, fn, id, "x", durable.StartTimeout(timeout))
+		p := w.ended(id, cancelled, "timeout", "timed out", timedOut)
+		if took := time.Since(began); took < timeout-tick {
+			t.Errorf("it timed out after %v, its timeout is %v", took, timeout)
+		}
+		e := w.describe(id)
+		if p.GetSettledAtMs() != p.GetTimeoutAtMs() || p.GetTimeoutAtMs() != e.GetDeadlineMs() || e.GetDeadlineMs()-e.GetCreatedMs() != timeout.Milliseconds() {
+			t.Errorf("settled at %d, timeout at %d, deadline %d, created %d", p.GetSettledAtMs(), p.GetTimeoutAtMs(), e.GetDeadlineMs(), e.GetCreatedMs())
+		}
+		var requested, ended string
+		until(t, "the deadline to be carried out", func() error { // a read shows it before
+			if requested, ended = w.lastReasons(id); ended == "" {
+				return errors.New("the journal has no end")
+			}
+			return nil
+		})
+		if requested != "timed out" || ended != "timed out" {
+			t.Errorf("the journal gives the reasons %q and %q", requested, ended)
+		}
+		wantReason(t, "a signal after the end", w.Signal(soon(t), id, "go", nil), "ALREADY_FINISHED")
+		for len(s.begun) > 0 {
+			if <-s.begun == id {
+				return true
+			}
+		}
+		return w.validJournal(id)["ExecutionAwaiting"] > 0
+	}
+	last := map[string]string{} // the ids of those that had come to their state
 	for _, c := range []struct {
 		state string
 		fn    *durable.Function[string, string]
 	}{{"running", s.step}, {"blocked", s.signal}, {"calling", s.parent}, {"sleeping", s.sleeper}} {
 		t.Run(c.state, func(t *testing.T) {
 			w := &world{w.Client, t, w.addr}
-			began := time.Now()
-			begin(w, c.fn, c.state, "x", durable.StartTimeout(timeout))
-			p := w.ended(c.state, cancelled, "timeout", "timed out", timedOut)
-			if took := time.Since(began); took < timeout {
-				t.Errorf("it timed out after %v, its timeout is %v", took, timeout)
-			}
-			e := w.describe(c.state)
-			if p.GetSettledAtMs() != p.GetTimeoutAtMs() || p.GetTimeoutAtMs() != e.GetDeadlineMs() || e.GetDeadlineMs()-e.GetCreatedMs() != timeout.Milliseconds() {
-				t.Errorf("settled at %d, timeout at %d, deadline %d, created %d", p.GetSettledAtMs(), p.GetTimeoutAtMs(), e.GetDeadlineMs(), e.GetCreatedMs())
-			}
-			var requested, ended string
-			until(t, "the deadline to be carried out", func() error { // a read shows it before
-				if requested, ended = w.lastReasons(c.state); ended == "" {
-					return errors.New("the journal has no end")
+			for timeout := 250 * time.Millisecond; last[c.state] == ""; timeout *= 4 { // a busy machine needs longer to get there
+				if timeout > patience {
+					t.Fatal("the deadline always comes first")
 				}
-				return nil
-			})
-			if requested != "timed out" || ended != "timed out" {
-				t.Errorf("the journal gives the reasons %q and %q", requested, ended)
+				if id := fmt.Sprintf("%s-%d", c.state, timeout.Milliseconds()); timesOut(w, c.fn, id, timeout) {
+					last[c.state] = id
+				}
 			}
-			wantReason(t, "a signal after the end", w.Signal(soon(t), c.state, "go", nil), "ALREADY_FINISHED")
 		})
 	}
 	// The step that was running is told, and what it returns is not used.
 	if err := receive(t, "the end of the step's context", s.ctxEnded); err == nil {
 		t.Error("the step's context has no cause")
 	}
-	x.saw(durable.EventLost, "running", 1)
+	x.saw(durable.EventLost, last["running"], 1)
 	// A parent's end does not end its child: it may be awaited by others.
-	if e := w.describe("calling:0"); e.GetStatus() != blocked {
-		t.Errorf("the child of an execution that timed out is %v", e)
-	}
+	w.reaches(last["calling"]+":0", blocked)
 	x.noProblems()
 }
 
@@ -251,7 +270,7 @@ func TestGraceAndTerminate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := newStuck()
-	x := w.work(durable.WorkerOptions{Lease: time.Second}, s.all()...)
+	x := w.work(durable.WorkerOptions{}, s.all()...)
 
 	begin(w, s.deaf, "grace", "late")
 	receive(t, "the step to begin", s.begun)
@@ -259,11 +278,8 @@ func TestGraceAndTerminate(t *testing.T) {
 	if status, err := w.Cancel(soon(t), "grace", "enough", 200*time.Millisecond); err != nil || status != cancelling {
 		t.Errorf("cancel says %v, %v", status, err)
 	}
-	if e := w.describe("grace"); e.GetStatus() != cancelling {
-		t.Errorf("within its grace it is %v", e)
-	}
 	w.ended("grace", cancelled, "cancelled", "the grace period ended", canceled)
-	if took := time.Since(asked); took < 200*time.Millisecond {
+	if took := time.Since(asked); took < 200*time.Millisecond-tick {
 		t.Errorf("a grace of 200 ms ended after %v", took)
 	}
 	if requested, ended := w.lastReasons("grace"); requested != "enough" || ended != "the grace period ended" {
@@ -289,6 +305,9 @@ func TestGraceAndTerminate(t *testing.T) {
 	receive(t, "the step to begin", s.begun)
 	if _, err := w.Cancel(soon(t), "in-time", "enough", patience); err != nil {
 		t.Error(err)
+	}
+	if e := w.describe("in-time"); e.GetStatus() != cancelling {
+		t.Errorf("within its grace it is %v", e)
 	}
 	before := w.journal("grace")
 	close(s.freed)
@@ -337,16 +356,13 @@ func TestFailures(t *testing.T) {
 
 	// A panic is not a result: the execution waits for better code, and says why.
 	begin(w, panics, "panics", "oh no")
-	until(t, "the problem to show", func() error {
-		if e := w.describe("panics"); !strings.Contains(e.GetLastProblem(), "panic: oh no") {
+	until(t, "the problem to show, between two tries", func() error {
+		if e := w.describe("panics"); !strings.Contains(e.GetLastProblem(), "panic: oh no") ||
+			e.GetStatus() != running_ || e.GetTask().GetState() != "pending" || e.GetWakeSource() != "retry timer" {
 			return fmt.Errorf("it is %v", e)
 		}
 		return nil
 	})
-	e := w.describe("panics")
-	if e.GetStatus() != running_ || e.GetTask().GetState() != "pending" || e.GetWakeSource() != "retry timer" {
-		t.Errorf("after a panic it is %v", e)
-	}
 	if x.count(durable.EventProblem, "panics") == 0 {
 		t.Error("the worker told nobody of the panic")
 	}

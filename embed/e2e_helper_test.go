@@ -22,9 +22,15 @@ import (
 	"perdure/embed"
 )
 
-// patience bounds every wait of these tests. It is long because the machine may be busy; nothing waits
-// for it to pass.
-const patience = 30 * time.Second
+const (
+	// patience bounds every wait of these tests. It is long because the machine may be busy; nothing waits
+	// for it to pass.
+	patience = 90 * time.Second
+	// stopTime bounds the stop of a node, which gives a part of it to calls that do not end by themselves.
+	stopTime = 30 * time.Second
+	// longLease is that of workers whose silence is not what a test is about: no stall of the machine is as long.
+	longLease = 2 * time.Minute
+)
 
 // shared is a node that tests use together, each in a namespace of its own.
 var shared = sync.OnceValues(func() (*running, error) {
@@ -80,7 +86,7 @@ func start(cfg embed.Config) (*running, error) {
 }
 
 func (n *running) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	return n.Close(ctx)
 }
@@ -204,6 +210,9 @@ func (w *world) workAt(addr string, opts durable.WorkerOptions, fns ...durable.R
 		w.t.Fatal(err)
 	}
 	x := &worker{t: w.t, ended: make(chan error, 1)}
+	if opts.Lease == 0 {
+		opts.Lease = longLease
+	}
 	opts.OnEvent = func(e durable.Event) {
 		x.mu.Lock()
 		defer x.mu.Unlock()

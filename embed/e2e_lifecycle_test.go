@@ -26,7 +26,7 @@ func TestDueWhileDown(t *testing.T) {
 	cfg.GRPCAddr = fixedAddr(t)
 	n := startNode(t, cfg)
 	w := connect(t, cfg.GRPCAddr)
-	const due = 2 * time.Second
+	const due = 10 * time.Second // everything waits, and the node is down, before that is over
 	var runs tally
 	sleeper := durable.NewFunction("sleeper", func(ctx durable.Context, _ int) (string, error) { return "awake", durable.Sleep(ctx, due) })
 	waiter := durable.NewFunction("waiter", func(ctx durable.Context, _ int) (bool, error) {
@@ -42,7 +42,7 @@ func TestDueWhileDown(t *testing.T) {
 			return 7, nil
 		}, durable.WithRetry(durable.RetryPolicy{MaxAttempts: 2, Initial: due}))
 	})
-	x := w.work(durable.WorkerOptions{Lease: time.Second}, sleeper, waiter, patient, retries)
+	x := w.work(durable.WorkerOptions{}, sleeper, waiter, patient, retries)
 	slept := begin(w, sleeper, "sleeper", 0)
 	waited := begin(w, waiter, "waiter", 0)
 	begin(w, patient, "patient", 0, durable.StartTimeout(due))
@@ -75,7 +75,7 @@ func TestDueWhileDown(t *testing.T) {
 	if end := w.ending("parted"); end.Failure.GetType() != "cancelled" {
 		t.Errorf("the cancelled execution: %v", end)
 	}
-	y := w.work(durable.WorkerOptions{Lease: time.Second}, sleeper, waiter, patient, retries)
+	y := w.work(durable.WorkerOptions{}, sleeper, waiter, patient, retries)
 	if got := result(t, slept); got != "awake" {
 		t.Errorf("the sleeper returned %q", got)
 	}

@@ -27,7 +27,7 @@ func TestReplacedServer(t *testing.T) {
 	}
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	defer cancel()
 	c := clusterClient(t, cfgs...)
 	create := func(id string) {
@@ -105,15 +105,17 @@ func TestReplacedServer(t *testing.T) {
 
 	create("after")
 	for _, n := range nodes {
-		if err := n.NotReady(); err != nil {
-			t.Errorf("%s: %v", n.cfg.NodeID, err)
+		until(t, n.cfg.NodeID+" to be ready", n.NotReady) // a busy machine may be in the middle of an election
+	}
+	until(t, "the successor to say that it is ready", func() error {
+		resp, err := http.Get("http://" + cfgs[2].HTTPAddr + "/readyz")
+		if err != nil {
+			return err
 		}
-	}
-	resp, err := http.Get("http://" + cfgs[2].HTTPAddr + "/readyz")
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("the successor: %v, %v", resp, err)
-	}
-	if err == nil {
-		_ = resp.Body.Close()
-	}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
 }

@@ -122,7 +122,10 @@ func travel(w *world, journey *durable.Function[int, int], executions, atOnce in
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	w.t.Cleanup(cancel)
+	w.t.Cleanup(func() {
+		cancel()
+		wg.Wait() // they tell the test what went wrong, so they end before it
+	})
 	for range atOnce {
 		wg.Add(1)
 		go func() {

@@ -86,13 +86,13 @@ func TestWorkerVanishes(t *testing.T) {
 	w := newWorld(t)
 	p := newProxy(t, w.addr)
 	fns := newBlockers("a", "b")
-	const lease = time.Second
+	const lease = 8 * time.Second // long enough for a busy machine to keep it until the network is frozen
 	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: lease}, fns["a"])
 	h := begin(w, fns["a"].Function, "vanishing", 7)
 	if who := receive(t, "the step to begin", fns["a"].begun); who != "a" {
 		t.Fatalf("%s runs the step", who)
 	}
-	b := w.work(durable.WorkerOptions{Name: "b", Lease: lease}, fns["b"])
+	b := w.work(durable.WorkerOptions{Name: "b"}, fns["b"])
 	if b.count(durable.EventTask, "") != 0 {
 		t.Error("b has a task that a holds")
 	}
@@ -139,7 +139,7 @@ func TestWorkerReconnects(t *testing.T) {
 	w := newWorld(t)
 	p := newProxy(t, w.addr)
 	fns := newBlockers("a", "b")
-	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: 30 * time.Second}, fns["a"])
+	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: longLease}, fns["a"])
 	h := begin(w, fns["a"].Function, "kept", 9)
 	receive(t, "the step to begin", fns["a"].begun)
 	b := w.work(durable.WorkerOptions{Name: "b"}, fns["b"]) // ready to take it
@@ -192,7 +192,7 @@ func TestDrain(t *testing.T) {
 	n := startNode(t, cfg)
 	w := connect(t, cfg.GRPCAddr)
 	fns := newBlockers("a")
-	a := w.work(durable.WorkerOptions{Name: "a", Lease: 30 * time.Second}, fns["a"])
+	a := w.work(durable.WorkerOptions{Name: "a", Lease: longLease}, fns["a"])
 	h := begin(w, fns["a"].Function, "drained", 1)
 	receive(t, "the step to begin", fns["a"].begun)
 	if err := n.stop(); err != nil {
