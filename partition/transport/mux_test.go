@@ -16,7 +16,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-const patience = 10 * time.Second
+// patience is how long a test waits for what must come. It is long because only a failure uses it up.
+const patience = time.Minute
 
 // eventually waits for a state and prints the last one seen.
 func eventually(t testing.TB, what string, state func() (string, bool)) {
@@ -44,6 +45,9 @@ func listen(t testing.TB, opts Options) *Mux {
 	}
 	if opts.ServerID == "" {
 		opts.ServerID = "server"
+	}
+	if opts.HandshakeTimeout == 0 {
+		opts.HandshakeTimeout = patience // a busy machine may need long
 	}
 	m, err := Listen("127.0.0.1:0", opts)
 	if err != nil {
@@ -258,7 +262,7 @@ func TestRefusals(t *testing.T) {
 func TestSilentStrangers(t *testing.T) {
 	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
-	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 300 * time.Millisecond, MaxPending: 8})
+	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 3 * time.Second, MaxPending: 8})
 	addr := b.Addr().String()
 	go echo(b.Service("ship"), "ship")
 	var silent []net.Conn
@@ -340,7 +344,7 @@ func TestMaxConns(t *testing.T) {
 func TestNobodyAccepts(t *testing.T) {
 	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
-	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 200 * time.Millisecond})
+	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 2 * time.Second})
 	_ = b.Raft(1)
 	go echo(b.Service("ship"), "ship")
 	l := a.Raft(1)
@@ -361,16 +365,20 @@ func TestNobodyAccepts(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, c := range conns {
 		wg.Go(func() {
-			_ = c.SetReadDeadline(time.Now().Add(time.Second))
-			if _, err := c.Read(make([]byte, 1)); !isTimeout(err) {
-				closed.Add(1)
-			}
+			_, _ = c.Read(make([]byte, 1)) // nothing is ever sent
+			closed.Add(1)
 		})
 	}
-	wg.Wait()
-	if closed.Load() != acceptBacklog {
-		t.Errorf("%d connections were closed, want %d", closed.Load(), acceptBacklog)
+	// Those that found no room are closed, those that wait are held, and the one of the service is open.
+	eventually(t, "those that are too many are closed", func() (string, bool) {
+		n, open := closed.Load(), b.Stats().Open
+		return fmt.Sprintf("%d closed, %d open", n, open), n == acceptBacklog && open == acceptBacklog+1
+	})
+	ask(t, c, "ship?\n")
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
+	wg.Wait()
 }
 
 func TestCloseGroup(t *testing.T) {
@@ -504,7 +512,7 @@ func TestDialGivesUp(t *testing.T) {
 	if _, err := a.Raft(1).Dial(raft.ServerAddress(addr), 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("silent node: %v", err)
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > patience {
 		t.Errorf("it took %v", d)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -601,7 +609,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%.40v accepted", o)
 		}
 	}
-	if _, err := Listen("256.0.0.1:0", Options{ClusterID: "c", ServerID: "s"}); err == nil {
-		t.Error("no such address, accepted")
+	if _, err := Listen("192.0.2.1:0", Options{ClusterID: "c", ServerID: "s"}); err == nil {
+		t.Error("an address of no host, accepted")
 	}
 }

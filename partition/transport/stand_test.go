@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -82,10 +83,13 @@ func TestDialSelf(t *testing.T) {
 // TestStandInvitesAnElection: a follower that is told to stand is elected although the leader lives, without waiting for
 // any time-out; a leader that steps back leads no more.
 func TestStandInvitesAnElection(t *testing.T) {
-	nodes := threeNodes(t)
+	nodes := threeNodes(t, time.Minute) // no time-out acts
+	before := nodes[0]
+	if err := before.transports[0].Stand(raft.ServerID(before.id), ""); err != nil {
+		t.Fatal(err)
+	}
 	apply(t, nodes, 0, "before")
 	wantSeen(t, nodes, 0, 1) // so that none lacks what another has
-	before := leader(t, nodes, 0)
 	var next *member
 	for _, n := range nodes {
 		if n != before {
@@ -102,11 +106,18 @@ func TestStandInvitesAnElection(t *testing.T) {
 	if now := next.rafts[0].CurrentTerm(); now != term+1 {
 		t.Errorf("it took %d terms", now-term)
 	}
+	eventually(t, before.id+" has what "+next.id+" began with", func() (string, bool) {
+		has, last := before.rafts[0].LastIndex(), next.rafts[0].LastIndex()
+		return fmt.Sprint(has, " of ", last), has == last && next.rafts[0].AppliedIndex() == last
+	})
 	if err := next.transports[0].StepBack(raft.ServerID(next.id), "", term+1); err != nil {
 		t.Fatal(err)
 	}
 	if s, now := next.rafts[0].State(), next.rafts[0].CurrentTerm(); s == raft.Leader && now < term+2 {
 		t.Errorf("it is %v in term %d", s, now)
+	}
+	if err := before.transports[0].Stand(raft.ServerID(before.id), ""); err != nil {
+		t.Fatal(err)
 	}
 	apply(t, nodes, 0, "after")
 	for _, n := range nodes {

@@ -38,14 +38,14 @@ func TestAnotherServerAtTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *RefusedError
-	if _, err := la.Dial(old, time.Second); !errors.As(err, &refused) || refused.Code != CodeAnotherServer {
+	if _, err := la.Dial(old, patience); !errors.As(err, &refused) || refused.Code != CodeAnotherServer {
 		t.Errorf("the former server was reached: %v", err)
 	}
 	now, err := names.ServerAddr("b-2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := la.Dial(now, time.Second); err != nil {
+	if c, err := la.Dial(now, patience); err != nil {
 		t.Errorf("the present server: %v", err)
 	} else if p, _ := PeerOf(c); p.Addr != string(addr) {
 		t.Errorf("its address is told as %q", p.Addr)
