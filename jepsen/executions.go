@@ -190,7 +190,10 @@ func (r *ExecutionRun) faults(ctx context.Context) ([]*Wound, error) {
 	rng := rand.New(rand.NewPCG(r.o.Seed, 3))
 	var out []*Wound
 	for i := range r.o.Rounds {
-		w, err := underFault(ctx, r.c, r.o.Faults[i%len(r.o.Faults)], r.o.Warm, r.o.Hold, r.o.Cool, rng)
+		// Each client is in the midst of the next one then.
+		least := r.ended() + r.o.Clients
+		w, err := underFault(ctx, r.c, r.o.Faults[i%len(r.o.Faults)], r.o.Warm, r.o.Hold, r.o.Cool, rng,
+			func() error { return fewer(r.ended(), least, "executions") })
 		if err != nil {
 			return out, err
 		}
@@ -198,6 +201,13 @@ func (r *ExecutionRun) faults(ctx context.Context) ([]*Wound, error) {
 		out = append(out, w)
 	}
 	return out, nil
+}
+
+// ended is how many executions have ended, for their clients.
+func (r *ExecutionRun) ended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.executions)
 }
 
 // one runs one execution and writes down what the client was told.

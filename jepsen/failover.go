@@ -19,6 +19,8 @@ type FailoverOptions struct {
 	// 5 s; Cool how long the load goes on once all nodes are ready again, default 1 s.
 	Warm, Hold, Cool time.Duration
 	Load             CommitOptions
+	// Least is how many writes have to be acknowledged before the fault, however long that takes beyond Warm.
+	Least int
 	// MaxGap, if set, makes a longer gap under a fault that leaves a majority a violation.
 	MaxGap time.Duration
 	Seed   uint64
@@ -95,7 +97,7 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 	if err != nil {
 		return out, err
 	}
-	w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng)
+	w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng, func() error { return fewer(run.Acked(), o.Least, "writes") })
 	end := time.Now()
 	writes, refusals := run.Stop()
 	if err != nil {
@@ -122,10 +124,18 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 	return out, nil
 }
 
-// underFault lets a load run: before a fault, under it, and after it.
-func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.Duration, rng *rand.Rand) (*Wound, error) {
+// underFault lets a load run: before a fault, under it, and after it. The fault waits until warmed, unless it is
+// nil, returns nil: on a busy machine a load may need longer than warm to begin.
+func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.Duration, rng *rand.Rand, warmed func() error) (*Wound, error) {
 	if err := pause(ctx, warm); err != nil {
 		return nil, err
+	}
+	if warmed != nil {
+		begin, cancel := context.WithTimeout(ctx, mendPatience)
+		defer cancel()
+		if err := waitFor(begin, "the load to be under way", func(context.Context) error { return warmed() }); err != nil {
+			return nil, err
+		}
 	}
 	w, err := c.Inject(ctx, f, rng)
 	if err != nil {
@@ -140,6 +150,14 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 		return nil, err
 	}
 	return w, pause(ctx, cool)
+}
+
+// fewer says that there are fewer than there should be.
+func fewer(have, want int, of string) error {
+	if have < want {
+		return fmt.Errorf("%d %s, not %d", have, of, want)
+	}
+	return nil
 }
 
 // mendPatience bounds how long a cluster may take to be ready again.

@@ -249,7 +249,7 @@ func (c *Cluster) choose(ctx context.Context, t Target, rng *rand.Rand) ([]*Node
 		return []*Node{c.nodes[rng.IntN(len(c.nodes))]}, nil
 	}
 	var leader *Node
-	look, cancel := context.WithTimeout(ctx, 30*time.Second)
+	look, cancel := context.WithTimeout(ctx, mendPatience)
 	defer cancel()
 	if err := waitFor(look, "a leader", func(ctx context.Context) (err error) { leader, err = c.Leader(ctx); return err }); err != nil {
 		return nil, err

@@ -41,7 +41,14 @@ type GraphStage struct {
 
 // diamond are the gates of a diamond's functions: what comes out of b and c, and when, is said by hand.
 type diamond struct {
-	gates map[string]chan error
+	gates map[string]*gate
+}
+
+// gate lets through whoever comes, once it is open, and with the same answer: a function whose worker has lost its
+// lease unawares may stand there beside the one that counts.
+type gate struct {
+	open chan struct{}
+	err  error // set before open is closed
 }
 
 // gateFunction is the function of the diamond's nodes.
@@ -49,7 +56,7 @@ const gateFunction = "jepsen-gate"
 
 // GraphCrash tells both stories and judges each state. An error means that they could not be told.
 func GraphCrash(ctx context.Context, c *Cluster, prefix string, out io.Writer) (*GraphCrashReport, error) {
-	d := &diamond{gates: map[string]chan error{}}
+	d := &diamond{gates: map[string]*gate{}}
 	report := &GraphCrashReport{}
 	type plan struct {
 		id, title string
@@ -61,7 +68,7 @@ func GraphCrash(ctx context.Context, c *Cluster, prefix string, out io.Writer) (
 	}
 	for _, p := range plans {
 		for _, node := range []string{"a", "b", "c", "d"} {
-			d.gates[p.id+" "+node] = make(chan error, 8)
+			d.gates[p.id+" "+node] = &gate{open: make(chan struct{})}
 		}
 	}
 	stop, err := d.work(ctx, c)
@@ -103,8 +110,8 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 	}) (string, error) {
 		gate := d.gates[id.Origin(durable.Info(ctx).ID)+" "+in.Node]
 		select {
-		case err := <-gate:
-			return in.Node + " is done", err
+		case <-gate.open:
+			return in.Node + " is done", gate.err
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
@@ -126,9 +133,9 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 		ended <- err
 		stop()
 		return nil, fmt.Errorf("the worker ended: %w", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(mendPatience):
 		stop()
-		return nil, errors.New("no node has welcomed the worker within 30 s")
+		return nil, fmt.Errorf("no node has welcomed the worker within %v", mendPatience)
 	}
 }
 
@@ -146,7 +153,11 @@ type crashStory struct {
 // crashed is why b fails.
 var crashed = &durable.Error{Type: "b_failed", Message: "b has failed", NonRetryable: true}
 
-func (s *crashStory) open(node string, err error) { s.d.gates[s.ID+" "+node] <- err }
+func (s *crashStory) open(node string, err error) {
+	gate := s.d.gates[s.ID+" "+node]
+	gate.err = err
+	close(gate.open)
+}
 
 func (s *crashStory) tell(ctx context.Context, wave bool) error {
 	fmt.Fprintln(s.out, s.Title)
@@ -275,7 +286,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 		return nil, 0, err
 	}
 	var found *Node
-	look, cancel := context.WithTimeout(ctx, 30*time.Second)
+	look, cancel := context.WithTimeout(ctx, mendPatience)
 	defer cancel()
 	err = waitFor(look, "the partition's leader", func(ctx context.Context) error {
 		status, err := s.c.Status(ctx)
@@ -297,7 +308,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 
 // expect waits for a state of a, b, c and d, and adds it to the story.
 func (s *crashStory) expect(ctx context.Context, when string, states ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
 	defer cancel()
 	var status *perdurev1.GraphStatus
 	err := waitFor(ctx, "the state: "+when, func(ctx context.Context) (err error) {

@@ -56,7 +56,7 @@ func GraphSpeed(ctx context.Context, c *Cluster, o GraphSpeedOptions) (*GraphSpe
 			return nil, err
 		}
 	}
-	cl, err := c.Client(time.Minute)
+	cl, err := c.Client(5 * time.Minute)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestGraphs(t *testing.T) {
 
 func drawnGraphs(t *testing.T, c *Cluster) {
 	r, err := Graphs(t.Context(), c, GraphOptions{N: 16, MaxNodes: 40, Active: 8, Faults: faultsFor(t, c, "kill-leader,kill-worker"), Lease: time.Second,
-		Warm: time.Second / 2, Hold: time.Second, Cool: time.Second / 2, Bound: 30 * time.Second, Seed: *flagSeed, Out: progress{t}})
+		Warm: time.Second / 2, Hold: time.Second, Cool: time.Second / 2, Bound: 2 * time.Minute, Seed: *flagSeed, Out: progress{t}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type HistoryOptions struct {
 	Out       io.Writer
 }
 
+// leastOps is how many operations have to be answered before a fault.
+const leastOps = 20
+
 // HistoryReport is what became of all histories.
 type HistoryReport struct {
 	Histories, IDs, Ops, Open, Dropped int
@@ -50,7 +53,7 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 		if err != nil {
 			return report, err
 		}
-		w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng)
+		w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng, func() error { return fewer(run.Answered(), leastOps, "operations") })
 		h := run.Stop()
 		if err != nil {
 			return report, fmt.Errorf("history %d: %w", i+1, err)

@@ -136,7 +136,7 @@ func startCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := c.WaitReady(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -193,8 +193,10 @@ func removeNet(ctx context.Context, name string) error {
 	errs = append(errs, err)
 	for line := range strings.Lines(names) {
 		if ns, _, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(ns, name) {
-			_, err := ip(ctx, "netns", "del", ns)
-			errs = append(errs, err)
+			// Another harness may sweep at the same time.
+			if _, err := ip(ctx, "netns", "del", ns); err != nil && !strings.Contains(err.Error(), "No such file") {
+				errs = append(errs, err)
+			}
 		}
 	}
 	// A namespace takes its cable along, but only when the kernel gets to it.

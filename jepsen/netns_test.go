@@ -47,9 +47,12 @@ func wiresForTest(t *testing.T, nodes int) *wires {
 	return w
 }
 
+// Whoever is to hear has answerTime, which ends with the answer; silence is believed after silentTime.
+const answerTime, silentTime = 30 * time.Second, 500 * time.Millisecond
+
 // hears says whether an open connection still carries.
-func hears(conn net.Conn) error {
-	conn.SetDeadline(time.Now().Add(500 * time.Millisecond))
+func hears(conn net.Conn, within time.Duration) error {
+	conn.SetDeadline(time.Now().Add(within))
 	if _, err := conn.Write([]byte("x")); err != nil {
 		return err
 	}
@@ -57,46 +60,46 @@ func hears(conn net.Conn) error {
 	return err
 }
 
-func dial(addr string) (net.Conn, error) {
-	return net.DialTimeout("tcp", addr+":7000", 300*time.Millisecond)
+func dial(addr string, within time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", addr+":7000", within)
 }
 
 func TestCable(t *testing.T) {
 	w := wiresForTest(t, 2)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	conns := make([]net.Conn, 2)
 	for i := range conns {
-		if err := waitFor(ctx, "an echo", func(context.Context) (err error) { conns[i], err = dial(w.addr(i)); return err }); err != nil {
+		if err := waitFor(ctx, "an echo", func(context.Context) (err error) { conns[i], err = dial(w.addr(i), answerTime); return err }); err != nil {
 			t.Fatal(err)
 		}
 		defer conns[i].Close()
-		if err := hears(conns[i]); err != nil {
+		if err := hears(conns[i], answerTime); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.cut(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := hears(conns[0]); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := hears(conns[0], silentTime); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a cut cable answers %v, expected silence", err)
 	}
-	if conn, err := dial(w.addr(0)); err == nil {
+	if conn, err := dial(w.addr(0), silentTime); err == nil {
 		conn.Close()
 		t.Error("a host without a cable takes connections")
 	}
-	if err := hears(conns[1]); err != nil {
+	if err := hears(conns[1], answerTime); err != nil {
 		t.Errorf("the other host: %v", err)
 	}
 	if err := w.join(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := waitFor(ctx, "the host to be back", func(context.Context) error {
-		conn, err := dial(w.addr(0))
+		conn, err := dial(w.addr(0), answerTime)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		return hears(conn)
+		return hears(conn, answerTime)
 	}); err != nil {
 		t.Error(err)
 	}
@@ -110,10 +113,10 @@ func TestMute(t *testing.T) {
 		}
 	}
 	w := wiresForTest(t, 3)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	// reach says whether the host i reaches the host j.
-	reach := func(i, j int) bool {
-		err := exec.CommandContext(ctx, "ip", "netns", "exec", w.namespace(i), "timeout", "0.4",
+	reach := func(i, j int, within time.Duration) bool {
+		err := exec.CommandContext(ctx, "ip", "netns", "exec", w.namespace(i), "timeout", fmt.Sprint(within.Seconds()),
 			"bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/%s/7000 && echo x >&3 && read <&3", w.addr(j))).Run()
 		return err == nil
 	}
@@ -125,7 +128,11 @@ func TestMute(t *testing.T) {
 				for _, c := range cut {
 					want = want && c != [2]int{i, j}
 				}
-				if i != j && reach(i, j) != want {
+				within := silentTime
+				if want {
+					within = answerTime
+				}
+				if i != j && reach(i, j, within) != want {
 					t.Errorf("%s: that %d reaches %d is %v", when, i, j, !want)
 				}
 			}
@@ -133,7 +140,7 @@ func TestMute(t *testing.T) {
 	}
 	if err := waitFor(ctx, "everyone to reach everyone", func(context.Context) error {
 		for i := range 3 {
-			if !reach(i, (i+1)%3) {
+			if !reach(i, (i+1)%3, answerTime) {
 				return fmt.Errorf("%d does not reach its neighbour", i)
 			}
 		}
@@ -146,7 +153,7 @@ func TestMute(t *testing.T) {
 	}
 	// A conversation takes both directions.
 	expect("muted", [2]int{0, 1}, [2]int{1, 0})
-	if conn, err := dial(w.addr(0)); err != nil {
+	if conn, err := dial(w.addr(0), answerTime); err != nil {
 		t.Errorf("the harness does not reach the muted host: %v", err)
 	} else {
 		conn.Close()
@@ -160,7 +167,7 @@ func TestMute(t *testing.T) {
 // TestSweep sees that a network whose harness is gone is removed by the next one, and this one's is not.
 func TestSweep(t *testing.T) {
 	w := wiresForTest(t, 1)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Skip(err)

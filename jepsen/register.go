@@ -208,6 +208,13 @@ type RegisterHistory struct {
 	Began   time.Time
 }
 
+// Answered is how many operations are in the history so far.
+func (r *RegisterRun) Answered() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.history)
+}
+
 // Stop ends the workload, waits for the operations under way, and returns the history.
 func (r *RegisterRun) Stop() RegisterHistory {
 	r.stop()

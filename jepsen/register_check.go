@@ -116,10 +116,11 @@ func (v *RegisterVerdict) word() string {
 }
 
 // CheckRegister asks for each id whether some order of its operations, in keeping with their times, explains
-// every answer. Each id is given patience; 0 means a second.
+// every answer. Each id is given patience; 0 means half a minute, which an id of a few dozen operations does not
+// need by far, wherever the checker waits for a core meanwhile.
 func CheckRegister(history []RegisterOp, patience time.Duration) RegisterVerdict {
 	if patience == 0 {
-		patience = time.Second
+		patience = 30 * time.Second
 	}
 	byID := map[string][]RegisterOp{}
 	var ids []string

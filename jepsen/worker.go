@@ -56,7 +56,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
 	defer cancel()
 	for _, w := range c.workers {
 		if err := waitFor(ctx, w.Name+" to be welcomed", func(context.Context) error {
