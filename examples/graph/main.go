@@ -55,6 +55,7 @@ type options struct {
 	work    string
 	id      string
 	latency time.Duration
+	lease   time.Duration
 	strict  bool
 	wait    bool
 	fresh   bool
@@ -84,6 +85,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.work, "work", "", "`folder` for the files, the report and the node's data (default \"graph-run\", and with --strict \"graph-run-strict\")")
 	flags.StringVar(&o.id, "id", "", "`id` of the run (default \"report-2025-06\", and with --strict \"strict-2025-06\")")
 	flags.DurationVar(&o.latency, "latency", 300*time.Millisecond, "how much longer than it needs each function takes")
+	flags.DurationVar(&o.lease, "lease", 2*time.Second, "how long the cluster waits for a silent worker, 1s at least")
 	flags.BoolVar(&o.strict, "strict", false, "let the run fail with the branch that fails; then repair it and retry")
 	flags.BoolVar(&o.wait, "wait-for-signal", false, "leave the approval to you")
 	flags.BoolVar(&o.fresh, "fresh", false, "forget earlier runs: first remove what they left in the work folder")
@@ -122,6 +124,8 @@ func (o options) wrong(rest []string) string {
 		return fmt.Sprintf("%q: there are only flags", rest[0])
 	case o.latency < 0 || o.latency > 30*time.Second:
 		return fmt.Sprintf("--latency %v: from 0 to 30s", o.latency)
+	case o.lease < time.Second:
+		return fmt.Sprintf("--lease %v: at least 1s", o.lease)
 	case o.fresh && len(o.addrs) > 0:
 		return "--fresh: the run stays in the cluster; take another --id and another --work"
 	}
@@ -212,7 +216,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 			}
 		})
 	}
-	w := durable.NewWorker(c, durable.WorkerOptions{Name: "graph", Lease: 2 * time.Second, StopGrace: o.latency + 2*time.Second, Logger: log})
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "graph", Lease: o.lease, StopGrace: o.latency + 10*time.Second, Logger: log})
 	NewShop(data, out, o.latency, works).Register(w)
 	serve("the worker", w.Run)
 

@@ -22,8 +22,12 @@ import (
 	"perdure/graph/source"
 )
 
-// testTime bounds every test that runs the example.
-const testTime = 2 * time.Minute
+const (
+	// testTime bounds every test that runs the example.
+	testTime = 3 * time.Minute
+	// longLease is for workers that nobody kills: no stall of a busy machine is as long, so each function runs once.
+	longLease = "1m"
+)
 
 // TestGraphInGo holds the graph that is written in Go against the file that is run.
 func TestGraphInGo(t *testing.T) {
@@ -156,7 +160,7 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
 	var out, errs output
-	o, err := parse([]string{"--work", work, "--latency", "10ms", "--wait-for-signal"}, &errs)
+	o, err := parse([]string{"--work", work, "--latency", "10ms", "--lease", longLease, "--wait-for-signal"}, &errs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +252,7 @@ func TestStrict(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
-	code, out, errs := inProcess(t, ctx, "--work", work, "--latency", "10ms", "--strict", "--json")
+	code, out, errs := inProcess(t, ctx, "--work", work, "--latency", "10ms", "--lease", longLease, "--strict", "--json")
 	if code != exitDone {
 		t.Fatalf("exit %d:\n%s%s", code, out, errs)
 	}
@@ -306,6 +310,7 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"now", `"now"`},
 		{"--latency -1s", "--latency -1s"},
+		{"--lease 10ms", "--lease 10ms"},
 		{"--fresh --addr 127.0.0.1:1", "--fresh"},
 		{"--nonsense", "nonsense"},
 	} {

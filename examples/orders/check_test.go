@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -267,12 +268,14 @@ func TestProgressLine(t *testing.T) {
 	p.Ended(true, false)
 	p.Ended(true, true)
 	p.Ended(false, false)
-	if got, want := p.String(), "  0 s   3 of 9 orders finished: 2 shipped, 1 failed; 2 in progress; 40 steps"; got != want {
-		t.Errorf("got  %q\nwant %q", got, want)
+	line := regexp.MustCompile(`^ {0,2}[0-9]+ s   3 of 9 orders finished: 2 shipped, 1 failed; 2 in progress; 40 steps$`)
+	if got := p.String(); !line.MatchString(got) {
+		t.Errorf("got  %q\nwant %s", got, line)
 	}
 	var out strings.Builder
 	p.Show(&out)()
-	if got := out.String(); got != p.String()+"\n" {
-		t.Errorf("shown: %q", got)
+	shown := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") // one line, unless the machine stood still meanwhile
+	if got := shown[len(shown)-1]; !line.MatchString(got) || !strings.HasSuffix(out.String(), "\n") {
+		t.Errorf("shown: %q", out.String())
 	}
 }

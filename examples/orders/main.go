@@ -252,7 +252,7 @@ var errOver = errors.New("the orders have ended")
 
 func newWorker(c *client.Client, shop *Shop, name string, o options, log *slog.Logger) *durable.Worker {
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: name, Concurrency: o.concurrency, Lease: o.lease, Logger: log,
-		StopGrace: o.latency + 2*time.Second,
+		StopGrace: o.latency + 10*time.Second,
 		OnEvent: func(e durable.Event) {
 			if e.Kind == durable.EventLost {
 				log.Warn("execution lost: it is no longer this worker's", "id", e.ID)

@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// longLease is for workers that nobody kills: no stall of a busy machine is as long.
+const longLease = "1m"
+
 // size is how many orders the tests with processes take.
 func size() int {
 	if testing.Short() {
@@ -35,7 +38,7 @@ func undisturbedRun(t *testing.T, ctx context.Context) {
 	t.Helper()
 	undisturbed.Do(func() {
 		work := filepath.Join(t.TempDir(), "run")
-		p := start(t, ctx, "--work", work, "--only", strconv.Itoa(size()), "--json")
+		p := start(t, ctx, "--work", work, "--only", strconv.Itoa(size()), "--lease", longLease, "--json")
 		undisturbed.summary = p.finish(ctx)
 		undisturbed.effects = len(follow(t, work).read())
 		undisturbed.results = resultsOf(t, work)
@@ -94,29 +97,48 @@ func TestKilled(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "run")
 	args := []string{"--work", work, "--only", strconv.Itoa(size()), "--concurrency", strconv.Itoa(concurrency), "--lease", "1s", "--json"}
 	effects := follow(t, work)
+	killed := 0
 	for life := 1; life <= kills; life++ {
 		p := start(t, ctx, args...)
-		// So few that no life can finish the orders.
+		// So few that no life finishes the orders, unless this process stands still for as long as that takes.
 		target := len(effects.read()) + 1 + rng.IntN(undisturbed.effects/(kills+1))
 		waitFor(t, ctx, fmt.Sprintf("%d effects in life %d", target, life), func() (bool, string) {
 			select {
 			case <-p.ended:
-				t.Fatalf("life %d ended by itself with exit code %d", life, p.exit(ctx))
+				return true, ""
 			default:
 			}
 			n := len(effects.read())
 			return n >= target, fmt.Sprintf("%d effects", n)
 		})
-		p.signal(syscall.SIGKILL)
-		if code := p.exit(ctx); code != -1 {
-			t.Fatalf("life %d ended with exit code %d before it could be killed", life, code)
+		_ = p.cmd.Process.Kill() // it fails if the process has ended, which its exit code says
+		code := p.exit(ctx)
+		if code == exitDone {
+			t.Logf("life %d finished the orders before it could be killed", life)
+			break
 		}
+		if code != -1 {
+			t.Fatalf("life %d ended by itself with exit code %d", life, code)
+		}
+		killed++
+	}
+	if killed == 0 {
+		t.Fatal("no life was killed")
 	}
 	s := start(t, ctx, args...).finish(ctx)
-	t.Logf("%d kills, %d steps, %d repeats, %d torn lines, %d orders done before the last life", kills, s.Steps, s.Repeats, s.Torn, s.AlreadyDone)
+	// On a busy machine a worker may also be silent for longer than its lease: each execution that it loses so may
+	// repeat the step that was running.
+	said, err := os.ReadFile(filepath.Join(work, logName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := strings.Count(string(said), "execution lost")
+	t.Logf("%d kills, %d executions lost in life, %d steps, %d repeats, %d torn lines, %d orders done before the last life",
+		killed, lost, s.Steps, s.Repeats, s.Torn, s.AlreadyDone)
 
-	if s.Repeats > kills*concurrency {
-		t.Errorf("%d steps were repeated after %d kills with at most %d steps running", s.Repeats, kills, concurrency)
+	if s.Repeats > killed*concurrency+lost {
+		t.Errorf("%d steps were repeated after %d kills with at most %d steps running, and %d executions that were lost",
+			s.Repeats, killed, concurrency, lost)
 	}
 	if got, want := resultsOf(t, work), undisturbed.results; !maps.Equal(got, want) {
 		for id, w := range want {
@@ -136,7 +158,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
-	args := []string{"--work", work, "--only", "30", "--latency", "20ms"}
+	// The order that nobody picks keeps the first run going until it is interrupted.
+	args := []string{"--work", work, "--only", "30", "--latency", "20ms", "--patience", "6s", "--lease", longLease}
 
 	p := start(t, ctx, args...)
 	effects := follow(t, work)
