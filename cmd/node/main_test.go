@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// deadline bounds every wait of a test.
-const deadline = 10 * time.Second
+// deadline bounds every wait of a test; nothing waits for it to pass.
+const deadline = time.Minute
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -155,7 +155,7 @@ func TestDevBannerAndOrderlyStop(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		n := newFakeNode()
 		w := running(n)
-		w.begin("dev", "--shutdown-grace", "7s")
+		w.begin("dev", "--shutdown-grace", "7m")
 		cfg := receive(t, "the start", w.configs)
 		if cfg.LogLevel != "warn" || cfg.DataDir != "./perdure-data" || cfg.Logger == nil {
 			t.Errorf("dev starts with %+v", cfg)
@@ -164,7 +164,7 @@ func TestDevBannerAndOrderlyStop(t *testing.T) {
 		if code := receive(t, "the exit code", w.result); code != exitDone {
 			t.Errorf("%v: exit %d, stderr %s", sig, code, w.err.String())
 		}
-		if n.grace <= 6*time.Second || n.grace > 7*time.Second {
+		if n.grace <= 6*time.Minute || n.grace > 7*time.Minute {
 			t.Errorf("Close has %v, want --shutdown-grace", n.grace)
 		}
 		if w.err.String() != "" {

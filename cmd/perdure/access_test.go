@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"perdure/client"
 	"perdure/embed"
@@ -64,14 +63,14 @@ func newSecured(t *testing.T) *secured {
 		TokensFile: certstest.Write(t, s.dir, "tokens", []byte(rows.String())),
 	}
 	cfg.TLSCert, cfg.TLSKey = certstest.WritePair(t, s.dir, "node", ca.Issue(t, certstest.Leaf{}))
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	node, err := embed.Start(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
 		if err := node.Close(ctx); err != nil {
 			t.Error(err)
@@ -85,6 +84,7 @@ func (s *secured) file(name string) string { return filepath.Join(s.dir, name) }
 
 // What a user meets who has too little, and what opens the door.
 func TestSecuredCluster(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newSecured(t)
 	start := []string{"start", "charge", "--id", "order-1", "--allow-unknown-function"}
 	for _, c := range []struct {
@@ -103,9 +103,9 @@ func TestSecuredCluster(t *testing.T) {
 		{"too little", map[string]string{client.EnvTLSCA: s.file("ca"), client.EnvTokenFile: s.file("reader")}, start, exitFailed, `token "reader" may read; Start needs write`},
 		{"another namespace", nil, []string{"list", "--namespace", "acme", "--tls-ca", s.file("ca"), "--token-file", s.file("writer")}, exitFailed, "reason: PERMISSION_DENIED"},
 		{"everywhere", nil, []string{"list", "--namespace", "acme", "--tls-ca", s.file("ca"), "--token-file", s.file("operator")}, exitDone, ""},
-		{"another authority", nil, []string{"list", "--timeout", "1s", "--tls-ca", s.file("other-ca"), "--token-file", s.file("reader")}, exitUnavailable, "unknown authority"},
-		{"the system's", nil, []string{"list", "--timeout", "1s", "--tls"}, exitUnavailable, "unknown authority"},
-		{"no TLS", map[string]string{client.EnvTLSCA: s.file("ca")}, []string{"list", "--timeout", "1s", "--tls=false"}, exitUnavailable, ""},
+		{"another authority", nil, []string{"list", "--timeout", "3s", "--tls-ca", s.file("other-ca"), "--token-file", s.file("reader")}, exitUnavailable, "unknown authority"},
+		{"the system's", nil, []string{"list", "--timeout", "3s", "--tls"}, exitUnavailable, "unknown authority"},
+		{"no TLS", map[string]string{client.EnvTLSCA: s.file("ca")}, []string{"list", "--timeout", "3s", "--tls=false"}, exitUnavailable, ""},
 		{"no such file", nil, []string{"list", "--token-file", s.file("none")}, exitUsage, "no such file"},
 		{"a key alone", nil, []string{"list", "--tls-key", s.file("node.key")}, exitUsage, "stand together"},
 		{"both", nil, []string{"list", "--tls=false", "--tls-ca", s.file("ca")}, exitUsage, "--tls=false"},

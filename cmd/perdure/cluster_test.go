@@ -389,6 +389,7 @@ func TestReplicaRebuild(t *testing.T) {
 
 // People see how far a rebuild is; when their patience ends, they are told that it goes on.
 func TestReplicaRebuildTakesLong(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newFakeServer()
 	s.rebuilt = make(chan struct{})
 	s.looks = []*perdurev1.ClusterStatus{unwellCluster()}
@@ -408,7 +409,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	}
 
 	s.rebuilt = make(chan struct{})
-	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "100ms")
+	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s")
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "partition 3 on n2") || !strings.Contains(stderr, "NOT_FINISHED") ||
 		!strings.Contains(stderr, "hint: it goes on;") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)

@@ -67,9 +67,9 @@ func TestCompareReplicas(t *testing.T) {
 			t.Parallel()
 			s := sound()
 			s.looks = c.looks
-			within := "400ms" // for what never comes
-			if c.code == exitDone {
-				within = deadline.String()
+			within := deadline.String()
+			if c.code == exitUnavailable {
+				within = "2s" // for what never comes
 			}
 			sh := &shell{addr: s.serve(t)}
 			stdout, stderr, code := sh.run("verify", "--compare-within", within)

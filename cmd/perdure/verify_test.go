@@ -123,6 +123,7 @@ func broken() *fakeServer {
 }
 
 func TestVerify(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	good, bad := &shell{addr: sound().serve(t)}, &shell{addr: broken().serve(t)}
 	good.story(t, "verify",
 		"# A cluster in which everything is as it must be.",
@@ -146,9 +147,9 @@ func TestVerify(t *testing.T) {
 		"verify --data testdata/nowhere --json",
 		"verify --data testdata",
 	)
-	bad.story(t, "verify_broken", "verify --compare-within 100ms", "verify --compare-within 100ms --json")
-	all, _, _ := bad.run("verify", "--compare-within", "100ms")
-	if one, _, code := bad.run("verify", "--parallel", "1", "--compare-within", "100ms"); one != all || code != exitFailed {
+	bad.story(t, "verify_broken", "verify --compare-within 2s", "verify --compare-within 2s --json")
+	all, _, _ := bad.run("verify", "--compare-within", "2s")
+	if one, _, code := bad.run("verify", "--parallel", "1", "--compare-within", "2s"); one != all || code != exitFailed {
 		t.Errorf("one at a time, exit %d:\n%s\nseveral:\n%s", code, one, all)
 	}
 }
