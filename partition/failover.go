@@ -19,7 +19,8 @@ import (
 // Bounds of one succession. Together they end long before the time-outs that act when a host vanishes.
 const (
 	// probeBound is how long a process may take to say that it is there, probeShare how long its answer is
-	// good for the other groups that it led, and probeTries how often one is asked that dies meanwhile.
+	// good for the other groups that it led, and probeTries how often one is asked that dies meanwhile, or
+	// does not answer (this process may have been held up).
 	probeBound = 200 * time.Millisecond
 	probeShare = 5 * time.Millisecond
 	probeTries = 3
@@ -150,7 +151,6 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 	for range probeTries {
 		switch f.probe(ctx, addr, leader.ServerID, probeBound) {
 		case unclear:
-			return
 		case gone:
 			f.n.log.Warn("the process that led a group is gone", "event", "leader_process_gone", "group", groupName(g.number),
 				"node", f.n.nodeOf(leader.ServerID), "server", leader.ServerID, "addr", addr)
@@ -257,7 +257,7 @@ func (f *failover) succeed(ctx context.Context, g group, lost string, wait bool,
 			return
 		}
 		wait = true
-		others, silent, votes := f.survey(ctx, g, lost)
+		others, silent, votes := f.survey(ctx, g, lost, surveyBound)
 		if !votes || succeeded(g, lost) {
 			return
 		}
@@ -361,8 +361,8 @@ func (f *failover) survivor(g group) survivor {
 }
 
 // survey asks the other voters how they are, and says whether this server is one. Who has halted is left out,
-// who does not answer in time is silent.
-func (f *failover) survey(ctx context.Context, g group, lost string) (others []survivor, silent []string, votes bool) {
+// who does not answer within bound is silent.
+func (f *failover) survey(ctx context.Context, g group, lost string, bound time.Duration) (others []survivor, silent []string, votes bool) {
 	future := g.raft.GetConfiguration()
 	if future.Error() != nil {
 		return nil, nil, false
@@ -382,7 +382,7 @@ func (f *failover) survey(ctx context.Context, g group, lost string) (others []s
 				addr = string(s.Address)
 			}
 			go func() {
-				st, err := f.statusAt(ctx, addr, g.number, surveyBound)
+				st, err := f.statusAt(ctx, addr, g.number, bound)
 				switch {
 				case err != nil:
 					answers <- survivor{place: place{server: server}}

@@ -124,11 +124,12 @@ func stuck(t *testing.T, n *Node, disk *gatedDisk, partition uint32) {
 	disk.shut()
 	for k := range maxInFlight {
 		go func() {
-			_, _ = n.Router().Deliver(bg(t), partition, promiseCmd(idIn(n.Router(), partition, "stuck"), 1000))
+			_, _ = n.Router().Deliver(bg(t), partition, promiseCmd(idIn(n.Router(), partition, "stuck"), 1<<40))
 		}()
 		waitFor(t, "an entry to be under way", func() bool { return len(r.slots) == k+1 }, func() string { return "" })
 	}
-	waitFor(t, "the log to be held back", func() bool { return disk.held.Load() > 0 }, func() string { return "" })
+	// Both are with Raft: the one that the resolver waits for, and the next.
+	waitFor(t, "the log to be held back", func() bool { return disk.held.Load() > 0 && len(r.flights) == maxInFlight-1 }, func() string { return "" })
 }
 
 // queued waits until as many proposals wait for the log.

@@ -101,7 +101,8 @@ func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, me
 				return dir, nil
 			}
 			leader, again := mayTryElsewhere(err)
-			if e, ours := api.FromStatus(err); ours && !again {
+			// A leader that lost its place meanwhile does not know. To ask again does no harm: who has the place is told so.
+			if e, ours := api.FromStatus(err); ours && !again && e.Reason != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
 				return nil, e
 			}
 			if leader != "" {

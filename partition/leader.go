@@ -103,9 +103,10 @@ func (l *leadership) establish() bool {
 			}
 		}
 		if err == nil {
-			r.notifyServing()
-			// Who has read from the leader before this one, and waits here now, may have missed what that did last.
+			// Who has read from the leader before this one, and waits here now, may have missed what that did last. Who
+			// comes when this node has said that it serves has missed nothing.
 			r.watches.wakeAll()
+			r.notifyServing()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true
 		}

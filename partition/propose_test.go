@@ -26,7 +26,7 @@ func TestCoalescing(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if _, err := r.Propose(bg(t), promiseCmd(fmt.Sprintf("p%d", k), 1000)); err != nil {
+			if _, err := r.Propose(bg(t), promiseCmd(fmt.Sprintf("p%d", k), 1<<40)); err != nil {
 				t.Errorf("p%d: %v", k, err)
 			}
 		}()
@@ -132,7 +132,7 @@ func TestRefusedBesideAccepted(t *testing.T) {
 		{startCmd("1", "a", "f", "in"), 0},
 		{startCmd("2", "a", "f", "another input"), perdurev1.Reason_REASON_ID_CONFLICT},
 		{signalCmd("3", "nobody", "go", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND},
-		{promiseCmd("p", 1000), 0},
+		{promiseCmd("p", 1<<40), 0},
 		{startCmd("4", "p", "f", ""), perdurev1.Reason_REASON_ID_CONFLICT},
 		{signalCmd("5", "a", "go", "payload"), 0},
 		{settleCmd("a", "no"), perdurev1.Reason_REASON_NOT_SETTLEABLE},
@@ -179,16 +179,21 @@ func TestOverloaded(t *testing.T) {
 		id  string
 		err error
 	}
+	hand := &proposal{cmd: promiseCmd("hand", 1<<40), done: make(chan proposalResult, 1)}
+	if err := r.enqueue(hand); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "one to be in the proposer's hand", func() bool { return len(r.queue) == 0 }, func() string { return "" })
 	done := make(chan outcome, 100)
 	for k := range 100 {
 		go func() {
 			id := fmt.Sprint("p", k)
-			_, err := r.Propose(bg(t), promiseCmd(id, 1000))
+			_, err := r.Propose(bg(t), promiseCmd(id, 1<<40))
 			done <- outcome{id, err}
 		}()
 	}
 	var refused []string
-	for range 100 - most - 1 { // one more is in the proposer's hand
+	for range 100 - most {
 		o := <-done
 		if reasonOf(o.err) != perdurev1.Reason_REASON_OVERLOADED {
 			t.Fatalf("%s: %v", o.id, o.err)
@@ -199,10 +204,13 @@ func TestOverloaded(t *testing.T) {
 		t.Errorf("%d were refused, %d counted", len(refused), got)
 	}
 	disk.open()
-	for range most + 1 {
+	for range most {
 		if o := <-done; o.err != nil {
 			t.Errorf("%s waited, and then: %v", o.id, o.err)
 		}
+	}
+	if res := <-hand.done; res.err != nil {
+		t.Errorf("the one in the hand: %v", res.err)
 	}
 	for _, id := range refused {
 		_, _, err := r.Query(bg(t), Linearizable, promiseQuery(id))
@@ -211,7 +219,7 @@ func TestOverloaded(t *testing.T) {
 		}
 	}
 	// It is over when they are through.
-	must(t, n.Router(), promiseCmd("later", 1000))
+	must(t, n.Router(), promiseCmd("later", 1<<40))
 }
 
 // A caller that stops waiting does not know; asking again with the same request id tells it, and does

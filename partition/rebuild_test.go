@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -17,8 +18,7 @@ import (
 // TestRebuild: a replica whose state is lost halts and keeps nobody from anything; it is made anew from the
 // others, with one command, at whichever node.
 func TestRebuild(t *testing.T) {
-	all := newCluster(t, 3)
-	ctx := bg(t)
+	all := newClusterWith(t, 3, neverActs)
 	made := 0
 	create := func(n int) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestRebuild(t *testing.T) {
 			if at.Node == nil {
 				at = all[0]
 			}
-			if _, err := at.router.Propose(ctx, createCmd(fmt.Sprintf("p%d", made))); err != nil {
+			if _, err := at.router.Propose(bg(t), createCmd(fmt.Sprintf("p%d", made))); err != nil {
 				t.Fatalf("p%d at %s: %v", made, at.cfg.NodeID, err)
 			}
 			made++
@@ -58,17 +58,17 @@ func TestRebuild(t *testing.T) {
 				func() string { return fmt.Sprint(victim.NotReady()) })
 			// Node 3 answers for partition 1 all the same.
 			create(30)
-			if _, _, err := victim.router.Query(ctx, Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
+			if _, _, err := victim.router.Query(bg(t), Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
 				t.Error("a promise that nobody made was found")
 			}
 		}
 		// Writes go on meanwhile, and the victim makes markers: none of them may stand for what it then lacks.
-		busy, quiet := context.WithCancel(ctx)
+		busy, quiet := context.WithCancel(context.Background())
 		var writers sync.WaitGroup
 		writers.Go(func() {
 			for busy.Err() == nil {
 				id := fmt.Sprintf("p%d", made)
-				if _, err := all[0].router.Propose(ctx, createCmd(id)); err != nil {
+				if _, err := all[0].router.Propose(bg(t), createCmd(id)); err != nil {
 					t.Errorf("%s: %v", id, err)
 					return
 				}
@@ -78,7 +78,7 @@ func TestRebuild(t *testing.T) {
 				}
 			}
 		})
-		reply, err := all[0].Operator().Rebuild(ctx, &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})
+		reply, err := rebuildAt(t, all[0], &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})
 		quiet()
 		writers.Wait()
 		if err != nil || reply.Applied == 0 {
@@ -98,6 +98,18 @@ func TestRebuild(t *testing.T) {
 			equalReplicas(t, all, p)
 		}
 	}
+}
+
+// rebuildAt has an operator's command carried out that must not be refused in haste: who is told to try later was
+// waited for first.
+func rebuildAt(t *testing.T, m *member, in *perdurev1.RebuildReplicaRequest) (reply *perdurev1.RebuildReplicaResponse, err error) {
+	t.Helper()
+	waitFor(t, "it to be rebuilt", func() bool {
+		began := time.Now()
+		reply, err = m.Operator().Rebuild(bg(t), in)
+		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < statusPatience
+	}, func() string { return fmt.Sprint(err) })
+	return reply, err
 }
 
 // damage flips a byte in the middle of a store's manifest.

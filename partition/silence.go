@@ -13,7 +13,8 @@ const (
 	silenceLooks = 20
 	// silenceShare: a leader is asked after a quarter without a word, in any group that it leads.
 	silenceShare = 4
-	// answerShare: it has a fifth to answer, to a new connection that waits for no disk and no queue.
+	// answerShare: it has a fifth to answer, to a new connection that waits for no disk and no queue; and so have
+	// those who are asked whether they hear it.
 	answerShare = 5
 )
 
@@ -133,7 +134,7 @@ func (f *failover) agreed(ctx context.Context, g group, lost string) bool {
 	if time.Since(g.raft.LastContact()) < silent {
 		return false
 	}
-	others, _, votes := f.survey(ctx, g, lost)
+	others, _, votes := f.survey(ctx, g, lost, f.n.cfg.HeartbeatTimeout/answerShare)
 	future := g.raft.GetConfiguration()
 	if !votes || future.Error() != nil {
 		return false
