@@ -10,7 +10,9 @@
 // is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary
 // folder and handed to `go test -overlay`, with just the tests that it names. A whole run takes some three
 // minutes on two idle cores and adds some 700 MB to the build cache; the next one, with that cache, takes
-// a third of the time. While neither the rules nor their tests change, `go test` repeats the result it has.
+// a third of the time. When the time of a run (-timeout) is nearly over, the rows that are left are not
+// tried, and -v tells how many they are. While neither the rules nor their tests change, `go test` repeats
+// the result it has.
 //
 // # When it fails
 //
