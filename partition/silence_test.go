@@ -126,7 +126,7 @@ func TestSilenceRefused(t *testing.T) {
 func TestSilenceEnds(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	log, logged := newLog(t)
-	all := newClusterWith(t, 1, 4*time.Second, func(cfg *Config) { cfg.Logger = log })
+	all := newClusterWith(t, 1, 20*time.Second, func(cfg *Config) { cfg.Logger = log })
 	lead := leaderOf(t, all, 0)
 	for _, m := range all {
 		if m == lead {

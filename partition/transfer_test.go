@@ -79,19 +79,31 @@ func (l *callers) more(t *testing.T, n int) {
 	waitFor(t, fmt.Sprintf("%d more calls", n), func() bool { return l.count() >= from+n }, func() string { return fmt.Sprint(l.count() - from) })
 }
 
+// transfer hands a partition on. Nobody is told to try later who could have been served at once: only when the others
+// did not say in time whether they can take it.
+func transfer(t *testing.T, from *member, p uint32, to string) (leader string) {
+	t.Helper()
+	var err error
+	waitFor(t, fmt.Sprintf("partition %d to be handed to %q", p, to), func() bool {
+		began := time.Now()
+		leader, err = from.Transfer(bg(t), p, to)
+		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < handOverAsk
+	}, func() string { return fmt.Sprint(err) })
+	if err != nil {
+		t.Fatalf("partition %d to %q: %v", p, to, err)
+	}
+	return leader
+}
+
 // TestTransfer: every partition goes to whichever node is named, under load, and no call fails.
 func TestTransfer(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
-	ctx := bg(t)
 	running := startCallers(t, "t", all)
 	for round := range 2 {
 		for p := range uint32(3) {
 			from := leaderOf(t, all, p)
 			to := all[(int(p)+round+1)%3]
-			leader, err := from.Transfer(ctx, p, to.cfg.NodeID)
-			if err != nil {
-				t.Fatalf("partition %d to %s: %v", p, to.cfg.NodeID, err)
-			}
+			leader := transfer(t, from, p, to.cfg.NodeID)
 			if leader != to.identity.ServerID || to.router.slots[p].Load().serving() == nil {
 				t.Fatalf("partition %d is led by %s, want %s", p, leader, to.identity.ServerID)
 			}
@@ -99,9 +111,8 @@ func TestTransfer(t *testing.T) {
 		}
 	}
 	from := leaderOf(t, all, 0)
-	leader, err := from.Transfer(ctx, 0, "")
-	if err != nil || leader == from.identity.ServerID || leader == "" {
-		t.Errorf("partition 0 to anybody: %q, %v", leader, err)
+	if leader := transfer(t, from, 0, ""); leader == from.identity.ServerID || leader == "" {
+		t.Errorf("partition 0 to anybody: %q", leader)
 	}
 	running.more(t, 20)
 	running.end(t)
@@ -148,7 +159,7 @@ func TestTransferRefused(t *testing.T) {
 // hardly notice. It gets back what it should lead when it has been there again for a while, except what an
 // operator wants elsewhere.
 func TestPlannedStop(t *testing.T) {
-	all := newClusterWith(t, 4, time.Second)
+	all := newClusterWith(t, 4, neverActs)
 	led := func(m *member) (out []uint32) {
 		for p := range uint32(4) {
 			if leads(m, p) {
@@ -158,9 +169,7 @@ func TestPlannedStop(t *testing.T) {
 		return out
 	}
 	stopped := all[0]
-	if got := led(stopped); len(got) != 2 {
-		t.Fatalf("n1 leads %v", got)
-	}
+	waitFor(t, "n1 to lead two", func() bool { return len(led(stopped)) == 2 }, func() string { return fmt.Sprint(led(stopped)) })
 	running := startCallers(t, "s", all[1:])
 	running.more(t, 20)
 	before := termsOf(all[1])
@@ -179,14 +188,22 @@ func TestPlannedStop(t *testing.T) {
 	stopped.start(t)
 	ready(t, stopped.Node)
 	kept := all[1]
-	if leader := leaderOf(t, all, 3); leader != kept {
-		if _, err := leader.Transfer(bg(t), 3, kept.cfg.NodeID); err != nil {
-			t.Fatal(err)
-		}
-	} else if _, err := kept.Transfer(bg(t), 3, kept.cfg.NodeID); err != nil {
-		t.Fatal(err)
+	transfer(t, leaderOf(t, all, 3), 3, kept.cfg.NodeID)
+	// The test looks in the balancers' stead, which wait for as long as time-outs do.
+	var balancers []*balancer
+	for _, m := range all[1:] {
+		b := m.balancer
+		b.stop(bg(t))
+		b.ctx, b.cancel = context.WithCancel(m.lifetime)
+		b.settle = 200 * time.Millisecond
+		balancers = append(balancers, b)
 	}
-	waitFor(t, "partition 0 is back", func() bool { return leads(stopped, 0) }, func() string { return fmt.Sprint(led(all[0]), led(all[1]), led(all[2])) })
+	waitFor(t, "partition 0 is back", func() bool {
+		for _, b := range balancers {
+			b.look()
+		}
+		return leads(stopped, 0)
+	}, func() string { return fmt.Sprint(led(all[0]), led(all[1]), led(all[2])) })
 	// Partition 3 is as old there and would have come with it.
 	if !leads(kept, 3) {
 		t.Errorf("partition 3 did not stay where an operator wanted it")
@@ -266,6 +283,10 @@ func TestBlindSurvivor(t *testing.T) {
 	}
 	behind, ahead := rest[0], rest[1]
 	equalReplicas(t, all, 0)
+	waitFor(t, "all to have the same log", func() bool {
+		last := was.router.slots[0].Load().raft.LastIndex()
+		return behind.router.slots[0].Load().raft.LastIndex() == last && ahead.router.slots[0].Load().raft.LastIndex() == last
+	}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
 	ahead.failover.on.Store(false)
 	// It alone hears of an entry; then the leader goes.
 	r := ahead.router.slots[0].Load()
@@ -337,7 +358,11 @@ func TestProbe(t *testing.T) {
 		"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
 		"nobody answers":          {silent, "n2-0001", unclear},
 	} {
-		if got := f.probe(bg(t), c.addr, c.server, probeBound); got != c.want {
+		bound := patience
+		if c.want == unclear {
+			bound = probeBound // which passes
+		}
+		if got := f.probe(bg(t), c.addr, c.server, bound); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -347,7 +372,7 @@ func TestProbe(t *testing.T) {
 func TestStuckTransfer(t *testing.T) {
 	var astray atomic.Bool
 	silent := newSilent(t)
-	all := newClusterWith(t, 1, time.Second, func(cfg *Config) {
+	all := newClusterWith(t, 1, neverActs, func(cfg *Config) {
 		cfg.Hints = func() []Hint {
 			if astray.Load() {
 				return []Hint{{NodeID: "n2", ServerID: "n2-0001", PeerAddr: silent}, {NodeID: "n3", ServerID: "n3-0001", PeerAddr: silent}}

@@ -11,8 +11,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// tellBound is far below what anybody waits who was not told, and far above what being told takes.
-const tellBound = 5 * time.Second
+// tellBound is below what anybody waits who was not told (forwardPatience), and far above what being told takes.
+const tellBound = 8 * time.Second
 
 // signalsCmd submits a run that waits for signals s0, s1 and so on, in any order.
 func signalsCmd(id string, signals int) *commandv1.Command {
@@ -140,9 +140,7 @@ func TestRunWatchWhoBecomesLeader(t *testing.T) {
 	defer w.Stop()
 	seen := runVersion(t, heir.router, "run")
 	must(t, lead.router, signalCmd("signal 0", "run", "s0", "1"))
-	if _, err := lead.Transfer(bg(t), 0, heir.cfg.NodeID); err != nil {
-		t.Fatal(err)
-	}
+	transfer(t, lead, 0, heir.cfg.NodeID)
 	waitFor(t, "the heir leads", func() bool { return leads(heir, 0) }, func() string { return fmt.Sprint(heir.status()) })
 	w.Follow(seen)
 	told(t, "a change before this node led", w.Watch)
@@ -178,7 +176,8 @@ func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion
 // its node.
 func TestRunWatchAcrossLeaders(t *testing.T) {
 	all := newClusterWith(t, 1, neverActs)
-	ctx, cancel := context.WithCancel(bg(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 8))
 	type watcher struct {
@@ -221,9 +220,7 @@ func TestRunWatchAcrossLeaders(t *testing.T) {
 		if from == to {
 			to = all[1]
 		}
-		if _, err := from.Transfer(ctx, 0, to.cfg.NodeID); err != nil {
-			t.Fatal(err)
-		}
+		transfer(t, from, 0, to.cfg.NodeID)
 		change(fmt.Sprint("after transfer ", i))
 	}
 	// The leader goes, with its watcher.
