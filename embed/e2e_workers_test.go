@@ -87,7 +87,8 @@ func TestWorkerVanishes(t *testing.T) {
 	p := newProxy(t, w.addr)
 	fns := newBlockers("a", "b")
 	const lease = 8 * time.Second // long enough for a busy machine to keep it until the network is frozen
-	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: lease}, fns["a"])
+	// Its one place is taken: with more room, the silent worker would be given the task again, each time for a lease.
+	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: lease, Concurrency: 1}, fns["a"])
 	h := begin(w, fns["a"].Function, "vanishing", 7)
 	if who := receive(t, "the step to begin", fns["a"].begun); who != "a" {
 		t.Fatalf("%s runs the step", who)
