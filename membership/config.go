@@ -45,9 +45,9 @@ type Config struct {
 type Timing struct {
 	// ProbeInterval is how often one member, in turn, is probed; ProbeTimeout is how long its direct answer
 	// may take before others are asked to probe it. A member that does not answer is given up about four
-	// ProbeIntervals later. 500 ms, 300 ms.
+	// ProbeIntervals later. 1 s, 500 ms.
 	ProbeInterval, ProbeTimeout time.Duration
-	// GossipInterval is how often news are passed on. 100 ms.
+	// GossipInterval is how often news are passed on. 200 ms.
 	GossipInterval time.Duration
 	// SyncInterval is how often the whole view is exchanged with one member. 10 s.
 	SyncInterval time.Duration
@@ -65,9 +65,9 @@ func (t Timing) withDefaults() Timing {
 			*d = value
 		}
 	}
-	set(&t.ProbeInterval, 500*time.Millisecond)
-	set(&t.ProbeTimeout, 300*time.Millisecond)
-	set(&t.GossipInterval, 100*time.Millisecond)
+	set(&t.ProbeInterval, time.Second)
+	set(&t.ProbeTimeout, 500*time.Millisecond)
+	set(&t.GossipInterval, 200*time.Millisecond)
 	set(&t.SyncInterval, 10*time.Second)
 	set(&t.DeadInterval, 30*time.Second)
 	set(&t.StreamTimeout, 5*time.Second)

@@ -14,9 +14,9 @@ import (
 
 func TestThreeNodesMeet(t *testing.T) {
 	noLeaks(t)
-	a := start(t, "a", nil)
-	b := start(t, "b", join(a))
-	c := start(t, "c", join(a, b))
+	a := start(t, "a", calm)
+	b := start(t, "b", both(calm, join(a)))
+	c := start(t, "c", both(calm, join(a, b)))
 	for _, n := range []*node{a, b, c} {
 		n.sees(t, "a-1", "b-1", "c-1")
 		for _, server := range []string{"a-1", "b-1", "c-1"} {
@@ -40,8 +40,8 @@ func TestThreeNodesMeet(t *testing.T) {
 }
 
 func TestUpdatesSpread(t *testing.T) {
-	a := start(t, "a", nil)
-	b := start(t, "b", join(a))
+	a := start(t, "a", calm)
+	b := start(t, "b", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1")
 	b.sees(t, "a-1", "b-1")
 	drain(a.Changed())
@@ -134,9 +134,9 @@ func TestUpdatesAndReadsAtOnce(t *testing.T) {
 
 func TestLeaveAndDeathAreToldApart(t *testing.T) {
 	noLeaks(t)
-	a := start(t, "a", nil)
-	b := start(t, "b", join(a))
-	c := start(t, "c", join(a))
+	a := start(t, "a", calm)
+	b := start(t, "b", both(calm, join(a)))
+	c := start(t, "c", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1", "c-1")
 	b.sees(t, "a-1", "b-1", "c-1")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -196,6 +196,7 @@ func TestRestartAtAnotherPort(t *testing.T) {
 			}
 		}
 	}
+	elsewhere := freeAddr(t)
 	a := start(t, "a", with(nil))
 	b := start(t, "b", with(join(a)))
 	c := start(t, "c", with(join(a)))
@@ -205,10 +206,7 @@ func TestRestartAtAnotherPort(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := start(t, "b", with(func(cfg *Config) { join(a)(cfg); cfg.Self.Epoch = 2 }))
-	if again.Addr() == b.Addr() {
-		t.Fatalf("the port was given twice, %s", b.Addr())
-	}
+	again := start(t, "b", with(func(cfg *Config) { join(a)(cfg); cfg.BindAddr, cfg.Self.Epoch = elsewhere, 2 }))
 	for _, n := range []*node{a, c} {
 		eventually(t, "the restarted server to be heard", func() (string, bool) {
 			m, _ := n.member("b-1")
@@ -223,14 +221,15 @@ func TestRestartAtAnotherPort(t *testing.T) {
 
 // The instance before a restart dies unseen, and nobody is called dead.
 func TestRestartAtTheSamePort(t *testing.T) {
+	addr := freeAddr(t)
 	a := start(t, "a", calm)
-	b := start(t, "b", both(calm, join(a)))
+	b := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.BindAddr = addr })
 	a.sees(t, "a-1", "b-1")
 	old := b.name
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.BindAddr, c.Self.Epoch = b.Addr(), 2 })
+	again := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.BindAddr, c.Self.Epoch = addr, 2 })
 	eventually(t, "the instance before to be forgotten", func() (string, bool) {
 		a.mu.Lock()
 		_, known := a.instances[old]
@@ -249,10 +248,10 @@ func TestRestartAtTheSamePort(t *testing.T) {
 
 // Two living processes of one server: the one that started last counts, and both say so in their logs.
 func TestTwins(t *testing.T) {
-	a := start(t, "a", nil)
-	b := start(t, "b", join(a))
+	a := start(t, "a", calm)
+	b := start(t, "b", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1")
-	twin := start(t, "b", func(c *Config) { join(a)(c); c.Self.Epoch = 2 })
+	twin := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.Self.Epoch = 2 })
 	for _, n := range []*node{b, twin} {
 		eventually(t, "a twin to be noticed", func() (string, bool) {
 			return n.log.String(), n.log.count("server_twice", "server", "b-1") == 1
@@ -268,13 +267,7 @@ func TestTwins(t *testing.T) {
 }
 
 func TestJoinIsRetried(t *testing.T) {
-	// A port where nobody is yet: taken, and given back.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeAddr(t) // nobody is there yet
 	a := start(t, "a", func(c *Config) { c.Join = []string{addr} })
 	eventually(t, "a first failure", func() (string, bool) {
 		return a.log.String(), a.log.count("join_failed", "address", addr) > 0
@@ -355,17 +348,6 @@ func TestPartitionHeals(t *testing.T) {
 			n.sees(t, "a-1", "b-1", "c-1")
 		}
 	}
-}
-
-// freeAddr is an address on loopback where nobody listens at the moment.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func TestPortZeroIsOnePortForBoth(t *testing.T) {
