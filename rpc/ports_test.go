@@ -435,12 +435,13 @@ func TestStopCutsOff(t *testing.T) {
 	}()
 	w := connect(t, n)
 	w.start("x", "nobody")
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	// Calls get half of it; the stores, which must be closed in order, the rest.
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()
 	began := time.Now()
 	_ = n.Close(ctx) // whether somebody was cut off is not an error that matters
 	if took := time.Since(began); took > prompt {
-		t.Errorf("a stop within 2 s took %v", took)
+		t.Errorf("a stop within 8 s took %v", took)
 	}
 	receive(t, "end of the profile", profile)
 }
