@@ -34,11 +34,11 @@ func calm(c *Config) {
 // patience is how long a test waits for a state. It is long: the machine may be busy.
 const patience = time.Minute
 
-// nextPort walks through the ports that are this package's tests' own (10000 to 11999), below what the system hands
+// nextPort walks through the ports that are this package's tests' own (32000 to 32749), below what the system hands
 // out by itself: none is given twice before it was bound, and no other package's tests take it.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
-	n.Store(rand.Uint32N(2000))
+	n.Store(rand.Uint32N(750))
 	return &n
 }()
 
@@ -46,7 +46,7 @@ var nextPort = func() *atomic.Uint32 {
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+nextPort.Add(1)%2000)
+		addr := fmt.Sprintf("127.0.0.1:%d", 32000+nextPort.Add(1)%750)
 		stream, err := net.Listen("tcp", addr)
 		if err != nil {
 			continue
