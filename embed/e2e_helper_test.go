@@ -29,7 +29,8 @@ const (
 	// stopTime bounds the stop of a node, which gives a part of it to calls that do not end by themselves.
 	stopTime = 30 * time.Second
 	// longLease is that of workers whose silence is not what a test is about: no stall of the machine is as long.
-	longLease = 2 * time.Minute
+	// It is well below patience, for a worker that stops may leave a task to the end of its lease.
+	longLease = 30 * time.Second
 )
 
 // shared is a node that tests use together, each in a namespace of its own.
