@@ -42,7 +42,8 @@ const (
 type failover struct {
 	n *Node
 	// on is set when every group is there; what breaks before is left to the time-outs.
-	on atomic.Bool
+	on     atomic.Bool
+	looked atomic.Pointer[looked]
 
 	mu sync.Mutex
 	// busy are the groups whose leader is looked after: true if another of its connections broke since.

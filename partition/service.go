@@ -71,7 +71,7 @@ func (n *Node) status() *commandv1.NodeStatus {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
 	}
 	if n.directory != nil {
-		out.Directory = raftStatus(n.directory.raft)
+		out.Directory = n.witness(raftStatus(n.directory.raft))
 	}
 	return out
 }
@@ -79,7 +79,7 @@ func (n *Node) status() *commandv1.NodeStatus {
 func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 	st := &commandv1.ReplicaStatus{State: "Shutdown"}
 	if r.raft != nil {
-		st = raftStatus(r.raft)
+		st = n.witness(raftStatus(r.raft))
 	}
 	st.Partition = r.id
 	st.Serving = r.serving() != nil
@@ -97,6 +97,12 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 	for _, m := range r.store.Marks() {
 		st.Marks = append(st.Marks, &commandv1.ChecksumMark{Index: m.Index, Checksum: m.Checksum})
 	}
+	return st
+}
+
+// witness has a status say no more of a silence than this node can testify.
+func (n *Node) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
+	st.ContactMs = uint64(n.failover.unheard(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())
 	return st
 }
 

@@ -27,6 +27,7 @@ func (f *failover) watchSilence() {
 	every, last := timeout/silenceLooks, time.Now()
 	// What was not heard while this process was held up says nothing of others.
 	awake := last
+	f.looked.Store(&looked{last, awake})
 	suspects := map[string]chan struct{}{}
 	for f.n.pause(f.n.lifetime, every) {
 		now := time.Now()
@@ -34,6 +35,7 @@ func (f *failover) watchSilence() {
 			awake = now
 		}
 		last = now
+		f.looked.Store(&looked{last, awake})
 		for server, led := range f.led() {
 			heard := led.heard
 			if heard.Before(awake) {
@@ -58,6 +60,19 @@ func (f *failover) watchSilence() {
 			}()
 		}
 	}
+}
+
+// looked is when watchSilence last looked, and since when it has done so as often as it should.
+type looked struct{ last, awake time.Time }
+
+// unheard is for how long nothing was heard, as far as it says something of others: not while this process was
+// held up.
+func (f *failover) unheard(d time.Duration) time.Duration {
+	l, now := f.looked.Load(), time.Now()
+	if l == nil || now.Sub(l.last) > 2*f.n.cfg.HeartbeatTimeout/silenceLooks {
+		return 0
+	}
+	return min(d, now.Sub(l.awake))
 }
 
 // ledBy is what one other server leads, as far as this node knows.

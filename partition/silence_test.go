@@ -14,7 +14,7 @@ import (
 // time-outs act; one that a majority hears is left alone, whoever else does not.
 func TestSilence(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	const timeout = 12 * time.Second
+	const timeout = 20 * time.Second
 	log, logged := newLog(t)
 	roads := newRoads(t)
 	all := newClusterWith(t, 1, timeout, func(cfg *Config) {
@@ -92,7 +92,7 @@ func TestSilenceRefused(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	log, logged := newLog(t)
 	roads := newRoads(t)
-	all := newClusterWith(t, 1, 8*time.Second, func(cfg *Config) {
+	all := newClusterWith(t, 1, 20*time.Second, func(cfg *Config) {
 		cfg.Logger = log.With("at", cfg.NodeID)
 		cfg.Hints = roads.from(cfg.NodeID, cfg.PeerAddr)
 	})
@@ -281,4 +281,21 @@ func (r *road) cut() {
 		_ = c.Close()
 	}
 	clear(r.on)
+}
+
+// TestWitness: a node says no more of a silence than it can testify, having been there to hear.
+func TestWitness(t *testing.T) {
+	f := &failover{n: &Node{cfg: Config{HeartbeatTimeout: 1000 * time.Hour}}} // time stands still, as it were
+	is := func(what string, l *looked, want time.Duration) {
+		t.Helper()
+		f.looked.Store(l)
+		if have := f.unheard(250 * time.Hour).Round(time.Hour); have != want {
+			t.Errorf("%s: nothing was heard for %v, want %v", what, have, want)
+		}
+	}
+	ago := func(hours time.Duration) time.Time { return time.Now().Add(-hours * time.Hour) }
+	is("nobody looks", nil, 0)
+	is("it has looked all the time", &looked{ago(40), ago(900)}, 250*time.Hour)
+	is("it was held up before", &looked{ago(40), ago(200)}, 200*time.Hour)
+	is("it is held up", &looked{ago(110), ago(900)}, 0)
 }
