@@ -94,7 +94,7 @@ func (t *turn) commit(c commit) error {
 		Sends:         t.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 	}
-	if c.mayEnd && !t.w.isStopping() {
+	if c.mayEnd && !t.w.leaving.Load() {
 		// Room counts only when this commit ends the turn: the server adds it if the state afterwards is
 		// not ACQUIRED. So after an ACQUIRED reply nothing was used and nothing has to be taken back.
 		msg.Room = 1
@@ -204,7 +204,7 @@ func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
 // sendRelease gives the task back. It is best effort: a lease that nobody extends ends by itself.
 func (t *turn) sendRelease(g *giveBack) {
 	room := uint32(1)
-	if t.w.isStopping() {
+	if t.w.leaving.Load() {
 		room = 0
 	}
 	for range 3 {

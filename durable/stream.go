@@ -249,7 +249,7 @@ func (w *Worker) greet(s *session) int {
 		hello.Held = append(hello.Held, t.key.token())
 	}
 	room := 0
-	if s.drained = w.isStopping(); !s.drained {
+	if s.drained = w.leaving.Load(); !s.drained {
 		room = max(0, w.opts.Concurrency-w.busy)
 	}
 	w.mu.Unlock()
@@ -266,7 +266,7 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	switch {
 	case s.drained:
 		defer w.drainedOnce()
-	case w.isStopping():
+	case w.leaving.Load():
 		defer s.cancel(errRedial) // the stop came between its Hello and its Welcome
 	}
 	var again []*call

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -74,7 +75,10 @@ type Worker struct {
 	id        string
 	functions map[string]Registration
 	ready     chan struct{}
-	stopping  chan struct{}
+	// leaving is set when the worker begins to stop: it offers no room any more. stopping is closed once the
+	// cluster knows that, or cannot be told: turns end from then on.
+	leaving  atomic.Bool
+	stopping chan struct{}
 	// drained is closed once a session has begun that offers no room, because the worker is stopping.
 	drained     chan struct{}
 	drainedOnce func()
@@ -236,15 +240,16 @@ const drainPatience = 3 * time.Second
 // likes or not. It returns when nothing is held any more; a step that ignores its context may still run,
 // and nothing it returns is used.
 func (w *Worker) stop() {
-	close(w.stopping)
 	// Room that was offered cannot be taken back, only offered anew: without this, what is given back now
-	// would come to this very worker again. Tasks on their way here are sent again to the new session, and
-	// given back too.
+	// would come to this very worker again, perhaps when it is gone already. So nothing is given back before.
+	// Tasks on their way here are sent again to the new session, and given back too.
+	w.leaving.Store(true)
 	w.redial()
 	select {
 	case <-w.drained:
 	case <-w.clock.After(drainPatience):
 	}
+	close(w.stopping)
 	if w.waitIdle(w.opts.StopGrace) {
 		w.settle()
 		return
@@ -428,7 +433,7 @@ func (w *Worker) freeRoom(t *turn, via *session, known int) {
 	}
 	more := w.opts.Concurrency - w.busy - w.offered
 	s := w.sess
-	if more <= 0 || s == nil || w.isStopping() {
+	if more <= 0 || s == nil || w.leaving.Load() {
 		w.mu.Unlock()
 		return // without a session, the next Hello says it all
 	}

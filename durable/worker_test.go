@@ -308,6 +308,36 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// A worker that stops gives nothing back before its room is withdrawn: no task comes to it again.
+func TestStopWithdrawsItsRoomFirst(t *testing.T) {
+	f := newFake(t)
+	clock := newFakeClock()
+	var failing counter
+	var seen events
+	_, stop := f.worker(WorkerOptions{Clock: clock, Lease: time.Hour, OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) {
+			failing.hit("s")
+			return "", errors.New("not yet")
+		}, threeTries)
+	}))
+	const tasks = 40
+	for n := range tasks {
+		f.start(fmt.Sprintf("x%02d", n), "f", "")
+	}
+	until(t, "all tasks to pause", func() bool { return seen.count(EventAttempt) == tasks })
+	stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if got := seen.count(EventTask); got != tasks || len(f.releases) != tasks {
+		t.Errorf("%d tasks came %d times, and were given back %d times", tasks, got, len(f.releases))
+	}
+	for _, ex := range f.execs {
+		if ex.state != perdurev1.TaskState_TASK_STATE_PENDING {
+			t.Errorf("%s is left %s to %q", ex.id, ex.state, ex.worker)
+		}
+	}
+}
+
 // Steps that outlive the grace are told by their contexts; one that does not listen is left behind.
 func TestStopGrace(t *testing.T) {
 	f := newFake(t)
