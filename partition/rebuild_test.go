@@ -65,6 +65,7 @@ func TestRebuild(t *testing.T) {
 		// Writes go on meanwhile, and the victim makes markers: none of them may stand for what it then lacks.
 		busy, quiet := context.WithCancel(context.Background())
 		var writers sync.WaitGroup
+		t.Cleanup(func() { quiet(); writers.Wait() }) // also if the test ends before
 		writers.Go(func() {
 			for busy.Err() == nil {
 				id := fmt.Sprintf("p%d", made)
