@@ -203,8 +203,8 @@ func (e *elder) ShowDirectory(context.Context, *commandv1.ShowDirectoryRequest) 
 	return &commandv1.ShowDirectoryReply{Directory: e.shows}, nil
 }
 
-// serve answers at an address, as a server of the cluster, until the function it answers is called.
-func (e *elder) serve(t *testing.T, addr, server string) (end func()) {
+// servePeers answers at an address, as a server of the cluster, until the function it answers is called.
+func servePeers(t *testing.T, addr, server string, e commandv1.PeersServer) (end func()) {
 	t.Helper()
 	mux, err := transport.Listen(addr, transport.Options{ClusterID: "c1", ServerID: server})
 	if err != nil {
@@ -241,7 +241,7 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 		m.stop(t)
 	}
 	old := &elder{shows: before}
-	end := old.serve(t, all[0].cfg.PeerAddr, "n1-0001")
+	end := servePeers(t, all[0].cfg.PeerAddr, "n1-0001", old)
 	all[2].start(t)
 	waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 || all[2].Err() != nil },
 		func() string { return fmt.Sprint(old.asked.Load()) })
@@ -259,6 +259,30 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 		if err := staleAt(m.Node, "p1"); err != nil {
 			t.Errorf("%s: %v", m.cfg.NodeID, err)
 		}
+	}
+}
+
+// unsure is a member that loses the directory's leadership when it is first asked for a place.
+type unsure struct {
+	commandv1.UnimplementedPeersServer
+	asked atomic.Int64
+}
+
+func (u *unsure) Join(context.Context, *commandv1.JoinRequest) (*commandv1.JoinReply, error) {
+	if u.asked.Add(1) == 1 {
+		return nil, errUnknownOutcome(directoryGroup, raft.ErrLeadershipLost.Error())
+	}
+	return &commandv1.JoinReply{Directory: &commandv1.Directory{ClusterId: "c1", Epoch: 7}}, nil
+}
+
+// TestJoinOfUnknownOutcome: who asks for a place, and is told that nobody knows whether it has got it, asks again.
+func TestJoinOfUnknownOutcome(t *testing.T) {
+	addr, there := freeAddr(t), &unsure{}
+	defer servePeers(t, addr, "n1-0001", there)()
+	dir, err := AskToJoin(bg(t), "c1", transportOptions(), []string{addr}, &commandv1.JoinRequest{
+		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: "127.0.0.1:1"}})
+	if err != nil || dir.GetEpoch() != 7 || there.asked.Load() < 2 {
+		t.Errorf("asked %d times: %v, %v", there.asked.Load(), dir, err)
 	}
 }
 
