@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,7 +50,13 @@ func TestPowerLoss(t *testing.T) {
 		// the end, which moves both ways.
 		var acked, floor [groups]atomic.Uint64
 		var done atomic.Uint64
-		stop := make(chan struct{})
+		stop, further := make(chan struct{}), make(chan struct{}, 1)
+		poke := func() {
+			select {
+			case further <- struct{}{}:
+			default:
+			}
+		}
 		var wg sync.WaitGroup
 		for g := range uint32(groups) {
 			seed := rng.Uint64()
@@ -98,14 +103,16 @@ func TestPowerLoss(t *testing.T) {
 					}
 					if err != nil {
 						t.Errorf("group %d: %v", g, err)
+						poke()
 						return
 					}
 					done.Add(1)
+					poke()
 				}
 			})
 		}
 		for want := uint64(rng.IntN(400)); done.Load() < want && !t.Failed(); {
-			runtime.Gosched()
+			<-further
 		}
 		var must [groups]uint64
 		for g := range must {
