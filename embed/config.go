@@ -151,7 +151,7 @@ func DefaultConfig() Config {
 		HeartbeatTimeout:   2 * time.Second,
 		ElectionTimeout:    2 * time.Second,
 		LeaderLease:        2 * time.Second,
-		CommitTimeout:      250 * time.Millisecond,
+		CommitTimeout:      500 * time.Millisecond,
 		MaxAppendEntries:   256,
 		SnapshotThreshold:  8192,
 		SnapshotInterval:   30 * time.Second,

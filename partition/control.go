@@ -230,7 +230,7 @@ func (n *Node) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Directory,
 		return
 	}
 	future := g.GetConfiguration()
-	if err := waitChange(future, n.stopping); err != nil {
+	if future.Error() != nil { // it does not wait
 		return
 	}
 	want := map[raft.ServerID]*commandv1.DirectoryMember{}

@@ -572,10 +572,8 @@ func (n *Node) NotReady() error {
 		case !place:
 			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
 		}
-		for _, h := range n.hints() {
-			if !place && h.NodeID == n.identity.NodeID && h.ServerID != n.identity.ServerID {
-				errs = append(errs, fmt.Errorf("node %s runs as server %s at %s, too: that one has taken this server's (%s) place, or two nodes have one id", h.NodeID, h.ServerID, h.PeerAddr, n.identity.ServerID))
-			}
+		if !place {
+			errs = append(errs, n.doubles()...)
 		}
 	}
 	for _, r := range n.router.Replicas() {
@@ -593,6 +591,16 @@ func (n *Node) NotReady() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// doubles are the servers that are heard of under this node's name.
+func (n *Node) doubles() (errs []error) {
+	for _, h := range n.hints() {
+		if h.NodeID == n.identity.NodeID && h.ServerID != n.identity.ServerID {
+			errs = append(errs, fmt.Errorf("node %s runs as server %s at %s, too: that one has taken this server's (%s) place, or two nodes have one id", h.NodeID, h.ServerID, h.PeerAddr, n.identity.ServerID))
+		}
+	}
+	return errs
 }
 
 // maxAhead is how far a leader's clock may be before the median of the members' clocks.
