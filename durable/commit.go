@@ -94,7 +94,7 @@ func (t *turn) commit(c commit) error {
 		Sends:         t.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 	}
-	if c.mayEnd && !t.w.leaving.Load() {
+	if c.mayEnd {
 		// Room counts only when this commit ends the turn: the server adds it if the state afterwards is
 		// not ACQUIRED. So after an ACQUIRED reply nothing was used and nothing has to be taken back.
 		msg.Room = 1
@@ -103,7 +103,7 @@ func (t *turn) commit(c commit) error {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
-			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Room: msg.Room}
+			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Room: t.w.offer(msg.Room)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
 	if e := resp.GetError(); e != nil {
@@ -203,14 +203,11 @@ func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
 
 // sendRelease gives the task back. It is best effort: a lease that nobody extends ends by itself.
 func (t *turn) sendRelease(g *giveBack) {
-	room := uint32(1)
-	if t.w.leaving.Load() {
-		room = 0
-	}
+	const room = 1
 	for range 3 {
 		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), Room: room}}}
+				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), Room: t.w.offer(room)}}}
 		})
 		if !ok {
 			return

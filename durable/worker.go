@@ -442,6 +442,15 @@ func (w *Worker) freeRoom(t *turn, via *session, known int) {
 	s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Room{Room: &perdurev1.Room{Tasks: uint32(more)}}})
 }
 
+// offer is the room that a message may offer at the moment it is sent: none from a worker that stops. A message
+// that is repeated may have offered some before.
+func (w *Worker) offer(room uint32) uint32 {
+	if w.leaving.Load() {
+		return 0
+	}
+	return room
+}
+
 // lose drops a turn that is no longer this worker's. Its goroutine ends at its next operation.
 func (w *Worker) lose(t *turn) {
 	w.mu.Lock()

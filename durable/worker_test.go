@@ -338,6 +338,37 @@ func TestStopWithdrawsItsRoomFirst(t *testing.T) {
 	}
 }
 
+// A commit that is repeated when the worker stops does not offer the room that it offered before.
+func TestRepeatedCommitOffersNoRoomAtTheStop(t *testing.T) {
+	f := newFake(t)
+	clock := newFakeClock()
+	broken := make(chan struct{})
+	f.onCommit = func(*fakeExec, *perdurev1.Commit) fault {
+		select {
+		case <-broken:
+			return fault{}
+		default:
+			close(broken)
+			return fault{before: true}
+		}
+	}
+	var seen events
+	w, stop := f.worker(WorkerOptions{Clock: clock, Lease: time.Hour, OnEvent: seen.on}, NewFunction("f", func(Context, string) (string, error) { return "done", nil }))
+	f.start("x", "f", "")
+	until(t, "the stream's end", func() bool { return seen.count(EventDisconnected) == 1 })
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	until(t, "the worker to begin to stop", w.leaving.Load)
+	clock.pass(t, reconnectMin)
+	<-stopped
+	f.finished("x")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.commits) != 1 || f.commits[0].GetRoom() != 0 {
+		t.Errorf("commits %v", f.commits)
+	}
+}
+
 // Steps that outlive the grace are told by their contexts; one that does not listen is left behind.
 func TestStopGrace(t *testing.T) {
 	f := newFake(t)
