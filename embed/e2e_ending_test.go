@@ -94,8 +94,14 @@ func (w *world) ended(id string, status client.Status, failure, message string, 
 	if end.Status != status || end.Failure.GetType() != failure || !strings.Contains(end.Failure.GetMessage(), message) {
 		w.t.Errorf("%s: %v, want %v with failure %s %q", id, end, status, failure, message)
 	}
-	e := w.describe(id)
-	if e.GetStatus() != status || e.GetOutcome().GetFailure().GetType() != failure || e.GetWakeSource() != "finished" || e.GetClosedMs() == 0 {
+	var e *perdurev1.Execution
+	until(w.t, "the end of "+id+" to be carried out", func() error { // a read shows a deadline before
+		if e = w.describe(id); e.GetClosedMs() == 0 {
+			return fmt.Errorf("it is %v", e)
+		}
+		return nil
+	})
+	if e.GetStatus() != status || e.GetOutcome().GetFailure().GetType() != failure || e.GetWakeSource() != "finished" {
 		w.t.Errorf("%s is described as %v", id, e)
 	}
 	p, err := w.GetPromise(soon(w.t), id)
