@@ -96,7 +96,9 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		if v == final {
 			return err
 		}
-		gone.cause = err
+		if gone.cause == nil || ctx.Err() == nil { // that the time was up says less than what was said before
+			gone.cause = err
+		}
 		maybe = maybe || v == unclear || v == broken
 		if v == broken {
 			return gaveUp()

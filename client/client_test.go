@@ -207,6 +207,27 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// What a node said stays the cause when the time is up while another attempt is on its way.
+func TestGivenUpSaysWhatWasSaid(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	c := newCluster(t, "a")
+	c.answer = func(ctx context.Context, n int, _ any) (any, error) {
+		if n == 0 {
+			return nil, refusal(perdurev1.Reason_REASON_NOT_LEADER)
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	_, err := c.client(Options{Timeout: 2 * time.Second, Clock: &heldClock{passes: 1}}).Describe(t.Context(), "x")
+	var said *api.Error
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &said) || said.Reason != perdurev1.Reason_REASON_NOT_LEADER {
+		t.Error(err)
+	}
+	if len(c.asked) != 2 {
+		t.Errorf("asked %d times", len(c.asked))
+	}
+}
+
 // heldClock lets some pauses pass at once; those after them never end.
 type heldClock struct {
 	mu     sync.Mutex
