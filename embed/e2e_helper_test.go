@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -20,6 +18,7 @@ import (
 	"perdure/client"
 	"perdure/durable"
 	"perdure/embed"
+	"perdure/internal/freeport"
 )
 
 const (
@@ -449,32 +448,9 @@ func (l *logBuffer) tail() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
 
-// nextPort walks through the ports that are this package's tests' own (12000 to 17999), below what the system
-// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
-var nextPort = func() *atomic.Uint32 {
-	var n atomic.Uint32
-	n.Store(rand.Uint32N(6000))
-	return &n
-}()
-
 // fixedAddr finds a port that nobody listens on and that the system does not hand out by itself, so that
 // a node can come back to it.
-func fixedAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12000+nextPort.Add(1)%6000)
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
-}
+func fixedAddr(t *testing.T) string { return freeport.Embed.Addr(t) }
 
 // wantReason checks why a call was refused.
 func wantReason(t *testing.T, what string, err error, reason string) {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"perdure/internal/freeport"
 )
 
 // quick is a timing for tests on one host: a death is noticed in about a second.
@@ -34,37 +33,8 @@ func calm(c *Config) {
 // patience is how long a test waits for a state. It is long: the machine may be busy.
 const patience = time.Minute
 
-// nextPort walks through the ports that are this package's tests' own (32000 to 32749), below what the system hands
-// out by itself: none is given twice before it was bound, and no other package's tests take it.
-var nextPort = func() *atomic.Uint32 {
-	var n atomic.Uint32
-	n.Store(rand.Uint32N(750))
-	return &n
-}()
-
 // freeAddr is an address where nobody listens now, nor is put by chance.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 32000+nextPort.Add(1)%750)
-		stream, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		packet, err := net.ListenPacket("udp", addr)
-		if err == nil {
-			err = packet.Close()
-		}
-		if closed := stream.Close(); closed != nil {
-			t.Fatal(closed)
-		}
-		if err == nil {
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
+func freeAddr(t *testing.T) string { return freeport.Membership.Addr(t) }
 
 // eventually waits until look says true; it fails with what look said last.
 func eventually(t *testing.T, what string, look func() (string, bool)) {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/freeport"
 	"perdure/partition/stable"
 )
 
@@ -25,32 +23,8 @@ type member struct {
 	*Node
 }
 
-// nextPort walks through the ports that are this package's tests' own (18000 to 22999), below what the system
-// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
-var nextPort = func() *atomic.Uint32 {
-	var n atomic.Uint32
-	n.Store(rand.Uint32N(5000))
-	return &n
-}()
-
 // freeAddr is an address nobody listens on now, nor is given by chance.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		// Below what the system hands out by itself, so that whoever comes back finds its port free.
-		addr := fmt.Sprintf("127.0.0.1:%d", 18000+nextPort.Add(1)%5000)
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
-}
+func freeAddr(t *testing.T) string { return freeport.Partition.Addr(t) }
 
 // newCluster founds a cluster of three nodes in memory and waits until all are ready. What change does is
 // done to each node's configuration.

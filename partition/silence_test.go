@@ -293,7 +293,7 @@ func TestWitness(t *testing.T) {
 			t.Errorf("%s: nothing was heard for %v, want %v", what, have, want)
 		}
 	}
-	ago := func(hours time.Duration) time.Time { return time.Now().Add(-hours * time.Hour) }
+	ago := func(hours int) time.Time { return time.Now().Add(-time.Duration(hours) * time.Hour) }
 	is("nobody looks", nil, 0)
 	is("it has looked all the time", &looked{ago(40), ago(900)}, 250*time.Hour)
 	is("it was held up before", &looked{ago(40), ago(200)}, 200*time.Hour)

@@ -2,49 +2,17 @@ package rpc_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/embed"
+	"perdure/internal/freeport"
 )
 
-// nextPort walks through the ports that are this package's tests' own (10000 to 11999), below what the system
-// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
-var nextPort = func() *atomic.Uint32 {
-	var n atomic.Uint32
-	n.Store(rand.Uint32N(2000))
-	return &n
-}()
-
 // freeAddr is an address on which nobody listens, by either protocol: gossip speaks both.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+nextPort.Add(1)%2000)
-		tcp, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		udp, err := net.ListenPacket("udp", addr)
-		if closed := tcp.Close(); closed != nil {
-			t.Fatal(closed)
-		}
-		if err != nil {
-			continue
-		}
-		if err := udp.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
-}
+func freeAddr(t *testing.T) string { return freeport.RPC.Addr(t) }
 
 // threeNodes is a cluster of three in this process, each as a client sees it.
 func threeNodes(t *testing.T) []*world {

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"perdure/internal/freeport"
 	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
 	"perdure/partition/stable"
@@ -25,32 +23,8 @@ import (
 
 const testGroups = 2
 
-// nextPort walks through the ports that are this package's tests' own (23000 to 24999), below what the system
-// hands out by itself: none is given twice before it was bound, and no other package's tests take it.
-var nextPort = func() *atomic.Uint32 {
-	var n atomic.Uint32
-	n.Store(rand.Uint32N(2000))
-	return &n
-}()
-
 // freeAddr is an address nobody listens on now, nor is given by chance.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		// Below what the system hands out by itself, so that whoever comes back finds its port free.
-		addr := fmt.Sprintf("127.0.0.1:%d", 23000+nextPort.Add(1)%2000)
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
-}
+func freeAddr(t *testing.T) string { return freeport.Transport.Addr(t) }
 
 // machine is a list of what was applied. Its state outlives restarts of its node, as a durable one would.
 type machine struct {
