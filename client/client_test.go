@@ -223,6 +223,8 @@ func TestGivenUpSaysWhatWasSaid(t *testing.T) {
 	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &said) || said.Reason != perdurev1.Reason_REASON_NOT_LEADER {
 		t.Error(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.asked) != 2 {
 		t.Errorf("asked %d times", len(c.asked))
 	}
