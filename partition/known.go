@@ -65,6 +65,14 @@ func (r *Replica) leaderElsewhere() (addr string, known *knownLeader) {
 	return k.addr, k
 }
 
+// leaderID is the server that leads as far as this one knows, perhaps this one; empty if none is known.
+func (r *Replica) leaderID() string {
+	if k := r.known.Load(); k != nil {
+		return string(k.server)
+	}
+	return ""
+}
+
 // newLeader is closed when the replica learns of another leader than now.
 func (r *Replica) newLeader() <-chan struct{} {
 	if k := r.known.Load(); k != nil {

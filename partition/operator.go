@@ -273,16 +273,19 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		}
 	}
 	var partitions []uint32
+	leader := "" // who is to hand them on
 	if in.Partition != nil {
-		if _, err := n.router.Replica(*in.Partition); err != nil {
+		r, err := n.router.Replica(*in.Partition)
+		if err != nil {
 			return nil, err
 		}
-		partitions = []uint32{*in.Partition}
+		partitions, leader = []uint32{*in.Partition}, r.leaderID()
 	} else {
 		from, err := n.memberNamed(in.FromNode)
 		if err != nil {
 			return nil, err
 		}
+		leader = from.ServerId
 		st, err := n.ask(ctx, from)
 		if err != nil {
 			return nil, errTryLater(0, fmt.Sprintf("node %s cannot be asked what it leads: %v", in.FromNode, err))
@@ -295,19 +298,19 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 	}
 	out := &perdurev1.TransferLeadershipResponse{}
 	for _, p := range partitions {
-		leader, err := o.transfer(ctx, p, in.ToNode)
+		next, err := o.transfer(ctx, &commandv1.TransferRequest{Partition: p, To: in.ToNode, From: leader})
 		if err != nil {
 			return nil, err
 		}
-		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.nodeOf(leader)})
+		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.nodeOf(next)})
 	}
 	return out, nil
 }
 
-// transfer asks a partition's leader to hand it on.
-func (o *Operator) transfer(ctx context.Context, p uint32, to string) (leader string, err error) {
-	err = o.n.router.route(ctx, p, true, func(ctx context.Context, local *Replica, there commandv1.PeersClient) error {
-		in := &commandv1.TransferRequest{Partition: p, To: to}
+// transfer asks a partition's leader to hand it on. When this node learns of the new leader before it is
+// answered, it asks that one, which keeps the partition.
+func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) (leader string, err error) {
+	err = o.n.router.route(ctx, in.Partition, true, func(ctx context.Context, local *Replica, there commandv1.PeersClient) error {
 		var reply *commandv1.TransferReply
 		var err error
 		if local != nil {

@@ -36,7 +36,11 @@ const (
 
 // Transfer implements Peers.
 func (s *peerService) Transfer(ctx context.Context, in *commandv1.TransferRequest) (*commandv1.TransferReply, error) {
-	leader, err := s.n.Transfer(ctx, in.Partition, in.To)
+	to := in.To
+	if to == "" && in.From != "" && in.From != s.n.identity.ServerID {
+		to = s.n.identity.NodeID // it was handed on already: this server, if it leads, keeps it
+	}
+	leader, err := s.n.Transfer(ctx, in.Partition, to)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +50,10 @@ func (s *peerService) Transfer(ctx context.Context, in *commandv1.TransferReques
 // Transfer hands a partition that this node leads to another node, or to the best placed one if toNode is
 // empty, and answers the server id of the leader when it serves. Leaderships are not moved on from there
 // for a while (operatorsWill), whoever is preferred; handing a partition to the node that leads it already
-// does that alone. It blocks for handPatience at most. Errors are *api.Error: NOT_LEADER with a hint if
-// this node does not lead it, NO_SUCH_PLACE for an unknown partition or node, TRY_LATER if the other node
-// cannot take it now.
+// does that alone. It blocks for handPatience at most, and what it has begun goes on when ctx ends: who asked from
+// elsewhere may learn of the new leader first, and leave. Errors are *api.Error: NOT_LEADER with a hint if this
+// node does not lead it, NO_SUCH_PLACE for an unknown partition or node, TRY_LATER if the other node cannot take
+// it now.
 func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (leader string, err error) {
 	r, err := n.router.Replica(partition)
 	if err != nil {
@@ -67,8 +72,6 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		n.balancer.keep(partition)
 		return to.ServerId, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handPatience)
-	defer cancel()
 	g, ok := n.group(partition)
 	if !ok {
 		return "", r.notServing()
@@ -84,11 +87,16 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		}
 		return "", errTryLater(partition, who+" can take the leadership now: unreachable, halted, or too far behind")
 	}
+	if err := ctx.Err(); err != nil {
+		return "", errTryLater(partition, "nothing was begun: "+err.Error())
+	}
+	life, cancel := context.WithTimeout(n.lifetime, handPatience)
+	defer cancel()
 	var last error
 	for _, heir := range heirs {
-		err := n.handTo(ctx, g, heir)
+		err := n.handTo(life, g, heir)
 		if err == nil {
-			return n.handedOn(ctx, r)
+			return n.handedOn(life, r)
 		}
 		last = fmt.Errorf("the leadership could not be handed to node %s: %w", heir.NodeId, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/api"
+	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/transport"
 )
@@ -437,4 +438,38 @@ func newSilent(t *testing.T) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+// TestOperatorTransfers: whichever node an operator asks, what a node leads is led by others when the answer is
+// there, although the node that was asked learns of the new leaders before it has the old one's answer.
+func TestOperatorTransfers(t *testing.T) {
+	log, logged := newLog(t)
+	all := newClusterWith(t, 4, neverActs, func(cfg *Config) { cfg.Logger = log })
+	for round := range 4 {
+		for i, from := range all {
+			at := all[(i+round)%3]
+			was := from.Leads()
+			reply, err := at.Operator().Transfer(bg(t), &perdurev1.TransferLeadershipRequest{FromNode: from.cfg.NodeID})
+			if err != nil {
+				t.Fatalf("from %s, asked at %s: %v", from.cfg.NodeID, at.cfg.NodeID, err)
+			}
+			if len(reply.Transferred) != len(was) {
+				t.Errorf("%s led %v, handed on were %v", from.cfg.NodeID, was, reply.Transferred)
+			}
+			for _, moved := range reply.Transferred {
+				if moved.Leader == from.cfg.NodeID || leads(from, moved.Partition) {
+					t.Fatalf("from %s, asked at %s: partition %d is led by %s", from.cfg.NodeID, at.cfg.NodeID, moved.Partition, moved.Leader)
+				}
+			}
+		}
+	}
+	// A request that comes again, as after an answer that was lost, moves nothing on.
+	lead := leaderOf(t, all, 0)
+	again, err := (&peerService{n: lead.Node}).Transfer(bg(t), &commandv1.TransferRequest{Partition: 0, From: "n9-0001"})
+	if err != nil || again.Leader != lead.identity.ServerID {
+		t.Errorf("asked again: %v, %v", again, err)
+	}
+	if logged.has("event=leadership_not_handed_on") {
+		t.Error("a transfer was given up")
+	}
 }

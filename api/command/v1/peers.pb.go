@@ -1358,7 +1358,10 @@ type TransferRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Node id; empty lets the leader choose.
-	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Server id of the leader that is to hand it on; empty for whoever leads. Another one that leads keeps the
+	// partition, so that a request which is repeated after it was carried out does nothing.
+	From          string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1403,6 +1406,13 @@ func (x *TransferRequest) GetPartition() uint32 {
 func (x *TransferRequest) GetTo() string {
 	if x != nil {
 		return x.To
+	}
+	return ""
+}
+
+func (x *TransferRequest) GetFrom() string {
+	if x != nil {
+		return x.From
 	}
 	return ""
 }
@@ -1646,10 +1656,11 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"\x16\n" +
 	"\x14ShowDirectoryRequest\"Q\n" +
 	"\x12ShowDirectoryReply\x12;\n" +
-	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"?\n" +
+	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"S\n" +
 	"\x0fTransferRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\"'\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"'\n" +
 	"\rTransferReply\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\".\n" +
 	"\x0eRebuildRequest\x12\x1c\n" +
