@@ -144,9 +144,9 @@ func (n *Node) heirs(ctx context.Context, groups []group) map[uint32][]*commandv
 	defer cancel()
 	said, _ := n.askAll(ctx, others) // who does not answer is no heir
 	out := map[uint32][]*commandv1.DirectoryMember{}
-	for k, g := range groups {
+	for _, g := range groups {
 		for i := range others {
-			i = (i + k) % len(others)
+			i = (i + int(g.number)) % len(others) // also of groups that are handed on one by one
 			if n.ableHeir(g, said[i]) {
 				out[g.number] = append(out[g.number], others[i])
 			}
