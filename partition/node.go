@@ -120,6 +120,7 @@ type Node struct {
 	rebuildMu   sync.Mutex
 	rebuilds    map[uint32]bool      // partitions whose replica is being made anew
 	rebuilt     map[uint32]time.Time // when that was last done
+	unbuilt     map[uint32]*rebuildFailures
 	renewals    sync.WaitGroup
 	closing     bool // guarded by rebuildMu: no new replica is put in place
 	noted       bool // by control: the identity says that the cluster is there, and since when this is a member
@@ -152,7 +153,7 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{}),
-		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{},
+		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{}),
 		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
 	n.lifetime, n.endLife = context.WithCancel(context.Background())

@@ -260,7 +260,7 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 		}
 		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
 	}
-	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied}, nil
+	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
 
 // Transfer hands leaderships on, and answers when the new leaders lead. What could not be handed on is the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,7 +29,7 @@ func (s *peerService) Rebuild(ctx context.Context, in *commandv1.RebuildRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &commandv1.RebuildReply{Applied: reply.Applied}, nil
+	return &commandv1.RebuildReply{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
 
 func (n *Node) rebuilding(p uint32) bool {
@@ -47,9 +48,13 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 	}
 	n.rebuildMu.Lock()
 	// A repeated command waits for what is under way, and is content with what has just been done.
-	done := n.rebuilt[p]
-	begin := !n.rebuilds[p] && !n.closing &&
-		(n.router.slots[p].Load().halted() != nil || n.clock.Now().Sub(done) > rebuiltJustNow)
+	ago := n.clock.Now().Sub(n.rebuilt[p])
+	wanted := n.router.slots[p].Load().halted() != nil || ago > rebuiltJustNow
+	begin := wanted && !n.rebuilds[p] && !n.closing
+	out := &perdurev1.RebuildReplicaResponse{}
+	if !wanted && !n.rebuilds[p] {
+		out.DoneMsAgo = uint64(max(1, ago.Milliseconds()))
+	}
 	if begin {
 		n.rebuilds[p] = true
 		n.renewals.Add(1)
@@ -60,12 +65,13 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 		ended := make(chan error, 1)
 		go func() {
 			defer n.renewals.Done()
+			served := n.router.slots[p].Load().halted() == nil
 			err := n.renew(p)
 			n.rebuildMu.Lock()
 			delete(n.rebuilds, p)
 			n.rebuildMu.Unlock()
 			if err != nil {
-				n.log.Error("a replica could not be rebuilt", "event", "rebuild_failed", "partition", p, "error", err)
+				n.tellNotRebuilt(p, err, served && n.router.slots[p].Load().halted() != nil)
 			}
 			ended <- err
 		}()
@@ -85,8 +91,14 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 			return nil, errHalted(p, err)
 		}
 		if applied, ok := n.caughtUp(ctx, r); ok {
-			n.log.Info("a replica was rebuilt", "event", "replica_rebuilt", "partition", p, "applied", applied)
-			return &perdurev1.RebuildReplicaResponse{Applied: applied}, nil
+			if out.DoneMsAgo == 0 {
+				n.log.Info("a replica was rebuilt", "event", "replica_rebuilt", "partition", p, "applied", applied)
+			} else {
+				n.log.Info("a replica was not rebuilt once more: it had been, a moment before",
+					"event", "rebuild_repeated", "partition", p, "applied", applied, "ago", ago)
+			}
+			out.Applied = applied
+			return out, nil
 		}
 		c, stop := n.clock.After(100 * time.Millisecond)
 		select {
@@ -100,6 +112,43 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 		}
 		stop()
 	}
+}
+
+// rebuildFailures are the reasons for which attempts to make a replica anew have failed of late, each told once:
+// whoever asked repeats the command for as long as there is hope.
+type rebuildFailures struct {
+	told map[string]bool
+	last time.Time
+}
+
+// maxToldReasons bounds the reasons that are remembered as told.
+const maxToldReasons = 16
+
+// tellNotRebuilt logs why a replica was not made anew, unless it did a moment ago. That the command is to be
+// repeated is a warning only; down says that the replica served and does not any more.
+func (n *Node) tellNotRebuilt(p uint32, err error, down bool) {
+	now := n.clock.Now()
+	n.rebuildMu.Lock()
+	f := n.unbuilt[p]
+	if f == nil || now.Sub(f.last) > rebuiltJustNow || len(f.told) == maxToldReasons {
+		f = &rebuildFailures{told: map[string]bool{}}
+		n.unbuilt[p] = f
+	}
+	told := f.told[err.Error()]
+	f.told[err.Error()], f.last = true, now
+	n.rebuildMu.Unlock()
+	if told {
+		return
+	}
+	level := slog.LevelError
+	var refusal *api.Error
+	if errors.As(err, &refusal) && !down {
+		switch refusal.Reason {
+		case perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_SHUTTING_DOWN:
+			level = slog.LevelWarn
+		}
+	}
+	n.log.Log(context.Background(), level, "a replica could not be rebuilt", "event", "rebuild_failed", "partition", p, "error", err)
 }
 
 // caughtUp reports whether a replica has applied what its leader has.
@@ -201,6 +250,7 @@ func (n *Node) renew(p uint32) (err error) {
 	n.router.slots[p].Store(r)
 	r.run()
 	n.rebuilt[p] = n.clock.Now()
+	delete(n.unbuilt, p)
 	go old.retire()
 	return nil
 }
@@ -227,7 +277,7 @@ func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
 			return addr, nil
 		}
 		if !n.pause(ctx, leaderPause) {
-			return "", fmt.Errorf("partition %d has no leader among the others to copy from", p)
+			return "", errTryLater(p, "it has no leader among the others to copy from")
 		}
 	}
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,6 +99,53 @@ func TestRebuild(t *testing.T) {
 		for p := range uint32(3) {
 			equalReplicas(t, all, p)
 		}
+	}
+}
+
+// TestRebuildRepeated: the same command again does nothing, and says that it did nothing.
+func TestRebuildRepeated(t *testing.T) {
+	log, logged := newLog(t)
+	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.Logger = log })
+	in := &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"}
+	if first, err := rebuildAt(t, all[0], in); err != nil || first.DoneMsAgo != 0 || !logged.has("event=replica_rebuilt") {
+		t.Fatalf("the first: %v, %v", first, err)
+	}
+	if kept := len(all[2].status().Kept); kept != 1 || logged.has("event=rebuild_repeated") {
+		t.Fatalf("%d former replicas are kept", kept)
+	}
+	for _, at := range []*member{all[0], all[2]} {
+		again, err := rebuildAt(t, at, in)
+		if err != nil || again.DoneMsAgo == 0 {
+			t.Fatalf("again, at %s: %v, %v", at.cfg.NodeID, again, err)
+		}
+	}
+	if kept := len(all[2].status().Kept); kept != 1 || !logged.has("event=rebuild_repeated") {
+		t.Fatalf("%d former replicas are kept after the repetitions", kept)
+	}
+}
+
+// TestRebuildFailuresToldOnce: a command that is repeated for as long as there is hope fills no log.
+func TestRebuildFailuresToldOnce(t *testing.T) {
+	log, logged := newLog(t)
+	wall := newHandClock()
+	n := &Node{log: log, clock: wall, unbuilt: map[uint32]*rebuildFailures{}}
+	lines := func(what string) int { return strings.Count(logged.String(), what) }
+	later := fmt.Errorf("its leadership could not be handed on: %w", errTryLater(1, "nobody can take it now"))
+	for range 4 {
+		n.tellNotRebuilt(1, later, false)
+		n.tellNotRebuilt(1, errors.New("no space left"), false)
+	}
+	if lines("level=WARN") != 1 || lines("level=ERROR") != 1 {
+		t.Fatalf("of two reasons, four times each, was told:\n%s", logged.String())
+	}
+	n.tellNotRebuilt(2, later, true) // of another partition, and that replica is down now
+	if lines("level=WARN") != 1 || lines("level=ERROR") != 2 {
+		t.Errorf("of another partition was told:\n%s", logged.String())
+	}
+	wall.advance(rebuiltJustNow + time.Second)
+	n.tellNotRebuilt(1, later, false)
+	if lines("level=WARN") != 2 {
+		t.Errorf("later was told:\n%s", logged.String())
 	}
 }
 

@@ -1507,8 +1507,10 @@ func (x *RebuildRequest) GetPartition() uint32 {
 }
 
 type RebuildReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Applied       uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Applied uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	// As in perdure.v1.RebuildReplicaResponse.
+	DoneMsAgo     uint64 `protobuf:"varint,2,opt,name=done_ms_ago,json=doneMsAgo,proto3" json:"done_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,6 +1548,13 @@ func (*RebuildReply) Descriptor() ([]byte, []int) {
 func (x *RebuildReply) GetApplied() uint64 {
 	if x != nil {
 		return x.Applied
+	}
+	return 0
+}
+
+func (x *RebuildReply) GetDoneMsAgo() uint64 {
+	if x != nil {
+		return x.DoneMsAgo
 	}
 	return 0
 }
@@ -1664,9 +1673,10 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rTransferReply\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\".\n" +
 	"\x0eRebuildRequest\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\rR\tpartition\"(\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied2\xf1\x06\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xf1\x06\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +

@@ -691,8 +691,11 @@ func (x *RebuildReplicaRequest) GetNodeId() string {
 }
 
 type RebuildReplicaResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Applied       uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Applied uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Nothing was done, because the replica had been made anew a moment before: how long before, milliseconds.
+	// 0 if it was made anew now.
+	DoneMsAgo     uint64 `protobuf:"varint,2,opt,name=done_ms_ago,json=doneMsAgo,proto3" json:"done_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +733,13 @@ func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
 	if x != nil {
 		return x.Applied
+	}
+	return 0
+}
+
+func (x *RebuildReplicaResponse) GetDoneMsAgo() uint64 {
+	if x != nil {
+		return x.DoneMsAgo
 	}
 	return 0
 }
@@ -967,9 +977,10 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\"N\n" +
 	"\x15RebuildReplicaRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x17\n" +
-	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"2\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"R\n" +
 	"\x16RebuildReplicaResponse\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied\"U\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo\"U\n" +
 	"\vKeptReplica\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
