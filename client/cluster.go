@@ -43,19 +43,28 @@ func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLe
 	return resp.GetTransferred(), err
 }
 
+// Rebuilt is what a rebuild has come to.
+type Rebuilt struct {
+	// Applied is how far the replica has come.
+	Applied uint64
+	// Before is how long before the call the replica had been made anew already, so that nothing was done; 0 if it
+	// was made anew now.
+	Before time.Duration
+}
+
 // RebuildReplica makes a node's replica of a partition anew from the others, keeping its present files
-// aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever. applied
-// is how far the replica has come. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
+// aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever.
+// What was done a minute ago or less is not done again. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
 // ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with BAD_REQUEST,
 // NO_SUCH_PLACE; others as with Start.
-func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (applied uint64, err error) {
+func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (Rebuilt, error) {
 	var resp *perdurev1.RebuildReplicaResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
-	err = c.call(ctx, "rebuild replica", what, true, c.patience(ctx, rebuildWait), func(ctx context.Context, n *node) (err error) {
+	err := c.call(ctx, "rebuild replica", what, true, c.patience(ctx, rebuildWait), func(ctx context.Context, n *node) (err error) {
 		resp, err = n.cluster.RebuildReplica(ctx, &perdurev1.RebuildReplicaRequest{NodeId: nodeID, Partition: partition})
 		return err
 	})
-	return resp.GetApplied(), err
+	return Rebuilt{Applied: resp.GetApplied(), Before: time.Duration(resp.GetDoneMsAgo()) * time.Millisecond}, err
 }
 
 // ForgetKept has a node delete what it keeps aside of former replicas of a partition: the one of that name, or all

@@ -41,10 +41,10 @@ func TestCluster(t *testing.T) {
 		!proto.Equal(last.(proto.Message), ask) || len(c.asked) != 4 {
 		t.Errorf("transfer: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
-	answers(&perdurev1.RebuildReplicaResponse{Applied: 9}, again...)
-	if n, err := cl.RebuildReplica(t.Context(), "n3", 2); err != nil || n != 9 || len(c.asked) != 4 ||
+	answers(&perdurev1.RebuildReplicaResponse{Applied: 9, DoneMsAgo: 1500}, again...)
+	if got, err := cl.RebuildReplica(t.Context(), "n3", 2); err != nil || got != (Rebuilt{9, 1500 * time.Millisecond}) || len(c.asked) != 4 ||
 		!proto.Equal(last.(proto.Message), &perdurev1.RebuildReplicaRequest{Partition: 2, NodeId: "n3"}) {
-		t.Errorf("rebuild: %d, %v, asked %v for %v", n, err, c.asked, last)
+		t.Errorf("rebuild: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
 
 	answers(&perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Name: "kept-0002-x"}}}, again...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,4 +62,16 @@ func (a *app) options() (client.Options, error) {
 	opts.PlaintextToken = given.plaintextToken
 	opts.Logger = slog.New(slog.DiscardHandler) // what a command has to say it says itself
 	return opts, nil
+}
+
+// hintUnreached says what to do when no node answered: is one there at all, and does it speak TLS as this side does?
+func (a *app) hintUnreached(cause string) string {
+	switch {
+	case strings.Contains(cause, "first record does not look like a TLS handshake"):
+		return "the node answers without TLS: leave out --tls and the files for it (also " + client.EnvTLS + " and its like)"
+	case strings.Contains(cause, "error reading server preface"):
+		return "the node may want TLS, or it is not a gRPC address: --tls secures the connection, --tls-ca FILE if its authority is not one of the system's"
+	}
+	return `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + ` names others; ` +
+		"one whose cluster is not there yet does not listen: GET /readyz at its HTTP port says what it waits for"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -30,7 +31,11 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 	}
 	for _, n := range s.GetNodes() {
 		if !n.GetReachable() {
-			bad("node %s cannot be reached%s", orDash(n.GetNodeId()), because(n.GetProblem()))
+			todo := "start it again if it does not run"
+			if strings.Contains(n.GetProblem(), "connection refused") {
+				todo = "start it again"
+			}
+			bad("node %s cannot be reached%s: %s", orDash(n.GetNodeId()), because(n.GetProblem()), todo)
 			continue
 		}
 		if offset := time.Duration(n.GetClockOffsetMs()) * time.Millisecond; offset.Abs() > slowClock {

@@ -74,6 +74,8 @@ func (s *fakeServer) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRep
 		return nil, err
 	case r.GetNodeId() == "n9":
 		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+	case r.GetNodeId() == "n1":
+		return &perdurev1.RebuildReplicaResponse{Applied: 1207, DoneMsAgo: 3_600_000}, nil
 	case s.rebuilt != nil:
 		select {
 		case <-s.rebuilt:
@@ -296,9 +298,11 @@ func TestDiagnose(t *testing.T) {
 		"the cluster is still being made: 4 of 4 partitions led so far": func(s *perdurev1.ClusterStatus) { s.State = "creating" },
 		"the cluster is not ready: closing":                             func(s *perdurev1.ClusterStatus) { s.State = "closing" },
 		"the directory has no leader":                                   func(s *perdurev1.ClusterStatus) { s.DirectoryLeader = "" },
-		"node n2 cannot be reached (gone)":                              func(s *perdurev1.ClusterStatus) { s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone" },
-		"partition 2 has no leader":                                     func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
-		"the replicas of partition 1 differ at index 1200":              func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
+		"node n2 cannot be reached (gone): start it again if it does not run": func(s *perdurev1.ClusterStatus) {
+			s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone"
+		},
+		"partition 2 has no leader":                        func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
+		"the replicas of partition 1 differ at index 1200": func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
 		"partition 3 on node n1 has halted (why): perdure replica rebuild --node n1 --partition 3 makes it anew": func(s *perdurev1.ClusterStatus) {
 			s.Partitions[3].Replicas[0].State, s.Partitions[3].Replicas[0].Problem = "halted", "why"
 		},
@@ -378,6 +382,9 @@ func TestReplicaRebuild(t *testing.T) {
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "replica_rebuild",
 		"replica rebuild --node n3 --partition 2", "replica rebuild --node n3 --partition 2 --json",
+		"# It was done before.",
+		"replica rebuild --node n1 --partition 2", "replica rebuild --node n1 --partition 2 --json",
+		"# There is none.",
 		"replica rebuild --node n9 --partition 2",
 		"# What cannot be meant.",
 		"replica", "replica rebuild", "replica rebuild --node n3", "replica rebuild --partition 2", "replica rebuild --node n3 --partition 2 --wait 0s")
@@ -414,6 +421,14 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 		!strings.Contains(stderr, "hint: it goes on;") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
+	// What nobody has seen begin may not have begun.
+	s.mu.Lock()
+	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	s.mu.Unlock()
+	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s", "--json")
+	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
 	if got := rebuildText(wellCluster(), "n7", 3); got != "partition 3 on n7: nothing heard of it" {
 		t.Error(got)
 	}
@@ -422,8 +437,13 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 func TestClusterUnavailable(t *testing.T) {
 	sh := &shell{addr: "127.0.0.1:1"}
 	for _, args := range []string{"cluster status", "cluster transfer --from n1", "replica rebuild --node n1 --partition 0 --wait 300ms"} {
-		stdout, stderr, code := sh.run(append(strings.Fields(args), "--timeout", "300ms")...)
-		if code != exitUnavailable || stdout != "" || !regexp.MustCompile(`reason: UNAVAILABLE\n`).MatchString(stderr) {
+		timeout := "300ms"
+		if strings.Contains(args, "--wait") {
+			timeout = "1m" // the time that is named is that of --wait
+		}
+		stdout, stderr, code := sh.run(append(strings.Fields(args), "--timeout", timeout)...)
+		if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "within 300ms at") ||
+			!regexp.MustCompile(`reason: UNAVAILABLE\n`).MatchString(stderr) {
 			t.Errorf("%s: exit %d, %q, %q", args, code, stdout, stderr)
 		}
 	}

@@ -31,13 +31,26 @@ const (
 )
 
 // usageError is a command line that cannot be carried out as it stands.
-type usageError struct{ message string }
+type usageError struct {
+	message string
+	// plain says that the command's help would not help.
+	plain bool
+}
 
 func (e *usageError) Error() string { return e.message }
 
 func usagef(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
+	return &usageError{message: fmt.Sprintf(format, args...)}
 }
+
+// withinError is an error of a request that was allowed another time than --timeout.
+type withinError struct {
+	err    error
+	within time.Duration
+}
+
+func (e *withinError) Error() string { return e.err.Error() }
+func (e *withinError) Unwrap() error { return e.err }
 
 // notFinishedError says that something had not ended when the caller's patience did.
 type notFinishedError struct {
@@ -67,6 +80,8 @@ type complaint struct {
 	// ids are the ids concerned, in order: key, value, key, value, …
 	ids  []string
 	hint string
+	// plain says that no hint would help.
+	plain bool
 }
 
 // complain judges an error. The client's own verdicts come before what it wraps: a refusal that was
@@ -87,7 +102,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	c := complaint{exit: exitFailed, reason: "FAILED", message: err.Error()}
 	switch {
 	case errors.As(err, &usage):
-		c.exit, c.reason = exitUsage, "BAD_USAGE"
+		c.exit, c.reason, c.plain = exitUsage, "BAD_USAGE", usage.plain
 	case errors.As(err, &execution):
 		c.reason = "EXECUTION_" + strings.ToUpper(enumName(perdurev1.ExecutionStatus(0).Descriptor(), int32(execution.Status)))
 		c.ids = []string{"id", execution.ID}
@@ -121,16 +136,23 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &compared):
 		c.exit, c.reason = exitUnavailable, "NOT_COMPARED"
 		c.hint = "perdure cluster status shows how the replicas are; --compare-within gives them longer"
+		if len(compared.away) > 0 {
+			c.hint = "start " + listText(compared.away) + " again; when perdure cluster status shows that all is well, repeat the command"
+		}
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		c.exit, c.reason = exitUnavailable, "OUTCOME_UNKNOWN"
 		c.message = "it is not known whether the request was carried out: " + lastCause(err)
 		c.hint = "look first (perdure describe, journal or promise get); start and promise create may simply be repeated with the same id"
 	case errors.Is(err, client.ErrUnavailable):
 		c.exit, c.reason = exitUnavailable, "UNAVAILABLE"
-		c.message = fmt.Sprintf("no node could serve the request within %s at %s: %s", a.timeout, strings.Join(a.addrs, ", "), lastCause(err))
+		allowed := a.timeout
+		var other *withinError
+		if errors.As(err, &other) {
+			allowed = other.within
+		}
+		c.message = fmt.Sprintf("no node could serve the request within %s at %s: %s", allowed, strings.Join(a.addrs, ", "), lastCause(err))
 		if _, answered := api.FromStatus(err); !answered {
-			c.hint = `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + ` names others; ` +
-				"one whose cluster is not there yet does not listen: GET /readyz at its HTTP port says what it waits for"
+			c.hint = a.hintUnreached(lastCause(err))
 		}
 	default:
 		if e, ok := api.FromStatus(err); ok {
@@ -223,6 +245,12 @@ func (a *app) hint(e *api.Error) string {
 			return "perdure list shows the executions there are; --namespace names another tenant"
 		}
 		return "perdure list shows the executions there are in namespace " + a.namespace
+	case perdurev1.Reason_REASON_PROMISE_NOT_FOUND:
+		if e.Meta["node"] != "" {
+			return "perdure graph status " + shellWord(e.Meta["id"]) + " shows the nodes there are"
+		}
+	case perdurev1.Reason_REASON_NO_SUCH_PLACE:
+		return "perdure cluster status shows the nodes and partitions there are"
 	case perdurev1.Reason_REASON_NOT_SETTLEABLE:
 		return "the promise of an execution ends with it: perdure signal, cancel and terminate are the ways in"
 	case perdurev1.Reason_REASON_UNAUTHENTICATED:
@@ -260,7 +288,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 		err = usagef("%v", err)
 	}
 	c := a.complain(ctx, err)
-	if c.reason == "BAD_USAGE" && c.hint == "" {
+	if c.reason == "BAD_USAGE" && c.hint == "" && !c.plain {
 		c.hint = cmd.CommandPath() + " --help shows how"
 	}
 	if a.json {

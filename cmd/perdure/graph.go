@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -71,6 +72,9 @@ func (a *app) readGraph(name string) (*perdurev1.Graph, error) {
 			err = errors.Join(err, f.Close())
 		}
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noFileError(name)
+	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err
@@ -84,6 +88,16 @@ func (a *app) readGraph(name string) (*perdurev1.Graph, error) {
 		return nil, &hintedError{usagef("%v", wrong), "perdure graph --help shows an example of a file"}
 	}
 	return g, err
+}
+
+// noFileError says where a file was looked for.
+func noFileError(name string) error {
+	whole, err := filepath.Abs(name)
+	if err != nil {
+		return usagef("%s: no such file", printable(name))
+	}
+	folder, file := filepath.Split(whole)
+	return &usageError{message: fmt.Sprintf("there is no file %s in %s", printable(file), printable(filepath.Clean(folder))), plain: true}
 }
 
 // readGraphFrom reads one byte more than a file may have, so that too much is seen and not read.

@@ -158,7 +158,7 @@ func (a *app) nodeRow(n *perdurev1.GraphNodeState, idWidth int) row {
 		rest += ": " + note
 	}
 	pad := strings.Repeat(" ", max(0, idWidth-utf8.RuneCountInString(id)))
-	return row{{nodeStyles[n.GetStatus()], fmt.Sprintf("  %-9s", nodeStatusText(n.GetStatus()))}, {plain, id + pad + rest}}
+	return row{{nodeStyles[shownStatus(n)], fmt.Sprintf("  %-9s", nodeStatusText(shownStatus(n)))}, {plain, id + pad + rest}}
 }
 
 // What a terminal has that does not say.

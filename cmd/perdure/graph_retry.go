@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 )
 
@@ -27,7 +30,7 @@ completed. With --watch, those of perdure graph watch.`,
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		r, err := c.RetryGraph(ctx, args[0])
 		if err != nil {
-			return err
+			return hintRetry(ctx, c, args[0], err)
 		}
 		if watch {
 			return a.watchGraph(ctx, c, args[0])
@@ -40,4 +43,15 @@ completed. With --watch, those of perdure graph watch.`,
 		return err
 	})
 	return cmd
+}
+
+// hintRetry adds what to do when a run was not run again because it goes on.
+func hintRetry(ctx context.Context, c *client.Client, id string, err error) error {
+	if e, ok := api.FromStatus(err); !ok || e.Reason != perdurev1.Reason_REASON_RULE_BROKEN || strings.Contains(id, ":") {
+		return err
+	}
+	if s, askErr := c.GraphStatus(ctx, id); askErr == nil && !client.Ended(s.GetStatus()) {
+		return &hintedError{err, "it goes on: perdure graph watch " + shellWord(id) + " shows when it has ended"}
+	}
+	return err
 }

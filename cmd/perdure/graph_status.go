@@ -68,7 +68,7 @@ func (a *app) printGraphStatus(s *perdurev1.GraphStatus) error {
 		if n.GetAttempt() != 0 {
 			attempt = fmt.Sprint(n.GetAttempt())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(n.GetId()), nodeStatusText(n.GetStatus()), orDash(n.GetKind()), attempt,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(n.GetId()), nodeStatusText(shownStatus(n)), orDash(n.GetKind()), attempt,
 			dash(a.nodeAge(n)), dash(a.nodeNote(n)))
 	}
 	return w.Flush()
@@ -88,6 +88,14 @@ func phaseText(s *perdurev1.GraphStatus) string {
 }
 
 func nodeStatusText(s perdurev1.NodeStatus) string { return enumName(s.Descriptor(), int32(s)) }
+
+// shownStatus is what a node is for people: one whose next attempt is still to come waits.
+func shownStatus(n *perdurev1.GraphNodeState) perdurev1.NodeStatus {
+	if n.GetStatus() == perdurev1.NodeStatus_NODE_STATUS_RUNNING && n.GetRetryAtMs() != 0 {
+		return perdurev1.NodeStatus_NODE_STATUS_WAITING
+	}
+	return n.GetStatus()
+}
 
 // nodeStatuses are the statuses of nodes in the order in which they are counted.
 var nodeStatuses = []perdurev1.NodeStatus{
@@ -110,7 +118,7 @@ func countNodes(s *perdurev1.GraphStatus) string {
 func nodeCounts(s *perdurev1.GraphStatus) map[perdurev1.NodeStatus]int {
 	counts := map[perdurev1.NodeStatus]int{}
 	for _, n := range s.GetNodes() {
-		counts[n.GetStatus()]++
+		counts[shownStatus(n)]++
 	}
 	return counts
 }
@@ -134,7 +142,11 @@ func (a *app) nodeNote(n *perdurev1.GraphNodeState) string {
 		parts = append(parts, "waits for signal "+printable(n.GetSignal()))
 	}
 	if n.GetRetryAtMs() != 0 && n.GetEndedMs() == 0 {
-		parts = append(parts, "tried again "+a.since(n.GetRetryAtMs()))
+		if a.now().UnixMilli() < n.GetRetryAtMs() {
+			parts = append(parts, "to be tried again "+a.since(n.GetRetryAtMs()))
+		} else {
+			parts = append(parts, "about to be tried again")
+		}
 	}
 	if n.GetByPropagation() {
 		parts = append(parts, "a node before it failed")

@@ -139,7 +139,7 @@ func (l *graphLines) show(s *perdurev1.GraphStatus) {
 	}
 	for _, n := range s.GetNodes() {
 		key := fmt.Sprint(n.GetStatus(), n.GetAttempt(), n.GetRetryAtMs(), n.GetUnobserved())
-		before, was := l.known[n.GetId()], n.GetStatus()
+		before, was := l.known[n.GetId()], shownStatus(n)
 		l.known[n.GetId()] = key
 		// What is over when the watching begins is only counted.
 		if key == before || first && (over(was) || was == perdurev1.NodeStatus_NODE_STATUS_PENDING) ||

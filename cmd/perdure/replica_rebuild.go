@@ -8,12 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 )
 
 // rebuildEvery is how often a rebuild under way is looked at for people.
 const rebuildEvery = time.Second
+
+// seenWithin bounds the look for a rebuild that outlasts the caller's patience.
+const seenWithin = 3 * time.Second
 
 func (a *app) replicaRebuildCommand() *cobra.Command {
 	var (
@@ -33,7 +37,8 @@ directory, as kept-PARTITION-TIME, for whoever wants to know what happened. When
 nobody does, "perdure replica forget-kept" deletes it.
 
 It waits until the replica has caught up and shows how far it is. When --wait is
-over first, the rebuild goes on; the same command waits for it again.
+over first, a rebuild that has begun goes on; the same command waits for it again.
+Within a minute after one is done, the command finds that it is, and does nothing.
 
 Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 refused, 5 not
 done in time, or unavailable: ask again.`,
@@ -64,25 +69,47 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	ended := make(chan struct{})
-	var applied uint64
+	var done client.Rebuilt
 	var err error
+	began := time.Now()
 	go func() {
 		defer close(ended)
-		applied, err = c.RebuildReplica(waiting, node, partition)
+		done, err = c.RebuildReplica(waiting, node, partition)
 	}()
 	a.followRebuild(waiting, c, node, partition, ended)
 	<-ended
 	what := fmt.Sprintf("partition %d on %s", partition, node)
 	switch {
-	case err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, client.ErrOutcomeUnknown):
-		return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
-			"it goes on; perdure cluster status shows how far it is, and the same command waits for it again"}
+	case err != nil && ctx.Err() == nil && waiting.Err() != nil && client.Unavailable(err):
+		unknown := errors.Is(err, client.ErrOutcomeUnknown)
+		_, refused := api.FromStatus(err)
+		switch {
+		case (unknown || refused) && rebuildSeen(ctx, c, node, partition):
+			return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
+				"it goes on; perdure cluster status shows how far it is, and the same command waits for it again"}
+		case unknown:
+			return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
+				"it may not have begun: no answer came in this time; repeat the command with a longer --wait"}
+		}
+		return &withinError{err, wait}
 	case err != nil:
 		return hintSteered(err)
-	case a.json:
-		return a.printJSON(object{{"node_id", node}, {"partition", uint64(partition)}, {"applied", applied}})
 	}
-	fmt.Fprintf(a.out, "partition %d on %s is made anew and has caught up: %d entries applied\n", partition, printable(node), applied)
+	// What an earlier attempt of this very command did was done now.
+	before := done.Before != 0 && done.Before > time.Since(began)
+	if !before {
+		done.Before = 0
+	}
+	if a.json {
+		return a.printJSON(object{{"node_id", node}, {"partition", uint64(partition)}, {"applied", done.Applied},
+			{"done_ms_ago", uint64(done.Before.Milliseconds())}})
+	}
+	if before {
+		fmt.Fprintf(a.out, "nothing was done: partition %d on %s was made anew %s ago already, and has caught up: %d entries applied\n",
+			partition, printable(node), span(done.Before), done.Applied)
+	} else {
+		fmt.Fprintf(a.out, "partition %d on %s is made anew and has caught up: %d entries applied\n", partition, printable(node), done.Applied)
+	}
 	fmt.Fprintf(a.out, "what it had before is kept aside in the data directory of %s, as kept-%04d-TIME; when nobody needs it any more:\n  %s\n",
 		printable(node), partition, forgetKeptLine(node, partition))
 	return nil
@@ -110,6 +137,24 @@ func (a *app) followRebuild(ctx context.Context, c *client.Client, node string, 
 			fmt.Fprintln(a.stderr, now)
 		}
 	}
+}
+
+// rebuildSeen says whether the cluster shows soon that a replica is being made anew.
+func rebuildSeen(ctx context.Context, c *client.Client, node string, partition uint32) bool {
+	ctx, cancel := context.WithTimeout(ctx, seenWithin)
+	defer cancel()
+	s, err := c.ClusterStatus(ctx)
+	if err != nil {
+		return false
+	}
+	for _, p := range s.GetPartitions() {
+		for _, r := range p.GetReplicas() {
+			if p.GetPartition() == partition && r.GetNodeId() == node {
+				return r.GetState() == replicaRebuilding
+			}
+		}
+	}
+	return false
 }
 
 // rebuildText says how far a replica is.

@@ -77,7 +77,7 @@ func TestSpan(t *testing.T) {
 		}
 	}
 	a := testApp(io.Discard)
-	for ms, want := range map[int64]string{0: "-", at(0): "now", at(500 * time.Millisecond): "now", at(-500 * time.Millisecond): "now", at(time.Hour): "1h ago", at(-time.Hour): "in 1h"} {
+	for ms, want := range map[int64]string{0: "-", at(0): "now", at(500 * time.Millisecond): "now", at(-500 * time.Millisecond): "in under a second", at(time.Hour): "1h ago", at(-time.Hour): "in 1h"} {
 		if got := a.since(ms); got != want {
 			t.Errorf("since(%d) = %q, want %q", ms, got, want)
 		}

@@ -73,7 +73,13 @@ func (s *shell) run(args ...string) (stdout, stderr string, code int) {
 		random: zeros{},
 	}
 	code = a.run(ctx, args)
-	hide := func(text string) string { return strings.ReplaceAll(text, s.addr, "ADDR") }
+	here, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	hide := func(text string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(text, s.addr, "ADDR"), here, "HERE")
+	}
 	return hide(out.String()), hide(errs.String()), code
 }
 

@@ -117,6 +117,8 @@ func (a *app) since(ms int64) string {
 		return span(d) + " ago"
 	case d <= -time.Second:
 		return "in " + span(-d)
+	case d < 0:
+		return "in under a second"
 	default:
 		return "now"
 	}

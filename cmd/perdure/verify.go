@@ -40,7 +40,8 @@ Without --data it asks a live cluster: it reads the journal of every execution o
 the namespaces given, judges it, and compares status and result with its end.
 Executions that go on meanwhile are judged as far as they were when described.
 Then it compares the replicas of every partition: their checksums, at an index that
-all of them have come to.
+all of them have come to. What was judged is shown before that. A node that cannot be
+reached is not waited for; one that lags is, for --compare-within.
 
 With --data it reads the directory of a node that is stopped, all partitions and
 all namespaces: besides the journals also promises, tasks, callbacks, deadlines,
@@ -116,18 +117,29 @@ func (e *violationsError) Error() string {
 	return fmt.Sprintf("%d violations: something is not as the rules say it must be", e.n)
 }
 
-// deliver prints a verdict and returns a violationsError if it is not good.
-func (a *app) deliver(v verdict) error {
+// sort puts the findings in the order in which they are shown.
+func (v verdict) sort() {
 	slices.SortStableFunc(v.findings, func(x, y finding) int {
 		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.ID, y.ID), cmp.Compare(x.partition, y.partition))
 	})
-	var err error
+}
+
+// err is nil if all is good, a violationsError, or a notComparedError.
+func (v verdict) err() error {
 	if n := len(v.findings); n > 0 {
-		err = &violationsError{n}
-	} else if r := v.replicas; r != nil && r.known && (len(r.verdicts) == 0 || len(r.incomplete()) > 0) {
-		err = &notComparedError{r.incomplete(), v.waited}
+		return &violationsError{n}
 	}
+	if r := v.replicas; r != nil && r.known && (len(r.verdicts) == 0 || len(r.incomplete()) > 0) {
+		return &notComparedError{r.incomplete(), r.away, v.waited}
+	}
+	return nil
+}
+
+// deliver prints a whole verdict and returns its error.
+func (a *app) deliver(v verdict) error {
+	v.sort()
 	if a.json {
+		err := v.err()
 		out := object{{"ok", err == nil}}
 		for _, c := range v.counts {
 			out = append(out, member(c))
@@ -144,21 +156,31 @@ func (a *app) deliver(v verdict) error {
 		}
 		return err
 	}
+	if err := a.tellJudged(v); err != nil {
+		return err
+	}
+	return a.tellEnd(v)
+}
+
+// tellJudged shows people what was looked at and what was found.
+func (a *app) tellJudged(v verdict) error {
+	v.sort()
 	w := a.table()
 	for _, c := range v.counts {
 		fmt.Fprintf(w, "%s\t%s\n", c.key, countText(c.value))
 	}
-	if flushErr := w.Flush(); flushErr != nil {
-		return flushErr
-	}
-	if v.replicas != nil {
-		for _, line := range v.replicas.lines() {
-			fmt.Fprintln(a.out, line)
-		}
+	if err := w.Flush(); err != nil {
+		return err
 	}
 	for _, f := range v.findings {
 		fmt.Fprintln(a.out, findingText(f))
 	}
+	return nil
+}
+
+// tellEnd tells people that all is good, or returns what is not.
+func (a *app) tellEnd(v verdict) error {
+	err := v.err()
 	if err == nil {
 		fmt.Fprintln(a.out, "ok")
 	}
@@ -240,6 +262,6 @@ func (p *progress) at(say func() string) {
 	defer p.mu.Unlock()
 	if now := p.a.now(); now.Sub(p.last) >= progressEvery {
 		p.last = now
-		fmt.Fprintf(p.a.stderr, "verifying: %s so far\n", say())
+		fmt.Fprintf(p.a.stderr, "verifying: %s\n", say())
 	}
 }

@@ -126,7 +126,7 @@ func (d *dataVerification) judge(ctx context.Context, p int) (report *machine.Re
 	err = s.Replay(cfg, func(apply func(uint64, []byte) error) error {
 		return d.log.Commands(uint32(p), s.Status(), func(index uint64, data []byte) error {
 			n := d.replayed.Add(1)
-			d.tell.at(func() string { return fmt.Sprintf("%d log entries", n) })
+			d.tell.at(func() string { return fmt.Sprintf("%d log entries so far", n) })
 			return errors.Join(ctx.Err(), apply(index, data))
 		})
 	}, audit)
@@ -159,7 +159,7 @@ func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) err
 	var stopped error
 	err := w.Reader.Scan(lower, upper, func(key, value []byte) bool {
 		if n := w.seen.Add(1); n%tellEvery == 0 {
-			w.tell.at(func() string { return fmt.Sprintf("%d keys", n) })
+			w.tell.at(func() string { return fmt.Sprintf("%d keys so far", n) })
 		}
 		if stopped = w.ctx.Err(); stopped != nil {
 			return false

@@ -38,6 +38,14 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 			return err
 		}
 	}
+	v := verdict{findings: l.findings, counts: []count{
+		{"namespaces", names(asked)}, {"executions", l.executions}, {"open", l.open}, {"events", l.events}, {"gone", l.gone},
+	}}
+	if !a.json { // the comparison may take its time, and what was judged holds whatever comes of it
+		if err := errors.Join(a.tellJudged(v), a.out.Flush()); err != nil {
+			return err
+		}
+	}
 	c, err := a.dial()
 	if err != nil {
 		return err
@@ -46,9 +54,19 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 	if err = errors.Join(err, c.Close()); err != nil {
 		return err
 	}
-	return a.deliver(verdict{findings: append(l.findings, replicas.findings()...), counts: []count{
-		{"namespaces", names(asked)}, {"executions", l.executions}, {"open", l.open}, {"events", l.events}, {"gone", l.gone},
-	}, replicas: &replicas, waited: o.compareWithin})
+	v.replicas, v.waited = &replicas, o.compareWithin
+	if a.json {
+		v.findings = append(v.findings, replicas.findings()...)
+		return a.deliver(v)
+	}
+	for _, line := range replicas.lines() {
+		fmt.Fprintln(a.out, line)
+	}
+	for _, f := range replicas.findings() {
+		fmt.Fprintln(a.out, findingText(f))
+		v.findings = append(v.findings, f)
+	}
+	return a.tellEnd(v)
 }
 
 // liveVerification is one under way.
@@ -156,7 +174,7 @@ func (l *liveVerification) judged(ns string, described *perdurev1.Execution, ent
 		l.findings = append(l.findings, finding{v, -1})
 	}
 	executions, events := l.executions, l.events
-	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events", executions, events) })
+	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events so far", executions, events) })
 }
 
 // ended says whether a status is final.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,8 +15,12 @@ import (
 	"perdure/fsm/machine"
 )
 
-// compareEvery is the pause between two looks at replicas that cannot be compared yet.
-const compareEvery = 100 * time.Millisecond
+const (
+	// compareEvery is the pause between two looks at replicas that cannot be compared yet.
+	compareEvery = 100 * time.Millisecond
+	// awayAfter is for how long a replica cannot be reached, at two looks at least, before it is not waited for.
+	awayAfter = time.Second
+)
 
 // Rules of replicas: what is wrong with them is no journal's fault.
 const (
@@ -26,10 +31,19 @@ const (
 // notComparedError says that not all replicas of some partitions could be compared in time.
 type notComparedError struct {
 	partitions []uint32
-	waited     time.Duration
+	// away are the nodes that cannot be reached and were not waited for.
+	away   []string
+	waited time.Duration
 }
 
 func (e *notComparedError) Error() string {
+	switch len(e.away) {
+	case 0:
+	case 1:
+		return fmt.Sprintf("not every replica could be compared: node %s cannot be reached", e.away[0])
+	default:
+		return fmt.Sprintf("not every replica could be compared: nodes %s cannot be reached", listText(e.away))
+	}
 	var numbers []string
 	for _, p := range e.partitions {
 		numbers = append(numbers, fmt.Sprint(p))
@@ -49,6 +63,8 @@ type replicaReport struct {
 	known    bool
 	status   *perdurev1.ClusterStatus
 	verdicts []replicaVerdict
+	// away are the nodes that could not be reached and were not waited for.
+	away []string
 }
 
 // Results of a comparison, besides "equal" and "different".
@@ -100,35 +116,59 @@ type comparer struct {
 	// sums are the checksums seen, by partition, index and node.
 	sums map[uint32]map[uint64]map[string]uint64
 	last *perdurev1.ClusterStatus
+	// unreached are the replicas that could not be reached at the last look, and since when.
+	unreached map[place]unreachedSince
+	now       func() time.Time
 }
 
-// compareReplicas looks until all replicas of every partition could be compared at one index, or within is
-// over.
+// place is where a replica is.
+type place struct {
+	partition uint32
+	node      string
+}
+
+type unreachedSince struct {
+	first time.Time
+	looks int
+}
+
+func newComparer(now func() time.Time) *comparer {
+	return &comparer{sums: map[uint32]map[uint64]map[string]uint64{}, unreached: map[place]unreachedSince{}, now: now}
+}
+
+// compareReplicas looks until all replicas of every partition could be compared at one index, those that stay away
+// excepted, or within is over.
 func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time.Duration) (replicaReport, error) {
 	looking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	pause := time.NewTicker(compareEvery)
 	defer pause.Stop()
-	seen := comparer{sums: map[uint32]map[uint64]map[string]uint64{}}
+	seen := newComparer(time.Now)
+	tell := a.newProgress()
 	for {
 		s, err := a.lookAtCluster(looking, c)
 		switch {
 		case status.Code(err) == codes.Unimplemented:
 			return replicaReport{}, nil
 		case err != nil && (seen.last == nil || ctx.Err() != nil || !client.Unavailable(err)):
-			return replicaReport{}, err
+			return replicaReport{}, &withinError{err, min(a.timeout, within)}
 		case err == nil:
 			seen.note(s)
 		}
 		verdicts, final := seen.verdicts()
 		if !final {
+			tell.at(func() string { return "not all replicas could be compared yet" })
 			select {
 			case <-pause.C:
 				continue
 			case <-looking.Done():
 			}
 		}
-		return replicaReport{true, seen.last, verdicts}, ctx.Err()
+		report := replicaReport{known: true, status: seen.last, verdicts: verdicts}
+		if final {
+			report.away = seen.away() // else there is more that could not be compared
+		}
+		return report, ctx.Err()
 	}
 }
 
@@ -147,6 +187,7 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 			c.sums[p.GetPartition()] = at
 		}
 		for _, r := range p.GetReplicas() {
+			c.noteReach(place{p.GetPartition(), r.GetNodeId()}, r)
 			if r.GetChecksumIndex() == 0 && !empty(r) {
 				continue
 			}
@@ -156,6 +197,39 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 			at[r.GetChecksumIndex()][r.GetNodeId()] = r.GetChecksum()
 		}
 	}
+}
+
+// noteReach counts the looks in a row at which a replica could not be reached.
+func (c *comparer) noteReach(at place, r *perdurev1.ClusterReplica) {
+	if r.GetState() != replicaUnreachable {
+		delete(c.unreached, at)
+		return
+	}
+	since, before := c.unreached[at]
+	if !before {
+		since.first = c.now()
+	}
+	since.looks++
+	c.unreached[at] = since
+}
+
+// gone says that a replica is not to be waited for: nobody has reached it for a while.
+func (c *comparer) gone(at place) bool {
+	since, unreached := c.unreached[at]
+	return unreached && since.looks > 1 && c.now().Sub(since.first) >= awayAfter
+}
+
+// away are the nodes with replicas that are gone, in the order of the last look.
+func (c *comparer) away() (nodes []string) {
+	for _, p := range c.last.GetPartitions() {
+		for _, r := range p.GetReplicas() {
+			name := orDash(r.GetNodeId())
+			if c.gone(place{p.GetPartition(), r.GetNodeId()}) && !slices.Contains(nodes, name) {
+				nodes = append(nodes, name)
+			}
+		}
+	}
+	return nodes
 }
 
 // empty says that a replica works and that nothing has been applied to it yet: then its checksum is that of index 0.
@@ -172,14 +246,15 @@ func empty(r *perdurev1.ClusterReplica) bool {
 func (c *comparer) verdicts() (out []replicaVerdict, final bool) {
 	final = len(c.last.GetPartitions()) > 0
 	for _, p := range c.last.GetPartitions() {
-		v := c.verdict(p)
-		out, final = append(out, v), final && v.result != incomplete
+		v, more := c.verdict(p)
+		out, final = append(out, v), final && !more
 	}
 	return out, final
 }
 
-func (c *comparer) verdict(p *perdurev1.ClusterPartition) replicaVerdict {
-	v := replicaVerdict{partition: p.GetPartition(), result: incomplete}
+// verdict judges one partition. more says that another look may tell more.
+func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, more bool) {
+	v = replicaVerdict{partition: p.GetPartition(), result: incomplete}
 	at := c.sums[p.GetPartition()]
 	// The highest index of those that most replicas were seen at; any at which two differ comes first.
 	for index, sums := range at {
@@ -197,25 +272,34 @@ func (c *comparer) verdict(p *perdurev1.ClusterPartition) replicaVerdict {
 		// The cluster has seen at other marks what was not seen here.
 		v.result, v.index = comparedDifferent, p.GetComparedIndex()
 	}
-	awaited := 0
+	// awaited may still come, absent will not soon, working have come or may; one alone compares with nothing.
+	awaited, absent, working := 0, 0, 0
 	for _, r := range p.GetReplicas() {
 		if _, took := at[v.index][r.GetNodeId()]; took || len(p.GetReplicas()) == 1 {
 			v.compared = append(v.compared, printable(r.GetNodeId()))
-		} else {
-			v.missing = append(v.missing, fmt.Sprintf("%s (%s)", orDash(r.GetNodeId()), orDash(r.GetState())))
-			if r.GetState() != replicaHalted { // it will not come; that it has halted is told by itself
-				awaited++
-			}
+			working++
+			continue
+		}
+		v.missing = append(v.missing, fmt.Sprintf("%s (%s)", orDash(r.GetNodeId()), orDash(r.GetState())))
+		switch {
+		case r.GetState() == replicaHalted: // it will not come; that it has halted is told by itself
+		case c.gone(place{p.GetPartition(), r.GetNodeId()}):
+			absent++
+		default:
+			awaited++
+			working++
 		}
 	}
 	switch {
 	case v.result == comparedDifferent:
 	case len(p.GetReplicas()) == 1:
 		v.result, v.index = single, 0
-	case awaited == 0 && len(v.compared) > 1:
+	case awaited+absent == 0 && len(v.compared) > 1:
 		v.result = comparedEqual
+	default:
+		more = awaited > 0 && working > 1
 	}
-	return v
+	return v, more
 }
 
 func differ(sums map[string]uint64) bool {

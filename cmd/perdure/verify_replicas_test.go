@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,15 @@ func TestCompareReplicas(t *testing.T) {
 		{"never", []*perdurev1.ClusterStatus{none}, exitUnavailable, "partition 0: not compared: n1 (leader), n2 (follower), n3 (follower)\n"},
 		{"one is away", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) { r[2].State, r[2].ChecksumIndex = "unreachable", 0 })},
 			exitUnavailable, "partition 0: equal at index 1200 on n1 and n2; not compared: n3 (unreachable)\n"},
+		{"two are away", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) {
+			r[1].State, r[1].ChecksumIndex, r[2].State, r[2].ChecksumIndex = "unreachable", 0, "unreachable", 0
+		})}, exitUnavailable, "partition 0: not compared: n1 (leader), n2 (unreachable), n3 (unreachable)\n"},
+		{"one comes back", []*perdurev1.ClusterStatus{
+			cut(func(_ *part, r replicas) { r[2].State, r[2].ChecksumIndex = "unreachable", 0 }),
+			cut(func(_ *part, r replicas) { r[2].ChecksumIndex = 0 }),
+			cut(func(_ *part, r replicas) { r[2].State, r[2].ChecksumIndex = "unreachable", 0 }),
+			wellCluster(),
+		}, exitDone, "partition 0: equal at index 1200 on n1, n2 and n3\n"},
 		{"one has halted", []*perdurev1.ClusterStatus{cut(func(_ *part, r replicas) {
 			r[2].State, r[2].Problem, r[2].ChecksumIndex = "halted", "it differs", 0
 		})}, exitFailed, "violation: replica_halted: the replica on n3 has halted (it differs) (partition 0)\n"},
@@ -68,7 +78,8 @@ func TestCompareReplicas(t *testing.T) {
 			s := sound()
 			s.looks = c.looks
 			within := deadline.String()
-			if c.code == exitUnavailable {
+			away := strings.Contains(c.says, "unreachable")
+			if c.code == exitUnavailable && !away {
 				within = "2s" // for what never comes
 			}
 			sh := &shell{addr: s.serve(t)}
@@ -76,11 +87,43 @@ func TestCompareReplicas(t *testing.T) {
 			if code != c.code || !strings.Contains(stdout, c.says) {
 				t.Errorf("exit %d, want %d and %q:\n%s%s", code, c.code, c.says, stdout, stderr)
 			}
+			if strings.Contains(stderr, "hint: start n") != away || away && !strings.Contains(stderr, "cannot be reached\n") {
+				t.Errorf("stderr %q", stderr)
+			}
 			if wants := "NOT_COMPARED"; strings.Contains(stderr, wants) != (code == exitUnavailable) {
 				t.Errorf("stderr %q", stderr)
 			}
 		})
 	}
+}
+
+// What the journals say is told before the replicas are compared, which may take its time.
+func TestVerifyTellsJournalsFirst(t *testing.T) {
+	s := sound()
+	s.looks = []*perdurev1.ClusterStatus{cut(func(_ *perdurev1.ClusterPartition, r []*perdurev1.ClusterReplica) { r[2].ChecksumIndex = 0 })}
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &enough{what: "executions", stop: cancel}
+	var stderr strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: out, stderr: &stderr, now: func() time.Time { return fakeNow }, zone: time.UTC, random: zeros{},
+		lookup: func(string) (string, bool) { return "", false }}
+	code := a.run(ctx, []string{"verify", "--addr", s.serve(t), "--compare-within", deadline.String()})
+	if code != exitFailed || !strings.Contains(out.String(), "executions  7\n") || !strings.Contains(stderr.String(), "INTERRUPTED") {
+		t.Errorf("exit %d, %q, %q", code, out.String(), stderr.String())
+	}
+}
+
+// enough is an output whose reader has read enough at a word.
+type enough struct {
+	strings.Builder
+	what string
+	stop func()
+}
+
+func (e *enough) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), e.what) {
+		e.stop()
+	}
+	return e.Builder.Write(p)
 }
 
 // When the cluster cannot be asked any more, that is the answer.
