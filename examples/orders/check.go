@@ -20,6 +20,9 @@ type Report struct {
 	Emails            int
 	// Steps is how many steps acted on the world, each counted once.
 	Steps int
+	// Retries are the attempts that came to nothing, because the other side could not be reached: another one
+	// followed.
+	Retries int
 	// Repeats are the effects that came again: their step had acted, and its result was not recorded yet
 	// when its worker was lost. There can be as many for each crash as there were steps running.
 	Repeats []Effect
@@ -110,6 +113,9 @@ func (r *Report) follow(effects []Effect, acked map[string]time.Time, found map[
 		}
 		if h.acted || h.attempts[e.Attempt] {
 			r.Repeats = append(r.Repeats, e)
+		}
+		if e.Outcome == outcomeTransient && !h.attempts[e.Attempt] {
+			r.Retries++
 		}
 		h.attempts[e.Attempt] = true
 		h.acted = h.acted || e.Outcome != outcomeTransient

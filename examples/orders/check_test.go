@@ -130,8 +130,8 @@ func TestCheckRetriesAreNoRepeats(t *testing.T) {
 	s.ack(StepCharge, "order-7:2")
 	r := s.fromCharge().check(nil)
 	differs(t, r)
-	if len(r.Repeats) != 0 {
-		t.Errorf("%+v", r.Repeats)
+	if len(r.Repeats) != 0 || r.Retries != 2 || r.Steps != 7 {
+		t.Errorf("%+v", r)
 	}
 	// But the same attempt twice is one, even if it came to nothing.
 	s.effects = slices.Insert(s.effects, 3, s.effects[3])
@@ -244,7 +244,8 @@ func TestSummaryTable(t *testing.T) {
   refunded           EUR 0      cents
   revenue            EUR 2350   cents
   e-mails            1
-  steps run          7
+  steps run          7          each counted once, over all processes of the run
+  retries            0          the other side could not be reached, and the step was tried again
   repeats            0          ran again: a crash came before the result was recorded
   reruns             0          ran again although the result had been recorded
 check: ok
@@ -263,7 +264,7 @@ check: ok
 }
 
 func TestProgressLine(t *testing.T) {
-	p := &Progress{total: 9, calls: func() int64 { return 40 }, began: time.Now()}
+	p := &Progress{total: 9, steps: func() int64 { return 40 }, began: time.Now()}
 	p.started.Add(5)
 	p.Ended(true, false)
 	p.Ended(true, true)

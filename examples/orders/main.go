@@ -56,7 +56,7 @@ type options struct {
 }
 
 func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
+	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(exitDone)
@@ -69,14 +69,16 @@ func main() {
 	os.Exit(o.run(ctx, os.Stdout, os.Stderr))
 }
 
-// parse reads the command line and has told the user what is wrong with it when it returns an error.
-func parse(args []string, stderr io.Writer) (options, error) {
+// parse reads the command line. When it returns an error, it has told the user what is wrong with it, or
+// has printed the help.
+func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {} // the whole help is no answer to a slip
 	addr := flags.String("addr", "", "`addresses` of a cluster, with commas; none: a node of its own, inside this process")
-	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the orders in the cluster (default \"default\")")
-	flags.StringVar(&o.work, "work", "orders-run", "`folder` for the simulated world's files and the node's data")
+	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the orders in the cluster (default: the environment's PERDURE_NAMESPACE, or \"default\")")
+	flags.StringVar(&o.work, "work", "", "`folder` for the simulated world's files and the node's data (default \"orders-run\", and with --addr \"orders-run-\" and the cluster's id)")
 	flags.StringVar(&o.orders, "orders", "", "orders `file` (default: the one that comes with the example)")
 	flags.IntVar(&o.only, "only", 0, "only the first `N` orders; 0: all")
 	flags.IntVar(&o.concurrency, "concurrency", 64, "how many orders are in progress at once, and how many functions run at once")
@@ -87,21 +89,29 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.name, "name", "shop", "this worker's `name` in the world's files; the process id is added")
 	flags.BoolVar(&o.worker, "worker", false, "only run the functions of orders that others start at --addr")
 	flags.BoolVar(&o.driver, "driver", false, "only start the orders and be the warehouse; workers at --addr run the functions")
-	flags.BoolVar(&o.fresh, "fresh", false, "forget earlier runs: first remove what they left in the work folder")
+	flags.BoolVar(&o.fresh, "fresh", false, "forget the earlier run: remove what it left in the work folder, and start a new one")
 	flags.BoolVar(&o.json, "json", false, "print the summary as JSON")
-	flags.Usage = func() {
-		fmt.Fprint(stderr, "Usage: orders [flags]\n\nBrings a book of orders to their end, durably. Kill it and start it again: it goes on.\n\n")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
+	wrong := func(err error) (options, error) {
+		fmt.Fprintf(stderr, "orders: %v\nsee orders --help\n", err)
 		return o, err
 	}
-	if *addr != "" {
-		o.addrs = strings.Split(*addr, ",")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, "Usage: orders [flags]\n\nBrings a book of orders to their end, durably. Kill it and start it again: it goes on.\n\n")
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return o, err
+	case err != nil:
+		return wrong(err)
 	}
-	if wrong := o.wrong(flags.Args()); wrong != "" {
-		fmt.Fprintf(stderr, "orders: %s\nsee orders --help\n", wrong)
-		return o, errors.New(wrong)
+	if *addr != "" {
+		var err error
+		if o.addrs, err = splitAddrs(*addr); err != nil {
+			return wrong(err)
+		}
+	}
+	if text := o.wrong(flags.Args()); text != "" {
+		return wrong(errors.New(text))
 	}
 	return o, nil
 }
@@ -127,8 +137,8 @@ func (o options) wrong(rest []string) string {
 		return "--patience must be positive, --pick-delay not negative"
 	case o.latency < 0 || o.latency >= maxCall:
 		return fmt.Sprintf("--latency %v: from 0 to under %v, which is what a step is given", o.latency, maxCall)
-	case o.work == "" || o.name == "" || strings.ContainsAny(o.name, " \t\n"):
-		return "--work and --name must not be empty, and a name is one word"
+	case o.name == "" || strings.ContainsAny(o.name, " \t\n"):
+		return fmt.Sprintf("--name %q: not one word", o.name)
 	}
 	return ""
 }
@@ -147,7 +157,29 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return fail(err)
 	}
 
-	// 2. The work folder, and in it the log of everything that is not said on the terminal.
+	// 2. The cluster that is there already, if one was named. It says which one it is.
+	var opts client.Options
+	mine := Claim{Namespace: client.DefaultNamespace}
+	if len(o.addrs) > 0 {
+		if opts, err = o.clientOptions(); err != nil {
+			return fail(err)
+		}
+		if mine.Cluster, mine.Namespace, err = askWhich(ctx, opts); err != nil {
+			return fail(err)
+		}
+		mine.Run = newRun()
+	} else if o.namespace != "" {
+		mine.Namespace = o.namespace
+	}
+
+	// 3. The work folder, and in it the log of everything that is not said on the terminal.
+	switch {
+	case o.work != "":
+	case len(o.addrs) > 0:
+		o.work = folderOf(mine.Cluster, mine.Namespace)
+	default:
+		o.work = defaultWork
+	}
 	if o.fresh {
 		if err := removeRun(o.work); err != nil {
 			return fail(err)
@@ -168,33 +200,37 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	name := fmt.Sprintf("%s-%d", o.name, os.Getpid())
 	log := slog.New(slog.NewTextHandler(logTo, nil)).With("process", name)
 
-	// 3. The cluster: one node in this process, unless there is one already.
-	addrs := o.addrs
+	// 4. Without a cluster, one node in this process.
 	var node *embed.Node
-	if len(addrs) == 0 {
+	if len(o.addrs) == 0 {
 		if node, err = startNode(ctx, o.work, log); err != nil {
 			return fail(err)
 		}
 		defer stopNode(node, log)
-		addrs = []string{node.GRPCAddr()}
+		opts.Addrs = []string{node.GRPCAddr()}
 	}
-	// TLS and a token, for a cluster that asks for them, come from the environment.
-	var opts client.Options
-	if node == nil {
-		if opts, err = client.OptionsFromEnv(nil); err != nil {
-			return fail(err)
-		}
-	}
-	opts.Addrs, opts.Namespace, opts.Logger = addrs, o.namespace, log
+	opts.Namespace, opts.Logger = mine.Namespace, log
 	c, err := client.Dial(opts)
 	if err != nil {
 		return fail(err)
 	}
 	defer c.Close()
+	if node != nil {
+		if mine.Cluster, err = clusterID(ctx, c); err != nil {
+			return fail(err)
+		}
+	}
 
-	fmt.Fprintf(stderr, "orders: process %d, cluster at %s, work folder %s\n", os.Getpid(), strings.Join(addrs, ","), o.work)
+	// 5. The run: the one of the folder, or a new one.
+	run, err := claim(o.work, mine)
+	if err != nil {
+		return fail(err)
+	}
+	book.SetRun(run)
+	fmt.Fprintf(stderr, "orders: process %d, cluster at %s, work folder %s, orders %s to %s\n", os.Getpid(),
+		strings.Join(opts.Addrs, ","), o.work, book.Orders[0].ID(), book.Orders[len(book.Orders)-1].ID())
 
-	// 4. The outside world, and the functions that act on it.
+	// 6. The outside world, and the functions that act on it.
 	world, err := OpenWorld(o.work, book.Stock, name, o.latency)
 	if err != nil {
 		return fail(err)
@@ -202,7 +238,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	defer func() { _ = world.Close() }()
 	shop := NewShop(world, o.patience)
 
-	// 5. The worker and the warehouse. They stop before what they stand on does.
+	// 7. The worker and the warehouse. They stop before what they stand on does.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	stopBackground := func() { cancel(errOver); background.Wait() }
@@ -233,8 +269,8 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	}
 	serve("the warehouse", (&Warehouse{client: c, dir: o.work, delay: o.pickDelay, log: log}).Run)
 
-	// 6. The orders.
-	progress := &Progress{total: len(book.Orders), calls: world.calls.Load, began: began}
+	// 8. The orders.
+	progress := &Progress{total: len(book.Orders), steps: world.steps.Load, began: began}
 	stopProgress := progress.Show(stderr)
 	results, err := Drive(ctx, c, shop.Order, book, o.concurrency, progress)
 	stopProgress()
@@ -242,7 +278,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return o.explain(err, progress, stderr)
 	}
 
-	// 7. Nothing runs any more: look at what has become of it.
+	// 9. Nothing runs any more: look at what has become of it.
 	stopBackground()
 	return o.conclude(book, results, progress, stdout, stderr)
 }
@@ -279,12 +315,16 @@ func (o options) serveUntilStopped(ctx context.Context, w *durable.Worker, stder
 
 // explain says why the orders are not at their end.
 func (o options) explain(err error, p *Progress, stderr io.Writer) int {
+	again := "run the same command again to continue"
+	if o.fresh {
+		again = "run the same command again without --fresh to continue"
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "orders: stopped with %d of %d orders finished; run the same command again to continue\n", p.Finished(), p.total)
+		fmt.Fprintf(stderr, "orders: stopped with %d of %d orders finished; %s\n", p.Finished(), p.total, again)
 	default:
-		fmt.Fprintf(stderr, "orders: %v\norders: %d of %d orders finished; run the same command again to continue; details are in %s\n",
-			err, p.Finished(), p.total, filepath.Join(o.work, logName))
+		fmt.Fprintf(stderr, "orders: %v\norders: %d of %d orders finished; %s; details are in %s\n",
+			err, p.Finished(), p.total, again, filepath.Join(o.work, logName))
 	}
 	return exitFailed
 }
@@ -327,41 +367,7 @@ func (o options) conclude(book Book, results map[string]Result, p *Progress, std
 		}
 	}
 	if !report.OK() {
-		if len(o.addrs) > 0 && o.fresh {
-			fmt.Fprintln(stderr, "orders: --fresh forgets the files, not what the cluster knows; take another --namespace to start over there")
-		}
 		return exitFailed
 	}
 	return exitDone
-}
-
-// What a run leaves in the work folder, besides the world's files and the results.
-const (
-	dataName = "perdure-data"
-	logName  = "run.log"
-)
-
-// removeRun removes what earlier runs left, and nothing else.
-func removeRun(dir string) error {
-	var errs []error
-	for _, name := range []string{dataName, effectsFile, acksFile, picksFile, resultsFile, logName} {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
-	}
-	return errors.Join(errs...)
-}
-
-func startNode(ctx context.Context, work string, log *slog.Logger) (*embed.Node, error) {
-	return embed.Start(ctx, embed.Config{
-		DataDir:  filepath.Join(work, dataName),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
-		Logger: log,
-	})
-}
-
-func stopNode(node *embed.Node, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := node.Close(ctx); err != nil {
-		log.Warn("the node did not stop in order; its next start repairs that", "err", err)
-	}
 }

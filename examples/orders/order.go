@@ -14,7 +14,9 @@ import (
 
 // Order is one order as the shop's web page took it. It is the input of its execution.
 type Order struct {
-	Number   int      `json:"number"`
+	Number int `json:"number"`
+	// Run is the run that the order is of, where there can be several (see Claim). It is not in the book.
+	Run      string   `json:"run,omitempty"`
 	Customer Customer `json:"customer"`
 	Address  Address  `json:"address"`
 	Currency string   `json:"currency"`
@@ -47,7 +49,12 @@ type Line struct {
 }
 
 // ID is the id of the order's execution: starting the same order twice is starting it once.
-func (o Order) ID() string { return fmt.Sprintf("order-%d", o.Number) }
+func (o Order) ID() string {
+	if o.Run == "" {
+		return fmt.Sprintf("order-%d", o.Number)
+	}
+	return fmt.Sprintf("order-%d-%s", o.Number, o.Run)
+}
 
 // Total is what the customer pays, in cents.
 func (o Order) Total() int64 {
@@ -162,6 +169,13 @@ func Expect(o Order, stock Stock) Expectation {
 type Book struct {
 	Stock  Stock   `json:"stock"`
 	Orders []Order `json:"orders"`
+}
+
+// SetRun makes the orders those of a run.
+func (b Book) SetRun(run string) {
+	for i := range b.Orders {
+		b.Orders[i].Run = run
+	}
 }
 
 //go:embed orders.json

@@ -32,6 +32,7 @@ var undisturbed struct {
 	results map[string]Result
 	summary Summary
 	effects int
+	said    string // on stderr
 }
 
 func undisturbedRun(t *testing.T, ctx context.Context) {
@@ -41,6 +42,7 @@ func undisturbedRun(t *testing.T, ctx context.Context) {
 		p := start(t, ctx, "--work", work, "--only", strconv.Itoa(size()), "--lease", longLease, "--json")
 		undisturbed.summary = p.finish(ctx)
 		undisturbed.effects = len(follow(t, work).read())
+		undisturbed.said = p.stderr.String()
 		undisturbed.results = resultsOf(t, work)
 	})
 	if undisturbed.results == nil {
@@ -60,6 +62,13 @@ func TestUndisturbed(t *testing.T) {
 	s := undisturbed.summary
 	if s.Orders != size() || s.AlreadyDone != 0 || s.Emails != size() || s.Repeats != 0 || s.Torn != 0 {
 		t.Errorf("summary: %+v", s)
+	}
+	// The progress and the summary count the same.
+	if s.Retries == 0 || s.Steps+s.Retries != undisturbed.effects {
+		t.Errorf("%d steps and %d retries in %d effects", s.Steps, s.Retries, undisturbed.effects)
+	}
+	if said := fmt.Sprintf("; %d steps\n", s.Steps); !strings.HasSuffix(undisturbed.said, said) {
+		t.Errorf("the progress does not end with %q:\n%s", said, tail(undisturbed.said, 200))
 	}
 	if len(s.Failed) != len(Reasons) {
 		t.Errorf("failed: %v; every reason should occur", s.Failed)
@@ -213,12 +222,17 @@ func TestUsage(t *testing.T) {
 		{"--worker --driver --addr 127.0.0.1:1", "--worker and --driver"},
 		{"--driver --fresh --addr 127.0.0.1:1", "--fresh"},
 		{"--latency 30s", "--latency 30s"},
+		{"--addr x", `--addr "x": not host:port`},
+		{"--addr 127.0.0.1:1,", `--addr "": not host:port`},
 		{"--nonsense", "nonsense"},
 		{"now", `"now"`},
 	} {
 		p := start(t, ctx, strings.Fields(c.args)...)
 		if code := p.exit(ctx); code != exitUsage || !strings.Contains(p.stderr.String(), c.says) {
 			t.Errorf("orders %s: exit %d, said %q", c.args, code, p.stderr.String())
+		}
+		if said := p.stderr.String(); strings.Count(said, "\n") != 2 || !strings.HasSuffix(said, "\nsee orders --help\n") {
+			t.Errorf("orders %s: not one line and where the help is: %q", c.args, said)
 		}
 	}
 	p := start(t, ctx, "--orders", filepath.Join(t.TempDir(), "none.json"), "--work", t.TempDir())

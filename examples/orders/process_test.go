@@ -75,12 +75,18 @@ func (o *output) String() string {
 // start starts the example. It does not outlive the test.
 func start(t *testing.T, ctx context.Context, args ...string) *process {
 	t.Helper()
+	return startIn(t, ctx, "", args...)
+}
+
+// startIn starts it in a folder.
+func startIn(t *testing.T, ctx context.Context, dir string, args ...string) *process {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{t: t, cmd: exec.CommandContext(ctx, path, args...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, &p.stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 type Progress struct {
 	total                             int
 	started, shipped, failed, earlier atomic.Int64
-	calls                             func() int64
+	steps                             func() int64 // of this process
 	began                             time.Time
 }
 
@@ -35,8 +35,8 @@ func (p *Progress) Finished() int { return int(p.shipped.Load() + p.failed.Load(
 func (p *Progress) String() string {
 	line := fmt.Sprintf("%3.0f s   %d of %d orders finished: %d shipped, %d failed; %d in progress", time.Since(p.began).Seconds(),
 		p.Finished(), p.total, p.shipped.Load(), p.failed.Load(), int(p.started.Load())-p.Finished())
-	if calls := p.calls(); calls > 0 {
-		line += fmt.Sprintf("; %d steps", calls)
+	if steps := p.steps(); steps > 0 {
+		line += fmt.Sprintf("; %d steps", steps)
 	}
 	return line
 }

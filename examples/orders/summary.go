@@ -29,6 +29,7 @@ type Summary struct {
 	Revenue     map[string]int64 `json:"revenue"`
 	Emails      int              `json:"emails"`
 	Steps       int              `json:"steps"`
+	Retries     int              `json:"retries"`
 	Repeats     int              `json:"repeats"`
 	RerunsAfter int              `json:"rerunsAfterAcknowledgement"`
 	Torn        int              `json:"tornLines"`
@@ -41,7 +42,7 @@ type Summary struct {
 // Summarize turns a report into a summary. alreadyDone is how many orders had ended before this run.
 func Summarize(r Report, alreadyDone int, took time.Duration) Summary {
 	s := Summary{Orders: r.Orders, Shipped: r.Shipped, Failed: r.Failed, Charged: r.Charged, Refunded: r.Refunded,
-		Revenue: map[string]int64{}, Emails: r.Emails, Steps: r.Steps, Repeats: len(r.Repeats), RerunsAfter: len(r.Reruns),
+		Revenue: map[string]int64{}, Emails: r.Emails, Steps: r.Steps, Retries: r.Retries, Repeats: len(r.Repeats), RerunsAfter: len(r.Reruns),
 		Torn: r.Torn, AlreadyDone: alreadyDone, Seconds: float64(took.Milliseconds()) / 1000, Check: "ok", Differences: r.Differences}
 	for currency, cents := range r.Charged {
 		s.Revenue[currency] = cents - r.Refunded[currency]
@@ -80,7 +81,8 @@ func (s Summary) Print(w io.Writer) error {
 	row("refunded", money(s.Refunded), "cents")
 	row("revenue", money(s.Revenue), "cents")
 	row("e-mails", s.Emails, "")
-	row("steps run", s.Steps, "")
+	row("steps run", s.Steps, "each counted once, over all processes of the run")
+	row("retries", s.Retries, "the other side could not be reached, and the step was tried again")
 	row("repeats", s.Repeats, "ran again: a crash came before the result was recorded")
 	row("reruns", s.RerunsAfter, "ran again although the result had been recorded")
 	if err := t.Flush(); err != nil {

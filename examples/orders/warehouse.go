@@ -19,8 +19,9 @@ import (
 )
 
 // Warehouse is the other party: it reads its inbox (the request-pick lines of effects.log), takes its time,
-// and sends the signal "picked" to the order. It is no durable function, and not careful either: after a
-// crash it starts from its notes (picks.log) and may send a signal twice. An order waits for one only.
+// and sends the signal "picked" to the order. When it is called about an order that it has never read of, it
+// picks that as well. It is no durable function, and not careful either: after a crash it starts from its
+// notes (picks.log) and may send a signal twice. An order waits for one only.
 type Warehouse struct {
 	client *client.Client
 	dir    string
@@ -87,7 +88,9 @@ func (w *Warehouse) readInbox(ctx context.Context, known map[string]bool, list c
 			}
 			e, err := ParseEffect(string(rest[:end]))
 			rest = rest[end+1:]
-			if err != nil || e.Step != StepPick || e.Outcome != outcomeDone || known[e.Order] || e.Detail == silentWarehouse {
+			// A call about an order that is not known here: the inbox that it was put into has been lost.
+			asked := e.Step == StepPick && e.Detail != silentWarehouse || e.Step == StepCall
+			if err != nil || !asked || e.Outcome != outcomeDone || known[e.Order] {
 				continue
 			}
 			known[e.Order] = true

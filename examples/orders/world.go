@@ -36,7 +36,7 @@ type World struct {
 	effects *os.File
 	acks    *os.File
 	acked   sync.Map     // promise ids in acks by this process
-	calls   atomic.Int64 // how often a step acted, in this process
+	steps   atomic.Int64 // how often a step acted or was refused, in this process; what could not be reached is not in it
 }
 
 // OpenWorld opens the world's files in dir. worker is noted in each line; every call takes latency.
@@ -196,7 +196,9 @@ func (w *World) act(ctx context.Context, o Order, step, outcome string, cents in
 	if _, err := io.WriteString(w.effects, e.String()+"\n"); err != nil {
 		return Receipt{}, err
 	}
-	w.calls.Add(1)
+	if outcome != outcomeTransient {
+		w.steps.Add(1)
+	}
 	select {
 	case <-time.After(w.latency):
 		return Receipt{Order: e.Order, Step: step, Promise: e.Promise, Attempt: e.Attempt}, nil
