@@ -19,8 +19,10 @@ Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a node failed, 2 bad usage.
 HELP
 }
 
-fail() { printf 'three-nodes: %s\n' "$*" >&2; exit 1; }
-misuse() { printf 'three-nodes: %s\nsee deploy/three-nodes.sh --help\n' "$*" >&2; exit 2; }
+# What is said goes to this copy of stderr: where bash itself would tell of jobs that ended, stderr is shut.
+exec 4>&2
+fail() { printf 'three-nodes: %s\n' "$*" >&4; exit 1; }
+misuse() { printf 'three-nodes: %s\nsee deploy/three-nodes.sh --help\n' "$*" >&4; exit 2; }
 
 data=./perdure-cluster
 fresh=no
@@ -79,6 +81,31 @@ reap() {
   pids[$1]=""
 }
 
+# Does somebody listen at host:port $1? In a subshell, so that a refused connection ends only that.
+listens() (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null
+
+# Prints the process id of node number $1 if it was started by hand, as this script says it can be; else nothing.
+by_hand() {
+  local pid args
+  while read -r pid args; do
+    if [[ $pid != "${pids[$1]}" && $args == "$data/perdure-node start --node-id ${names[$1]} "* ]]; then echo "$pid"; fi
+  done < <(ps -A -o pid= -o args= 2>/dev/null)
+}
+
+# Says which nodes run that this script did not start.
+tell_by_hand() {
+  local i pid
+  for i in 0 1 2; do
+    listens "${http[i]}" || continue
+    pid=$(by_hand "$i")
+    if [[ -n $pid ]]; then
+      printf '%s was started by hand and still runs; to stop it: kill %s\n' "${names[i]}" "$pid"
+    else
+      printf 'something still serves at %s, where %s would; this script did not start it\n' "${http[i]}" "${names[i]}"
+    fi
+  done
+}
+
 # Is 200 the answer to GET /readyz at host:port $1? In a subshell, so that a refused connection ends only that.
 is_ready() (
   set +e
@@ -89,10 +116,10 @@ is_ready() (
 
 # Says on stderr why node number $1 is not ready, as far as it says so itself.
 tell_not_ready() (
-  printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$patience" "$data/${names[$1]}.log" >&2
+  printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$patience" "$data/${names[$1]}.log" >&4
   exec 3<>"/dev/tcp/${http[$1]%:*}/${http[$1]##*:}" || exit 0
   printf 'GET /readyz HTTP/1.0\r\nHost: %s\r\n\r\n' "${http[$1]}" >&3
-  while IFS= read -r -t 2 -u 3 said; do printf '%s\n' "${said%$'\r'}"; done | sed '1,/^$/d; s/^/  /' >&2
+  while IFS= read -r -t 2 -u 3 said; do printf '%s\n' "${said%$'\r'}"; done | sed '1,/^$/d; s/^/  /' >&4
 )
 
 # Pauses so that a trap is carried out at once.
@@ -126,21 +153,26 @@ kill_all() {
   for i in 0 1 2; do
     if running "$i"; then kill -KILL "${pids[i]}" 2>/dev/null || true; fi
   done
-  echo "killed" >&2
+  echo "killed" >&4
   exit 1
 }
 
 asked() {
   echo
   stop_all
+  tell_by_hand
   echo "the data stays in $data"
   exit 0
 }
 
-# A node that has ended: says so, and where to read why.
+# A node that has ended: says so, and why. One that was killed had no time to write that to its log.
 tell_ended() {
-  printf 'three-nodes: %s has ended (exit code %d); the end of %s:\n' "${names[$1]}" "$code" "$data/${names[$1]}.log" >&2
-  tail -n 3 -- "$data/${names[$1]}.log" | sed 's/^/  /' >&2
+  if ((code > 128)); then
+    printf 'three-nodes: %s was killed by signal %d (%s)\n' "${names[$1]}" $((code - 128)) "$(kill -l $((code - 128)))" >&4
+    return
+  fi
+  printf 'three-nodes: %s has ended (exit code %d); the end of %s:\n' "${names[$1]}" "$code" "$data/${names[$1]}.log" >&4
+  tail -n 3 -- "$data/${names[$1]}.log" | sed 's/^/  /' >&4
 }
 
 # One cluster for each folder: a second one would fight for its files, or --fresh would delete them.
@@ -149,7 +181,9 @@ if [[ -f $pidfile ]] && owner=$(<"$pidfile") && [[ $owner =~ ^[0-9]+$ ]] && kill
   fail "a cluster is running in $data already, started by process $owner; stop it, or choose another --data"
 fi
 for i in 0 1 2; do
-  if is_ready "${http[i]}"; then
+  if listens "${http[i]}"; then
+    pid=$(by_hand "$i")
+    [[ -z $pid ]] || fail "${names[i]} runs already, started by hand (pid $pid); stop it first: kill $pid"
     fail "something serves at ${http[i]} already; stop it, or choose another --base-port"
   fi
 done
@@ -171,10 +205,12 @@ began=$SECONDS
 set -m
 for i in 0 1 2; do
   node_line "$i"
-  "${line[@]}" >>"$data/${names[i]}.log" 2>&1 </dev/null &
+  "${line[@]}" >>"$data/${names[i]}.log" 2>&1 </dev/null 4>&- &
   pids[i]=$!
 done
 set +m
+# Bash tells of a killed job at a time of its own choosing, with its whole command line; tell_ended says it better.
+exec 2>/dev/null
 
 echo "waiting for n1, n2 and n3 …"
 patience=60
@@ -231,12 +267,15 @@ while :; do
     reap "$i"
     tell_ended "$i"
     node_line "$i"
-    printf 'to start it again, in another terminal:\n ' >&2
+    printf 'to start it again, in another terminal (then Ctrl-C there stops it, not here):\n ' >&4
     for word in "${line[@]}"; do
-      if [[ $word =~ ^[A-Za-z0-9_./:,=-]+$ ]]; then printf ' %s' "$word" >&2; else printf ' %q' "$word" >&2; fi
+      if [[ $word =~ ^[A-Za-z0-9_./:,=-]+$ ]]; then printf ' %s' "$word" >&4; else printf ' %q' "$word" >&4; fi
     done
-    echo >&2
+    echo >&4
   done
-  ((left > 0)) || fail "no node is left"
+  if ((left == 0)); then
+    tell_by_hand
+    fail "no node is left that was started here"
+  fi
   pause 1
 done

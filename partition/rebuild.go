@@ -72,6 +72,8 @@ func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplica
 			n.rebuildMu.Unlock()
 			if err != nil {
 				n.tellNotRebuilt(p, err, served && n.router.slots[p].Load().halted() != nil)
+			} else {
+				n.log.Info("a replica was made anew, and catches up", "event", "replica_renewed", "partition", p)
 			}
 			ended <- err
 		}()

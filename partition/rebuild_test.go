@@ -107,7 +107,7 @@ func TestRebuildRepeated(t *testing.T) {
 	log, logged := newLog(t)
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.Logger = log })
 	in := &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"}
-	if first, err := rebuildAt(t, all[0], in); err != nil || first.DoneMsAgo != 0 || !logged.has("event=replica_rebuilt") {
+	if first, err := rebuildAt(t, all[0], in); err != nil || first.DoneMsAgo != 0 || !logged.has("event=replica_renewed") || !logged.has("event=replica_rebuilt") {
 		t.Fatalf("the first: %v, %v", first, err)
 	}
 	if kept := len(all[2].status().Kept); kept != 1 || logged.has("event=rebuild_repeated") {

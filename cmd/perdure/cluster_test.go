@@ -426,7 +426,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
 	s.mu.Unlock()
 	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s", "--json")
-	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun") {
+	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun, or be done already") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	if got := rebuildText(wellCluster(), "n7", 3); got != "partition 3 on n7: nothing heard of it" {
@@ -442,7 +442,7 @@ func TestClusterUnavailable(t *testing.T) {
 			timeout = "1m" // the time that is named is that of --wait
 		}
 		stdout, stderr, code := sh.run(append(strings.Fields(args), "--timeout", timeout)...)
-		if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "within 300ms at") ||
+		if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "within 300ms at") || !strings.Contains(stderr, "is a node running?") ||
 			!regexp.MustCompile(`reason: UNAVAILABLE\n`).MatchString(stderr) {
 			t.Errorf("%s: exit %d, %q, %q", args, code, stdout, stderr)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,9 @@ import (
 
 // rebuildEvery is how often a rebuild under way is looked at for people.
 const rebuildEvery = time.Second
+
+// shortWait is what may be over before a node could be asked at all.
+const shortWait = time.Second
 
 // seenWithin bounds the look for a rebuild that outlasts the caller's patience.
 const seenWithin = 3 * time.Second
@@ -89,7 +93,9 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 				"it goes on; perdure cluster status shows how far it is, and the same command waits for it again"}
 		case unknown:
 			return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
-				"it may not have begun: no answer came in this time; repeat the command with a longer --wait"}
+				"no answer came in this time: it may not have begun, or be done already; repeat the command, with a longer --wait"}
+		case !refused && wait < shortWait && strings.Contains(lastCause(err), context.DeadlineExceeded.Error()):
+			return &hintedError{&withinError{err, wait}, "nothing was begun; repeat the command, with a longer --wait"}
 		}
 		return &withinError{err, wait}
 	case err != nil:
