@@ -63,7 +63,7 @@ type options struct {
 }
 
 func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
+	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(exitDone)
@@ -76,11 +76,13 @@ func main() {
 	os.Exit(o.run(ctx, os.Stdout, os.Stderr))
 }
 
-// parse reads the command line and has told the user what is wrong with it when it returns an error.
-func parse(args []string, stderr io.Writer) (options, error) {
+// parse reads the command line. When it returns an error, it has told the user what is wrong with it, or
+// has printed the help.
+func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {} // the whole help is no answer to a slip
 	addr := flags.String("addr", "", "`addresses` of a cluster, with commas; none: a node of its own, inside this process")
 	flags.StringVar(&o.work, "work", "", "`folder` for the files, the report and the node's data (default \"graph-run\", and with --strict \"graph-run-strict\")")
 	flags.StringVar(&o.id, "id", "", "`id` of the run (default \"report-2025-06\", and with --strict \"strict-2025-06\")")
@@ -90,19 +92,27 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.wait, "wait-for-signal", false, "leave the approval to you")
 	flags.BoolVar(&o.fresh, "fresh", false, "forget earlier runs: first remove what they left in the work folder")
 	flags.BoolVar(&o.json, "json", false, "print the outcome as JSON")
-	flags.Usage = func() {
-		fmt.Fprint(stderr, "Usage: graph [flags]\n\nRuns a month's report as a graph of 17 nodes. Kill it and start it again: it goes on.\n\n")
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
+	wrong := func(err error) (options, error) {
+		fmt.Fprintf(stderr, "graph: %v\nsee graph --help\n", err)
 		return o, err
 	}
-	if *addr != "" {
-		o.addrs = strings.Split(*addr, ",")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, "Usage: graph [flags]\n\nRuns a month's report as a graph of 17 nodes. Kill it and start it again: it goes on.\n\n")
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return o, err
+	case err != nil:
+		return wrong(err)
 	}
-	if wrong := o.wrong(flags.Args()); wrong != "" {
-		fmt.Fprintf(stderr, "graph: %s\nsee graph --help\n", wrong)
-		return o, errors.New(wrong)
+	if *addr != "" {
+		var err error
+		if o.addrs, err = splitAddrs(*addr); err != nil {
+			return wrong(err)
+		}
+	}
+	if text := o.wrong(flags.Args()); text != "" {
+		return wrong(errors.New(text))
 	}
 	byDefault := func(s *string, usual, strict string) {
 		switch {
@@ -145,7 +155,20 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return fail(err)
 	}
 
-	// 2. The work folder, and in it the files.
+	// 2. The cluster that is there already, if one was named. TLS, a token and the namespace, for a cluster
+	// that asks for them, come from the environment.
+	var opts client.Options
+	if len(o.addrs) > 0 {
+		if opts, err = client.OptionsFromEnv(nil); err != nil {
+			return fail(err)
+		}
+		opts.Addrs = o.addrs
+		if err := findCluster(ctx, opts); err != nil {
+			return fail(err)
+		}
+	}
+
+	// 3. The work folder, and in it the files.
 	if o.fresh {
 		if err := removeRun(o.work); err != nil {
 			return fail(err)
@@ -170,32 +193,25 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	defer works.Close()
 	log := slog.New(slog.NewTextHandler(logs, nil)).With("process", os.Getpid())
 
-	// 3. The cluster: one node in this process, unless there is one already.
-	addrs := o.addrs
+	// 4. Without a cluster, one node in this process.
 	var node *embed.Node
-	if len(addrs) == 0 {
+	if len(o.addrs) == 0 {
 		if node, err = startNode(ctx, o.work, log); err != nil {
 			return fail(err)
 		}
 		defer stopNode(node, log)
-		addrs = []string{node.GRPCAddr()}
+		opts.Addrs = []string{node.GRPCAddr()}
 	}
-	// TLS and a token, for a cluster that asks for them, come from the environment.
-	var opts client.Options
-	if node == nil {
-		if opts, err = client.OptionsFromEnv(nil); err != nil {
-			return fail(err)
-		}
-	}
-	opts.Addrs, opts.Logger = addrs, log
+	opts.Logger = log
 	c, err := client.Dial(opts)
 	if err != nil {
 		return fail(err)
 	}
 	defer c.Close()
+	addrs := opts.Addrs
 	fmt.Fprintf(stderr, "graph: process %d, cluster at %s, work folder %s\n", os.Getpid(), strings.Join(addrs, ","), o.work)
 
-	// 4. The worker. It stops before what it stands on does.
+	// 5. The worker. It stops before what it stands on does.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer func() { cancel(errOver); background.Wait() }()
@@ -220,7 +236,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	NewShop(data, out, o.latency, works).Register(w)
 	serve("the worker", w.Run)
 
-	// 5. The run.
+	// 6. The run.
 	r := &theRun{options: o, client: c, graph: g, data: data, addr: addrs[0], say: stdout, stderr: stderr}
 	if o.json {
 		r.say = stderr
@@ -233,7 +249,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return r.explain(err)
 	}
 
-	// 6. What has become of it.
+	// 7. What has become of it.
 	return r.conclude(ctx, status, stdout)
 }
 
@@ -488,20 +504,4 @@ func removeRun(dir string) error {
 
 func openAppend(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-}
-
-func startNode(ctx context.Context, work string, log *slog.Logger) (*embed.Node, error) {
-	return embed.Start(ctx, embed.Config{
-		DataDir:  filepath.Join(work, nodeData),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
-		Logger: log,
-	})
-}
-
-func stopNode(node *embed.Node, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := node.Close(ctx); err != nil {
-		log.Warn("the node did not stop in order; its next start repairs that", "err", err)
-	}
 }

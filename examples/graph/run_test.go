@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,7 +84,7 @@ func (o *output) String() string {
 func inProcess(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs output
-	o, err := parse(args, &errs)
+	o, err := parse(args, &out, &errs)
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs.String())
 	}
@@ -160,7 +161,7 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
 	var out, errs output
-	o, err := parse([]string{"--work", work, "--latency", "10ms", "--lease", longLease, "--wait-for-signal"}, &errs)
+	o, err := parse([]string{"--work", work, "--latency", "10ms", "--lease", longLease, "--wait-for-signal"}, io.Discard, &errs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,10 +314,48 @@ func TestUsage(t *testing.T) {
 		{"--lease 10ms", "--lease 10ms"},
 		{"--fresh --addr 127.0.0.1:1", "--fresh"},
 		{"--nonsense", "nonsense"},
+		{"--addr x", `--addr "x": not host:port`},
 	} {
 		var errs output
-		if _, err := parse(strings.Fields(c.args), &errs); err == nil || !strings.Contains(errs.String(), c.says) {
-			t.Errorf("graph %s: %v, said %q", c.args, err, errs.String())
+		_, err := parse(strings.Fields(c.args), io.Discard, &errs)
+		said := errs.String()
+		if err == nil || !strings.Contains(said, c.says) || strings.Count(said, "\n") != 2 || !strings.HasSuffix(said, "\nsee graph --help\n") {
+			t.Errorf("graph %s: %v, said %q", c.args, err, said)
+		}
+	}
+}
+
+// TestNoNode looks for a cluster where there is none.
+func TestNoNode(t *testing.T) {
+	t.Parallel() // it is all waiting
+	ctx, cancel := context.WithTimeout(t.Context(), testTime)
+	defer cancel()
+	work := filepath.Join(t.TempDir(), "run")
+	code, out, errs := inProcess(t, ctx, "--addr", "127.0.0.1:1", "--work", work)
+	if code != exitFailed || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "graph: no node answers at 127.0.0.1:1 (") {
+		t.Errorf("exit %d, said %q and %q", code, out, errs)
+	}
+	if _, err := os.Stat(work); !os.IsNotExist(err) {
+		t.Errorf("it has left a work folder: %v", err)
+	}
+}
+
+// TestApproval holds the small graph that the README submits to what it says of it: it needs no worker.
+func TestApproval(t *testing.T) {
+	data, err := os.ReadFile("approval.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := source.Parse("approval.yaml", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := graph.Validate(g); err != nil {
+		t.Error(err)
+	}
+	for _, n := range g.GetNodes() {
+		if n.GetFunction() != nil {
+			t.Errorf("%s is a function", n.GetId())
 		}
 	}
 }
