@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"perdure/internal/crashfs"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -31,7 +33,7 @@ func seeded(t *testing.T) *rand.Rand {
 // at that moment would leave.
 type crasher struct {
 	t   *testing.T
-	mem *vfs.MemFS
+	mem *crashfs.FS
 	// every is the mean number of changes between two looks.
 	every int
 	s     *script
@@ -49,7 +51,7 @@ type crasher struct {
 }
 
 func newCrasher(t *testing.T, s *script, rng *rand.Rand, every int) *crasher {
-	return &crasher{t: t, mem: vfs.NewCrashableMem(), every: every, s: s, rng: rng}
+	return &crasher{t: t, mem: crashfs.New(), every: every, s: s, rng: rng}
 }
 
 func (c *crasher) fs() vfs.FS { return errorfs.Wrap(c.mem, errorfs.InjectorFunc(c.before)) }

@@ -231,7 +231,7 @@ func TestWipedNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone.cfg.FS, gone.cfg.Stable = crashable{vfs.NewMem()}, stable.NewMemory()
+	gone.cfg.FS, gone.cfg.Stable = vfs.NewMem(), stable.NewMemory()
 	gone.cfg.Cluster = &Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: "n3-0002"}
 	gone.start(t)
 	ready(t, gone.Node)

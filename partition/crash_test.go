@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"perdure/fsm/machine"
+	"perdure/internal/crashfs"
 	"perdure/partition/stable"
 )
 
@@ -105,16 +106,16 @@ per clone: starting %v, looking up %v, comparing and auditing %v, all %v`,
 // image is a disk after a power loss, and what was acknowledged before it.
 type image struct {
 	percent int
-	fs      *vfs.MemFS
+	fs      *crashfs.FS
 	stable  *stable.Memory
 	facts   []fact
 	// shared is how far each partition's log is that of the node which lost its power.
 	shared [crashPartitions]uint64
 }
 
-func (c *crashTest) config(fs *vfs.MemFS, st stable.Store) Config {
+func (c *crashTest) config(fs *crashfs.FS, st stable.Store) Config {
 	cfg := c.base
-	cfg.FS, cfg.Stable = crashable{fs}, st
+	cfg.FS, cfg.Stable = fs, st
 	return cfg
 }
 
@@ -125,7 +126,7 @@ func (c *crashTest) round(round, generations, points int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := &image{percent: -1, fs: vfs.NewCrashableMem(), stable: stable.NewMemory()}
+	now := &image{percent: -1, fs: crashfs.New(), stable: stable.NewMemory()}
 	for generation := range generations {
 		n, err := Start(c.config(now.fs, now.stable))
 		if err != nil {

@@ -61,24 +61,9 @@ func newLog(t *testing.T) (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelInfo})), b
 }
 
-// crashable is the file system of a node whose disk is cloned while it works. Pebble's MemFS takes the lock
-// that keeps clones apart twice when it reuses a file, which hangs it for good when a clone waits between
-// the two: so here a file is reused in two steps.
-type crashable struct{ *vfs.MemFS }
-
-func (c crashable) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := c.Rename(oldname, newname); err != nil {
-		return nil, err
-	}
-	return c.OpenReadWrite(newname, category)
-}
-
 // memConfig is the configuration of a node in memory, with short elections.
 func memConfig(t *testing.T, fs vfs.FS, st stable.Store, partitions uint32) Config {
 	log, _ := newLog(t)
-	if mem, ok := fs.(*vfs.MemFS); ok {
-		fs = crashable{mem}
-	}
 	return Config{
 		DataDir: "data", FS: fs, Stable: st, NodeID: "n1", PeerAddr: "127.0.0.1:0", NewPartitions: partitions, LogStore: "pebble",
 		HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond, LeaderLease: 20 * time.Millisecond,

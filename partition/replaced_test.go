@@ -46,7 +46,7 @@ func takePlace(t *testing.T, all []*member, i int, server string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.cfg.FS, m.cfg.Stable = crashable{vfs.NewMem()}, stable.NewMemory()
+	m.cfg.FS, m.cfg.Stable = vfs.NewMem(), stable.NewMemory()
 	m.cfg.Cluster = &Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: server, Since: dir.Members[i].SinceEpoch}
 	m.start(t)
 	ready(t, m.Node)
@@ -174,7 +174,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 	if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("the replaced server read from its old replica: %v", err)
 	}
-	all[2].cfg.FS, all[2].cfg.Stable = crashable{vfs.NewMem()}, stable.NewMemory()
+	all[2].cfg.FS, all[2].cfg.Stable = vfs.NewMem(), stable.NewMemory()
 	all[2].cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
 	all[2].start(t)
 	givesWay(t, old.Node, all[2])

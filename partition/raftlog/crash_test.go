@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"perdure/internal/crashfs"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlog/logtest"
 	"perdure/partition/stable/durable"
@@ -24,7 +25,7 @@ import (
 // compactions going on. Every clone must open (nothing legitimate is taken for damage), without holes, with
 // every entry that was acknowledged, and go on.
 func TestPowerLoss(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	rng := rand.New(rand.NewPCG(11, 12))
 	const groups, crashes = 4, 25
 	create := true
@@ -134,7 +135,7 @@ func TestPowerLoss(t *testing.T) {
 }
 
 // check opens a copy, so that the clone itself is opened once, by the next round.
-func check(t *testing.T, fs *vfs.MemFS, n int, must, low []uint64) {
+func check(t *testing.T, fs *crashfs.FS, n int, must, low []uint64) {
 	t.Helper()
 	copied := fs.CrashClone(vfs.CrashCloneCfg{})
 	s, err := raftlog.Open("log", raftlog.Options{FS: copied, OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
@@ -172,8 +173,8 @@ func check(t *testing.T, fs *vfs.MemFS, n int, must, low []uint64) {
 // TestCrashWhileCreating crashes at every step of making a store: each clone can be made again, and none
 // is taken for a store that exists.
 func TestCrashWhileCreating(t *testing.T) {
-	var clones []*vfs.MemFS
-	mem := vfs.NewCrashableMem()
+	var clones []*crashfs.FS
+	mem := crashfs.New()
 	rng := rand.New(rand.NewPCG(21, 22))
 	fs := &stepFS{FS: mem, step: func() {
 		clones = append(clones, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(3) * 50, RNG: rng}))
@@ -222,7 +223,7 @@ func TestCrashWhileCreating(t *testing.T) {
 func TestCrashWhileOpening(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			s, want := filled(t, mem)
 			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 			if err := s.Close(); err != nil {
@@ -232,7 +233,7 @@ func TestCrashWhileOpening(t *testing.T) {
 				mem = crashed
 			}
 			rng := rand.New(rand.NewPCG(31, 32))
-			var clones []*vfs.MemFS
+			var clones []*crashfs.FS
 			// All or nothing of what is not synced: Pebble relies on names reaching the disk in the order they
 			// were made (a marker after the MANIFEST it names), as journaling file systems have it.
 			fs := &stepFS{FS: mem, step: func() {
@@ -260,7 +261,7 @@ func TestCrashWhileOpening(t *testing.T) {
 func TestCrashBetweenLogs(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			s, want := filled(t, mem)
 			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 			if err := s.Close(); err != nil {
@@ -290,7 +291,7 @@ type betweenFS struct {
 	vfs.FS
 	t       *testing.T
 	removed chan struct{} // something was
-	between *vfs.MemFS
+	between *crashfs.FS
 }
 
 func (f *betweenFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -305,7 +306,7 @@ func (f *betweenFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 		if err := durable.SyncDir(f.FS, f.PathDir(name)); err != nil { // a disk may do so of its own accord
 			f.t.Error(err)
 		}
-		f.between = f.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+		f.between = f.FS.(*crashfs.FS).CrashClone(vfs.CrashCloneCfg{})
 	}
 	return f.FS.Create(name, c)
 }
