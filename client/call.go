@@ -96,7 +96,8 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		if v == final {
 			return err
 		}
-		if gone.cause == nil || ctx.Err() == nil { // that the time was up says less than what was said before
+		// That the time was up says less than what was said before. The server may notice it first.
+		if gone.cause == nil || ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded {
 			gone.cause = err
 		}
 		maybe = maybe || v == unclear || v == broken
