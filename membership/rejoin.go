@@ -47,8 +47,18 @@ func (g *Gossip) rejoinLoop(ctx context.Context) {
 		if !g.rejoinRound(ctx, attempts) {
 			return
 		}
-		timer.Reset(g.timing.RejoinMin)
+		timer.Reset(g.untilDue(attempts))
 	}
+}
+
+// untilDue is how long nothing is to be tried, unless somebody is lost: RejoinMin at least, so that what fails at
+// once is not tried all the time.
+func (g *Gossip) untilDue(attempts map[string]*attempt) time.Duration {
+	now, pause := g.mono(), g.timing.RejoinMax
+	for _, a := range attempts {
+		pause = min(pause, a.next-now)
+	}
+	return max(pause, g.timing.RejoinMin)
 }
 
 // rejoinRound tries the addresses that are due; false ends the loop.
