@@ -28,6 +28,7 @@ import (
 	"perdure/client"
 	"perdure/durable"
 	"perdure/embed"
+	"perdure/examples/internal/cluster"
 )
 
 // Exit codes.
@@ -107,7 +108,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	if *addr != "" {
 		var err error
-		if o.addrs, err = splitAddrs(*addr); err != nil {
+		if o.addrs, err = cluster.SplitAddrs(*addr); err != nil {
 			return wrong(err)
 		}
 	}
@@ -163,7 +164,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 			return fail(err)
 		}
 		opts.Addrs = o.addrs
-		if err := findCluster(ctx, opts); err != nil {
+		if _, _, err := cluster.Which(ctx, opts); err != nil {
 			return fail(err)
 		}
 	}
@@ -196,10 +197,10 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	// 4. Without a cluster, one node in this process.
 	var node *embed.Node
 	if len(o.addrs) == 0 {
-		if node, err = startNode(ctx, o.work, log); err != nil {
+		if node, err = cluster.Start(ctx, filepath.Join(o.work, nodeData), log); err != nil {
 			return fail(err)
 		}
-		defer stopNode(node, log)
+		defer cluster.Stop(node, log)
 		opts.Addrs = []string{node.GRPCAddr()}
 	}
 	opts.Logger = log

@@ -1,35 +1,6 @@
 package main
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"path/filepath"
-	"strings"
-	"time"
-
-	"google.golang.org/grpc/status"
-
-	"perdure/client"
-	"perdure/embed"
-)
-
-// answerTime is how long a cluster may take to say which one it is, before it counts as not there.
-const answerTime = 10 * time.Second
-
-// splitAddrs reads --addr: addresses with commas between them.
-func splitAddrs(text string) (addrs []string, err error) {
-	for _, addr := range strings.Split(text, ",") {
-		addr = strings.TrimSpace(addr)
-		if _, port, err := net.SplitHostPort(addr); (err != nil || port == "") && !strings.Contains(addr, "/") { // unix:///…
-			return nil, fmt.Errorf("--addr %q: not host:port", addr)
-		}
-		addrs = append(addrs, addr)
-	}
-	return addrs, nil
-}
+import "perdure/client"
 
 // clientOptions are those for the cluster at --addr. TLS and a token, for a cluster that asks for them, and
 // the namespace, unless it is given, come from the environment.
@@ -40,63 +11,4 @@ func (o options) clientOptions() (client.Options, error) {
 		opts.Namespace = o.namespace
 	}
 	return opts, err
-}
-
-// askWhich asks the cluster behind opts which one it is, and which namespace the options come to.
-func askWhich(ctx context.Context, opts client.Options) (cluster, namespace string, err error) {
-	opts.Logger = slog.New(slog.DiscardHandler) // what goes wrong is said once, at the end
-	c, err := client.Dial(opts)
-	if err != nil {
-		return "", "", err
-	}
-	defer c.Close()
-	cluster, err = clusterID(ctx, c)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		err = errors.New("stopped before a node answered")
-	case client.Unavailable(err):
-		err = fmt.Errorf("no node answers at %s (%s): start one (go run ./cmd/node dev, or deploy/three-nodes.sh), or see to --addr",
-			strings.Join(opts.Addrs, ","), lastProblem(err))
-	}
-	return cluster, c.Namespace(), err
-}
-
-// clusterID is the id that a cluster got when it was made: no other one has it.
-func clusterID(ctx context.Context, c *client.Client) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	s, err := c.ClusterStatus(ctx)
-	if err == nil && s.GetClusterId() == "" {
-		err = errors.New("the node does not say of which cluster it is")
-	}
-	return s.GetClusterId(), err
-}
-
-// lastProblem is what the last attempt of a call met, without the story of the attempts.
-func lastProblem(err error) string {
-	var said interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &said) {
-		text := said.GRPCStatus().Message()
-		if _, dialing, ok := strings.Cut(text, "Error while dialing: "); ok {
-			return strings.TrimSuffix(dialing, `"`)
-		}
-		return text
-	}
-	return err.Error()
-}
-
-func startNode(ctx context.Context, work string, log *slog.Logger) (*embed.Node, error) {
-	return embed.Start(ctx, embed.Config{
-		DataDir:  filepath.Join(work, dataName),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
-		Logger: log,
-	})
-}
-
-func stopNode(node *embed.Node, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := node.Close(ctx); err != nil {
-		log.Warn("the node did not stop in order; its next start repairs that", "err", err)
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"perdure/client"
 	"perdure/embed"
+	"perdure/examples/internal/cluster"
 )
 
 // newCluster is a cluster of one node in this process, with its id.
@@ -30,7 +31,7 @@ func newCluster(t *testing.T, ctx context.Context) (addr, id string) {
 			t.Errorf("closing the node: %v", err)
 		}
 	})
-	id, _, err = askWhich(ctx, client.Options{Addrs: []string{node.GRPCAddr()}})
+	id, _, err = cluster.Which(ctx, client.Options{Addrs: []string{node.GRPCAddr()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"perdure/client"
 	"perdure/durable"
 	"perdure/embed"
+	"perdure/examples/internal/cluster"
 )
 
 // Exit codes.
@@ -106,7 +107,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	if *addr != "" {
 		var err error
-		if o.addrs, err = splitAddrs(*addr); err != nil {
+		if o.addrs, err = cluster.SplitAddrs(*addr); err != nil {
 			return wrong(err)
 		}
 	}
@@ -164,7 +165,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		if opts, err = o.clientOptions(); err != nil {
 			return fail(err)
 		}
-		if mine.Cluster, mine.Namespace, err = askWhich(ctx, opts); err != nil {
+		if mine.Cluster, mine.Namespace, err = cluster.Which(ctx, opts); err != nil {
 			return fail(err)
 		}
 		mine.Run = newRun()
@@ -203,10 +204,10 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	// 4. Without a cluster, one node in this process.
 	var node *embed.Node
 	if len(o.addrs) == 0 {
-		if node, err = startNode(ctx, o.work, log); err != nil {
+		if node, err = cluster.Start(ctx, filepath.Join(o.work, dataName), log); err != nil {
 			return fail(err)
 		}
-		defer stopNode(node, log)
+		defer cluster.Stop(node, log)
 		opts.Addrs = []string{node.GRPCAddr()}
 	}
 	opts.Namespace, opts.Logger = mine.Namespace, log
@@ -216,7 +217,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	}
 	defer c.Close()
 	if node != nil {
-		if mine.Cluster, err = clusterID(ctx, c); err != nil {
+		if mine.Cluster, err = cluster.ID(ctx, c); err != nil {
 			return fail(err)
 		}
 	}
