@@ -261,6 +261,25 @@ func (c *Cluster) waitCalm(ctx context.Context) error {
 	return c.WaitEqual(ctx)
 }
 
+// waitCaughtUp is waitCalm for all partitions but one. What is read from a node itself may lack the newest writes
+// until then.
+func (c *Cluster) waitCaughtUp(ctx context.Context, but uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	var goal map[uint32]uint64
+	return waitFor(ctx, "the other partitions to be equal", func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		s.Partitions = slices.DeleteFunc(s.Partitions, func(p *perdurev1.ClusterPartition) bool { return p.GetPartition() == but })
+		if goal == nil {
+			goal = goals(s)
+		}
+		return behind(s, goal, len(c.nodes))
+	})
+}
+
 func (r *recovery) lag() error {
 	if len(r.c.nodes) < 3 {
 		return errors.New("a cluster of which one node lags needs three")
@@ -320,6 +339,9 @@ func (r *recovery) flip() error {
 	}
 	if err := r.c.waitCalm(r.ctx); err != nil {
 		r.note("not whole: %v", err) // it may have noticed by now
+		if err := r.c.waitCaughtUp(r.ctx, partition); err != nil {
+			return err
+		}
 	}
 	r.lookAtDamage(n)
 	state, err := r.replicaState(n, partition)
