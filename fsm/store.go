@@ -311,14 +311,14 @@ func (s *Store) damaged(err error) error {
 	return &DamagedError{s.dir, err}
 }
 
-// Query answers a read of the applied state, and the index it is of. now is unix milliseconds.
-func (s *Store) Query(now int64, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+// Query answers a read of the applied state at the machine's clock, and the index it is of.
+func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = s.View(func(r machine.Reader) error {
 		var err error
 		if index, err = metaNumber(r, "applied"); err != nil {
 			return err
 		}
-		reply, err = machine.Query(r, now, s.opts.Machine.Partition, q)
+		reply, err = machine.Query(r, s.opts.Machine.Partition, q)
 		return err
 	})
 	return reply, index, err

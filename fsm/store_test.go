@@ -101,7 +101,7 @@ func TestClosed(t *testing.T) {
 		"View":  store.View(func(machine.Reader) error { t.Error("a view of a closed store"); return nil }),
 		"Flush": store.Flush(), "Cover": store.Cover(7),
 		"Status":       func() error { _, err := store.Status(); return err }(),
-		"Query":        func() error { _, _, err := store.Query(0, &commandv1.Query{}); return err }(),
+		"Query":        func() error { _, _, err := store.Query(&commandv1.Query{}); return err }(),
 		"WriteContent": func() error { _, err := store.WriteContent(io.Discard); return err }(),
 		"Metrics":      func() error { _, err := store.Metrics(); return err }(),
 		"Restore":      store.Restore(io.NopCloser(strings.NewReader(""))),
@@ -346,11 +346,11 @@ func TestQuery(t *testing.T) {
 	store := open(t, vfs.NewMem(), "state", true)
 	for n := range s.logs {
 		s.apply(t, store, n, n+1, 1)
-		reply, index, err := store.Query(0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
+		reply, index, err := store.Query(&commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
 		if err != nil || index != s.last(n+1) {
 			t.Fatalf("after entry %d: index %d, %v", n, index, err)
 		}
-		want, err := machine.Query(s.states[n], 0, 0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
+		want, err := machine.Query(s.states[n], 0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
 		if err != nil || !proto.Equal(reply, want) {
 			t.Fatalf("after entry %d: %v, a replay has %v (%v)", n, reply, want, err)
 		}

@@ -31,7 +31,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 	} else if err := r.mayTell(r.serving() != nil); err != nil {
 		return nil, 0, errTryLater(r.id, err.Error())
 	}
-	reply, index, err := r.store.Query(r.now().UnixMilli(), q)
+	reply, index, err := r.store.Query(q)
 	if err != nil {
 		if r.isStopping() {
 			return nil, 0, errStopping(r.id)

@@ -445,8 +445,9 @@ func (w *world) auditChannels(p *part, c *census) {
 func (w *world) auditWakeSources(p *part, c *census) {
 	for _, h := range c.headers {
 		for _, later := range []int64{0, 5_000, 1_000_000} {
-			reply, err := Query(p.state, w.now+later, p.cfg.Partition, &commandv1.Query{Namespace: ns, Id: h.ID,
-				Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
+			x := &query{r: p.state, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
+				q: &commandv1.Query{Namespace: ns, Id: h.ID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}}
+			reply, err := x.answer()
 			if err != nil {
 				c.problem("describe %q: %v", h.ID, err)
 				continue

@@ -95,7 +95,7 @@ func TestStuckIsOneWord(t *testing.T) {
 		s := &plot{t, home.state.Clone(), home.cfg}
 		objectID := name(object)
 		s.promise(objectID+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
-		reply, err := Query(s.state, 0, 0, &commandv1.Query{Namespace: ns, Id: objectID,
+		reply, err := Query(s.state, 0, &commandv1.Query{Namespace: ns, Id: objectID,
 			Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
 		if err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func probe(below *MemReader, cfg Config, ids []string, index uint64, now int64, 
 			{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{}}},
 		} {
 			q.Namespace, q.Id = ns, objectID
-			if _, err := Query(state, now, 0, q); err != nil {
+			if _, err := Query(state, 0, q); err != nil {
 				return err
 			}
 		}
@@ -324,7 +324,7 @@ func TestStorageErrors(t *testing.T) {
 	}
 	for after := range 40 {
 		f := &failing{Reader: p.state, after: after, err: bad}
-		if _, err := Query(f, w.now, 0, &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}); err != nil && !errors.Is(err, bad) {
+		if _, err := Query(f, 0, &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}); err != nil && !errors.Is(err, bad) {
 			t.Errorf("query: %v", err)
 		}
 		f.after = after

@@ -40,7 +40,7 @@ func TestGraphDamage(t *testing.T) {
 		cfg := p.cfg
 		cfg.CheckInvariants = false
 		for _, q := range queries {
-			if _, err := Query(state, w.now, 0, q); err != nil {
+			if _, err := Query(state, 0, q); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func TestGraphStorageErrors(t *testing.T) {
 	}
 	for _, q := range queries {
 		for after := range 10 {
-			if _, err := Query(&failing{Reader: p.state, after: after, err: bad}, w.now, 0, q); err != nil && !errors.Is(err, bad) {
+			if _, err := Query(&failing{Reader: p.state, after: after, err: bad}, 0, q); err != nil && !errors.Is(err, bad) {
 				t.Errorf("%v: %v", q, err)
 			}
 		}

@@ -65,6 +65,10 @@ func TestPromiseDeadline(t *testing.T) {
 			w.tick()
 			got = showPromise(w.promise("p"))
 		case "read":
+			if early := w.promise("p").State; early != perdurev1.PromiseState_PROMISE_STATE_PENDING {
+				t.Errorf("a read shows %v, and no entry has brought the machine's clock to the deadline", early)
+			}
+			w.do(createPromiseCmd("other", 1)) // does not touch p
 			got = showPromise(w.promise("p"))
 		case "settle":
 			got = showPromise(w.do(settlePromiseCmd("p", resolve, "late")).GetPromise().Promise)

@@ -10,24 +10,27 @@ import (
 )
 
 // query is one read of a consistent state. Reads share nothing with the machine, so they may run beside
-// it; what is due but not yet carried out is shown as if it were (recovery protocol, projection).
+// it. An object whose deadline the machine's clock has passed is shown as its next entry will find it
+// (recovery protocol, projection).
 type query struct {
-	r         Reader
-	now       int64
+	r Reader
+	// clock is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
+	// a later entry with an earlier stamp could still settle what a reader saw expire.
+	clock     int64
 	partition uint32
 	q         *commandv1.Query
 	// budget bounds how many listing entries of a class are looked at.
 	budget int
 }
 
-// Query answers a read over a state. now is unix milliseconds; partition is only reported. Refusals are
+// Query answers a read over a state, at the machine's clock. partition is only reported. Refusals are
 // in the reply; an error is of the storage.
-func Query(r Reader, now int64, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
+func Query(r Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
 	clock, err := metaNumber(r, metaClock)
 	if err != nil {
 		return nil, err
 	}
-	x := &query{r: r, now: max(now, int64(clock)), partition: partition, q: q, budget: listBudget}
+	x := &query{r: r, clock: int64(clock), partition: partition, q: q, budget: listBudget}
 	return x.answer()
 }
 
@@ -102,10 +105,10 @@ func (x *query) header(objectID string) (Header, bool) {
 	return h, true
 }
 
-// promiseOf is a promise as it stands now, whether or not its deadline has been carried out.
+// promiseOf is a promise at the machine's clock, whether or not an entry has settled it by its deadline yet.
 func (x *query) promiseOf(objectID string) (recovery.Promise, bool) {
 	p, ok := x.storedPromise(objectID)
-	return p.At(x.now), ok
+	return p.At(x.clock), ok
 }
 
 func (x *query) storedPromise(objectID string) (recovery.Promise, bool) {

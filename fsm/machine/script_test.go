@@ -207,7 +207,7 @@ func (p *player) playList(a words) (out []string) {
 		req.Status = append(req.Status, perdurev1.ExecutionStatus(perdurev1.ExecutionStatus_value["EXECUTION_STATUS_"+s]))
 	}
 	for _, part := range p.parts {
-		reply, err := Query(part.state, p.now, part.cfg.Partition, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}})
+		reply, err := Query(part.state, part.cfg.Partition, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}})
 		if err != nil {
 			p.t.Fatalf("list: %v", err)
 		}

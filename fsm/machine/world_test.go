@@ -230,7 +230,7 @@ func (w *world) query(q *commandv1.Query) *commandv1.QueryReply {
 	if q.Id != "" {
 		p = w.at(q.Id)
 	}
-	reply, err := Query(p.state, w.now, p.cfg.Partition, q)
+	reply, err := Query(p.state, p.cfg.Partition, q)
 	if err != nil {
 		w.t.Fatalf("query %v: %v", q, err)
 	}
@@ -369,7 +369,7 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 	for _, a := range res.Effects.Assigned {
 		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
 			Task: &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}}}
-		reply, err := Query(p.state, w.now, 0, q)
+		reply, err := Query(p.state, 0, q)
 		if err != nil || QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
 		}
