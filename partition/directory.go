@@ -26,6 +26,7 @@ type directoryReplica struct {
 	n         *Node
 	raft      *raft.Raft
 	transport *transport.RaftTransport
+	acks      *transport.Acks
 	machine   directory.Machine // the Raft library's goroutine only
 	state     atomic.Pointer[commandv1.Directory]
 	barrier   atomic.Uint64 // the term in which this replica has passed a barrier; see confirmed
@@ -72,7 +73,8 @@ func (n *Node) startDirectory() error {
 	// The log is short and everything there is.
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
 	cfg.BatchApplyCh = false
-	d.transport = transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard})
+	carrier := transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard})
+	d.transport, d.acks = carrier, carrier.Acks()
 	// Before its group runs: what that applies looks at it.
 	n.directory = d
 	var err error

@@ -11,7 +11,9 @@ import (
 // leadership is one life as the leader: the duties beside the log, and what it keeps in memory for
 // them. All of it can be rebuilt from the state.
 type leadership struct {
-	r      *Replica
+	r *Replica
+	// term is the one that it leads in, set before it serves.
+	term   uint64
 	ctx    context.Context
 	cancel context.CancelFunc
 	timer  *timer
@@ -88,8 +90,14 @@ func (l *leadership) establish() bool {
 	r := l.r
 	for l.ctx.Err() == nil {
 		started, unclaimed := r.clock.Now(), r.unclaimed.Load()
+		term := r.raft.CurrentTerm()
 		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())
+		if err == nil && r.raft.CurrentTerm() != term {
+			// The barrier may be of either term: what this leadership reads and confirms must be of one.
+			continue
+		}
 		if err == nil {
+			l.term = term
 			err = l.load()
 		}
 		if err == nil {

@@ -504,13 +504,14 @@ func (n *Node) join(r *Replica, creating bool) error {
 	}
 	terms := n.stable.Group(r.id)
 	var started atomic.Pointer[raft.Raft] // the transport is asked before NewRaft has returned
-	r.transport = r.metrics.counting(transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
+	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
 		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard,
 		Leading: func(term uint64) bool {
 			g := started.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
 		},
-	}))
+	})
+	r.transport, r.acks, r.server = r.metrics.counting(carrier), carrier.Acks(), cfg.LocalID
 	if creating && n.identity.alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},

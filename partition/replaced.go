@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -208,8 +210,11 @@ func (d *directoryReplica) confirmed(ctx context.Context) (*commandv1.Directory,
 		return dir, err
 	}
 	dir := d.current()
-	if err := waitFuture(d.raft.VerifyLeader(), ctx.Done(), d.n.done); err != nil || d.raft.CurrentTerm() != term {
-		return nil, errTryLater(directoryGroup, "the directory's leadership could not be confirmed")
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	defer context.AfterFunc(d.n.lifetime, cancel)()
+	if err := confirmLeader(ctx, d.raft, d.acks, raft.ServerID(d.n.identity.ServerID), term); err != nil {
+		return nil, errTryLater(directoryGroup, "the directory's leadership could not be confirmed: "+err.Error())
 	}
 	return dir, nil
 }

@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/partition/snapshot"
+	"perdure/partition/transport"
 )
 
 // Replica is this node's member of one partition's group.
@@ -33,6 +34,9 @@ type Replica struct {
 	store     *fsm.Store
 	snapshots *snapshot.Store
 	transport raft.Transport
+	// acks are the answers to this server's requests in the group; server is its id there.
+	acks   *transport.Acks
+	server raft.ServerID
 	// deliver hands a command to another partition.
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
 	// onServing is called when this replica begins to serve.

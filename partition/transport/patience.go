@@ -21,8 +21,10 @@ const (
 func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	pause, deadline := returnPauseMin, time.Now().Add(returnPatience)
 	for {
+		number := t.acks.begin()
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
+			t.acks.answered(id, number, args.Term, resp.Term)
 			t.answered(string(id))
 		}
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || heartbeat(args) ||

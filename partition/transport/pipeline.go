@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -12,9 +13,15 @@ import (
 // nor a shutdown is ever noticed. The answers wait here, so the sender always gets through and looks up.
 type pipeline struct {
 	raft.AppendPipeline
-	out  chan raft.AppendFuture
-	done chan struct{}
-	once sync.Once
+	server raft.ServerID
+	acks   *Acks
+	out    chan raft.AppendFuture
+	done   chan struct{}
+	once   sync.Once
+
+	mu sync.Mutex
+	// sent are the requests without an answer, in the order in which they left; the library bounds them.
+	sent []numbered
 }
 
 var _ raft.AppendPipeline = (*pipeline)(nil)
@@ -25,9 +32,24 @@ func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serv
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, out: make(chan raft.AppendFuture), done: make(chan struct{})}
+	p := &pipeline{AppendPipeline: inner, server: id, acks: t.acks, out: make(chan raft.AppendFuture), done: make(chan struct{})}
 	go p.carry()
 	return p, nil
+}
+
+// numbered is a request on its way, and its number among this server's.
+type numbered struct {
+	request *raft.AppendEntriesRequest
+	number  uint64
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	number := p.acks.begin()
+	p.mu.Lock()
+	p.sent = append(p.sent, numbered{args, number})
+	p.mu.Unlock()
+	return p.AppendPipeline.AppendEntries(args, resp)
 }
 
 // carry hands answers on, in order, until Close. What waits is bounded by what the sender sends between two
@@ -43,12 +65,29 @@ func (p *pipeline) carry() {
 		}
 		select {
 		case f := <-in:
+			p.acknowledged(f)
 			waiting = append(waiting, f)
 		case out <- first:
 			waiting = waiting[1:]
 		case <-p.done:
 			return
 		}
+	}
+}
+
+// acknowledged notes the answer of a future that the library has completed.
+func (p *pipeline) acknowledged(f raft.AppendFuture) {
+	p.mu.Lock()
+	at := slices.IndexFunc(p.sent, func(n numbered) bool { return n.request == f.Request() })
+	if at < 0 {
+		p.mu.Unlock()
+		return
+	}
+	number := p.sent[at].number
+	p.sent = slices.Delete(p.sent, 0, at+1)
+	p.mu.Unlock()
+	if f.Error() == nil {
+		p.acks.answered(p.server, number, f.Request().Term, f.Response().Term)
 	}
 }
 

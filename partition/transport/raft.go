@@ -35,6 +35,7 @@ type RaftTransport struct {
 	server    raft.ServerID
 	leading   func(term uint64) bool
 	answered  func(server string)
+	acks      *Acks
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -92,7 +93,7 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Answered == nil {
 		opts.Answered = func(string) {}
 	}
-	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,
@@ -102,6 +103,9 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 		MsgpackUseNewTimeFormat: true,
 	})}
 }
+
+// Acks tells which requests of this server the others have answered.
+func (t *RaftTransport) Acks() *Acks { return t.acks }
 
 // SetHeartbeatHandler does nothing, as raft.Transport permits. The library would handle a heartbeat
 // beside its main loop, and a heartbeat that races with a vote there can make logs diverge. So
