@@ -192,7 +192,8 @@ func (r *ExecutionRun) faults(ctx context.Context) ([]*Wound, error) {
 	for i := range r.o.Rounds {
 		// Each client is in the midst of the next one then.
 		least := r.ended() + r.o.Clients
-		w, err := underFault(ctx, r.c, r.o.Faults[i%len(r.o.Faults)], r.o.Warm, r.o.Hold, r.o.Cool, rng,
+		f := r.o.Faults[i%len(r.o.Faults)]
+		w, err := underFault(ctx, r.c, f, r.o.Warm, f.holds(r.o.Hold, r.o.Lease, rng), r.o.Cool, rng,
 			func() error { return fewer(r.ended(), least, "executions") })
 		if err != nil {
 			return out, err

@@ -97,7 +97,7 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 	if err != nil {
 		return out, err
 	}
-	w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng, func() error { return fewer(run.Acked(), o.Least, "writes") })
+	w, err := underFault(ctx, c, f, o.Warm, f.holds(o.Hold, 0, rng), o.Cool, rng, func() error { return fewer(run.Acked(), o.Least, "writes") })
 	end := time.Now()
 	writes, refusals := run.Stop()
 	if err != nil {

@@ -19,8 +19,9 @@ const (
 	Follower Target = "follower" // one of the others
 	Anyone   Target = "anyone"
 	Everyone Target = "everyone"
-	// LeaderAnd is the leader and one other.
+	// LeaderAnd is the leader and one other, Followers are all but the leader.
 	LeaderAnd Target = "leader and another"
+	Followers Target = "all followers"
 	// AWorker is one of the harness's worker processes, and no node.
 	AWorker Target = "a worker"
 )
@@ -40,8 +41,10 @@ const (
 	Part    Action = "part"    // keep the nodes that are hit from each other, both ways
 	Isolate Action = "isolate" // keep the node from all other nodes, both ways; clients still reach it
 	Mute    Action = "mute"    // lose what the node sends to other nodes
-	Unite   Action = "unite"   // end part, isolate and mute
+	Deafen  Action = "deafen"  // lose what other nodes send to the node
+	Unite   Action = "unite"   // end part, isolate, mute and deafen
 	Wipe    Action = "wipe"    // remove the data directory
+	Await   Action = "await"   // wait until the node is ready
 )
 
 // Fault is a row of the table of faults.
@@ -54,6 +57,23 @@ type Fault struct {
 	Quorum bool
 	// Netns says that it takes network namespaces.
 	Netns bool
+	// InTurn breaks one node after the other, each by all of Break, rather than all of them action by action.
+	InTurn bool
+	// Lasts bounds how long the fault lasts, drawn between the two; zero leaves it to the run.
+	Lasts [2]time.Duration
+	// OutlastsLease says that the fault lasts longer than a worker's lease.
+	OutlastsLease bool
+}
+
+// holds is how long the fault lasts in a run that holds faults for so long.
+func (f Fault) holds(hold, lease time.Duration, rng *rand.Rand) time.Duration {
+	if f.Lasts[1] > f.Lasts[0] {
+		return f.Lasts[0] + time.Duration(rng.Int64N(int64(f.Lasts[1]-f.Lasts[0])))
+	}
+	if f.OutlastsLease {
+		return max(hold, lease+lease/4)
+	}
+	return hold
 }
 
 // Faults is the table. A new fault is a row.
@@ -68,6 +88,8 @@ var Faults = []Fault{
 		Break: []Action{Stop}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "pause-leader", About: "the process of the node that leads most stands still", Target: Leader,
 		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
+	{Name: "pause-follower", About: "the process of another node stands still", Target: Follower,
+		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
 	{Name: "pause-all", About: "all processes stand still", Target: Everyone, Break: []Action{Pause}, Mend: []Action{Resume}},
 	{Name: "cut-leader", About: "the host of the node that leads most vanishes from the network", Target: Leader,
 		Break: []Action{Cut}, Mend: []Action{Join}, Quorum: true, Netns: true},
@@ -75,9 +97,21 @@ var Faults = []Fault{
 		Break: []Action{Cut}, Mend: []Action{Join}, Quorum: true, Netns: true},
 	{Name: "isolate-leader", About: "the leader and the other nodes do not hear each other; clients reach all of them", Target: Leader,
 		Break: []Action{Isolate}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+	{Name: "isolate-follower", About: "a follower and the other nodes do not hear each other; clients reach all of them", Target: Follower,
+		Break: []Action{Isolate}, Mend: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "mute-leader", About: "what the leader sends to other nodes is lost, what they send it is not", Target: Leader,
 		Break: []Action{Mute}, Mend: []Action{Unite}, Quorum: true, Netns: true},
-	{Name: "part-leader", About: "the leader and one follower do not hear each other; all others hear both", Target: LeaderAnd,
+	{Name: "mute-follower", About: "what a follower sends to other nodes is lost, what they send it is not", Target: Follower,
+		Break: []Action{Mute}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+	{Name: "deafen-leader", About: "what other nodes send to the leader is lost, what it sends them is not", Target: Leader,
+		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+	{Name: "deafen-follower", About: "what other nodes send to a follower is lost, what it sends them is not", Target: Follower,
+		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+	{Name: "late-answers", About: "answers to the leader are lost until another node leads, then TCP delivers the old ones", Target: Leader,
+		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true, Lasts: lateHold},
+	{Name: "part-leader", About: "the leader and one follower do not hear each other; all others hear both (a follower is the bridge)", Target: LeaderAnd,
+		Break: []Action{Part}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+	{Name: "part-followers", About: "the followers do not hear each other; all of them hear the leader (the leader is the bridge)", Target: Followers,
 		Break: []Action{Part}, Mend: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "part-all", About: "no node hears another; clients reach all of them", Target: Everyone,
 		Break: []Action{Part}, Mend: []Action{Unite}, Netns: true},
@@ -85,24 +119,52 @@ var Faults = []Fault{
 		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "wipe-leader", About: "the node that leads most is killed and loses its disk", Target: Leader,
 		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
+	{Name: "rolling-restart", About: "an orderly stop and start of one node after the other", Target: Everyone,
+		Break: []Action{Stop, Launch, Await}, Mend: []Action{Launch}, Quorum: true, InTurn: true},
 	{Name: "kill-worker", About: "kill -9 of a worker's process", Target: AWorker,
 		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "pause-worker", About: "a worker's process stands still", Target: AWorker,
 		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
+	{Name: "stop-worker", About: "a worker's process stands still for longer than its lease, then goes on", Target: AWorker,
+		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true, OutlastsLease: true},
 }
 
-// short are the faults that may be named without their target.
+// lateHold is how long the way to a leader stays closed for answers to come late: longer than an election takes, and
+// about as long as the old leader takes itself for one.
+var lateHold = [2]time.Duration{1600 * time.Millisecond, 2800 * time.Millisecond}
+
+// short are the names of faults without their target, and of groups of faults.
 var short = map[string]string{"kill": "kill-leader", "stop": "stop-leader", "pause": "pause-leader",
-	"cut": "cut-leader", "part": "part-leader", "isolate": "isolate-leader", "mute": "mute-leader", "wipe": "wipe-follower"}
+	"cut": "cut-leader", "part": "part-leader", "isolate": "isolate-leader", "mute": "mute-leader", "deafen": "deafen-leader",
+	"late": "late-answers", "wipe": "wipe-follower",
+	"one-way": "mute-leader,deafen-leader,mute-follower,deafen-follower", "bridge": "part-leader,part-followers"}
+
+// expand replaces short names by those of the table; "all" is the whole table but for "none".
+func expand(names string) []string {
+	var out []string
+	for _, name := range strings.Split(names, ",") {
+		name = strings.TrimSpace(name)
+		if full, ok := short[name]; ok {
+			out = append(out, strings.Split(full, ",")...)
+			continue
+		}
+		if name != "all" {
+			out = append(out, name)
+			continue
+		}
+		for _, f := range Faults {
+			if f.Target != Nobody {
+				out = append(out, f.Name)
+			}
+		}
+	}
+	return out
+}
 
 // FindFaults reads a list of names, "cut,pause,kill".
 func FindFaults(names string) ([]Fault, error) {
 	var out []Fault
-	for _, name := range strings.Split(names, ",") {
-		name = strings.TrimSpace(name)
-		if full, ok := short[name]; ok {
-			name = full
-		}
+	for _, name := range expand(names) {
 		found := false
 		for _, f := range Faults {
 			if f.Name == name {
@@ -169,7 +231,17 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 	}
 	w := &Wound{Fault: f, Nodes: nodes, At: time.Now()}
 	c.log.Info("fault", "name", f.Name, "nodes", w.Names())
-	return w, w.do(ctx, f.Break)
+	if !f.InTurn {
+		return w, w.do(ctx, nodes, f.Break)
+	}
+	turns, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	for _, n := range nodes {
+		if err := w.do(turns, []*Node{n}, f.Break); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
 }
 
 // Mend undoes the fault and waits until all nodes are ready, or ctx ends.
@@ -179,7 +251,7 @@ func (w *Wound) Mend(ctx context.Context, c *Cluster) error {
 	if w.Worker != nil {
 		return w.mendWorker()
 	}
-	if err := w.do(ctx, w.Fault.Mend); err != nil {
+	if err := w.do(ctx, w.Nodes, w.Fault.Mend); err != nil {
 		return err
 	}
 	if err := c.WaitReady(ctx, w.Nodes...); err != nil {
@@ -189,15 +261,15 @@ func (w *Wound) Mend(ctx context.Context, c *Cluster) error {
 	return c.WaitReady(ctx)
 }
 
-// do does each action to all nodes at once, before it begins the next.
-func (w *Wound) do(ctx context.Context, actions []Action) error {
+// do does each action to all the nodes at once, before it begins the next.
+func (w *Wound) do(ctx context.Context, nodes []*Node, actions []Action) error {
 	for _, a := range actions {
-		errs := make(chan error, len(w.Nodes))
-		for _, n := range w.Nodes {
+		errs := make(chan error, len(nodes))
+		for _, n := range nodes {
 			go func() { errs <- n.act(ctx, a, w.Nodes) }()
 		}
 		var all []error
-		for range w.Nodes {
+		for range nodes {
 			all = append(all, <-errs)
 		}
 		if err := errors.Join(all...); err != nil {
@@ -230,6 +302,10 @@ func (n *Node) act(ctx context.Context, a Action, hit []*Node) error {
 		return n.Mute(ctx, true, n.c.nodes...)
 	case Mute:
 		return n.Mute(ctx, false, n.c.nodes...)
+	case Deafen:
+		return n.Deafen(ctx)
+	case Await:
+		return n.c.WaitReady(ctx, n)
 	case Unite:
 		return n.Unmute(ctx)
 	case Wipe:
@@ -265,6 +341,9 @@ func (c *Cluster) choose(ctx context.Context, t Target, rng *rand.Rand) ([]*Node
 	}
 	if len(others) == 0 {
 		return nil, errors.New("a single node has no others")
+	}
+	if t == Followers {
+		return others, nil
 	}
 	other := others[rng.IntN(len(others))]
 	if t == Follower {

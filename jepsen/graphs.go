@@ -253,7 +253,7 @@ func (r *GraphRun) breakThem(ctx context.Context, faults []Fault, stream uint64)
 		default:
 		}
 		f := faults[i%len(faults)]
-		w, err := underFault(ctx, r.c, f, r.o.Warm, r.o.Hold, r.o.Cool, rng, nil)
+		w, err := underFault(ctx, r.c, f, r.o.Warm, f.holds(r.o.Hold, r.o.Lease, rng), r.o.Cool, rng, nil)
 		if err != nil {
 			return err
 		}

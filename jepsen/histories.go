@@ -53,7 +53,7 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 		if err != nil {
 			return report, err
 		}
-		w, err := underFault(ctx, c, f, o.Warm, o.Hold, o.Cool, rng, func() error { return fewer(run.Answered(), leastOps, "operations") })
+		w, err := underFault(ctx, c, f, o.Warm, f.holds(o.Hold, 0, rng), o.Cool, rng, func() error { return fewer(run.Answered(), leastOps, "operations") })
 		h := run.Stop()
 		if err != nil {
 			return report, fmt.Errorf("history %d: %w", i+1, err)

@@ -87,7 +87,16 @@ func (n *Node) Mute(ctx context.Context, both bool, others ...*Node) error {
 	return nil
 }
 
-// Unmute ends everything that Mute did from or to this node.
+// Deafen loses what all other nodes send to this one. What it sends them arrives, and so does what clients send.
+func (n *Node) Deafen(ctx context.Context) error {
+	var errs []error
+	for _, m := range n.c.nodes {
+		errs = append(errs, m.Mute(ctx, false, n))
+	}
+	return errors.Join(errs...)
+}
+
+// Unmute ends everything that Mute and Deafen did from or to this node.
 func (n *Node) Unmute(ctx context.Context) error {
 	if n.c.wires == nil {
 		return ErrNeedsNetns

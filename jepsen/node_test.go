@@ -195,6 +195,23 @@ func TestFindFaults(t *testing.T) {
 	if !NeedsNetns(got) || NeedsNetns(got[1:]) {
 		t.Error("only the cut needs a network")
 	}
+	if both, err := FindFaults("bridge"); err != nil || len(both) != 2 || both[0].Target != LeaderAnd || both[1].Target != Followers {
+		t.Errorf("bridge is %v, %v", both, err)
+	}
+	if all, err := FindFaults("all"); err != nil || len(all) != len(Faults)-1 {
+		t.Errorf("all are %d of %d faults, %v", len(all), len(Faults), err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for name, want := range map[string][2]time.Duration{"kill": {time.Second, time.Second}, "late": {1600 * time.Millisecond, 2800 * time.Millisecond},
+		"stop-worker": {5 * time.Second, 5 * time.Second}} {
+		f, err := FindFaults(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := f[0].holds(time.Second, 4*time.Second, rng); d < want[0] || d > want[1] {
+			t.Errorf("%s lasts %v, expected %v", name, d, want)
+		}
+	}
 	if _, err := FindFaults("kill,meteor"); err == nil {
 		t.Error("an unknown fault was found")
 	}

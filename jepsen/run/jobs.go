@@ -98,3 +98,20 @@ func recoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 		return r, r.Violations, err
 	}
 }
+
+func lateJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.LateOptions{Out: out}
+	co.netns = "on"
+	set.IntVar(&o.Rounds, "rounds", 10, "rounds, one after the other")
+	set.IntVar(&o.Promises, "promises", 24, "promises that are settled and read in each round")
+	set.DurationVar(&o.From, "from", 1200*time.Millisecond, "how long the leader hears no answer, at least")
+	set.DurationVar(&o.To, "to", 2800*time.Millisecond, "and at most")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Seed = co.opts.Seed
+		r, err := jepsen.Late(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}

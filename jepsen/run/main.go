@@ -32,6 +32,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   graph-crash                                   a diamond whose leader is killed in the middle, state by state
   graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
+  late         --rounds 10                      answers that come late must not confirm a read
   faults                                        lists the faults
   sweep                                         removes networks that a killed run has left
 
@@ -98,6 +99,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = graphCrashJob(set, &co, stdout)
 	case "graph-speed":
 		do = graphSpeedJob(set, &co, stdout)
+	case "late":
+		do = lateJob(set, &co, stdout)
 	case "recover":
 		do = recoverJob(set, &co, stdout)
 	case "faults":
