@@ -76,8 +76,9 @@ type Options struct {
 	// fails for ever. (*pebble.DB).Flush if nil.
 	Flush func(*pebble.DB) error
 	// Await runs open, once, and may give up waiting for it when OnFatal was called: pebble.Open waits for
-	// ever for a flush that fails, or that never ends. What it has given up may go on; the directory is then
-	// not to be opened again by this process. Nil for waiting.
+	// ever for a flush that fails, or that never ends. What it has given up may go on, and closes the database
+	// again if it does open; before open has returned this process must not open the directory again. Nil for
+	// waiting.
 	Await func(open func() error) error
 	// OnApplied is called for every command entry in the order of the log, on every replica, when the state
 	// that reads see has it (and perhaps later entries of the same batch). Entries that the state had
@@ -206,11 +207,26 @@ func Open(dir string, opts Options) (*Store, error) {
 
 // openDB opens a database, unless the store fails meanwhile.
 func (s *Store) openDB(dir string, readOnly bool) (*pebble.DB, error) {
-	var db *pebble.DB // not to be touched when Await has given up
-	if err := s.opts.Await(func() (err error) {
-		db, err = s.openPebble(dir, readOnly)
+	var mu sync.Mutex // guards the rest
+	var db *pebble.DB
+	var late bool // Await has given up
+	err := s.opts.Await(func() error {
+		opened, err := s.openPebble(dir, readOnly)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && late {
+			return closeDB(opened)
+		}
+		db = opened
 		return err
-	}); err != nil {
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		late = true
+		if db != nil {
+			err = errors.Join(err, closeDB(db))
+		}
 		return nil, err
 	}
 	return db, nil
@@ -424,6 +440,13 @@ func (s *Store) Close() error {
 	// not need one.
 	err := s.flush(s.db)
 	return errors.Join(err, s.db.Close())
+}
+
+// Hung reports whether Pebble has stopped in the middle of an operation: Close leaves its files, and the lock on
+// the directory, to the end of the process.
+func (s *Store) Hung() bool {
+	_, hung := s.failure.get()
+	return hung
 }
 
 // closeDB closes a database that may have met damage: a read that failed can leave references behind, at

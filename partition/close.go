@@ -110,13 +110,33 @@ func (r *Replica) shutdown() {
 	})
 }
 
-// closeState closes the state, once, when Raft does not use it any more. It waits for both.
+// closeState closes the state, if it was opened, once, when Raft does not use it any more. It blocks until both are
+// over.
 func (r *Replica) closeState() {
 	r.closeOnce.Do(func() {
 		<-r.raftDown
-		r.closeErr = r.store.Close()
+		if r.store != nil {
+			r.closeErr = r.store.Close()
+		}
 		close(r.storeClosed)
 	})
+}
+
+// released waits until nothing of this replica has its state directory open, so that another one may open it. The
+// replica must have halted. An error says what still holds the directory when ctx ended.
+func (r *Replica) released(ctx context.Context) error {
+	if err := wait(ctx, r.storeClosed); err != nil {
+		return fmt.Errorf("its state is not closed yet: %w", err)
+	}
+	if opening := r.opening.Load(); opening != nil {
+		if err := wait(ctx, *opening); err != nil {
+			return fmt.Errorf("its state is still being opened: %w", err)
+		}
+	}
+	if r.store != nil && r.store.Hung() {
+		return errors.New("its state cannot be closed: a write to it failed half way")
+	}
+	return nil
 }
 
 // finishStop waits for Raft, abandons what it has not answered, and closes the state.
@@ -132,9 +152,7 @@ func (r *Replica) finishStop(ctx context.Context) error {
 	if late != nil {
 		return late
 	}
-	if r.raft != nil {
-		go r.closeState()
-	}
+	go r.closeState()
 	if err := wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("partition %d: the state did not close in time: %w", r.id, err)
 	}

@@ -208,13 +208,13 @@ func (n *Node) renew(p uint32) (err error) {
 			old.haltErr.Store(&failed)
 		}
 	}()
+	ending, stop := context.WithTimeout(ctx, renewPatience)
+	err = old.released(ending)
+	stop()
+	if err != nil {
+		return fmt.Errorf("the old replica does not stop; restart the node and try again: %w", err)
+	}
 	if old.raft != nil {
-		ending, stop := context.WithTimeout(ctx, renewPatience)
-		err := wait(ending, old.storeClosed)
-		stop()
-		if err != nil {
-			return fmt.Errorf("the old replica does not stop; restart the node and try again: %w", err)
-		}
 		if err := old.transport.(interface{ Close() error }).Close(); err != nil {
 			return err
 		}

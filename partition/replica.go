@@ -79,6 +79,9 @@ type Replica struct {
 
 	stopOnce, downOnce, closeOnce sync.Once
 	downErr, closeErr             error // set before raftDown and storeClosed are closed
+
+	// opening is closed when the last database that await was asked to open is open, refused, or closed again.
+	opening atomic.Pointer[chan struct{}]
 }
 
 // serving is the present leadership, or nil.
@@ -155,10 +158,14 @@ func (r *Replica) flush(db *pebble.DB) error {
 }
 
 // await waits until a database of the state is open. It gives up when the replica has halted, for the same
-// reason.
+// reason; what it gave up holds the directory until opening is closed.
 func (r *Replica) await(open func() error) error {
-	opened := make(chan error, 1)
-	go func() { opened <- open() }()
+	opened, over := make(chan error, 1), make(chan struct{})
+	r.opening.Store(&over)
+	go func() {
+		defer close(over)
+		opened <- open()
+	}()
 	select {
 	case err := <-opened:
 		return err
@@ -201,7 +208,9 @@ func (r *Replica) run() {
 	if r.raft == nil {
 		close(r.ledDone)
 		close(r.resolved)
-		close(r.storeClosed)
+		r.shutdown()
+		// Damage that was met after the state was opened has left it open.
+		go r.closeState()
 		return
 	}
 	go r.proposeLoop()
