@@ -1,18 +1,30 @@
-// Package mutation owns the test of the tests: a table of bugs, planted one at a time into the rule
-// packages, each of which a named test must notice. It promises that a guard which is dropped, flipped or
-// put in another order does not go unseen, and that a row of the table which no longer fits the source is
-// reported rather than passed over. It holds tests alone, keeps nothing, and never changes a file of the
-// repository.
+// Package mutation owns the test of the tests: it plants bugs, one at a time, each of which a named test must
+// notice. It promises that a guard which is dropped, flipped or put in another order does not go unseen, and that
+// a row of a table which no longer fits the source is reported rather than passed over. Tests alone use it; it
+// keeps nothing, and never changes a file of the repository.
+//
+// # The tables
+//
+// Package rules holds the bugs of the rule packages and the machine. `go test ./...` plants them; while neither
+// the rules nor their tests change, it repeats the result it has.
+//
+// Package engine holds the bugs of what stands around the rules: stores, snapshot content, channels, leases,
+// dispatch, reads, the router, the workers' side. Their tests start nodes and link large binaries, so they are
+// planted on demand only, as .ci/run does:
+//
+//	go test ./internal/mutation/engine -plant -v
+//
+// A row of this table names tests that notice it in seconds, always: no test that waits for a fault to hit the
+// right moment stands there. Without -plant the check that every row fits its source is made.
 //
 // # How a bug is planted
 //
 // A row names a file, a snippet that occurs in it exactly once, what stands there instead, the rule that
 // is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary
-// folder and handed to `go test -overlay`, with just the tests that it names. A whole run takes some three
-// minutes on two idle cores and adds some 700 MB to the build cache; the next one, with that cache, takes
-// a third of the time. When the time of a run (-timeout) is nearly over, the rows that are left are not
-// tried, and -v tells how many they are. While neither the rules nor their tests change, `go test` repeats
-// the result it has.
+// folder and handed to `go test -overlay`, with just the tests that it names. All rules take some three
+// minutes on two idle cores and add some 700 MB to the build cache; the next run, with that cache, takes a third
+// of the time. When the time of a run (-timeout) is nearly over, the rows that are left are not tried, and -v
+// tells how many they are.
 //
 // # When it fails
 //
@@ -22,5 +34,5 @@
 //     the row should name others. Add the missing test to the package of the rule, not here.
 //   - "hangs": the tests did not come to an end. Where that is the only way to notice a bug, the row says so.
 //
-// With -short a few rows stand for all; the check that every row still fits its source is made always.
+// With -short a few rules stand for all; the check that every row still fits its source is made always.
 package mutation

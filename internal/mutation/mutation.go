@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -20,38 +19,32 @@ import (
 	"time"
 )
 
-// A bug is one row of the table.
-type bug struct {
-	// file is the path of the source from the root of the repository. Its folder is the package under test.
-	file string
-	// rule says what the bug breaks.
-	rule string
-	// from occurs in file exactly once; to stands there instead.
-	from, to string
-	// tests are the names of those that must notice, separated by blanks.
-	tests string
-	// pkg is the package that holds tests, if it is not the file's own.
-	pkg string
-	// long: the tests notice only without -short.
-	long bool
-	// hangs, if not 0, says that a test which is not done after this time has noticed.
-	hangs time.Duration
+// A Bug is one row of a table.
+type Bug struct {
+	// File is the path of the source from the root of the repository. Its folder is the package under test.
+	File string
+	// Rule says what the bug breaks.
+	Rule string
+	// From occurs in file exactly once; to stands there instead.
+	From, To string
+	// Tests are the names of those that must notice, separated by blanks.
+	Tests string
+	// Pkg is the package that holds tests, if it is not the file's own.
+	Pkg string
+	// Long: the tests notice only without -short.
+	Long bool
+	// Hangs, if not 0, says that a test which is not done after this time has noticed.
+	Hangs time.Duration
 }
 
-func (b bug) dir() string {
-	if b.pkg != "" {
-		return b.pkg
+func (b Bug) dir() string {
+	if b.Pkg != "" {
+		return b.Pkg
 	}
-	return path.Dir(b.file)
+	return path.Dir(b.File)
 }
-
-// table holds every row, in the order of the floors.
-var table = slices.Concat(journalBugs, reductionBugs, graphBugs, recoveryBugs, entityBugs, machineBugs)
 
 const (
-	minBugs = 190
-	// sample is about how many rows are planted with -short.
-	sample = 6
 	// atOnce is how many rows are tried at a time; each of them builds, which keeps a core busy.
 	atOnce = 2
 	// testTime bounds the tests of one row, buildTime all of it.
@@ -62,39 +55,44 @@ const (
 	reserve = 2 * time.Minute
 )
 
-func TestPlantedBugs(t *testing.T) {
-	root, err := filepath.Abs("../..")
+// Root returns the root of the repository, for a test two folders below this one's.
+func Root(t *testing.T) string {
+	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
-		t.Fatalf("internal/mutation has moved: %v", err)
+		t.Fatalf("the tables have moved: %v", err)
 	}
-	look(t, root)
+	return root
+}
 
-	var order []string
-	byDir := map[string][]bug{}
-	every := 1
-	if testing.Short() {
-		every = max(1, len(table)/sample)
-	}
-	for i, b := range table {
+// Check returns the rows that fit the source. Every other row is an error, and so is a table of fewer than
+// least rows.
+func Check(t *testing.T, root string, rows []Bug, least int) (fit []Bug) {
+	for _, b := range rows {
 		if _, err := b.plant(root); err != nil {
 			t.Error(err)
 			continue
 		}
-		if i%every != 0 {
-			continue
-		}
+		fit = append(fit, b)
+	}
+	if len(rows) < least {
+		t.Errorf("the table has %d rows, at least %d are to be", len(rows), least)
+	}
+	return fit
+}
+
+// TryAll plants each row and has the tests run that must notice it. It answers how many rows there was no time for.
+func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
+	var order []string
+	byDir := map[string][]Bug{}
+	for _, b := range rows {
 		if !slices.Contains(order, b.dir()) {
 			order = append(order, b.dir())
 		}
 		byDir[b.dir()] = append(byDir[b.dir()], b)
 	}
-	if len(table) < minBugs {
-		t.Errorf("the table has %d rows, at least %d are to be", len(table), minBugs)
-	}
-
 	var planted, caught, left atomic.Int32
 	slots := make(chan struct{}, atOnce)
 	start := time.Now()
@@ -108,7 +106,7 @@ func TestPlantedBugs(t *testing.T) {
 			}
 			without(t, root, dir, byDir[dir])
 			for _, b := range byDir[dir] {
-				t.Run(b.rule, func(t *testing.T) {
+				t.Run(b.Rule, func(t *testing.T) {
 					t.Parallel()
 					slots <- struct{}{}
 					defer func() { <-slots }()
@@ -117,9 +115,10 @@ func TestPlantedBugs(t *testing.T) {
 						return
 					}
 					planted.Add(1)
+					began := time.Now()
 					if v := b.try(t, root, testTime); v.is == noticed {
 						caught.Add(1)
-						t.Logf("caught by %s", v.by)
+						t.Logf("caught by %s in %.1f s, with the build", v.by, time.Since(began).Seconds())
 					} else {
 						t.Error(b.complain(v))
 					}
@@ -130,27 +129,17 @@ func TestPlantedBugs(t *testing.T) {
 	if n := left.Load(); n > 0 {
 		t.Logf("%d rows were not tried: only %v of the time of this run is left; -timeout gives it more", n, time.Until(end).Round(time.Second))
 	}
-	t.Logf("%d of %d planted bugs caught, in %.0f s; the table has %d", caught.Load(), planted.Load(), time.Since(start).Seconds(), len(table))
-}
-
-// look reads the folders that the rows are built from: the result of a test is kept until a file that it
-// has looked at changes, and what is built here is looked at by another process.
-func look(t *testing.T, root string) {
-	for _, dir := range []string{"api", "id", "journal", "recovery", "reduction", "graph", "entity", "fsm"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-	}
+	t.Logf("%d of %d planted bugs caught, in %.0f s", caught.Load(), planted.Load(), time.Since(start).Seconds())
+	return int(left.Load())
 }
 
 // without runs the tests that the rows name with no bug planted: if they fail anyway, they notice nothing.
-func without(t *testing.T, root, dir string, bugs []bug) {
+func without(t *testing.T, root, dir string, bugs []Bug) {
 	for _, long := range []bool{false, true} {
 		var tests []string
 		for _, b := range bugs {
-			if b.long == long {
-				tests = append(tests, strings.Fields(b.tests)...)
+			if b.Long == long {
+				tests = append(tests, strings.Fields(b.Tests)...)
 			}
 		}
 		if len(tests) == 0 {
@@ -164,28 +153,28 @@ func without(t *testing.T, root, dir string, bugs []bug) {
 }
 
 // plant returns the file with the bug in it, or what is wrong with the row.
-func (b bug) plant(root string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(b.file)))
+func (b Bug) plant(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(b.File)))
 	if err != nil {
 		return "", b.wrong("%v", err)
 	}
-	switch n := strings.Count(string(text), b.from); {
-	case b.rule == "" || b.from == "" || b.from == b.to:
+	switch n := strings.Count(string(text), b.From); {
+	case b.Rule == "" || b.From == "" || b.From == b.To:
 		return "", b.wrong("it changes nothing, or does not say what it breaks")
 	case n == 0:
-		return "", b.wrong("the snippet does not occur any more:\n%s", b.from)
+		return "", b.wrong("the snippet does not occur any more:\n%s", b.From)
 	case n > 1:
-		return "", b.wrong("the snippet occurs %d times:\n%s", n, b.from)
+		return "", b.wrong("the snippet occurs %d times:\n%s", n, b.From)
 	}
-	planted := strings.Replace(string(text), b.from, b.to, 1)
-	if _, err := parser.ParseFile(token.NewFileSet(), b.file, planted, parser.SkipObjectResolution); err != nil {
+	planted := strings.Replace(string(text), b.From, b.To, 1)
+	if _, err := parser.ParseFile(token.NewFileSet(), b.File, planted, parser.SkipObjectResolution); err != nil {
 		return "", b.wrong("with the bug planted: %v", err)
 	}
 	known, err := testsOf(filepath.Join(root, filepath.FromSlash(b.dir())))
 	if err != nil {
 		return "", b.wrong("%v", err)
 	}
-	tests := strings.Fields(b.tests)
+	tests := strings.Fields(b.Tests)
 	if len(tests) == 0 {
 		return "", b.wrong("it names no test")
 	}
@@ -197,12 +186,12 @@ func (b bug) plant(root string) (string, error) {
 	return planted, nil
 }
 
-func (b bug) wrong(format string, args ...any) error {
-	return fmt.Errorf("%s: row %q: %s", b.file, b.rule, fmt.Sprintf(format, args...))
+func (b Bug) wrong(format string, args ...any) error {
+	return fmt.Errorf("%s: row %q: %s", b.File, b.Rule, fmt.Sprintf(format, args...))
 }
 
-func (b bug) complain(v verdict) string {
-	return fmt.Sprintf("%s: %s\nthe bug: %s\n- %s\n+ %s\nnamed: %s", b.file, v, b.rule, b.from, b.to, b.tests)
+func (b Bug) complain(v verdict) string {
+	return fmt.Sprintf("%s: %s\nthe bug: %s\n- %s\n+ %s\nnamed: %s", b.File, v, b.Rule, b.From, b.To, b.Tests)
 }
 
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
@@ -227,15 +216,15 @@ func testsOf(dir string) (map[string]bool, error) {
 }
 
 // try plants the bug and runs the tests that must notice, for at most limit or what the row allows.
-func (b bug) try(t *testing.T, root string, limit time.Duration) verdict {
+func (b Bug) try(t *testing.T, root string, limit time.Duration) verdict {
 	planted, err := b.plant(root)
 	if err != nil {
 		return verdict{is: unusable, output: err.Error()}
 	}
 	dir := t.TempDir()
-	copied := filepath.Join(dir, path.Base(b.file))
+	copied := filepath.Join(dir, path.Base(b.File))
 	overlay, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(root, filepath.FromSlash(b.file)): copied},
+		"Replace": {filepath.Join(root, filepath.FromSlash(b.File)): copied},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -246,11 +235,11 @@ func (b bug) try(t *testing.T, root string, limit time.Duration) verdict {
 			t.Fatal(err)
 		}
 	}
-	if b.hangs != 0 {
-		limit = b.hangs
+	if b.Hangs != 0 {
+		limit = b.Hangs
 	}
-	v := run(t, root, b.dir(), list, strings.Fields(b.tests), b.long, limit)
-	if v.is == hung && b.hangs != 0 {
+	v := run(t, root, b.dir(), list, strings.Fields(b.Tests), b.Long, limit)
+	if v.is == hung && b.Hangs != 0 {
 		v.is = noticed
 	}
 	return v

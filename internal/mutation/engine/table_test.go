@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"flag"
+	"slices"
+	"testing"
+
+	"perdure/internal/mutation"
+)
+
+var plant = flag.Bool("plant", false, "plant the bugs and run the tests, which takes some minutes")
+
+// table holds the bugs of what stands around the rules: stores, snapshots, the leader's duties, the way of a
+// call, the client's side. Their tests start nodes and build large binaries.
+var table = slices.Concat(stableBugs, contentBugs)
+
+// minBugs is how many rows there are at least.
+const minBugs = 1
+
+// TestPlantedBugs checks that every row of the engine's table fits its source. With -plant it plants them
+// all; a row for which there was no time is a failure then.
+func TestPlantedBugs(t *testing.T) {
+	root := mutation.Root(t)
+	rows := mutation.Check(t, root, table, minBugs)
+	if !*plant {
+		return
+	}
+	if untried := mutation.TryAll(t, root, rows); untried > 0 {
+		t.Errorf("%d rows were not tried", untried)
+	}
+}

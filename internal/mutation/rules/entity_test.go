@@ -1,0 +1,99 @@
+package rules
+
+import "perdure/internal/mutation"
+
+// entityBugs break the rules of entities: commits of batches, order, locks, critical sections, schedules.
+var entityBugs = []mutation.Bug{
+	{
+		File: "entity/commit.go", Rule: "commit: a batch of an earlier life is void",
+		From: `case c.Incarnation != s.Incarnation:`, To: `case c.Incarnation > s.Incarnation:`, Tests: "TestCommitRefused",
+	},
+	{
+		File: "entity/commit.go", Rule: "commit: one commit per version",
+		From: `case c.Version != s.Version:`, To: `case c.Version > s.Version:`, Tests: "TestCommitRefused",
+	},
+	{
+		File: "entity/commit.go", Rule: "commit: the results are those of the batch, in order",
+		From: `if r.Request != o.request() {`, To: `if r.Request == "" {`, Tests: "TestCommitRefused",
+	},
+	{
+		File: "entity/commit.go", Rule: "commit: no result for what may not run",
+		From: `if len(taken) < len(c.Results) {`, To: `if len(taken) == 0 {`, Tests: "TestCommitRefused",
+	},
+	{
+		File: "entity/commit.go", Rule: "commit: what it takes away is what was run, not what stands in front",
+		From: `s.Queue = without(s.Queue, taken)`, To: `s.Queue = s.Queue[len(taken):]`, Tests: "TestLockQueues",
+	},
+	{
+		File: "entity/commit.go", Rule: "commit: a lock request that came to the front goes on",
+		From: `return append(out, s.settle()...), nil`, To: `return out, nil`, Tests: "TestLockQueues",
+	},
+	{
+		File: "entity/state.go", Rule: "order: no operation overtakes a lock request",
+		From: "} else if !ok {\n\t\t\t\treturn\n", To: "} else if !ok {\n\t\t\t\tcontinue\n", Tests: "TestLockQueues",
+	},
+	{
+		File: "entity/state.go", Rule: "request_once: among the delayed, too",
+		From: `[...][]Entry{s.Queue, s.Delayed} {`, To: `[...][]Entry{s.Queue} {`, Tests: "TestRequestOnce",
+	},
+	{
+		File: "entity/state.go", Rule: "collect: not while a signal is scheduled",
+		From: `len(s.Delayed) == 0 && !s.Lock.Held()`, To: `!s.Lock.Held()`, Tests: "TestCollectable",
+	},
+	{
+		File: "entity/state.go", Rule: "schedule: what is due comes before what arrives",
+		From: "s.Tick(now)\n\treturn a.arrive(s, now), nil", To: "out := a.arrive(s, now)\n\ts.Tick(now)\n\treturn out, nil", Tests: "TestSchedule",
+	},
+	{
+		File: "entity/schedule.go", Rule: "schedule: what is due at now is due",
+		From: `.dueAt() <= now {`, To: `.dueAt() < now {`, Tests: "TestSchedule",
+	},
+	{
+		File: "entity/lock.go", Rule: "lock: a scheduled signal is outside its holder's order",
+		From: `&& o.ordered() &&`, To: `&&`, Tests: "TestHolderUnderItsLock",
+	},
+	{
+		File: "entity/lock.go", Rule: "lock: nobody but the holder runs under it",
+		From: `return o.From() == l.Section.Holder && `, To: `return o.From().ID == l.Section.Holder.ID && `, Tests: "TestHolderUnderItsLock",
+	},
+	{
+		File: "entity/lock.go", Rule: "lock: it ends after the holder's last operation",
+		From: `if s.Lock.Until != 0 && !s.Runnable() {`, To: `if s.Lock.Until != 0 {`, Tests: "TestHolderUnderItsLock",
+	},
+	{
+		File: "entity/lock.go", Rule: "lock: a repeated unlock lets nothing in",
+		From: `if s.Lock.Section == section && s.Lock.Until == 0 {`, To: `if s.Lock.Section == section {`, Tests: "TestHolderUnderItsLock",
+	},
+	{
+		File: "entity/message_call.go", Rule: "section call: refused once the lock is being given back",
+		From: `|| s.Lock.Until != 0) {`, To: `) {`, Tests: "TestSectionCallNeedsLock",
+	},
+	{
+		File: "entity/message_lock_request.go", Rule: "lock request: a repeated one is queued once",
+		From: `if s.requestOf(m.Section) >= 0 {`, To: `if s.requestOf(m.Section) == 0 {`, Tests: "TestLockRepeated",
+	},
+	{
+		File: "entity/message_withdraw.go", Rule: "withdraw: what was locked is unlocked",
+		From: "\ts.release(m.Section)\n", To: "", Tests: "TestWithdraw",
+	},
+	{
+		File: "entity/section.go", Rule: "critical section: none inside another",
+		From: "case Acquiring, Inside:\n\t\treturn LockRequest{}", To: "case Acquiring:\n\t\treturn LockRequest{}", Tests: "TestHolder",
+	},
+	{
+		File: "entity/section.go", Rule: "critical section: it ends when its calls are answered",
+		From: `if len(h.Pending) > 0 {`, To: `if len(h.Pending) > 1 {`, Tests: "TestHolder",
+	},
+	{
+		File: "entity/section.go", Rule: "critical section: who ends while acquiring withdraws",
+		From: `out = []Message{Withdraw{Section: h.section(), Set: h.Set}}`, To: `out = unlockAll(h.section(), h.Set)`, Tests: "TestEnd",
+	},
+	{
+		File: "entity/section.go", Rule: "critical section: locks that nobody waits for are given back",
+		From: `return Unclaimed(g), false, nil`, To: `return nil, false, nil`, Tests: "TestUnclaimed",
+	},
+	{
+		File: "entity/holder.go", Rule: "critical section: no signal to a locked entity",
+		From: `	if h.locks(entity) {`, To: `	if h.locks(entity) && dueAt == 0 {`, Tests: "TestHolder",
+	},
+}

@@ -1,0 +1,130 @@
+package rules
+
+import "perdure/internal/mutation"
+
+// machineBugs break what the machine adds to the rules: the commit guard, stored replies, the deadline
+// index, the queues of pending tasks, the ending table, channels between partitions.
+var machineBugs = []mutation.Bug{
+	{
+		File: "fsm/machine/commit.go", Rule: "commit: the worker knows which child ids are taken",
+		From: `have != req.NextChild {`, To: `have < req.NextChild {`, Tests: "TestCommitGuard",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "commit: the token is the present one",
+		From: "Version: token.Version}); err != nil {\n\t\treturn ex, stale(err.Error())", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {\n\t\treturn ex, stale(err.Error())",
+		Tests: "TestStaleTokens",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "commit: nothing follows what ends the turn",
+		From: `		if c.over {`, To: `		if c.over && c.state == recovery.TaskFulfilled {`, Tests: "TestMalformedWait",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "commit: a repeated one is not applied again",
+		From: `bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {`, To: `bytes.Equal(ex.h.LastCommit, nil) {`,
+		Tests: "TestCommitRepeated",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "commit: a child's result is the server's to write",
+		From: `ok && !runsLocally(inv.Kind) {`, To: `ok && inv.Kind == 0 {`, Tests: "TestCommitRefused",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "cancel: only the open attempt's result is still recorded",
+		From: `known && inv.Open == done.Attempt && runsLocally(inv.Kind) {`, To: `known && runsLocally(inv.Kind) {`,
+		Tests: "TestCommitWhileCancelling",
+	},
+	{
+		File: "fsm/machine/txn.go", Rule: "a refused command leaves nothing in memory",
+		From: "ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false", To: "ex.dirty, ex.touched, ex.born = false, false, false",
+		Tests: "TestCommitRefused",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: the same request is answered, not run again",
+		From: `return stored, true, nil`, To: `_ = stored`, Tests: "TestSignalRepeated",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: a retry after its answer expired is told so",
+		From: `t.now-age-clockSlackMS <= t.m.evicted {`, To: `t.now-age-clockSlackMS < 0 {`, Tests: "TestExpiredReplies",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "an entry is applied once",
+		From: `if index <= m.applied {`, To: `if index < m.applied {`, Tests: "TestAppliedOnce",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "time: the machine's clock never runs backwards",
+		From: `m.clock = max(m.clock, entry.TimeMs, 1)`, To: `m.clock = max(entry.TimeMs, 1)`, Tests: "TestReplicasAgree",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "time: it is never 0, which means that something is not",
+		From: `m.clock = max(m.clock, entry.TimeMs, 1)`, To: `m.clock = max(m.clock, entry.TimeMs)`, Tests: "TestEndingAtTimeZero",
+	},
+	{
+		File: "fsm/machine/machine.go", Rule: "time: what is due on an object comes before its command",
+		From: `t.carryOutDue(cmd.Namespace, cmd.Id)`, To: ``, Tests: "TestEndings",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "deadline index: a deadline goes with what it was of",
+		From: `if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {`, To: `if oldArmed && !(newArmed && newAt >= oldAt) {`, Tests: "TestLease",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "deadline index: a settled promise has none",
+		From: `s.t.remove(due)`, To: `_ = due`, Tests: "TestPromiseDeadline",
+	},
+	{
+		File: "fsm/machine/store.go", Rule: "ready queue: who is taken leaves it",
+		From: `s.t.remove(place)`, To: `_ = place`, Tests: "TestAssign",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: no more than there is room for",
+		From: `return all[:min(len(all), room)]`, To: `return all`, Tests: "TestAssign",
+	},
+	{
+		File: "fsm/machine/assign.go", Rule: "ready queue: what is due on a task comes before it is handed out",
+		From: `t.carryOutDue(o.Namespace, w.id)`, To: ``, Tests: "TestAssignCarriesOutWhatIsDue",
+	},
+	{
+		File: "fsm/machine/tick.go", Rule: "tick: the limit is for all kinds together",
+		From: `limit-done) {`, To: `limit) {`, Tests: "TestTickLimit",
+	},
+	{
+		File: "fsm/machine/chain.go", Rule: "ending: a deadline in Cancelling needs no second request",
+		From: "if ex.h.Status != journal.StatusCancelling {\n\t\t\tt.must(ex, journal.CancelRequested{Reason: \"timed out\"})\n\t\t}",
+		To:   `t.must(ex, journal.CancelRequested{Reason: "timed out"})`, Tests: "TestEndings",
+	},
+	{
+		File: "fsm/machine/commit.go", Rule: "ending: a failed execution rejects its promise",
+		From: `c.t.finish(c.ex, recovery.PromiseRejected, e.Error)`, To: `c.t.finish(c.ex, recovery.PromiseResolved, e.Error)`, Tests: "TestEndings",
+	},
+	{
+		File: "fsm/machine/chain.go", Rule: "ending: a terminated execution's promise is canceled",
+		From: `t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))`,
+		To:   `t.finish(ex, recovery.PromiseRejected, failureBytes(FailureCancelled, reason))`, Tests: "TestEndings",
+	},
+	{
+		File: "fsm/machine/chain.go", Rule: "cancel: the grace ends at its last millisecond",
+		From: `ex.h.GraceAt > t.now {`, To: `ex.h.GraceAt >= t.now {`, Tests: "TestGrace",
+	},
+	{
+		File: "fsm/machine/chain.go", Rule: "chain: an awaiter is woken when its wait is satisfied, not before",
+		From: `|| !ex.j.WaitSatisfied() {`, To: `{`, Tests: "TestWaits",
+	},
+	{
+		File: "fsm/machine/signal.go", Rule: "signal: one that comes after the wait's deadline is for the next wait",
+		From: `t.timeout(ex.ns, wait)`, To: `_ = wait`, Tests: "TestSignalPastDeadline",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "channel: a message is applied once",
+		From: "if msg.Seq <= through {\n\t\t\tcontinue", To: "if msg.Seq < through {\n\t\t\tcontinue", Tests: "TestSpreadDelivery",
+	},
+	{
+		File: "fsm/machine/txn.go", Rule: "deadline index: a search goes back for what was added before its place",
+		From: `t.m.due.lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
+	},
+	{
+		File: "fsm/machine/due.go", Rule: "deadline index: a leader's search goes back for what it is told of",
+		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
+	},
+	{
+		File: "fsm/machine/outbox.go", Rule: "channel: the outbox is read from its first message on",
+		From: `for there-gone > 1 {`, To: `for there-gone > 2 {`, Tests: "TestOutboxFront",
+	},
+}
