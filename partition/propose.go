@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,7 +28,10 @@ const (
 
 // proposal is one command on its way into the log, and its caller.
 type proposal struct {
-	cmd  *commandv1.Command
+	cmd *commandv1.Command
+	// lead is the leadership under which it came. It is proposed under no later one: its caller may have asked
+	// another leader since, and may have believed a refusal.
+	lead *leadership
 	done chan proposalResult // buffered: answering never blocks
 }
 
@@ -89,7 +93,7 @@ func (r *Replica) enqueue(p *proposal) error {
 	if halted := r.halted(); halted != nil {
 		return errHalted(r.id, halted)
 	}
-	if r.serving() == nil {
+	if p.lead = r.serving(); p.lead == nil {
 		return r.notServing()
 	}
 	select {
@@ -158,8 +162,19 @@ func (r *Replica) gather(first *proposal) []*proposal {
 
 // launch gives an entry to Raft.
 func (r *Replica) launch(batch []*proposal) *flight {
+	lead := r.serving()
 	f := &flight{proposals: batch, started: r.clock.Now()}
-	if r.serving() == nil {
+	if lead == nil {
+		return f
+	}
+	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
+		if p.lead == lead {
+			return false
+		}
+		p.answer(nil, errTryLater(r.id, "the leadership under which this command came is over"))
+		return true
+	})
+	if f.proposals = batch; len(batch) == 0 {
 		return f
 	}
 	f.room = r.dispatcher.reserve(r.id)

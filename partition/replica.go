@@ -96,14 +96,6 @@ func (r *Replica) isStopping() bool {
 	}
 }
 
-// stoppingError refuses what comes when the node stops.
-func (r *Replica) stoppingError() error {
-	if r.isStopping() {
-		return errStopping(r.id)
-	}
-	return nil
-}
-
 func (r *Replica) leaderHint() string {
 	if k := r.known.Load(); k != nil {
 		return k.addr

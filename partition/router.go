@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
@@ -78,7 +79,7 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 		if tries++; tries > 1 && cmd.Request != nil {
 			// A repeated request says how long ago it was first made. The first one may still be on its way.
 			sent = proto.CloneOf(cmd)
-			sent.Request.AgeMs += uint64(max(r.clock.Now().Sub(began).Milliseconds(), 0))
+			sent.Request.AgeMs += uint64(max(r.clock.Now().Sub(began).Milliseconds(), 1))
 		}
 		var err error
 		if local != nil {
@@ -132,6 +133,9 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 		}
 		answer, err := leader.Query(ctx, &commandv1.PeerQuery{Partition: partition, Query: q})
 		if err != nil {
+			if _, ours := api.FromStatus(err); !ours {
+				return errTryLater(partition, "the leader was asked and did not answer: "+err.Error())
+			}
 			return err
 		}
 		reply, index = answer.Reply, answer.Index
@@ -148,14 +152,14 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	pause, guess, hint := routePauseMin, 0, ""
 	deadline := r.clock.Now().Add(routePatience)
-	var maybe error // what may have been applied
+	var tries attempts
 	for {
 		local, err := r.Replica(partition)
 		if err != nil {
 			return err
 		}
-		if err = local.stoppingError(); err != nil {
-			return err
+		if local.isStopping() {
+			return tries.verdict(errStopping(partition))
 		}
 		if local.serving() != nil {
 			err = try(ctx, local, nil)
@@ -189,20 +193,17 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 			if !again || ctx.Err() != nil {
 				return e
 			}
-			maybe = e
+			tries.unknown = e
 		case perdurev1.Reason_REASON_CORRUPT:
 			// One replica has halted; the others may serve.
 			if len(r.others()) == 0 {
-				return e
+				return tries.verdict(e)
 			}
 		default:
-			return e
+			return tries.verdict(e)
 		}
 		if r.clock.Now().After(deadline) || ctx.Err() != nil {
-			if maybe != nil {
-				return maybe
-			}
-			return e
+			return tries.verdict(e)
 		}
 		c, stop := r.clock.After(pause)
 		select {
@@ -214,6 +215,28 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 		stop()
 		pause = min(2*pause, routePauseMax)
 	}
+}
+
+// attempts is what the attempts of one request say together.
+type attempts struct {
+	// unknown is the answer of an earlier attempt that may have been applied, or nil.
+	unknown *api.Error
+}
+
+// verdict is the answer to the caller when the last attempt was refused with e. A refusal by the machine holds for
+// the request: a machine that has applied an earlier attempt repeats its answer, and one that has not keeps the
+// refusal of a retry. Every other refusal says that the last attempt was not applied, and nothing of those before.
+func (a *attempts) verdict(e *api.Error) *api.Error {
+	if a.unknown == nil {
+		return e
+	}
+	switch api.Code(e.Reason) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		if e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+			return e
+		}
+	}
+	return a.unknown
 }
 
 // forward has the node at addr tried, until it answers, its leadership is over, or it takes too long.

@@ -292,7 +292,11 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 	reply, refused := run.apply(t, cmd)
 	if refused != nil {
 		t.abort()
-		return refusal(refused), nil
+		reply = refusal(refused)
+		if !run.stored || !bindsRetries(cmd, refused) {
+			return reply, nil
+		}
+		t.begin(index)
 	}
 	if run.stored {
 		t.storeReply(cmd, reply)

@@ -43,6 +43,20 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 	return nil, false, nil
 }
 
+// bindsRetries reports whether a refusal must be kept as the request's answer. A retry's must: an earlier attempt may
+// still be under way, and would otherwise be applied after its caller was told that nothing was. What is refused
+// for now only (to be tried again, or elsewhere) binds nobody.
+func bindsRetries(cmd *commandv1.Command, refused *api.Error) bool {
+	if cmd.GetRequest().GetAgeMs() == 0 {
+		return false
+	}
+	switch refused.Reason {
+	case perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		return false
+	}
+	return true
+}
+
 // storeReply keeps the answer of a request.
 func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	rid := cmd.GetRequest().GetId()

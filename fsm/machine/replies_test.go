@@ -124,3 +124,32 @@ func TestRepliesForgottenInSteps(t *testing.T) {
 	}
 	w.audit(w.parts[0])
 }
+
+// A retry that the rules refuse is refused for good: its first attempt, which comes late, does not take effect after
+// its caller was told so.
+func TestRefusedRetryBindsTheFirstAttempt(t *testing.T) {
+	w := newWorld(t, 1)
+	w.do(startCmd(w.request(), "other", "f", ""))
+	request := w.request()
+	retry := signalCmd(request, "e", "go", "x")
+	retry.Request.AgeMs = 1
+	e := ReplyError(w.one(retry))
+	if e == nil || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
+		t.Fatalf("%v", e)
+	}
+	w.do(startCmd(w.request(), "e", "f", ""))
+	before := w.describe("e").JournalEvents
+	for range 2 {
+		if late := ReplyError(w.one(signalCmd(request, "e", "go", "x"))); late == nil || late.Reason != e.Reason || late.Message != e.Message {
+			t.Errorf("the first attempt comes late: %v, its retry was told %v", late, e)
+		}
+	}
+	if got := w.describe("e").JournalEvents; got != before {
+		t.Errorf("%d events, were %d", got, before)
+	}
+	// A first attempt that is refused binds nobody: nothing was said about an earlier one.
+	first := signalCmd(w.request(), "later", "go", "x")
+	w.refused(first, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	w.do(startCmd(w.request(), "later", "f", ""))
+	w.do(first)
+}
