@@ -87,52 +87,106 @@ type Violation struct {
 // String returns the violation in one line.
 func (v Violation) String() string { return fmt.Sprintf("%s: %q: %s", v.Name, v.ID, v.Detail) }
 
+// Objects is a state whose objects are looked up one by one, of one namespace and partition: what the
+// invariants of a single object read. It does not change while it is read.
+type Objects interface {
+	Promise(id string) (Promise, bool)
+	Task(id string) (Task, bool)
+	Callbacks(awaited string) []string
+	AwaitedBy(awaiter string) []string
+	Listeners(id string) []string
+	// HasCallback and HasAwaitedBy look one pair up in each direction of the callback relation.
+	HasCallback(awaited, awaiter string) bool
+	HasAwaitedBy(awaiter, awaited string) bool
+	// TimersOfPromise lists the times of a promise's timers, TimersOfTask a task's timers. An index of deadlines
+	// in the order of time may list only those that it has where the object asks for them: CheckPromiseTimer
+	// and CheckTaskTimer judge the others from their own side.
+	TimersOfPromise(p Promise) []int64
+	TimersOfTask(t Task) []TaskTimer
+}
+
 // Invariants returns every violation in s as of now (Unix milliseconds, the time of the last command
 // carried out): first those of promises, then tasks, then the relations, each ascending by id. It
 // holds the ids and timers of the whole state in memory while it runs.
 func Invariants(s Snapshot, now int64) []Violation {
-	c := &checker{s: s, now: now, promiseTimers: map[string][]int64{}, taskTimers: map[string][]TaskTimer{}}
+	w := &whole{Snapshot: s, promiseTimers: map[string][]int64{}, taskTimers: map[string][]TaskTimer{},
+		forth: map[callback]bool{}, back: map[callback]bool{}}
 	for id, at := range s.PromiseTimers() {
-		c.promiseTimers[id] = append(c.promiseTimers[id], at)
+		w.promiseTimers[id] = append(w.promiseTimers[id], at)
 	}
 	for t := range s.TaskTimers() {
-		c.taskTimers[t.ID] = append(c.taskTimers[t.ID], t)
+		w.taskTimers[t.ID] = append(w.taskTimers[t.ID], t)
 	}
+	for awaited, awaiter := range s.AllCallbacks() {
+		w.forth[callback{awaited, awaiter}] = true
+	}
+	for awaiter, awaited := range s.AllAwaitedBy() {
+		w.back[callback{awaited, awaiter}] = true
+	}
+	var found []Violation
 	for p := range s.Promises() {
-		c.promise(p)
+		found = append(found, CheckPromise(w, p)...)
 	}
 	for t := range s.Tasks() {
-		c.task(t)
+		found = append(found, CheckTask(w, t, now)...)
 	}
-	c.timers()
-	c.relations()
-	return c.found
+	for id, at := range s.PromiseTimers() {
+		found = append(found, CheckPromiseTimer(w, id, at)...)
+	}
+	for t := range s.TaskTimers() {
+		if _, ok := s.Task(t.ID); !ok {
+			found = append(found, CheckTaskTimer(w, t)...)
+		}
+	}
+	for awaited, awaiter := range s.AllCallbacks() {
+		found = append(found, CheckCallback(w, awaited, awaiter)...)
+	}
+	for awaiter, awaited := range s.AllAwaitedBy() {
+		found = append(found, CheckAwaitedBy(w, awaiter, awaited)...)
+	}
+	for id, address := range s.AllListeners() {
+		found = append(found, CheckListener(w, id, address)...)
+	}
+	return found
 }
 
-type checker struct {
-	s             Snapshot
-	now           int64
+type callback struct{ awaited, awaiter string }
+
+// whole is a Snapshot with its relations and timers looked up by id.
+type whole struct {
+	Snapshot
 	promiseTimers map[string][]int64
 	taskTimers    map[string][]TaskTimer
-	found         []Violation
+	forth, back   map[callback]bool
 }
 
-func (c *checker) report(broken bool, name, id, format string, args ...any) {
+func (w *whole) HasCallback(awaited, awaiter string) bool  { return w.forth[callback{awaited, awaiter}] }
+func (w *whole) HasAwaitedBy(awaiter, awaited string) bool { return w.back[callback{awaited, awaiter}] }
+func (w *whole) TimersOfPromise(p Promise) []int64         { return w.promiseTimers[p.ID] }
+func (w *whole) TimersOfTask(t Task) []TaskTimer           { return w.taskTimers[t.ID] }
+
+// violations gathers what the checks of one object find.
+type violations []Violation
+
+func (v *violations) report(broken bool, name, id, format string, args ...any) {
 	if broken {
-		c.found = append(c.found, Violation{Name: name, ID: id, Detail: fmt.Sprintf(format, args...)})
+		*v = append(*v, Violation{Name: name, ID: id, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 
-func (c *checker) promise(p Promise) {
-	t, hasTask := c.s.Task(p.ID)
+// CheckPromise judges one promise: its task, its deadline, its times, and that a settled one is waited for by
+// nobody.
+func CheckPromise(s Objects, p Promise) []Violation {
+	var c violations
+	t, hasTask := s.Task(p.ID)
 	c.report(p.Target != "" && !hasTask, OrphanInvokes, p.ID, "target %q and no task", p.Target)
 	c.report(hasTask && p.State.Settled() != (t.State == TaskFulfilled),
 		SettledNotFulfilled, p.ID, "promise is %s, task is %s", p.State, t.State)
-	waited := len(c.s.Callbacks(p.ID)) > 0 || len(c.s.Listeners(p.ID)) > 0
 
 	if p.State.Settled() {
-		c.report(waited, ListenerForSettledPromise, p.ID, "settled with callbacks %q and listeners %q",
-			c.s.Callbacks(p.ID), c.s.Listeners(p.ID))
+		callbacks, listeners := s.Callbacks(p.ID), s.Listeners(p.ID)
+		c.report(len(callbacks) > 0 || len(listeners) > 0, ListenerForSettledPromise, p.ID, "settled with callbacks %q and listeners %q",
+			callbacks, listeners)
 		c.report(p.State == PromiseRejectedTimedout && p.SettledAt != p.TimeoutAt,
 			TimedoutSettledAtMismatch, p.ID, "settledAt %d, timeoutAt %d", p.SettledAt, p.TimeoutAt)
 		c.report(p.CreatedAt > p.SettledAt || p.SettledAt > p.TimeoutAt,
@@ -140,28 +194,31 @@ func (c *checker) promise(p Promise) {
 		due := Promise{State: PromisePending, Timer: p.Timer, TimeoutAt: p.TimeoutAt}.At(p.TimeoutAt)
 		c.report(p.SettledAt == p.TimeoutAt && (p.State != due.State || len(p.Value) > 0),
 			PromiseTimes, p.ID, "%s with %d bytes of value by its deadline, must be %s with none", p.State, len(p.Value), due.State)
-		return
+		return c
 	}
 	c.report(!p.State.Valid() || p.SettledAt != 0 || len(p.Value) > 0 || p.CreatedAt >= p.TimeoutAt,
 		PromiseTimes, p.ID, "%s with createdAt %d, settledAt %d, timeoutAt %d and %d bytes of value",
 		p.State, p.CreatedAt, p.SettledAt, p.TimeoutAt, len(p.Value))
-	at, armed := p.Deadline(waited)
-	timers := c.promiseTimers[p.ID]
+	at, armed := p.Deadline(p.Awaitable() || len(s.Callbacks(p.ID)) > 0 || len(s.Listeners(p.ID)) > 0)
+	timers := s.TimersOfPromise(p)
 	c.report(armed && (len(timers) != 1 || timers[0] != at),
 		MissingPromiseTimeout, p.ID, "timers %d, must be one at %d", timers, at)
 	for _, timer := range timers {
 		c.report(!armed && timer != p.TimeoutAt, MissingPromiseTimeout, p.ID, "timer at %d, timeoutAt %d", timer, p.TimeoutAt)
 	}
+	return c
 }
 
-func (c *checker) task(t Task) {
-	p, ok := c.s.Promise(t.ID)
+// CheckTask judges one task as of now: its promise, its lease, its timer, and what it waits for.
+func CheckTask(s Objects, t Task, now int64) []Violation {
+	var c violations
+	p, ok := s.Promise(t.ID)
 	c.report(!ok, OrphanTasks, t.ID, "no promise")
 	c.report(ok && p.Target == "", OrphanTasks, t.ID, "its promise has no target")
 	c.report(ok && (p.Target != t.Target || p.Incarnation != t.Incarnation), OrphanTasks, t.ID,
 		"its promise has target %q and incarnation %d, it has %q and %d", p.Target, p.Incarnation, t.Target, t.Incarnation)
 
-	timers := c.taskTimers[t.ID]
+	timers := s.TimersOfTask(t)
 	one := func(kind TaskTimerKind, at int64) bool {
 		return len(timers) == 1 && timers[0].Kind == kind && timers[0].At == at
 	}
@@ -178,7 +235,7 @@ func (c *checker) task(t Task) {
 		c.report(t.PID == "" || t.TTL < 1, AcquiredTaskNoLease, t.ID, "pid %q, ttl %d", t.PID, t.TTL)
 		c.report(t.Version == 0, AcquiredTaskNoLease, t.ID, "acquired at version 0")
 	case TaskSuspended:
-		c.suspended(t, p)
+		c.suspended(s, t, p, now)
 		c.report(len(timers) > 0, SuspendedTaskHasTimeout, t.ID, "timers %v", timers)
 	case TaskHalted:
 		c.report(len(timers) > 0, SuspendedTaskHasTimeout, t.ID, "halted, timers %v", timers)
@@ -187,12 +244,13 @@ func (c *checker) task(t Task) {
 	default:
 		c.report(true, OrphanTasks, t.ID, "state %d is none", t.State)
 	}
+	return c
 }
 
-func (c *checker) suspended(t Task, own Promise) {
+func (c *violations) suspended(s Objects, t Task, own Promise, now int64) {
 	pending := 0
-	for _, awaited := range c.s.AwaitedBy(t.ID) {
-		p, _ := c.s.Promise(awaited)
+	for _, awaited := range s.AwaitedBy(t.ID) {
+		p, _ := s.Promise(awaited)
 		c.report(p.State != PromisePending, SuspendedWithConsumedCallback, t.ID, "awaits %q, which is %s", awaited, p.State)
 		if p.State == PromisePending {
 			pending++
@@ -201,46 +259,65 @@ func (c *checker) suspended(t Task, own Promise) {
 	c.report(len(t.Resumes) > 0, SuspendedWithConsumedCallback, t.ID, "resumes %q", t.Resumes)
 	// One whose own deadline has come is skipped by the settlements of what it awaits, and may be left
 	// without a callback until its deadline is carried out.
-	c.report(pending == 0 && own.Live(c.now), SuspendedNoCallback, t.ID, "it awaits no pending promise")
+	c.report(pending == 0 && own.Live(now), SuspendedNoCallback, t.ID, "it awaits no pending promise")
 }
 
-// timers reports the timers of what does not exist or needs none.
-func (c *checker) timers() {
-	for id, at := range c.s.PromiseTimers() {
-		p, ok := c.s.Promise(id)
-		c.report(!ok || p.State != PromisePending, StalePromiseTimeout, id, "timer at %d, promise is %s", at, p.State)
-	}
-	for timer := range c.s.TaskTimers() {
-		if _, ok := c.s.Task(timer.ID); !ok {
-			name := PendingTaskNoTimeout
-			if timer.Kind == LeaseTimer {
-				name = AcquiredTaskNoLease
-			}
-			c.report(true, name, timer.ID, "timer at %d and no task", timer.At)
-		}
-	}
+// CheckPromiseTimer judges one timer of a promise: the promise is there and pending.
+func CheckPromiseTimer(s Objects, id string, at int64) []Violation {
+	var c violations
+	p, ok := s.Promise(id)
+	c.report(!ok || p.State != PromisePending, StalePromiseTimeout, id, "timer at %d, promise is %s", at, p.State)
+	return c
 }
 
-func (c *checker) relations() {
-	type pair struct{ awaited, awaiter string }
-	forth := map[pair]bool{}
-	for awaited, awaiter := range c.s.AllCallbacks() {
-		forth[pair{awaited, awaiter}] = true
-		own, ok := c.s.Promise(awaiter)
-		c.report(!ok || own.Target == "", CallbackAwaiterNoTarget, awaiter, "awaits %q and has no target", awaited)
-		c.report(awaited == awaiter, CallbackAwaiterNoTarget, awaiter, "awaits itself")
-		c.report(own.State.Settled(), CallbackOfSettledAwaiter, awaiter, "is %s and awaits %q", own.State, awaited)
-		_, ok = c.s.Promise(awaited)
-		c.report(!ok, CallbackIndex, awaited, "does not exist and is awaited by %q", awaiter)
+// CheckTaskTimer judges one timer of a task: the task is there, and in the state that has such a timer at this
+// time.
+func CheckTaskTimer(s Objects, timer TaskTimer) []Violation {
+	var c violations
+	t, ok := s.Task(timer.ID)
+	name, want, at := PendingTaskNoTimeout, TaskPending, t.RetryAt
+	if timer.Kind == LeaseTimer {
+		name, want, at = AcquiredTaskNoLease, TaskAcquired, t.LeaseAt
 	}
-	back := 0
-	for awaiter, awaited := range c.s.AllAwaitedBy() {
-		back++
-		c.report(!forth[pair{awaited, awaiter}], CallbackIndex, awaiter, "awaits %q only in one direction", awaited)
+	switch {
+	case !ok:
+		c.report(true, name, timer.ID, "timer at %d and no task", timer.At)
+	case t.State == want:
+		c.report(at != timer.At, name, timer.ID, "timer at %d, the %s task has it at %d", timer.At, t.State, at)
+	case t.State == TaskFulfilled:
+		c.report(true, FulfilledTaskHasTimeout, timer.ID, "timer at %d", timer.At)
+	case t.State == TaskSuspended || t.State == TaskHalted:
+		c.report(true, SuspendedTaskHasTimeout, timer.ID, "%s, timer at %d", t.State, timer.At)
+	default:
+		c.report(true, name, timer.ID, "timer at %d, task is %s", timer.At, t.State)
 	}
-	c.report(back < len(forth), CallbackIndex, "", "%d pairs by awaited, %d by awaiter", len(forth), back)
-	for id, address := range c.s.AllListeners() {
-		_, ok := c.s.Promise(id)
-		c.report(!ok, ListenerForSettledPromise, id, "does not exist and has listener %q", address)
-	}
+	return c
+}
+
+// CheckCallback judges one pair of the callback relation, seen from the awaited promise.
+func CheckCallback(s Objects, awaited, awaiter string) []Violation {
+	var c violations
+	own, ok := s.Promise(awaiter)
+	c.report(!ok || own.Target == "", CallbackAwaiterNoTarget, awaiter, "awaits %q and has no target", awaited)
+	c.report(awaited == awaiter, CallbackAwaiterNoTarget, awaiter, "awaits itself")
+	c.report(own.State.Settled(), CallbackOfSettledAwaiter, awaiter, "is %s and awaits %q", own.State, awaited)
+	_, ok = s.Promise(awaited)
+	c.report(!ok, CallbackIndex, awaited, "does not exist and is awaited by %q", awaiter)
+	c.report(!s.HasAwaitedBy(awaiter, awaited), CallbackIndex, awaiter, "awaits %q only in one direction", awaited)
+	return c
+}
+
+// CheckAwaitedBy judges one pair of the callback relation, seen from the awaiter.
+func CheckAwaitedBy(s Objects, awaiter, awaited string) []Violation {
+	var c violations
+	c.report(!s.HasCallback(awaited, awaiter), CallbackIndex, awaiter, "awaits %q only in one direction", awaited)
+	return c
+}
+
+// CheckListener judges one listener of a promise: the promise is there. CheckPromise judges that it is pending.
+func CheckListener(s Objects, id, address string) []Violation {
+	var c violations
+	_, ok := s.Promise(id)
+	c.report(!ok, ListenerForSettledPromise, id, "does not exist and has listener %q", address)
+	return c
 }

@@ -2,10 +2,13 @@ package machine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 
 	"perdure/fsm/keys"
 	"perdure/recovery"
@@ -48,6 +51,20 @@ const (
 	RuleGraph = "graph_run"
 	// RuleStuck: every open execution has something that will wake it.
 	RuleStuck = "stuck"
+	// RuleOutcome: every result, error and payload in a journal or a settled promise is an outcome in its
+	// canonical encoding, and a failure exactly where one belongs.
+	RuleOutcome = "outcome_encoding"
+	// RuleResult: what a journal records of an operation is what its promise holds.
+	RuleResult = "result_promise"
+	// RuleInput: a child was started with the function, the input and the digest that its parent recorded.
+	RuleInput = "child_input"
+	// RuleWait: a suspended task has a callback on every pending promise of its wait, and a task's callbacks and
+	// resumes name promises that its execution knows.
+	RuleWait = "wait_callbacks"
+	// RuleClock: nothing in the state happened after the machine's time, and a journal's times do not fall.
+	RuleClock = "clock"
+	// RuleMessage: a message under way says what the objects that sent it say.
+	RuleMessage = "message_sender"
 )
 
 // Violation is something in a state that the rules say cannot be.
@@ -80,140 +97,222 @@ func (v Violation) String() string {
 
 // Report is what an audit has looked at, and what it found.
 type Report struct {
-	// Applied is the index of the last entry in the state, ClockMS the machine's time there.
-	Applied uint64
-	ClockMS int64
+	// Applied is the index of the last entry in the state where the audit began, ClockMS the machine's time
+	// there. Through is the index where it ended: Applied, unless the audit went over several states.
+	Applied, Through uint64
+	ClockMS          int64
 	// Namespaces are those that own anything in the state, in order.
 	Namespaces []string
 	// What there is. Open are the executions that have not ended, Events the journal entries of all,
-	// Messages those under way to other partitions.
-	Executions, Open, Events, Promises, Tasks, Callbacks, Listeners, Messages, Replies uint64
-	// Violations are ordered by namespace and id, and for one object in the order of finding.
+	// Messages those under way to other partitions, Keys everything.
+	Executions, Open, Events, Promises, Tasks, Callbacks, Listeners, Messages, Replies, Keys uint64
+	// Found counts the violations. Violations are ordered by namespace and id, and for one object in the order
+	// of finding; they are Found in number, or as many as were asked for.
+	Found      uint64
 	Violations []Violation
+	// Content is a hash over every key and value that all replicas of the partition share at Applied. It means
+	// something only if Through is Applied.
+	Content uint64
 }
 
 // Audit judges a whole state by every rule there is, and changes nothing: every value by its decoder, every
-// journal by journal.Check, promises and tasks by recovery.Invariants, how they and the headers agree, and
+// journal by journal.Check, promises and tasks by recovery's invariants, how they and the headers agree, and
 // every index against what it indexes. now, in unix milliseconds, is when it is asked what will wake an
 // execution, if that is later than the machine's clock; the other rules are judged as of the clock.
 //
-// It holds in memory one journal, and of what is open ids, deadlines and waits. What it finds is in the
-// report; an error is of the storage, or says that a newer program wrote the state.
-func Audit(r Reader, now int64, cfg Config) (report Report, err error) {
-	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
-		return Report{}, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
+// What it finds is in the report; an error is of the storage, or says that a newer program wrote the state.
+func Audit(r Reader, now int64, cfg Config) (Report, error) {
+	a, err := NewAuditor(cfg, 0)
+	if err != nil {
+		return Report{}, err
 	}
-	a := &auditor{r: r, now: now, cfg: cfg, namespaces: map[string]bool{}, callbacks: map[string][]pair{},
-		awaitedBy: map[string][]pair{}, listeners: map[string][]pair{}, deadlines: map[string][]deadline{},
-		outboxes: map[uint32]*outbox{}, retries: map[Ref]int64{}}
+	if _, err := a.Continue(r, now, nil); err != nil {
+		return Report{}, err
+	}
+	return a.Report(), nil
+}
+
+// Auditor is one audit under way, which may be continued on later states of the same partition: every rule is
+// judged within one state, so a state can be let go between two keys. It is not safe for concurrent use.
+//
+// It holds in memory one journal, one graph run, and the violations. It shares with the machine only keys and
+// decoders, so that what the machine does wrong is not judged by the same code.
+//
+//	a, err := machine.NewAuditor(cfg, 100)
+//	for done := false; !done && err == nil; {
+//		err = store.View(func(r machine.Reader) (err error) { done, err = a.Continue(r, now, enough); return err })
+//	}
+//	report := a.Report()
+type Auditor struct{ a auditor }
+
+// NewAuditor begins an audit that keeps at most so many violations; 0 keeps all.
+func NewAuditor(cfg Config, most int) (*Auditor, error) {
+	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
+		return nil, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
+	}
+	return &Auditor{auditor{cfg: cfg, most: most, namespaces: map[string]bool{}}}, nil
+}
+
+// Continue audits on from where the last call has ended, until everything has been looked at (done), or pause
+// says that it is enough for now. pause is asked between two objects, nil never pauses. After an error the
+// audit cannot be continued.
+func (x *Auditor) Continue(r Reader, now int64, pause func() bool) (done bool, err error) {
+	a := &x.a
 	defer func() {
 		if p := recover(); p != nil {
 			f, ok := p.(fault)
 			if !ok {
 				panic(p)
 			}
-			report, err = Report{}, f.err
+			done, err = false, f.err
 		}
 	}()
-	if err := a.all(); err != nil {
-		return Report{}, err
-	}
-	return a.report, nil
+	a.r, a.now, a.pause, a.runs = r, now, pause, nil
+	return a.piece()
 }
 
-// auditor is one audit under way. It shares with the machine only keys and decoders, so that what the
-// machine does wrong is not judged by the same code.
-type auditor struct {
-	r      Reader
-	now    int64
-	cfg    Config
-	report Report
-
-	namespaces map[string]bool
-	// The relations and the deadline index, by namespace, in the order of their keys.
-	callbacks, awaitedBy, listeners map[string][]pair
-	deadlines                       map[string][]deadline
-	// group is the journal under way.
-	group journalGroup
-	// retries is when nodes of graphs get their next attempt, by their promises.
-	retries map[Ref]int64
-	// outboxes are the messages under way, by destination; ages counts the replies' ages.
-	outboxes map[uint32]*outbox
-	ages     uint64
-}
-
-// families says what an audit does with each family of keys. It reads them in the order of their numbers,
-// which is that of this table.
-var families = []struct {
-	family keys.Family
-	judge  func(a *auditor, key, value []byte)
-}{
-	{keys.Meta, (*auditor).meta},
-	{keys.Promise, (*auditor).promise},
-	{keys.Task, (*auditor).task},
-	{keys.Callback, (*auditor).callback},
-	{keys.AwaitedBy, (*auditor).awaited},
-	{keys.Listener, (*auditor).listener},
-	{keys.Header, (*auditor).header},
-	{keys.Journal, (*auditor).entry},
-	{keys.Graph, (*auditor).storedGraph},
-	{keys.Node, (*auditor).node},
-	{keys.Latch, (*auditor).latch},
-	{keys.Deadline, (*auditor).deadline},
-	{keys.Ready, (*auditor).place},
-	{keys.Outbox, (*auditor).message},
-	{keys.Channel, (*auditor).channel},
-	{keys.Inbox, (*auditor).inbox},
-	{keys.Reply, (*auditor).reply},
-	{keys.ReplyAge, (*auditor).replyAge},
-	{keys.Visibility, (*auditor).listed},
-	{keys.Function, (*auditor).function},
-}
-
-func (a *auditor) all() error {
-	a.report.Applied = a.number(metaApplied)
-	a.report.ClockMS = int64(a.number(metaClock))
-	a.now = max(a.now, a.report.ClockMS)
-	if level := a.number(metaFeature); level > FeatureLevel {
-		return fmt.Errorf("fsm: the state is at feature level %d, this program knows up to %d: it was written by a newer version", level, FeatureLevel)
-	}
-	next := 0
-	a.scan(nil, nil, func(key, value []byte) bool {
-		for next < len(families) && (len(key) == 0 || families[next].family < keys.Family(key[0])) {
-			if families[next].family == keys.Journal {
-				a.endGroup()
-			}
-			next++
-		}
-		if next == len(families) || len(key) == 0 || families[next].family != keys.Family(key[0]) {
-			a.damaged("", "", key, "a key of no known family")
-			return true
-		}
-		families[next].judge(a, key, value)
-		return true
-	})
-	a.endGroup()
-	a.channels()
-	a.countReplies()
-	a.report.Namespaces = slices.Sorted(maps.Keys(a.namespaces))
-	for _, ns := range a.report.Namespaces {
-		for _, v := range recovery.Invariants(a.snapshot(ns), a.report.ClockMS) {
-			a.found(ns, v.ID, v.Name, "%s", v.Detail)
-		}
-	}
-	slices.SortStableFunc(a.report.Violations, func(x, y Violation) int {
+// Report is what was found up to now.
+func (x *Auditor) Report() Report {
+	out := x.a.report
+	out.Namespaces = slices.Sorted(maps.Keys(x.a.namespaces))
+	out.Content = x.a.content.Sum64()
+	out.Violations = slices.Clone(out.Violations)
+	slices.SortStableFunc(out.Violations, func(x, y Violation) int {
 		if c := strings.Compare(x.Namespace, y.Namespace); c != 0 {
 			return c
 		}
 		return strings.Compare(x.ID, y.ID)
 	})
-	return nil
+	return out
+}
+
+// auditor is one audit under way.
+type auditor struct {
+	r      Reader
+	now    int64
+	cfg    Config
+	most   int
+	pause  func() bool
+	report Report
+	// next is the key to go on from; begun says that the first state was looked at.
+	next  []byte
+	begun bool
+	// content goes over keys and values.
+	content xxhash.Digest
+
+	namespaces map[string]bool
+	// group is the journal under way.
+	group journalGroup
+	// runs remembers, of graph runs of this state, when their nodes get their next attempt.
+	runs map[Ref]map[string]int64
+	// outbox is the channel whose messages are under way.
+	outbox outbox
+	// counted: the replies of this audit were counted.
+	counted bool
+}
+
+// families says what an audit does with each family of keys.
+var families = map[keys.Family]func(a *auditor, key, value []byte){
+	keys.Meta:       (*auditor).meta,
+	keys.Promise:    (*auditor).promise,
+	keys.Task:       (*auditor).task,
+	keys.Callback:   (*auditor).callback,
+	keys.AwaitedBy:  (*auditor).awaited,
+	keys.Listener:   (*auditor).listener,
+	keys.Header:     (*auditor).header,
+	keys.Journal:    (*auditor).entry,
+	keys.Graph:      (*auditor).storedGraph,
+	keys.Node:       (*auditor).node,
+	keys.Latch:      (*auditor).latch,
+	keys.Deadline:   (*auditor).deadline,
+	keys.Ready:      (*auditor).place,
+	keys.Outbox:     (*auditor).message,
+	keys.Channel:    (*auditor).channel,
+	keys.Inbox:      (*auditor).inbox,
+	keys.Reply:      (*auditor).reply,
+	keys.ReplyAge:   (*auditor).replyAge,
+	keys.Visibility: (*auditor).listed,
+	keys.Function:   (*auditor).function,
+}
+
+// piece audits from the next key on.
+func (a *auditor) piece() (done bool, err error) {
+	applied := a.number(metaApplied)
+	if !a.begun {
+		a.begun = true
+		a.content.Reset()
+		a.report.Applied = applied
+	}
+	a.report.Through = applied
+	a.report.ClockMS = int64(a.number(metaClock))
+	a.now = max(a.now, a.report.ClockMS)
+	if level := a.number(metaFeature); level > FeatureLevel {
+		return false, fmt.Errorf("fsm: the state is at feature level %d, this program knows up to %d: it was written by a newer version", level, FeatureLevel)
+	}
+	if !a.counted {
+		a.counted = true
+		a.countReplies()
+	}
+	a.outbox.resume(a)
+	done = true
+	first := true
+	a.scan(a.next, nil, func(key, value []byte) bool {
+		if !a.group.continues(key) {
+			a.endGroup()
+			if !first && a.pause != nil && a.pause() {
+				a.next, done = bytes.Clone(key), false
+				return false
+			}
+		}
+		first = false
+		a.report.Keys++
+		judge := families[0]
+		if len(key) > 0 {
+			judge = families[keys.Family(key[0])]
+		}
+		if judge == nil {
+			a.damaged("", "", key, "a key of no known family")
+			return true
+		}
+		a.hash(key, value)
+		judge(a, key, value)
+		return true
+	})
+	a.endGroup()
+	return done, nil
+}
+
+// hash adds a key and its value to the content's hash, unless they are the store's own.
+func (a *auditor) hash(key, value []byte) {
+	if keys.Family(key[0]) == keys.Meta && !machineMeta(string(key[1:])) {
+		return
+	}
+	var sizes [16]byte
+	binary.BigEndian.PutUint64(sizes[:8], uint64(len(key)))
+	binary.BigEndian.PutUint64(sizes[8:], uint64(len(value)))
+	_, _ = a.content.Write(sizes[:])
+	_, _ = a.content.Write(key)
+	_, _ = a.content.Write(value)
 }
 
 // found reports a violation by an object.
 func (a *auditor) found(ns, objectID, rule, format string, args ...any) {
-	a.report.Violations = append(a.report.Violations, Violation{
-		Rule: rule, Namespace: ns, ID: objectID, Detail: fmt.Sprintf(format, args...)})
+	a.violation(Violation{Rule: rule, Namespace: ns, ID: objectID, Detail: fmt.Sprintf(format, args...)})
+}
+
+// violation counts a violation, and keeps it if there is room.
+func (a *auditor) violation(v Violation) {
+	a.report.Found++
+	if a.most == 0 || len(a.report.Violations) < a.most {
+		a.report.Violations = append(a.report.Violations, v)
+	}
+}
+
+// broken reports what the recovery protocol's invariants say.
+func (a *auditor) broken(ns string, found []recovery.Violation) {
+	for _, v := range found {
+		a.found(ns, v.ID, v.Name, "%s", v.Detail)
+	}
 }
 
 // damaged reports bytes that cannot be read as what they stand for.
@@ -257,13 +356,19 @@ func (a *auditor) number(name string) uint64 {
 	return n
 }
 
-// meta judges the machine's own values. Others belong to the store that keeps the state.
-func (a *auditor) meta(key, value []byte) {
-	switch name := string(key[1:]); name {
+// machineMeta tells the machine's own values from those of the store that keeps the state.
+func machineMeta(name string) bool {
+	switch name {
 	case metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies:
-		if len(value) != 8 {
-			a.damaged("", "", key, fmt.Sprintf("the value %s has %d bytes, not 8", name, len(value)))
-		}
+		return true
+	}
+	return false
+}
+
+// meta judges the machine's own values.
+func (a *auditor) meta(key, value []byte) {
+	if name := string(key[1:]); machineMeta(name) && len(value) != 8 {
+		a.damaged("", "", key, fmt.Sprintf("the value %s has %d bytes, not 8", name, len(value)))
 	}
 }
 

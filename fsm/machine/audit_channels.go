@@ -3,20 +3,26 @@ package machine
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
 )
 
-// outbox is what an audit has seen of the messages for one partition.
+// outbox is the channel whose messages an audit is reading.
 type outbox struct {
-	// epoch and last are the newest message's; ended says that the channel's own record was seen.
+	// open says that a message was seen; epoch and last are the newest message's.
+	open        bool
+	dst         uint32
 	epoch, last uint64
-	messages    bool
-	ended       bool
+}
+
+// resume forgets the message before, if it has gone since: what follows it need not be the next one.
+func (o *outbox) resume(a *auditor) {
+	if o.open && !a.has(keys.OutboxOf(o.dst, o.epoch, o.last)) {
+		o.open = false
+	}
 }
 
 func peer(n uint32) string { return fmt.Sprintf("partition %d", n) }
@@ -44,16 +50,18 @@ func (a *auditor) message(key, value []byte) {
 	} else if to := Place(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
 		a.found(msg.Namespace, msg.ToId, RuleChannel, "message %d for partition %d says that it is number %d, for partition %d", seq, dst, msg.Seq, to)
 	}
-	o := a.outboxes[dst]
-	if o == nil {
-		o = &outbox{}
-		a.outboxes[dst] = o
+	a.sender(msg)
+	o := &a.outbox
+	switch same := o.open && o.dst == dst; {
+	case !same:
 		a.otherPartition(dst, "messages for the outbox")
-	}
-	if o.messages && (epoch != o.epoch || seq != o.last+1) {
+		if !a.has(keys.Number(keys.Channel, dst)) {
+			a.found("", peer(dst), RuleChannel, "message %d, and no channel", seq)
+		}
+	case epoch != o.epoch || seq != o.last+1:
 		a.found("", peer(dst), RuleChannel, "message %d of epoch %d follows message %d of epoch %d", seq, epoch, o.last, o.epoch)
 	}
-	o.epoch, o.last, o.messages = epoch, seq, true
+	*o = outbox{open: true, dst: dst, epoch: epoch, last: seq}
 }
 
 // channel judges the sending end of a channel: the newest message has its last number.
@@ -62,16 +70,26 @@ func (a *auditor) channel(key, value []byte) {
 	if !ok {
 		return
 	}
-	o := a.outboxes[dst]
-	if o == nil {
-		o = &outbox{}
-		a.outboxes[dst] = o
-		a.otherPartition(dst, "a channel to the number")
+	a.otherPartition(dst, "a channel to the number")
+	if a.has(keys.OutboxOf(dst, epoch, last)) {
+		if beyond := a.firstMessage(dst, keys.OutboxOf(dst, epoch, last+1)); beyond != "" {
+			a.found("", peer(dst), RuleChannel, "the outbox has %s, the channel is at %d of epoch %d", beyond, last, epoch)
+		}
+	} else if some := a.firstMessage(dst, keys.Number(keys.Outbox, dst)); some != "" {
+		a.found("", peer(dst), RuleChannel, "the outbox has %s, and not number %d of epoch %d, at which the channel is", some, last, epoch)
 	}
-	o.ended = true
-	if o.messages && (o.epoch != epoch || o.last != last) {
-		a.found("", peer(dst), RuleChannel, "the newest message is %d of epoch %d, the channel is at %d of epoch %d", o.last, o.epoch, last, epoch)
-	}
+}
+
+// firstMessage names the first message for a partition from a key on; "" if there is none.
+func (a *auditor) firstMessage(dst uint32, from []byte) (name string) {
+	a.scan(from, keys.After(keys.Number(keys.Outbox, dst)), func(key, _ []byte) bool {
+		name = "a message that has no number"
+		if len(key) == 1+4+8+8 {
+			name = fmt.Sprintf("message %d of epoch %d", binary.BigEndian.Uint64(key[13:]), binary.BigEndian.Uint64(key[5:]))
+		}
+		return false
+	})
+	return name
 }
 
 // inbox judges the receiving end of a channel by its form alone: what it should say, only the sender knows.
@@ -90,13 +108,4 @@ func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint6
 		return 0, 0, 0, false
 	}
 	return other, epoch, last, true
-}
-
-// channels judges, when all has been seen, that no message stands outside a channel.
-func (a *auditor) channels() {
-	for _, dst := range slices.Sorted(maps.Keys(a.outboxes)) {
-		if o := a.outboxes[dst]; !o.ended {
-			a.found("", peer(dst), RuleChannel, "messages up to %d, and no channel", o.last)
-		}
-	}
 }

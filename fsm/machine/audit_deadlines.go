@@ -6,13 +6,6 @@ import (
 	"perdure/recovery"
 )
 
-// deadline is one entry of the deadline index.
-type deadline struct {
-	kind keys.DeadlineKind
-	at   int64
-	id   string
-}
-
 // deadline judges an entry of the index: it is what an object asks for. That every object which asks for a
 // deadline has it is judged by recovery.Invariants for promises and tasks, and by execution for graces.
 func (a *auditor) deadline(key, value []byte) {
@@ -25,20 +18,23 @@ func (a *auditor) deadline(key, value []byte) {
 	if !a.canonical(ns, objectID, key, keys.DeadlineOf(kind, at, ns, objectID), value) {
 		return
 	}
-	a.deadlines[ns] = append(a.deadlines[ns], deadline{kind, at, objectID})
+	objects := objects{a, ns}
 	stray := func(format string, args ...any) {
 		a.found(ns, objectID, RuleDeadline, "a deadline at %d, and "+format, append([]any{at}, args...)...)
 	}
 	switch kind {
 	case keys.DuePromise:
+		a.broken(ns, recovery.CheckPromiseTimer(objects, objectID, at))
 		if p, ok := a.storedPromise(ns, objectID); !ok || p.State != recovery.PromisePending || p.TimeoutAt != at {
 			stray("no pending promise with it")
 		}
 	case keys.DueLease:
+		a.broken(ns, recovery.CheckTaskTimer(objects, recovery.TaskTimer{ID: objectID, Kind: recovery.LeaseTimer, At: at}))
 		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskAcquired || t.LeaseAt != at {
 			stray("no acquired task with a lease until then: %s", describeTask(t, ok))
 		}
 	case keys.DueRetry:
+		a.broken(ns, recovery.CheckTaskTimer(objects, recovery.TaskTimer{ID: objectID, Kind: recovery.RetryTimer, At: at}))
 		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskPending || t.RetryAt != at {
 			stray("no pending task to announce then: %s", describeTask(t, ok))
 		}
@@ -48,7 +44,7 @@ func (a *auditor) deadline(key, value []byte) {
 		}
 	case keys.DueGraph:
 		h, ok := a.storedHeader(ns, objectID)
-		if (!ok || h.GraphAt != at) && a.retries[Ref{ns, objectID}] != at {
+		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {
 			stray("no graph run that is to go on then, and no node to be tried again")
 		}
 	default:

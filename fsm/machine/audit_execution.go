@@ -2,6 +2,8 @@ package machine
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 
 	"perdure/fsm/keys"
 	"perdure/id"
@@ -86,10 +88,18 @@ func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 	switch {
 	case !h.Status.Terminal() && p.State != recovery.PromisePending:
 		a.found(ns, h.ID, RuleEnding, "the execution is %s, its promise %s", h.Status, p.State)
-	case !h.Status.Terminal():
-		a.openExecution(ns, h, entries, p)
-	case len(entries) > 0:
+	case len(entries) > 0 && h.Status.Terminal():
 		a.ending(ns, h, entries[len(entries)-1].Event, p)
+	}
+	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound))
+	if err != nil {
+		return // the journal is broken, and said to be
+	}
+	if h.Kind != KindGraph {
+		a.results(ns, h, entries, replay)
+	}
+	if !h.Status.Terminal() && p.State == recovery.PromisePending {
+		a.openExecution(ns, h, replay, p)
 	}
 }
 
@@ -133,8 +143,22 @@ func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
-	if h.Incarnation > a.report.Applied {
-		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.report.Applied)
+	if h.Incarnation > a.report.Through {
+		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.report.Through)
+	}
+	tags := h.Tags
+	if h.Kind == KindGraph {
+		tags = withGraphTag(tags)
+		slices.SortFunc(tags, func(x, y recovery.Tag) int { return strings.Compare(x.Key, y.Key) })
+	}
+	if !slices.Equal(tags, p.Tags) {
+		a.found(ns, h.ID, RuleHeader, "the promise has the tags %q, the header %q", p.Tags, tags)
+	}
+	if done := h.LastState == recovery.TaskFulfilled; len(h.LastCommit) > 0 && (!h.LastState.Valid() || done && !h.Status.Terminal()) {
+		a.found(ns, h.ID, RuleHeader, "its last commit left the task %s, and it is %s", h.LastState, h.Status)
+	}
+	if h.Problem != "" && h.Releases == 0 {
+		a.found(ns, h.ID, RuleHeader, "it was never given back, and says why: %q", h.Problem)
 	}
 	if called := h.ParentPromise != ""; called != (h.Parent != "") || called != (h.ParentIncarnation != 0) {
 		a.found(ns, h.ID, RuleHeader, "called by %q of incarnation %d for promise %q", h.Parent, h.ParentIncarnation, h.ParentPromise)
@@ -176,17 +200,15 @@ func (a *auditor) ending(ns string, h Header, last journal.Event, p recovery.Pro
 	switch {
 	case !fits:
 		a.found(ns, h.ID, RuleEnding, "the journal ends with %s, the promise is %s", last.Kind(), p.State)
+	case p.State == recovery.PromiseRejectedTimedout && p.SettledAt > h.ClosedMS, p.State != recovery.PromiseRejectedTimedout && p.SettledAt != h.ClosedMS:
+		a.found(ns, h.ID, RuleEnding, "it was closed at %d, its promise settled at %d", h.ClosedMS, p.SettledAt)
 	case !bytes.Equal(want, p.Value):
 		a.found(ns, h.ID, RuleEnding, "the journal ends with %s of %d bytes, the promise has another value of %d", last.Kind(), len(want), len(p.Value))
 	}
 }
 
 // openExecution judges an execution that has not ended: its waits and its operations.
-func (a *auditor) openExecution(ns string, h Header, entries []journal.Entry, p recovery.Promise) {
-	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound))
-	if err != nil {
-		return // the journal is broken, and said to be
-	}
+func (a *auditor) openExecution(ns string, h Header, replay *journal.Replay, p recovery.Promise) {
 	s := replay.State()
 	if s.WaitSatisfied() && p.Live(a.report.ClockMS) {
 		a.found(ns, h.ID, RuleWaitResumed, "it is Blocked, and its wait is satisfied")
@@ -200,6 +222,7 @@ func (a *auditor) openExecution(ns string, h Header, entries []journal.Entry, p 
 	if h.Kind == KindGraph {
 		return
 	}
+	a.waitCallbacks(ns, h, s)
 	if why := a.wakeless(ns, h, s, p); why != "" {
 		a.found(ns, h.ID, RuleStuck, "%s", why)
 	}

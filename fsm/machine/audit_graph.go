@@ -6,6 +6,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/graph"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -49,6 +50,9 @@ func (a *auditor) storedGraph(key, value []byte) {
 	}
 	if len(rest) > 0 {
 		a.damaged(ns, h.ID, key, fmt.Sprintf("%d bytes too many", len(rest)))
+	}
+	if level := a.number(metaFeature); level < levelGraphs {
+		a.found(ns, h.ID, RuleGraph, "a graph run in a state of feature level %d: programs that do not know it would take it", level)
 	}
 	g, spec, _, err := decodeGraph(bytes.Clone(value))
 	if err == nil {
@@ -110,6 +114,8 @@ type graphAudit struct {
 	graph  *perdurev1.Graph
 	rows   []nodeRow
 	replay *journal.Replay
+	// begun and done are when the journal says that an operation was scheduled, and that it ended.
+	begun, done map[id.PromiseID]int64
 }
 
 func (g *graphAudit) bad(format string, args ...any) {
@@ -133,6 +139,11 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	if h.Former != 0 && !a.has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Life > 0) {
 		g.bad("it goes on from incarnation %d in life %d, and that has no journal", h.Former, h.Life)
 	}
+	if h.Former != 0 {
+		if former, ok := a.get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
+			g.bad("it goes on from incarnation %d, whose graph or input is another", h.Former)
+		}
+	}
 	if h.GraphAt != 0 && (h.Status.Terminal() || !a.has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
 		g.bad("it is to go on at %d, and is %s or not in the index", h.GraphAt, h.Status)
 	}
@@ -148,6 +159,7 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	if g.replay, err = journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound)); err != nil {
 		return // the journal is broken, and said to be
 	}
+	g.times(entries)
 	g.signals(entries)
 	g.children()
 	running, waiting, unobserved := 0, 0, 0
@@ -164,6 +176,16 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 		}
 	}
 	state := stateOf(g.graph, g.rows, h.Wave)
+	for n := range g.rows {
+		// An output counts wherever it stands: that only completed nodes have one is for Definition 1 to say.
+		if row := &g.rows[n]; row.observed(h.Wave) {
+			if node := reduction.NodeID(g.graph.Nodes[n].Id); len(row.output) > 0 {
+				state.Outputs[node] = row.output
+			} else {
+				delete(state.Outputs, node)
+			}
+		}
+	}
 	recovered, step, err := reduction.Recover(rel, state, nil)
 	if err != nil {
 		g.bad("%v", err)
@@ -183,6 +205,15 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 		}
 	}
 	phase := step.Phase()
+	if last := len(entries) - 1; h.Status == journal.StatusCompleted && phase == reduction.PhaseCompleted {
+		result := graph.SinkOutputs(g.graph, func(node string) ([]byte, bool) {
+			output, ok := recovered.Outputs[reduction.NodeID(node)]
+			return output, ok
+		})
+		if e, ok := entries[last].Event.(journal.ExecutionCompleted); ok && !bytes.Equal(e.Result, result) {
+			g.bad("its journal ends with a result of %d bytes, its last nodes' outputs make another of %d", len(e.Result), len(result))
+		}
+	}
 	switch {
 	case h.Status.Terminal() && running+waiting+unobserved > 0:
 		g.bad("it is %s: %d nodes run, %d wait, %d results are not observed", h.Status, running, waiting, unobserved)
@@ -222,6 +253,9 @@ func (g *graphAudit) read() bool {
 		if !ok || err != nil || !row.kept || row.from >= g.h.Incarnation || former.status != reduction.StatusCompleted {
 			g.bad("node %q has its output from incarnation %d, which has none", g.graph.Nodes[n].Id, row.from)
 			continue
+		}
+		if len(row.output) > 0 {
+			g.bad("node %q has an output of its own, and one from incarnation %d", g.graph.Nodes[n].Id, row.from)
 		}
 		row.output = former.output
 	}
@@ -284,14 +318,19 @@ func (g *graphAudit) row(n int, row *nodeRow) {
 	}
 	open := row.status == reduction.StatusRunning || row.status == reduction.StatusWaiting
 	switch {
-	case row.kept != (row.kept && (row.status == reduction.StatusCompleted || row.status == reduction.StatusSkipped)):
-		bad("it was kept from an earlier life")
+	case row.kept && row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped,
+		row.kept && (row.from != 0) != (row.status == reduction.StatusCompleted), !row.kept && row.from != 0:
+		bad("kept from an earlier life: %t, with the output of incarnation %d", row.kept, row.from)
 	case row.propagated != (row.status == reduction.StatusFailed && row.child == 0):
 		bad("by propagation: %t, started: %t", row.propagated, row.child != 0)
 	case (row.status == reduction.StatusWaiting) && row.signal == "", row.retryAt != 0 && row.status != reduction.StatusRunning:
 		bad("signal %q, next attempt at %d", row.signal, row.retryAt)
 	case row.wave > g.h.Wave+1 || row.wave != 0 && !g.graph.Wave:
 		bad("recorded in wave %d, the run is at %d", row.wave, g.h.Wave)
+	}
+	g.waitsFor(n, row, bad)
+	if !row.observed(g.h.Wave) && (row.status == reduction.StatusCompleted) != (len(row.output) > 0) {
+		bad("it has an output of %d bytes", len(row.output))
 	}
 	if row.kept || row.child == 0 {
 		if open || row.child == 0 && (row.status == reduction.StatusCompleted || row.status == reduction.StatusSkipped) {
@@ -322,8 +361,8 @@ func (g *graphAudit) row(n int, row *nodeRow) {
 	if !ok || p.Incarnation != g.h.Incarnation || open != (p.State == recovery.PromisePending) || p.Target != "" {
 		bad("its promise %q is %s of incarnation %d", promise, p.State, p.Incarnation)
 	}
+	g.values(row, r, p, bad)
 	if row.retryAt != 0 {
-		g.a.retries[Ref{g.ns, string(promise)}] = row.retryAt
 		if !g.a.has(keys.DeadlineOf(keys.DueGraph, row.retryAt, g.ns, string(promise))) {
 			g.a.found(g.ns, g.h.ID, RuleDeadline, "node %q is to be tried again at %d, and that is not in the index", node.Id, row.retryAt)
 		}
@@ -333,10 +372,119 @@ func (g *graphAudit) row(n int, row *nodeRow) {
 		return
 	}
 	attempt, ok := g.a.storedHeader(g.ns, row.attemptID(g.h.ID))
+	if ok {
+		g.a.startedWith(g.ns, attempt, g.h, r)
+	}
 	if underWay := ok && !attempt.Status.Terminal(); underWay != (row.status == reduction.StatusRunning) ||
 		ok && (attempt.ParentPromise != string(promise) || attempt.ParentIncarnation != g.h.Incarnation) {
 		bad("its attempt %q is %s, for promise %q of incarnation %d", row.attemptID(g.h.ID), attempt.Status, attempt.ParentPromise, attempt.ParentIncarnation)
 	}
+}
+
+// times notes when the journal says that operations began and ended.
+func (g *graphAudit) times(entries []journal.Entry) {
+	g.begun, g.done = map[id.PromiseID]int64{}, map[id.PromiseID]int64{}
+	for _, e := range entries {
+		switch ev := e.Event.(type) {
+		case journal.InvokeScheduled:
+			g.begun[ev.Promise] = e.Time
+		case journal.TimerScheduled:
+			g.begun[ev.Promise] = e.Time
+		case journal.InvokeCompleted:
+			g.done[ev.Promise] = e.Time
+		case journal.TimerFired:
+			g.done[ev.Promise] = e.Time
+		}
+	}
+}
+
+// waitsFor judges the signal of a node: that of its graph, or what its last attempt has asked for.
+func (g *graphAudit) waitsFor(n int, row *nodeRow, bad func(string, ...any)) {
+	if kind, ok := g.graph.Nodes[n].Kind.(*perdurev1.GraphNode_Signal); ok {
+		if started := row.child != 0 && row.status != reduction.StatusPending; started && row.signal != kind.Signal.GetName() {
+			bad("it waits for signal %q, the graph says %q", row.signal, kind.Signal.GetName())
+		}
+		return
+	}
+	if row.signal == "" || row.kept || row.child == 0 {
+		return
+	}
+	attempt, ok := g.a.storedPromise(g.ns, row.attemptID(g.h.ID))
+	o, err := recovery.DecodeOutcome(attempt.Value)
+	if !ok || err != nil || o.Failure == nil || o.Failure.Type != FailureSuspended ||
+		row.signal != o.Failure.Message && row.signal != string(o.Failure.Details) {
+		bad("it waits for signal %q, which its attempt %q did not ask for", row.signal, row.attemptID(g.h.ID))
+	}
+}
+
+// values compares what a row has of a node's result, and when it was, with its journal and its promise.
+func (g *graphAudit) values(row *nodeRow, r journal.Recorded, p recovery.Promise, bad func(string, ...any)) {
+	timer := r.Call == journal.KindTimerScheduled
+	invoked := r.Call == journal.KindInvokeScheduled
+	if at := g.begun[r.Promise]; at != row.started {
+		bad("it began at %d, the journal says %d", row.started, at)
+	}
+	if at, ended := g.done[r.Promise]; ended && at != row.ended {
+		bad("it ended at %d, the journal says %d", row.ended, at)
+	}
+	if invoked && r.Resolved && p.State.Settled() && !bytes.Equal(r.Result, outcomeOf(p)) {
+		bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(outcomeOf(p)))
+	}
+	if timer && (!p.Timer || p.TimeoutAt != r.FireAt || r.Resolved && p.State != recovery.PromiseResolved) {
+		bad("the journal has a timer due at %d, its promise, %s, is due at %d", r.FireAt, p.State, p.TimeoutAt)
+	}
+	switch row.status {
+	case reduction.StatusCompleted:
+		want := []byte("null")
+		if invoked {
+			want = dataOf(r.Result)
+		}
+		if p.State != recovery.PromiseResolved || !bytes.Equal(row.output, want) || len(row.failure) > 0 {
+			bad("its output has %d bytes and its failure %d, the journal has %d, its promise is %s", len(row.output), len(row.failure), len(want), p.State)
+		}
+	case reduction.StatusFailed:
+		if !bytes.Equal(row.failure, r.Result) || p.State == recovery.PromiseResolved {
+			bad("its failure has %d bytes, the journal has %d, its promise is %s", len(row.failure), len(r.Result), p.State)
+		}
+	case reduction.StatusSkipped:
+		if o, err := recovery.DecodeOutcome(r.Result); err == nil && o.Failure != nil && !bytes.Equal(row.failure, r.Result) {
+			bad("it was skipped for a failure of %d bytes, the journal has %d", len(row.failure), len(r.Result))
+		}
+	case reduction.StatusRunning:
+		if row.retryAt != 0 && !bytes.Equal(row.failure, r.LastError) {
+			bad("its last attempt failed with %d bytes, the journal has %d", len(row.failure), len(r.LastError))
+		}
+	}
+}
+
+// nodeRetry is when the node whose promise this is gets its next attempt; 0 if it is none, or gets none.
+func (a *auditor) nodeRetry(ns, promise string) int64 {
+	const most = 8 // deadlines are in the order of time, so they alternate between runs
+	parent, ok := id.PromiseID(promise).Parent()
+	if !ok {
+		return 0
+	}
+	run := Ref{ns, string(parent)}
+	retries, known := a.runs[run]
+	if !known {
+		h, ok := a.storedHeader(ns, run.ID)
+		if !ok || h.Kind != KindGraph {
+			return 0
+		}
+		retries = map[string]int64{}
+		prefix := keys.NodePrefix(ns, h.ID, h.Incarnation)
+		a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+			if row, err := decodeRow(value); err == nil && row.retryAt != 0 && row.child != 0 && !row.kept {
+				retries[string(id.PromiseID(h.ID).Child(row.child-1))] = row.retryAt
+			}
+			return true
+		})
+		if len(a.runs) >= most || a.runs == nil {
+			a.runs = map[Ref]map[string]int64{}
+		}
+		a.runs[run] = retries
+	}
+	return retries[promise]
 }
 
 // fitsKind reports whether a journal has for a node what its kind asks for.

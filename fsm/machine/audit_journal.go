@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -14,7 +15,13 @@ type journalGroup struct {
 	open        bool
 	ns, id      string
 	incarnation uint64
+	prefix      []byte
 	entries     []journal.Entry
+}
+
+// continues says that a key is of the journal under way.
+func (g *journalGroup) continues(key []byte) bool {
+	return g.open && len(key) > len(g.prefix) && bytes.Equal(key[:len(g.prefix)], g.prefix)
 }
 
 // entry takes one journal entry; what it means is judged when its journal has been read.
@@ -32,7 +39,7 @@ func (a *auditor) entry(key, value []byte) {
 	incarnation, seq := binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(rest[8:])
 	if g := &a.group; !g.open || g.ns != ns || g.id != objectID || g.incarnation != incarnation {
 		a.endGroup()
-		a.group = journalGroup{open: true, ns: ns, id: objectID, incarnation: incarnation}
+		a.group = journalGroup{open: true, ns: ns, id: objectID, incarnation: incarnation, prefix: bytes.Clone(key[:len(key)-8])}
 	}
 	e, err := journal.DecodeEntry(value)
 	switch {
@@ -41,7 +48,7 @@ func (a *auditor) entry(key, value []byte) {
 		// What follows keeps its number; that there is no event here is found once more by the rules.
 		e = journal.Entry{Seq: seq}
 	case e.Seq != seq:
-		a.report.Violations = append(a.report.Violations, Violation{Rule: RuleMisplaced, Namespace: ns, ID: objectID,
+		a.violation(Violation{Rule: RuleMisplaced, Namespace: ns, ID: objectID,
 			Seq: seq, HasSeq: true, Detail: fmt.Sprintf("its key has entry %d", e.Seq)})
 	}
 	a.group.entries = append(a.group.entries, e)
@@ -76,8 +83,9 @@ func (a *auditor) endGroup() {
 func (a *auditor) journal(ns, objectID string, entries []journal.Entry) {
 	for _, v := range CheckJournal(objectID, entries) {
 		v.Namespace = ns
-		a.report.Violations = append(a.report.Violations, v)
+		a.violation(v)
 	}
+	a.entries(ns, objectID, entries)
 }
 
 // CheckJournal judges one journal by every rule of the spec, with the retry bounds that this server reads

@@ -2,11 +2,7 @@ package machine
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"iter"
-	"slices"
-	"strings"
 
 	"perdure/fsm/keys"
 	"perdure/id"
@@ -14,7 +10,7 @@ import (
 )
 
 // Promises, tasks and the relations between them: their bytes are judged here, their sense by the recovery
-// protocol's own invariants, to which a namespace is shown as a recovery.Snapshot.
+// protocol's own invariants, to which a namespace is shown as recovery.Objects.
 
 // pair is one row of a relation, in the order of its key.
 type pair struct{ first, second string }
@@ -36,6 +32,8 @@ func (a *auditor) promise(key, value []byte) {
 		return
 	}
 	a.here(ns, p.ID)
+	a.broken(ns, recovery.CheckPromise(objects{a, ns}, p))
+	a.promiseValue(ns, p)
 	if p.Target != "" && !a.has(keys.Of(keys.Header, ns, p.ID)) {
 		a.found(ns, p.ID, RuleOrphanExecution, "a promise that %q is to settle, and no execution", p.Target)
 	}
@@ -66,26 +64,29 @@ func (a *auditor) task(key, value []byte) {
 	if !a.has(keys.Of(keys.Header, ns, t.ID)) {
 		a.found(ns, t.ID, RuleOrphanExecution, "a task of %q, and no execution", t.Target)
 	}
+	a.broken(ns, recovery.CheckTask(objects{a, ns}, t, a.report.ClockMS))
+	a.resumes(ns, t)
 	a.queued(ns, t)
 }
 
 func (a *auditor) callback(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
 		a.report.Callbacks++
-		a.callbacks[ns] = append(a.callbacks[ns], p)
+		a.broken(ns, recovery.CheckCallback(objects{a, ns}, p.first, p.second))
+		a.awaitedOperation(ns, p.first, p.second)
 	}
 }
 
 func (a *auditor) awaited(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
-		a.awaitedBy[ns] = append(a.awaitedBy[ns], p)
+		a.broken(ns, recovery.CheckAwaitedBy(objects{a, ns}, p.first, p.second))
 	}
 }
 
 func (a *auditor) listener(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
 		a.report.Listeners++
-		a.listeners[ns] = append(a.listeners[ns], p)
+		a.broken(ns, recovery.CheckListener(objects{a, ns}, p.first, p.second))
 	}
 }
 
@@ -118,127 +119,71 @@ func (a *auditor) storedTask(ns, objectID string) (recovery.Task, bool) {
 	return t, err == nil && t.ID == objectID
 }
 
-// snapshot is one namespace as the recovery protocol's judge sees it. It reads promises and tasks from the
-// state when they are asked for. It must not be taken before everything has been scanned.
-type snapshot struct {
+// objects is one namespace as the recovery protocol's invariants see it: read from the state as it is asked for.
+type objects struct {
 	a  *auditor
 	ns string
-	// promiseTimers and taskTimers are the deadline index by id.
-	promiseTimers []deadline
-	taskTimers    []recovery.TaskTimer
 }
 
-func (a *auditor) snapshot(ns string) *snapshot {
-	s := &snapshot{a: a, ns: ns}
-	for _, d := range a.deadlines[ns] {
-		switch d.kind {
-		case keys.DuePromise:
-			s.promiseTimers = append(s.promiseTimers, d)
-		case keys.DueLease:
-			s.taskTimers = append(s.taskTimers, recovery.TaskTimer{ID: d.id, Kind: recovery.LeaseTimer, At: d.at})
-		case keys.DueRetry:
-			s.taskTimers = append(s.taskTimers, recovery.TaskTimer{ID: d.id, Kind: recovery.RetryTimer, At: d.at})
+// Promise implements recovery.Objects.
+func (o objects) Promise(objectID string) (recovery.Promise, bool) {
+	return o.a.storedPromise(o.ns, objectID)
+}
+
+// Task implements recovery.Objects.
+func (o objects) Task(objectID string) (recovery.Task, bool) { return o.a.storedTask(o.ns, objectID) }
+
+// Callbacks implements recovery.Objects.
+func (o objects) Callbacks(awaited string) []string { return o.seconds(keys.Callback, awaited) }
+
+// AwaitedBy implements recovery.Objects.
+func (o objects) AwaitedBy(awaiter string) []string { return o.seconds(keys.AwaitedBy, awaiter) }
+
+// Listeners implements recovery.Objects.
+func (o objects) Listeners(objectID string) []string { return o.seconds(keys.Listener, objectID) }
+
+// seconds lists what a relation has for one first. A key that cannot be read is reported where it stands.
+func (o objects) seconds(family keys.Family, first string) (out []string) {
+	prefix := keys.Of(family, o.ns, first)
+	o.a.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+		if second, _, err := keys.CutString(key[len(prefix):]); err == nil {
+			out = append(out, second)
 		}
-	}
-	slices.SortStableFunc(s.promiseTimers, func(x, y deadline) int { return strings.Compare(x.id, y.id) })
-	slices.SortStableFunc(s.taskTimers, func(x, y recovery.TaskTimer) int { return strings.Compare(x.ID, y.ID) })
-	return s
-}
-
-// Promise implements recovery.Snapshot.
-func (s *snapshot) Promise(objectID string) (recovery.Promise, bool) {
-	return s.a.storedPromise(s.ns, objectID)
-}
-
-// Task implements recovery.Snapshot.
-func (s *snapshot) Task(objectID string) (recovery.Task, bool) { return s.a.storedTask(s.ns, objectID) }
-
-// Callbacks implements recovery.Snapshot.
-func (s *snapshot) Callbacks(awaited string) []string { return secondsOf(s.a.callbacks[s.ns], awaited) }
-
-// AwaitedBy implements recovery.Snapshot.
-func (s *snapshot) AwaitedBy(awaiter string) []string { return secondsOf(s.a.awaitedBy[s.ns], awaiter) }
-
-// Listeners implements recovery.Snapshot.
-func (s *snapshot) Listeners(objectID string) []string {
-	return secondsOf(s.a.listeners[s.ns], objectID)
-}
-
-// Promises implements recovery.Snapshot.
-func (s *snapshot) Promises() iter.Seq[recovery.Promise] {
-	return func(yield func(recovery.Promise) bool) {
-		prefix := keys.Of(keys.Promise, s.ns)
-		s.a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
-			p, err := recovery.DecodePromise(value)
-			return err != nil || yield(p)
-		})
-	}
-}
-
-// Tasks implements recovery.Snapshot.
-func (s *snapshot) Tasks() iter.Seq[recovery.Task] {
-	return func(yield func(recovery.Task) bool) {
-		prefix := keys.Of(keys.Task, s.ns)
-		s.a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
-			t, err := recovery.DecodeTask(value)
-			return err != nil || yield(t)
-		})
-	}
-}
-
-// AllCallbacks implements recovery.Snapshot.
-func (s *snapshot) AllCallbacks() iter.Seq2[string, string] { return eachPair(s.a.callbacks[s.ns]) }
-
-// AllAwaitedBy implements recovery.Snapshot.
-func (s *snapshot) AllAwaitedBy() iter.Seq2[string, string] { return eachPair(s.a.awaitedBy[s.ns]) }
-
-// AllListeners implements recovery.Snapshot.
-func (s *snapshot) AllListeners() iter.Seq2[string, string] { return eachPair(s.a.listeners[s.ns]) }
-
-// PromiseTimers implements recovery.Snapshot: those of the index, and those at Never, which the index
-// leaves out.
-func (s *snapshot) PromiseTimers() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		rest, going := s.promiseTimers, true
-		before := func(objectID string, all bool) {
-			for going && len(rest) > 0 && (all || rest[0].id <= objectID) {
-				going = yield(rest[0].id, rest[0].at)
-				rest = rest[1:]
-			}
-		}
-		for p := range s.Promises() {
-			if p.State == recovery.PromisePending && p.TimeoutAt == Never {
-				before(p.ID, false)
-				going = going && yield(p.ID, Never)
-			}
-			if !going {
-				return
-			}
-		}
-		before("", true)
-	}
-}
-
-// TaskTimers implements recovery.Snapshot.
-func (s *snapshot) TaskTimers() iter.Seq[recovery.TaskTimer] { return slices.Values(s.taskTimers) }
-
-// secondsOf lists what a relation has for one first.
-func secondsOf(pairs []pair, first string) (out []string) {
-	at, _ := slices.BinarySearchFunc(pairs, first, func(p pair, f string) int { return cmp.Compare(p.first, f) })
-	for ; at < len(pairs) && pairs[at].first == first; at++ {
-		out = append(out, pairs[at].second)
-	}
+		return true
+	})
 	return out
 }
 
-func eachPair(pairs []pair) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for _, p := range pairs {
-			if !yield(p.first, p.second) {
-				return
-			}
-		}
+// HasCallback implements recovery.Objects.
+func (o objects) HasCallback(awaited, awaiter string) bool {
+	return o.a.has(keys.Of(keys.Callback, o.ns, awaited, awaiter))
+}
+
+// HasAwaitedBy implements recovery.Objects.
+func (o objects) HasAwaitedBy(awaiter, awaited string) bool {
+	return o.a.has(keys.Of(keys.AwaitedBy, o.ns, awaiter, awaited))
+}
+
+// TimersOfPromise implements recovery.Objects: the one that the promise asks for. Of a deadline at Never the index
+// holds nothing; others than the promise's own are judged where they stand.
+func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
+	if p.TimeoutAt == Never || o.a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
+		return []int64{p.TimeoutAt}
 	}
+	return nil
+}
+
+// TimersOfTask implements recovery.Objects likewise.
+func (o objects) TimersOfTask(t recovery.Task) []recovery.TaskTimer {
+	at, armed := t.Deadline()
+	if !armed || !o.a.has(keys.DeadlineOf(dueKind(t.State), at, o.ns, t.ID)) {
+		return nil
+	}
+	kind := recovery.RetryTimer
+	if t.State == recovery.TaskAcquired {
+		kind = recovery.LeaseTimer
+	}
+	return []recovery.TaskTimer{{ID: t.ID, Kind: kind, At: at}}
 }
 
 // describeTask is a task's state for a violation's detail.

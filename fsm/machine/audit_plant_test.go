@@ -3,12 +3,14 @@ package machine
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -100,6 +102,8 @@ func (s *plot) event(objectID string, seq uint64, ev journal.Event) {
 //	either                          waits for a timer or a child elsewhere, whose start is on its way
 //	asking                          waits for a signal
 //	cancelling                      was asked to stop
+//	called                          has ended, after its child called:0, its timer called:1 and its signal called:2
+//	child                           has ended, and its parent elsewhere is to hear of it
 func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	w = newWorld(t, 2)
 	home = w.parts[0]
@@ -124,6 +128,22 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	w.do(late)
 	w.now += 20
 	w.settleDue(home)
+	again := func(function string) *view { return w.takeFrom(home, offer("w1", 1, function))[0] }
+	w.commit(begin("called"), "child g in; await 0")
+	w.commit(again("g"), "return r")
+	w.commit(again("f"), "sleep 5; await 1")
+	w.now += 10
+	w.settleDue(home)
+	w.commit(again("f"), "wait s")
+	w.do(signalCmd(w.request(), name("called"), "s", "payload"))
+	w.commit(again("f"), "return x")
+	parent := near(w, w.parts[1], "parent")
+	w.do(startCmd(w.request(), parent, "p", "in"))
+	w.commit(w.takeFrom(w.parts[1], offer("w1", 1, "p"))[0], strings.Repeat("child k spread; ", 8)+"any 0,1,2,3,4,5,6,7")
+	w.ship()
+	child := again("k")
+	names["child"] = child.token.Id
+	w.commit(child, "return r")
 	begin("working")
 	w.commit(begin("sleeping"), "sleep 5000; await 0")
 	w.commit(begin("calling"), "child g; await 0")
@@ -335,6 +355,98 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"an operation of nobody", RuleOperation, "nobody:0", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("nobody")+":0"), recovery.AppendPromise(nil, recovery.Promise{
 				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: Never, CreatedAt: 5}))
+		}},
+
+		// Values that stand in two places.
+		{"a result that is no outcome", RuleOutcome, "done", func(s *plot) {
+			s.event(name("done"), 3, journal.InvokeCompleted{Promise: id.PromiseID(name("done") + ":0"), Attempt: 1, Result: []byte{9, 9}})
+		}},
+		{"a result without an outcome", RuleOutcome, "done", func(s *plot) {
+			s.event(name("done"), 3, journal.InvokeCompleted{Promise: id.PromiseID(name("done") + ":0"), Attempt: 1})
+		}},
+		{"an error that is a value", RuleOutcome, "failed", func(s *plot) {
+			s.event(name("failed"), s.readHeader(name("failed")).Events-1, journal.ExecutionFailed{Error: recovery.AppendOutcome(nil, recovery.Outcome{})})
+		}},
+		{"a payload that is no outcome", RuleOutcome, "asking", func(s *plot) {
+			s.event(name("asking"), s.readHeader(name("asking")).Events-1, journal.SignalDelivered{Name: "other", Payload: []byte{7}, DeliveryID: 1})
+		}},
+		{"a promise's value that is no outcome", RuleOutcome, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.Value = []byte{9} })
+		}},
+		{"a child's result that its promise does not have", RuleResult, "called", func(s *plot) {
+			s.promise(name("called")+":0", func(p *recovery.Promise) {
+				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
+			})
+		}},
+		{"a child's result taken back", RuleResult, "called", func(s *plot) {
+			s.promise(name("called")+":0", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
+		}},
+		{"a child's promise gone", RuleResult, "called", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("called")+":0")) }},
+		{"a timer that fired otherwise", RuleResult, "called", func(s *plot) {
+			s.promise(name("called")+":1", func(p *recovery.Promise) { p.State = recovery.PromiseRejected })
+		}},
+		{"a timer of another time", RuleResult, "called", func(s *plot) {
+			s.promise(name("called")+":1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
+		}},
+		{"a signal that its wait did not get", RuleResult, "called", func(s *plot) {
+			s.promise(name("called")+":2", func(p *recovery.Promise) {
+				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
+			})
+		}},
+		{"a child of another input", RuleInput, "called:0", func(s *plot) {
+			e, _ := journal.DecodeEntry(s.get(keys.JournalEntry(ns, name("called")+":0", s.readHeader(name("called")+":0").Incarnation, 0)))
+			started := e.Event.(journal.ExecutionStarted)
+			started.Input = []byte("else")
+			s.event(name("called")+":0", 0, started)
+		}},
+		{"a child of another digest", RuleInput, "calling:0", func(s *plot) { s.header(name("calling")+":0", func(h *Header) { h.Digest = "d" }) }},
+		{"another tag", RuleHeader, "working", func(s *plot) {
+			s.header(name("working"), func(h *Header) { h.Tags = append(h.Tags, recovery.Tag{Key: "k"}) })
+		}},
+		{"a commit that ended what is open", RuleHeader, "sleeping", func(s *plot) {
+			s.header(name("sleeping"), func(h *Header) { h.LastState = recovery.TaskFulfilled })
+		}},
+		{"a problem that nobody had", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Problem = "none" }) }},
+		{"settled before it was closed", RuleEnding, "done", func(s *plot) {
+			s.promise(name("done"), func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-1, p.SettledAt-1 })
+		}},
+		{"a callback of several lost", RuleWait, "either", func(s *plot) {
+			s.drop(keys.Of(keys.Callback, ns, name("either")+":3", name("either")))
+			s.drop(keys.Of(keys.AwaitedBy, ns, name("either"), name("either")+":3"))
+		}},
+		{"a callback on another's operation", RuleWait, "asking", func(s *plot) {
+			s.put(keys.Of(keys.Callback, ns, name("bare"), name("asking")), []byte{})
+			s.put(keys.Of(keys.AwaitedBy, ns, name("asking"), name("bare")), []byte{})
+		}},
+		{"resumed by what is pending", RuleWait, "waiting", func(s *plot) {
+			s.task(name("waiting"), func(task *recovery.Task) { task.Resumes = []string{name("bare")} })
+		}},
+		{"an entry of tomorrow", RuleClock, "working", func(s *plot) {
+			key := keys.JournalEntry(ns, name("working"), s.readHeader(name("working")).Incarnation, 0)
+			e, _ := journal.DecodeEntry(s.get(key))
+			e.Time += 1_000_000_000
+			s.put(key, journal.AppendEntry(nil, e))
+		}},
+		{"a promise of tomorrow", RuleClock, "bare", func(s *plot) {
+			s.promise(name("bare"), func(p *recovery.Promise) {
+				p.CreatedAt, p.TimeoutAt = p.CreatedAt+1_000_000_000, p.TimeoutAt+2_000_000_000
+			})
+		}},
+		{"a promise of an entry to come", RuleClock, "bare", func(s *plot) {
+			s.promise(name("bare"), func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
+		}},
+		{"a start of a child that nobody asked for", RuleMessage, "either", func(s *plot) {
+			for n := range 8 {
+				s.promise(name("either")+":"+strconv.Itoa(n+1), func(p *recovery.Promise) { p.Incarnation++ })
+			}
+		}},
+		{"an end that its child did not have", RuleMessage, "child", func(s *plot) {
+			s.promise(name("child"), func(p *recovery.Promise) {
+				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
+			})
+		}},
+		{"a reply older than what is forgotten", RuleReplies, "", func(s *plot) {
+			s.put(keys.MetaKey(metaEvicted), keys.AppendUint64(nil, 1<<40))
 		}},
 
 		// Messages and replies.

@@ -27,9 +27,8 @@ func (a *auditor) reply(key, value []byte) {
 	}
 }
 
-// replyAge judges the note of a reply's age: there is such a reply.
+// replyAge judges the note of a reply's age: there is such a reply, and none as old was forgotten.
 func (a *auditor) replyAge(key, value []byte) {
-	a.ages++
 	at, request, err := keys.CutUint64(key[1:])
 	if err != nil || len(value) > 0 {
 		a.damaged("", "", key, "it is no age of a reply")
@@ -40,11 +39,22 @@ func (a *auditor) replyAge(key, value []byte) {
 	if stored := d.i64(); !ok || uint64(stored) != at {
 		a.found("", fmt.Sprintf("request %x", request), RuleReplies, "the age of a reply of %d, which is not there", at)
 	}
+	if evicted := a.number(metaEvicted); at < evicted {
+		a.found("", fmt.Sprintf("request %x", request), RuleReplies, "a reply of %d, and those up to %d are forgotten", at, evicted)
+	}
 }
 
-// countReplies judges, when all has been seen, the number that bounds them.
+// countReplies judges the number that bounds them. It counts all of one state at once: replies come and go.
 func (a *auditor) countReplies() {
-	if n := a.number(metaReplies); n != a.report.Replies || n != a.ages {
-		a.found("", "", RuleReplies, "%d replies and %d ages are stored, %d are counted", a.report.Replies, a.ages, n)
+	count := func(family keys.Family) (n uint64) {
+		a.scan([]byte{byte(family)}, []byte{byte(family) + 1}, func(_, _ []byte) bool {
+			n++
+			return true
+		})
+		return n
+	}
+	replies, ages := count(keys.Reply), count(keys.ReplyAge)
+	if n := a.number(metaReplies); n != replies || n != ages {
+		a.found("", "", RuleReplies, "%d replies and %d ages are stored, %d are counted", replies, ages, n)
 	}
 }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"perdure/fsm/keys"
@@ -69,7 +68,7 @@ func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 		return "which does not exist"
 	case p.State != recovery.PromisePending:
 		return "which is " + p.State.String() + ", and its journal was not told"
-	case !slices.Contains(secondsOf(a.callbacks[ns], string(promise)), awaiter):
+	case !a.has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
 		return "and has no callback on it"
 	case p.Timer && !a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):
 		return "a timer that is not in the deadline index"

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"perdure/fsm/keys"
@@ -103,6 +104,44 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		name, rule, id string
 		plant          func(s *plot)
 	}{
+		{"another signal than the graph's", RuleGraph, "run", func(s *plot) { row(s, 3, func(r *nodeRow) { r.signal = "other" }) }},
+		{"another output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.output = []byte("2") }) }},
+		{"no output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.output = nil }) }},
+		{"an output of what was skipped", RuleGraph, "run", func(s *plot) { row(s, 2, func(r *nodeRow) { r.output = []byte("1") }) }},
+		{"an output of what runs", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.output = []byte("1") }) }},
+		{"an output besides the one that was kept", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *nodeRow) { r.output = []byte("1") }) }},
+		{"no output of what is not observed", RuleGraph, "wave", func(s *plot) {
+			key := keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 0)
+			r, _ := decodeRow(s.get(key))
+			r.output = nil
+			s.put(key, r.encode())
+		}},
+		{"another result in the journal", RuleGraph, "done", func(s *plot) {
+			s.event("done", 3, journal.InvokeCompleted{Promise: "done:0", Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("2")})})
+		}},
+		{"another value of a node's promise", RuleGraph, "done", func(s *plot) {
+			s.promise("done:0", func(p *recovery.Promise) { p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("2")}) })
+		}},
+		{"another end than the outputs make", RuleGraph, "done", func(s *plot) {
+			s.event("done", s.readHeader("done").Events-1, journal.ExecutionCompleted{Result: []byte("{}")})
+		}},
+		{"another failure", RuleGraph, "failed", func(s *plot) {
+			key := keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 0)
+			r, _ := decodeRow(s.get(key))
+			r.failure = failureBytes("app", "else")
+			s.put(key, r.encode())
+		}},
+		{"another failure of the last attempt", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.failure = failureBytes("app", "else") }) }},
+		{"began at another time", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.started++ }) }},
+		{"ended at another time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.ended++ }) }},
+		{"an attempt of another input", RuleInput, w.nodeOutcome("run", "h").State.AttemptId, func(s *plot) {
+			id := w.nodeOutcome("run", "h").State.AttemptId
+			s.event(id, 0, journal.ExecutionStarted{Input: []byte("else"), Parent: "run"})
+		}},
+		{"another graph than in the life before", RuleGraph, "run", func(s *plot) {
+			s.put(keys.GraphOf(ns, "run", s.readHeader("run").Former), s.get(keys.GraphOf(ns, "done", s.readHeader("done").Incarnation)))
+		}},
+		{"graphs in a state that knows none", RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(metaFeature), keys.AppendUint64(nil, levelFirst)) }},
 		{"a result that nobody had", RuleGraph, "run", func(s *plot) {
 			row(s, 3, func(r *nodeRow) { r.status, r.signal, r.output = reduction.StatusCompleted, "", []byte("1") })
 		}},
@@ -173,6 +212,28 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		found := audited(t, s.state, p.cfg)
 		if !breaks(found, c.rule, c.id) {
 			t.Errorf("%s: %s of %s is not found among\n%s", c.name, c.rule, c.id, lines(found))
+		}
+	}
+}
+
+// Definition 1 speaks of what is stored: an output that is missing, and one of a node without a result, are named
+// by its third item.
+func TestAuditNamesDefinition1(t *testing.T) {
+	w, p := graphState(t)
+	for what, change := range map[string]func(r *nodeRow){
+		"completed without an output":  func(r *nodeRow) { r.output = nil },
+		"an output, but not completed": func(r *nodeRow) { r.status, r.output = reduction.StatusSkipped, []byte("1") },
+	} {
+		s := &plot{t: t, state: p.state.Clone(), cfg: p.cfg}
+		key := keys.NodeOf(ns, "run", w.graphStatus("run").Incarnation, 1)
+		r, err := decodeRow(s.get(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		s.put(key, r.encode())
+		if found := lines(audited(t, s.state, p.cfg)); !strings.Contains(found, reduction.RuleOutputOwner+" (Definition 1, item 3)") || !strings.Contains(found, what) {
+			t.Errorf("%s is not named by item 3:\n%s", what, found)
 		}
 	}
 }

@@ -1,0 +1,306 @@
+package machine
+
+import (
+	"bytes"
+	"fmt"
+
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/keys"
+)
+
+// Values that stand in two places, and the one judge of each pair. A value that follows from others is one too.
+//
+//	value                          stands in                                      judge
+//	identity of an object          its key, its value                             promise, task, header, entry (RuleMisplaced)
+//	partition of an object         its id, the state that holds it                here
+//	promise state                  promise, its task                              recovery.CheckPromise
+//	target, incarnation            promise, task                                  recovery.CheckTask
+//	function, incarnation,         header, promise, first journal entry           headerOfPromise, headerOfJournal
+//	  digest, parent, tags, times
+//	status, length                 header, fold of the journal                    headerOfJournal
+//	end and result of a run        last journal entry, promise                    ending
+//	closing time                   header, last entry, promise                    headerOfJournal, ending
+//	answer to the last commit      header, status                                 headerOfPromise
+//	wait                           journal, task, callbacks                       execution, callbacks, recovery.CheckTask
+//	callback                       by awaited, by awaiter                         recovery.CheckCallback, CheckAwaitedBy
+//	settled awaited promises       task's resumes, promises                       resumes
+//	result of an operation         journal, its promise                           results
+//	time of a timer                journal, promise                               operation, results
+//	child's function, input,       parent's journal, child's header and journal   childOf
+//	  digest
+//	payload of a signal            delivery, receipt, wait's promise              journal.Check, results
+//	kept signal of a graph run     latch, journal                                 graphAudit.signals
+//	node: status, attempt, retry   row, journal, promise, attempt's header        graphAudit.row
+//	node: signal                   row, graph or the attempt's result             graphAudit.waitsFor
+//	node: output, failure          row, journal, promise                          graphAudit.values
+//	node: times                    row, journal                                   graphAudit.values
+//	node: output kept              row of a later life, row of the former         graphAudit.read
+//	outputs, statuses              rows, Definition 1                             reduction.Recover, WellFormed
+//	graph, input                   graph, journal, former life's graph            graphRun
+//	result of a graph run          journal, outputs of its sinks                  graphRun
+//	deadline                       object, deadline index                         deadline, recovery.CheckPromise, CheckTask, grace, row
+//	pending task                   task, ready queue                              queued, place
+//	execution                      header, visibility index                       execution, listed
+//	message number                 message, key, channel                          message, channel
+//	child's end, child's start     message, promises                              sender
+//	stored reply                   reply, its age, count, forgotten               reply, replyAge, countReplies
+//	time                           clock, entries, promises                       entries, promiseValue
+//	feature level                  meta, graph runs                               storedGraph
+//	all of it                      the replicas                                   checksum, Report.Content
+//
+// Not judged: the checksum against the state (it is a sum over the past; replicas compare it at equal indices),
+// a stored reply's content (what was answered then), a channel's two ends and a child placed elsewhere (they are
+// in the states of two partitions, which are not looked at together).
+
+// entries judges, of each entry of a journal, its time, and that what it carries can be read.
+func (a *auditor) entries(ns, objectID string, entries []journal.Entry) {
+	last := int64(0)
+	for _, e := range entries {
+		bad := func(rule, format string, args ...any) {
+			a.violation(Violation{Rule: rule, Namespace: ns, ID: objectID, Seq: e.Seq, HasSeq: true, Detail: fmt.Sprintf(format, args...)})
+		}
+		if e.Event == nil {
+			continue // said to be damaged
+		}
+		if e.Time < last || e.Time > a.report.ClockMS {
+			bad(RuleClock, "an entry of %d, after one of %d, and the clock is at %d", e.Time, last, a.report.ClockMS)
+		}
+		last = max(last, e.Time)
+		outcome := func(what string, b []byte, failure bool) {
+			if why := notOutcome(b, failure); why != "" {
+				bad(RuleOutcome, "%s of %s is no outcome: %s", what, e.Event.Kind(), why)
+			}
+		}
+		switch ev := e.Event.(type) {
+		case journal.InvokeCompleted:
+			outcome("the result", ev.Result, false)
+		case journal.InvokeRetrying:
+			outcome("the error", ev.Error, true)
+		case journal.ExecutionFailed:
+			outcome("the error", ev.Error, true)
+		case journal.SignalDelivered:
+			outcome("the payload", ev.Payload, false)
+		case journal.SignalReceived:
+			outcome("the payload", ev.Payload, false)
+		}
+	}
+}
+
+// notOutcome says why bytes are not the canonical encoding of an outcome, or, if failure, of a failure; "" if
+// they are.
+func notOutcome(b []byte, failure bool) string {
+	o, err := recovery.DecodeOutcome(b)
+	switch {
+	case err != nil:
+		return err.Error()
+	case !bytes.Equal(recovery.AppendOutcome(nil, o), b):
+		return "it is not written the one way there is"
+	case failure && o.Failure == nil:
+		return "it is a value, and must be a failure"
+	}
+	return ""
+}
+
+// promiseValue judges the value and the times of a promise.
+func (a *auditor) promiseValue(ns string, p recovery.Promise) {
+	if p.CreatedAt > a.report.ClockMS || p.SettledAt > a.report.ClockMS || p.Incarnation > a.report.Applied && p.Incarnation > a.report.Through {
+		a.found(ns, p.ID, RuleClock, "made at %d in incarnation %d, settled at %d; the clock is at %d, the state at index %d",
+			p.CreatedAt, p.Incarnation, p.SettledAt, a.report.ClockMS, a.report.Through)
+	}
+	why, executions := "", p.Target != "" || ofGraph(p)
+	switch p.State {
+	case recovery.PromiseResolved:
+		if len(p.Value) > 0 {
+			why = notOutcome(p.Value, false)
+		}
+		if o, err := recovery.DecodeOutcome(p.Value); executions && err == nil && o.Failure != nil {
+			why = "it is a failure, and must be a value"
+		}
+	case recovery.PromiseRejected:
+		why = notOutcome(p.Value, executions)
+	case recovery.PromiseRejectedCanceled:
+		if len(p.Value) > 0 {
+			why = notOutcome(p.Value, executions)
+		}
+	}
+	if why != "" {
+		a.found(ns, p.ID, RuleOutcome, "the value of a promise that is %s is no outcome: %s", p.State, why)
+	}
+}
+
+// resumes judges that a task remembers only promises that have settled (and itself, of a cancel).
+func (a *auditor) resumes(ns string, t recovery.Task) {
+	for i, by := range t.Resumes {
+		p, ok := a.storedPromise(ns, by)
+		switch {
+		case i > 0 && t.Resumes[i-1] >= by:
+			a.found(ns, t.ID, RuleWait, "its resumes are not in order: %q", t.Resumes)
+			return
+		case by != t.ID && (!ok || !p.State.Settled()):
+			a.found(ns, t.ID, RuleWait, "it was resumed by %q, which is not settled", by)
+		}
+	}
+}
+
+// awaitedOperation judges that an execution awaits operations of its own.
+func (a *auditor) awaitedOperation(ns, awaited, awaiter string) {
+	if _, journaled := a.storedHeader(ns, awaiter); !journaled {
+		return
+	}
+	if _, direct := id.PromiseID(awaited).IsChildOf(id.PromiseID(awaiter)); !direct {
+		a.found(ns, awaiter, RuleWait, "it has a callback on %q, which is no operation of its own", awaited)
+	}
+}
+
+// waitCallbacks judges that a Blocked execution has a callback on each pending promise of its wait.
+func (a *auditor) waitCallbacks(ns string, h Header, s *journal.State) {
+	_, on, _, blocked := s.Wait()
+	if !blocked || h.Status != journal.StatusBlocked {
+		return
+	}
+	for _, promise := range on {
+		if s.Resolved(promise) || (objects{a, ns}).HasCallback(string(promise), h.ID) {
+			continue
+		}
+		if p, ok := a.storedPromise(ns, string(promise)); ok && p.State == recovery.PromisePending {
+			a.found(ns, h.ID, RuleWait, "it waits for %q, and has no callback on it", promise)
+		}
+	}
+}
+
+// results judges what the journal of an execution records of its operations against their promises and
+// children. A graph run's operations are its nodes', which are judged as such.
+func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *journal.Replay) {
+	awaited := map[id.PromiseID]bool{}
+	for _, e := range entries {
+		if w, ok := e.Event.(journal.ExecutionAwaiting); ok && w.Wait == journal.AwaitSignal {
+			awaited[w.On[0]] = true
+		}
+	}
+	for n := range replay.State().NextChild() {
+		r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n))
+		if !ok {
+			continue
+		}
+		child := r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction
+		if !child && r.Call != journal.KindTimerScheduled && !awaited[r.Promise] {
+			continue // it has no promise
+		}
+		bad := func(format string, args ...any) {
+			a.found(ns, h.ID, RuleResult, "%q: %s", r.Promise, fmt.Sprintf(format, args...))
+		}
+		p, ok := a.storedPromise(ns, string(r.Promise))
+		if !ok {
+			bad("the journal has %s, and there is no promise of it", r.Call)
+			continue
+		}
+		if child {
+			a.childOf(ns, h, r)
+		}
+		switch {
+		case r.Call == journal.KindTimerScheduled && (!p.Timer || p.TimeoutAt != r.FireAt):
+			bad("the journal has a timer due at %d, its promise is due at %d (a timer: %t)", r.FireAt, p.TimeoutAt, p.Timer)
+		case !r.Resolved:
+		case !p.State.Settled():
+			bad("the journal has its result, and its promise is %s", p.State)
+		case r.Call == journal.KindTimerScheduled:
+			if p.State != recovery.PromiseResolved {
+				bad("the timer has fired, and its promise is %s", p.State)
+			}
+		case child && !bytes.Equal(r.Result, outcomeOf(p)):
+			bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(outcomeOf(p)))
+		case awaited[r.Promise] && p.State == recovery.PromiseResolved && !bytes.Equal(r.Result, p.Value):
+			bad("the journal has a signal of %d bytes, its promise another of %d", len(r.Result), len(p.Value))
+		case awaited[r.Promise] && p.State == recovery.PromiseRejectedTimedout && !failedBy(r.Result, FailureTimeout):
+			bad("the journal has a signal of %d bytes, and the wait for it timed out", len(r.Result))
+		}
+	}
+}
+
+// failedBy says whether bytes are a failure of a type.
+func failedBy(outcome []byte, kind string) bool {
+	o, err := recovery.DecodeOutcome(outcome)
+	return err == nil && o.Failure != nil && o.Failure.Type == kind
+}
+
+// childOf judges that a child of this partition was started with what its parent's journal says.
+func (a *auditor) childOf(ns string, parent Header, r journal.Recorded) {
+	child, ok := a.storedHeader(ns, string(r.Promise))
+	if !ok {
+		return // it is elsewhere, or operation says that it is missing
+	}
+	a.startedWith(ns, child, parent, r)
+	if child.ParentPromise != string(r.Promise) {
+		a.found(ns, child.ID, RuleInput, "it is a child of %q, and is to settle %q", parent.ID, child.ParentPromise)
+	}
+}
+
+// startedWith compares an execution with the invocation that its parent's journal has of it.
+func (a *auditor) startedWith(ns string, child, parent Header, r journal.Recorded) {
+	b, _ := a.get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
+	e, err := journal.DecodeEntry(b)
+	if err != nil {
+		return // said of its own journal
+	}
+	input := []byte(nil)
+	if s, ok := e.Event.(journal.ExecutionStarted); ok {
+		input = s.Input
+	}
+	if child.Function != r.Function || child.Digest != parent.Digest || child.Parent != parent.ID ||
+		child.ParentIncarnation != parent.Incarnation || !bytes.Equal(input, r.Input) {
+		a.found(ns, child.ID, RuleInput, "it runs %q of digest %q with %d bytes of input for %q of incarnation %d; that has %q, digest %q, %d bytes, incarnation %d",
+			child.Function, child.Digest, len(input), child.Parent, child.ParentIncarnation, r.Function, parent.Digest, len(r.Input), parent.Incarnation)
+	}
+}
+
+// sender judges a message under way against the objects that sent it.
+func (a *auditor) sender(msg *commandv1.Message) {
+	bad := func(format string, args ...any) {
+		a.found(msg.Namespace, msg.FromId, RuleMessage, "message %d for %q: %s", msg.Seq, msg.ToId, fmt.Sprintf(format, args...))
+	}
+	switch w := msg.Kind.(type) {
+	case *commandv1.Message_ChildDone:
+		if msg.FromIncarnation == 0 {
+			return // the answer to a start that was refused
+		}
+		h, there := a.storedHeader(msg.Namespace, msg.FromId)
+		p, ok := a.storedPromise(msg.Namespace, msg.FromId)
+		if there && h.Incarnation != msg.FromIncarnation {
+			return // it was retried since
+		}
+		value, err := outcomeFromWire(w.ChildDone.GetOutcome())
+		switch {
+		case !there || !ok || !p.State.Settled():
+			bad("it tells the end of a child that has not ended here")
+		case h.ParentPromise != msg.ToId || h.ParentIncarnation != msg.ToIncarnation:
+			bad("it is for incarnation %d, the child's parent is %q, incarnation %d", msg.ToIncarnation, h.ParentPromise, h.ParentIncarnation)
+		case err != nil || !bytes.Equal(value, canonical(outcomeOf(p))):
+			bad("it has a result of %d bytes, the child's promise another of %d", len(value), len(outcomeOf(p)))
+		}
+	case *commandv1.Message_StartChild:
+		p, ok := a.storedPromise(msg.Namespace, w.StartChild.GetPromiseId())
+		h, there := a.storedHeader(msg.Namespace, msg.FromId)
+		if there && h.Incarnation != msg.FromIncarnation {
+			return
+		}
+		switch root := id.SpreadRoot(h.Digest, h.ID, w.StartChild.GetIdempotencyKey()); {
+		case !there || !ok || p.Incarnation != msg.FromIncarnation || !p.External:
+			bad("it starts a child for %q, and there is no such promise", w.StartChild.GetPromiseId())
+		case root != msg.ToId || w.StartChild.GetComponentDigest() != h.Digest:
+			bad("it starts a child of digest %q, its sender's is %q and names the child %q", w.StartChild.GetComponentDigest(), h.Digest, root)
+		}
+	}
+}
+
+// canonical is an outcome as the wire carries it.
+func canonical(outcome []byte) []byte {
+	b, err := outcomeFromWire(outcomeToWire(outcome))
+	if err != nil {
+		return nil
+	}
+	return b
+}
