@@ -3,10 +3,12 @@ package jepsen
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,12 +88,15 @@ type ExecutionFault struct {
 
 // ExecutionRun is the workload of three-step executions.
 type ExecutionRun struct {
-	o     ExecutionOptions
-	c     *Cluster
-	fn    *durable.Function[stepsInput, string]
-	began time.Time
-	made  atomic.Int64
-	over  atomic.Bool // no more faults: N is enough
+	o  ExecutionOptions
+	c  *Cluster
+	fn *durable.Function[stepsInput, string]
+	// waiting is for every second execution; boxes collect the signals that those send.
+	waiting *durable.Function[stepsInput, string]
+	boxes   []string
+	began   time.Time
+	made    atomic.Int64
+	over    atomic.Bool // no more faults: N is enough
 
 	mu         sync.Mutex
 	executions []Execution
@@ -102,11 +107,14 @@ type ExecutionRun struct {
 func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*ExecutionReport, error) {
 	o.fill()
 	r := &ExecutionRun{o: o, c: c}
-	r.fn = stepFunction(nil) // to be started only: workers have their own
+	r.fn, r.waiting = stepFunction(nil), waitingFunction(nil) // to be started only: workers have their own
 	if missing := o.Workers - len(c.workers); missing > 0 {
 		if err := c.StartWorkers(ctx, missing, 64, o.Lease); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.openBoxes(ctx); err != nil {
+		return nil, err
 	}
 	r.began = time.Now()
 
@@ -148,11 +156,40 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 	steps := StepRecords(notes)
 	report.Steps = len(steps)
 	report.Verdict = CheckExecutions(r.executions, steps, len(stepNames))
+	report.Verdict.CheckSleeps(SleepRecords(notes))
 	report.measure(r.executions, wounds, r.began)
 	report.Violations = report.Verdict.Violations()
 	report.hold(notes, wounds)
 	report.Violations = append(report.Violations, Aftermath(ctx, c)...)
 	return report, nil
+}
+
+// waits says that an execution waits between its steps, so its task comes and goes.
+func waits(id string) bool {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	return err == nil && n%2 == 1
+}
+
+// boxCount is how many executions collect signals: enough to be in every partition.
+const boxCount = 16
+
+// openBoxes starts the executions that collect signals. No worker has their function.
+func (r *ExecutionRun) openBoxes(ctx context.Context) error {
+	cl, err := r.c.Client(r.o.Patience)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var jobs []func(context.Context) error
+	for i := range boxCount {
+		id := fmt.Sprintf("%s-box%d", r.o.Prefix, i)
+		r.boxes = append(r.boxes, id)
+		jobs = append(jobs, func(ctx context.Context) error {
+			_, err := cl.Start(ctx, client.StartOptions{ID: id, Function: boxFunction, AllowUnknownFunction: true})
+			return err
+		})
+	}
+	return inParallel(ctx, boxCount, jobs)
 }
 
 // hold judges who held the tasks. Where the cluster had no majority it could renew no lease.
@@ -168,6 +205,7 @@ func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound) {
 			breaks = append(breaks, w.At)
 		}
 	}
+	notes = slices.DeleteFunc(notes, func(n StepNote) bool { return waits(n.Execution) })
 	r.Holding = CheckHolding(notes, outages, breaks)
 	if !judged {
 		return
@@ -211,15 +249,29 @@ func (r *ExecutionRun) ended() int {
 	return len(r.executions)
 }
 
-// one runs one execution and writes down what the client was told.
+// one runs one execution and writes down what the client was told. Every second one sleeps, sends signals to a box and
+// waits for one of its client's.
 func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
-	e := Execution{ID: fmt.Sprintf("%s-%d", r.o.Prefix, r.made.Add(1)), Acked: -1, Done: -1}
+	n := r.made.Add(1)
+	e := Execution{ID: fmt.Sprintf("%s-%d", r.o.Prefix, n), Acked: -1, Done: -1, Words: -1}
+	in := stepsInput{ID: e.ID, Micros: r.o.StepTime.Microseconds()}
+	fn := r.fn
+	if waits(e.ID) {
+		fn = r.waiting
+		in.Box, in.Sleep = r.boxes[int(n)%len(r.boxes)], 20+n*37%400
+		e.Box, e.Word, e.Sent = in.Box, "word-"+e.ID, []int{-1, -1}
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
 	defer cancel()
 	e.Called = time.Since(r.began)
-	h, err := r.fn.Start(ctx, cl, e.ID, stepsInput{e.ID, r.o.StepTime.Microseconds()})
+	h, err := fn.Start(ctx, cl, e.ID, in)
 	if err == nil {
 		e.Acked = time.Since(r.began)
+		if e.Word != "" {
+			err = e.sendWord(ctx, cl)
+		}
+	}
+	if err == nil {
 		if e.Result, err = h.Result(ctx); err == nil {
 			e.Done = time.Since(r.began)
 		}
@@ -230,6 +282,26 @@ func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.executions = append(r.executions, e)
+}
+
+// sendWord sends the signal that the execution waits for, until it is acknowledged.
+func (e *Execution) sendWord(ctx context.Context, cl *client.Client) error {
+	for {
+		err := cl.Signal(ctx, e.ID, goSignal, []byte(strconv.Quote(e.Word)))
+		switch {
+		case err == nil:
+			e.WordSent++
+			e.WordAcked = true
+			return nil
+		case errors.Is(err, client.ErrOutcomeUnknown):
+			e.WordSent++
+		case !errors.Is(err, client.ErrUnavailable): // which says that it was surely not applied
+			return fmt.Errorf("signal: %w", err)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("signal: %w", err)
+		}
+	}
 }
 
 // finishPatience is how long executions may take, all together, whose clients have given up.
@@ -267,32 +339,86 @@ func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
 				return fmt.Errorf("%s: result %q: %w", e.ID, data, err)
 			}
 			if read {
-				e.Journal, err = readJournal(ctx, cl, e.ID)
+				e.Journal, e.Words, err = readJournal(ctx, cl, e.ID)
 			}
 			return err
 		})
 	}
-	return journals, inParallel(ctx, 32, jobs)
+	if err := inParallel(ctx, 32, jobs); err != nil {
+		return journals, err
+	}
+	return journals, r.lookIntoBoxes(ctx, cl, deadline)
 }
 
-// readJournal says what is wrong with the journal of an execution that has ended.
-func readJournal(ctx context.Context, cl *client.Client, id string) (string, error) {
+// lookIntoBoxes counts the signals that were delivered to the boxes. A signal that is under way has until the deadline.
+func (r *ExecutionRun) lookIntoBoxes(ctx context.Context, cl *client.Client, deadline time.Time) error {
+	sent := map[string][]*Execution{}
+	for i := range r.executions {
+		if e := &r.executions[i]; e.Box != "" {
+			sent[e.Box] = append(sent[e.Box], e)
+		}
+	}
+	var jobs []func(context.Context) error
+	for box, from := range sent {
+		jobs = append(jobs, func(ctx context.Context) error {
+			for {
+				found := map[string]int{}
+				for entry, err := range cl.Journal(ctx, box) {
+					if err != nil {
+						return err
+					}
+					if d := entry.GetEvent().GetSignalDelivered(); d != nil {
+						var payload string
+						if err := json.Unmarshal(d.GetPayload().GetValue(), &payload); err != nil {
+							return fmt.Errorf("%s: signal %q: %w", box, d.GetPayload().GetValue(), err)
+						}
+						found[payload]++
+					}
+				}
+				lacking := 0
+				for _, e := range from {
+					for i := range e.Sent {
+						e.Sent[i] = found[sentPayload(e.ID, i)]
+						if e.Sent[i] == 0 && e.Found != Missing && e.Found != NotFinished {
+							lacking++
+						}
+					}
+				}
+				if lacking == 0 || time.Now().After(deadline) {
+					return nil
+				}
+				if err := pause(ctx, 10*lookEvery); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return inParallel(ctx, 8, jobs)
+}
+
+// readJournal says what is wrong with the journal of an execution that has ended, and how often the signal that it may
+// wait for was delivered.
+func readJournal(ctx context.Context, cl *client.Client, id string) (wrong string, words int, err error) {
 	var entries []*perdurev1.JournalEntry
 	for entry, err := range cl.Journal(ctx, id) {
 		if err != nil {
-			return "", err
+			return "", -1, err
+		}
+		if entry.GetEvent().GetSignalDelivered().GetName() == goSignal {
+			words++
 		}
 		entries = append(entries, entry)
 	}
-	return CheckJournal(entries), nil
+	return CheckJournal(entries), words, nil
 }
 
 // CheckJournal says what is wrong with the journal of an execution that has ended: a hole in the sequence,
-// an operation that was scheduled or completed twice, an attempt that began twice, anything after the end,
-// no end. It returns "" when nothing is.
+// an operation that was scheduled or completed twice, an attempt that began twice, a timer that fired twice, early
+// or never, anything after the end, no end. It returns "" when nothing is.
 func CheckJournal(entries []*perdurev1.JournalEntry) string {
 	count := map[string]int{}
-	var scheduled []string
+	due := map[string]int64{}
+	var scheduled, timers []string
 	ends := 0
 	for i, entry := range entries {
 		if i > 0 && entry.GetSeq() != entries[i-1].GetSeq()+1 {
@@ -310,6 +436,19 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 			what = fmt.Sprintf("attempt %d of %s", e.InvokeStarted.GetAttempt(), e.InvokeStarted.GetPromiseId())
 		case *perdurev1.Event_InvokeCompleted:
 			what = "completed " + e.InvokeCompleted.GetPromiseId()
+		case *perdurev1.Event_TimerScheduled:
+			id := e.TimerScheduled.GetPromiseId()
+			what, timers = "timer "+id, append(timers, id)
+			due[id] = entry.GetTimeMs() + e.TimerScheduled.GetDurationMs()
+			if at := e.TimerScheduled.GetFireAtMs(); at < due[id] {
+				return fmt.Sprintf("entry %d: timer %s of %d ms is due %d ms after it was scheduled", entry.GetSeq(), id,
+					e.TimerScheduled.GetDurationMs(), at-entry.GetTimeMs())
+			}
+		case *perdurev1.Event_TimerFired:
+			id := e.TimerFired.GetPromiseId()
+			if what = "fired " + id; entry.GetTimeMs() < due[id] {
+				return fmt.Sprintf("entry %d: timer %s fired %d ms early", entry.GetSeq(), id, due[id]-entry.GetTimeMs())
+			}
 		case *perdurev1.Event_ExecutionCompleted, *perdurev1.Event_ExecutionFailed, *perdurev1.Event_ExecutionCancelled:
 			ends++
 			continue
@@ -323,6 +462,11 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 	for _, promise := range scheduled {
 		if count["completed "+promise] == 0 {
 			return promise + " was scheduled and has not completed"
+		}
+	}
+	for _, timer := range timers {
+		if count["fired "+timer] == 0 {
+			return timer + " has not fired"
 		}
 	}
 	if ends == 0 {
@@ -390,6 +534,8 @@ func (r *ExecutionReport) String() string {
 	}
 	fmt.Fprintf(&b, "  started %d, finished %d, errors %d, LOST %d, steps run again before they were recorded %d, RUN AGAIN AFTER %d, WRONG %d; %d journals read\n",
 		v.Started, v.Finished, len(v.Errors), len(v.Lost), v.Repeated, len(v.Reruns), len(v.Wrong), r.Journals)
+	fmt.Fprintf(&b, "  signals delivered %d, NOT EXACTLY ONCE %d; sleeps %d, too long by %s, TOO SHORT %d\n",
+		v.Delivered, len(v.Signals), v.Slept, v.Overslept, len(v.Early))
 	h := r.Holding
 	fmt.Fprintf(&b, "  tasks %d: held by one worker across a fault of a node %d, moved from a worker that was hit %d, given back %d, come again %d, TAKEN FROM A LIVING WORKER %d\n",
 		h.Tasks, h.Kept, h.Moved, h.GivenBack, h.Again, len(h.Taken))

@@ -20,6 +20,15 @@ type Execution struct {
 	Found string
 	// Journal is what is wrong with its journal; empty when nothing is, or when nobody has looked.
 	Journal string
+	// Word is what the signal holds that it waits for; empty when it waits for none. WordAcked says that the signal was
+	// acknowledged, WordSent counts how often it was sent, Words how often it was delivered: -1 when nobody has looked.
+	Word            string
+	WordAcked       bool
+	WordSent, Words int
+	// Box is the execution that it sends its signals to; empty when it sends none. Sent is how often each was found
+	// there.
+	Box  string
+	Sent []int
 }
 
 // What a look-up finds instead of a result.
@@ -35,9 +44,10 @@ type StepRecord struct {
 	Runs int
 	// Receipt is what the first acknowledged run returned; empty until Run has returned.
 	Receipt string
-	// RunAfterAck is how often it acted after that. Changed are other receipts that Run returned later.
-	RunAfterAck int
-	Changed     []string
+	// RunAfterAck is how often it acted after that, and Late says who did, and when. Changed are other receipts that Run
+	// returned later.
+	RunAfterAck   int
+	Late, Changed []string
 }
 
 // ExecutionVerdict is what the checker says.
@@ -53,6 +63,14 @@ type ExecutionVerdict struct {
 	Reruns []string
 	// Wrong are results and journals that contradict what was acknowledged.
 	Wrong []string
+	// Signals are signals that were not delivered exactly once; Delivered counts those that were.
+	Signals   []string
+	Delivered int
+	// Early are sleeps that ended before their time; Slept counts all that ended, and Overslept is how much longer
+	// they took.
+	Early     []string
+	Slept     int
+	Overslept Spread
 }
 
 // OK says that every execution ended as it should.
@@ -64,7 +82,7 @@ func (v *ExecutionVerdict) Violations() []string {
 	for _, part := range []struct {
 		what string
 		all  []string
-	}{{"error", v.Errors}, {"lost", v.Lost}, {"ran again", v.Reruns}, {"wrong", v.Wrong}} {
+	}{{"error", v.Errors}, {"lost", v.Lost}, {"ran again", v.Reruns}, {"wrong", v.Wrong}, {"signal", v.Signals}, {"timer", v.Early}} {
 		for i, text := range part.all {
 			if i == 10 {
 				out = append(out, fmt.Sprintf("%s: and %d more", part.what, len(part.all)-i))
@@ -81,6 +99,14 @@ func ResultOf(id string, receipts []string) string {
 	return id + "|" + strings.Join(receipts, "|")
 }
 
+// words are what the result is made of besides the id: the receipts, and before the last one what it waited for.
+func (e Execution) words(receipts []string) []string {
+	if e.Word == "" || len(receipts) == 0 {
+		return receipts
+	}
+	return slices.Insert(slices.Clone(receipts), len(receipts)-1, e.Word)
+}
+
 // CheckExecutions compares what clients and the world outside saw with what was found afterwards. steps are
 // of all executions; those of one in the order in which they ran first.
 func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) ExecutionVerdict {
@@ -90,7 +116,7 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 		of[s.Execution] = append(of[s.Execution], s)
 		again := max(0, s.Runs-1)
 		if s.RunAfterAck > 0 {
-			v.Reruns = append(v.Reruns, fmt.Sprintf("%s acted %d times after it was acknowledged", s.Promise, s.RunAfterAck))
+			v.Reruns = append(v.Reruns, fmt.Sprintf("%s acted %d times after it was acknowledged: %s", s.Promise, s.RunAfterAck, strings.Join(s.Late, ", ")))
 		}
 		v.Repeated += again - s.RunAfterAck
 		for _, other := range s.Changed {
@@ -111,6 +137,49 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 	return v
 }
 
+// CheckSleeps adds what the books tell of sleeps. The clock of the machine has to have been whole.
+func (v *ExecutionVerdict) CheckSleeps(sleeps []SleepRecord) {
+	var over []time.Duration
+	for _, s := range sleeps {
+		switch {
+		case s.Took == 0:
+			continue
+		case s.Took < s.For:
+			v.Early = append(v.Early, fmt.Sprintf("%s slept %s of %s", s.Execution, short3(s.Took), short3(s.For)))
+		default:
+			over = append(over, s.Took-s.For)
+		}
+		v.Slept++
+	}
+	v.Overslept = SpreadOf(over)
+}
+
+// signals judges the signals of one execution: what it sent, and what it waits for.
+func (v *ExecutionVerdict) signals(e Execution) {
+	ended := e.Found != Missing && e.Found != NotFinished && e.Found != ""
+	for i, n := range e.Sent {
+		switch {
+		case n < 0:
+			v.Signals = append(v.Signals, fmt.Sprintf("%s: nobody has looked for signal %d", e.ID, i))
+		case n > 1, n == 0 && ended:
+			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was delivered to %s %d times", e.ID, i, e.Box, n))
+		default:
+			v.Delivered += n
+		}
+	}
+	if e.Word == "" || e.Words < 0 {
+		return
+	}
+	least := 0
+	if e.WordAcked {
+		least = 1
+	}
+	if e.Words < least || e.Words > e.WordSent {
+		v.Signals = append(v.Signals, fmt.Sprintf("%s: the signal %q was sent %d times (acknowledged: %v) and delivered %d times",
+			e.ID, e.Word, e.WordSent, e.WordAcked, e.Words))
+	}
+}
+
 // judge adds one execution.
 func (v *ExecutionVerdict) judge(e Execution, steps []StepRecord, stepsEach int) {
 	if e.Acked >= 0 {
@@ -122,6 +191,7 @@ func (v *ExecutionVerdict) judge(e Execution, steps []StepRecord, stepsEach int)
 	if e.Err != "" {
 		v.Errors = append(v.Errors, e.ID+": "+e.Err)
 	}
+	v.signals(e)
 	if e.Journal != "" {
 		v.Wrong = append(v.Wrong, e.ID+": journal: "+e.Journal)
 	}
@@ -144,7 +214,7 @@ func (v *ExecutionVerdict) judge(e Execution, steps []StepRecord, stepsEach int)
 	}
 	if len(steps) != stepsEach {
 		v.Wrong = append(v.Wrong, fmt.Sprintf("%s has ended after %d steps, not %d", e.ID, len(steps), stepsEach))
-	} else if want := ResultOf(e.ID, receipts); e.Found != want {
+	} else if want := ResultOf(e.ID, e.words(receipts)); e.Found != want {
 		v.Wrong = append(v.Wrong, fmt.Sprintf("%s: the result is %q, its steps make %q", e.ID, e.Found, want))
 	}
 }

@@ -20,16 +20,29 @@ import (
 // stepNames are the steps of the function that the executions run.
 var stepNames = []string{"reserve", "charge", "ship"}
 
-// functionName is that function's name.
-const functionName = "jepsen-three-steps"
+// functionName is that function's name; waitingName is the name of the one that waits between its steps.
+const functionName, waitingName = "jepsen-three-steps", "jepsen-waiting-steps"
 
-// stepsInput is what the function is told.
+// stepsInput is what the functions are told.
 type stepsInput struct {
 	// ID is the execution's own.
 	ID string `json:"id"`
 	// Micros is how long a step takes.
 	Micros int64 `json:"us"`
+	// Box is an execution that the waiting function sends its signals to, Sleep how long it sleeps, in milliseconds.
+	Box   string `json:"box,omitempty"`
+	Sleep int64  `json:"sleep,omitempty"`
 }
+
+// sentSignal and goSignal are the names of the signals that the waiting function sends and waits for; signalsEach is how
+// many it sends.
+const (
+	sentSignal, goSignal = "done", "go"
+	signalsEach          = 2
+)
+
+// sentPayload is what the n-th signal of an execution holds.
+func sentPayload(id string, n int) string { return fmt.Sprintf("%s/%d", id, n) }
 
 // receipt is what a step returns: proof of the one run that counts.
 type receipt struct {
@@ -45,6 +58,8 @@ const (
 	NoteTask NoteKind = "task" // a task came
 	NoteAct  NoteKind = "act"  // a step is about to act on the world outside
 	NoteAck  NoteKind = "ack"  // Run has returned a step's receipt
+	NoteRest NoteKind = "rest" // the function is about to sleep, for so many milliseconds
+	NoteWake NoteKind = "wake" // Sleep has returned
 	NoteBack NoteKind = "back" // the worker gives a task back, of its own will
 	NoteLost NoteKind = "lost" // the worker was told that a task is not its own any more
 )
@@ -56,54 +71,104 @@ type StepNote struct {
 	Worker string
 	Life   int
 	Kind   NoteKind
-	// Promise is of a step; Proof is of an acknowledgement.
+	// Promise is of a step, or how many milliseconds a sleep takes; Proof is of an acknowledgement.
 	Execution, Promise, Proof string
 }
 
-// stepFunction is the durable function of three steps. Each acts on a world outside that does what it is told
-// as often as it is told: the book.
-func stepFunction(note func(kind NoteKind, words ...string) error) *durable.Function[stepsInput, string] {
-	must := func(kind NoteKind, words ...string) {
-		if err := note(kind, words...); err != nil {
-			panic(err) // not an answer of the function: another worker may do better
-		}
+// notes is how the functions write their book.
+type notes func(kind NoteKind, words ...string) error
+
+// must notes, or gives the execution back: no answer of the function, for another worker may do better.
+func (note notes) must(kind NoteKind, words ...string) {
+	if err := note(kind, words...); err != nil {
+		panic(err)
 	}
+}
+
+// step runs one step. It acts on a world outside that does what it is told as often as it is told: the book. The time of
+// an act is read before it, the time of an acknowledgement after it, so an act that is noted later than an
+// acknowledgement began after the cluster had recorded the step.
+func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof string, err error) {
+	r, err := durable.Run(ctx, name, func(ctx context.Context) (receipt, error) {
+		promise := durable.StepInfo(ctx).PromiseID
+		note.must(NoteAct, in.ID, promise)
+		if err := pause(ctx, time.Duration(in.Micros)*time.Microsecond); err != nil {
+			return receipt{}, err
+		}
+		var proof [8]byte
+		rand.Read(proof[:])
+		return receipt{promise, hex.EncodeToString(proof[:])}, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	note.must(NoteAck, in.ID, r.Promise, r.Proof)
+	return r.Proof, nil
+}
+
+// stepFunction is the durable function of three steps.
+func stepFunction(note notes) *durable.Function[stepsInput, string] {
 	return durable.NewFunction(functionName, func(ctx durable.Context, in stepsInput) (string, error) {
 		var proofs []string
 		for _, name := range stepNames {
-			r, err := durable.Run(ctx, name, func(ctx context.Context) (receipt, error) {
-				promise := durable.StepInfo(ctx).PromiseID
-				must(NoteAct, in.ID, promise)
-				if err := pause(ctx, time.Duration(in.Micros)*time.Microsecond); err != nil {
-					return receipt{}, err
-				}
-				var proof [8]byte
-				rand.Read(proof[:])
-				return receipt{promise, hex.EncodeToString(proof[:])}, nil
-			})
+			proof, err := note.step(ctx, in, name)
 			if err != nil {
 				return "", err
 			}
-			must(NoteAck, in.ID, r.Promise, r.Proof)
-			proofs = append(proofs, r.Proof)
+			proofs = append(proofs, proof)
+		}
+		return ResultOf(in.ID, proofs), nil
+	})
+}
+
+// waitingFunction is the durable function that sends a signal and sleeps between its first two steps, and sends another and
+// waits for one between the last two.
+func waitingFunction(note notes) *durable.Function[stepsInput, string] {
+	return durable.NewFunction(waitingName, func(ctx durable.Context, in stepsInput) (string, error) {
+		var proofs []string
+		for i, name := range stepNames {
+			proof, err := note.step(ctx, in, name)
+			if err != nil {
+				return "", err
+			}
+			proofs = append(proofs, proof)
+			if i == len(stepNames)-1 {
+				break
+			}
+			if err := durable.Signal(ctx, in.Box, sentSignal, sentPayload(in.ID, i)); err != nil {
+				return "", err
+			}
+			if i == 0 {
+				note.must(NoteRest, in.ID, strconv.FormatInt(in.Sleep, 10))
+				if err := durable.Sleep(ctx, time.Duration(in.Sleep)*time.Millisecond); err != nil {
+					return "", err
+				}
+				note.must(NoteWake, in.ID)
+				continue
+			}
+			word, err := durable.WaitSignal[string](ctx, goSignal)
+			if err != nil {
+				return "", err
+			}
+			proofs = append(proofs, word)
 		}
 		return ResultOf(in.ID, proofs), nil
 	})
 }
 
 // noteStep adds a line to a book of steps.
-func (b *book) noteStep(worker string) func(NoteKind, ...string) error {
+func (b *book) noteStep(worker string) notes {
 	pid := strconv.Itoa(os.Getpid())
 	return func(kind NoteKind, words ...string) error {
 		return b.line(append([]string{strconv.FormatInt(time.Now().UnixNano(), 10), worker, pid, string(kind)}, words...)...)
 	}
 }
 
-// noteEvent notes what happens to the tasks of the three-step function.
-func noteEvent(note func(NoteKind, ...string) error) func(durable.Event) {
+// noteEvent notes what happens to the tasks of the functions.
+func noteEvent(note notes) func(durable.Event) {
 	kinds := map[durable.EventKind]NoteKind{durable.EventTask: NoteTask, durable.EventProblem: NoteBack, durable.EventLost: NoteLost}
 	return func(e durable.Event) {
-		if kind, of := kinds[e.Kind]; of && e.Function == functionName {
+		if kind, of := kinds[e.Kind]; of && (e.Function == functionName || e.Function == waitingName) {
 			if err := note(kind, e.ID); err != nil {
 				panic(err)
 			}
@@ -152,9 +217,10 @@ func parseNote(line string) (n StepNote, err error) {
 }
 
 // StepRecords are the steps that notes tell of, in the order in which they ran first. The notes stand in the
-// order of time.
+// order of time. An act counts as one after the acknowledgement when it is later than the first one of any worker.
 func StepRecords(notes []StepNote) []StepRecord {
 	steps := map[string]*StepRecord{}
+	acked := map[string]StepNote{} // the first of each step
 	var order []string
 	for _, n := range notes {
 		if n.Kind != NoteAct && n.Kind != NoteAck {
@@ -168,11 +234,14 @@ func StepRecords(notes []StepNote) []StepRecord {
 		}
 		switch {
 		case n.Kind == NoteAct:
-			if s.Runs++; s.Receipt != "" {
+			s.Runs++
+			if ack := acked[n.Promise]; s.Receipt != "" && n.At.After(ack.At) {
 				s.RunAfterAck++
+				s.Late = append(s.Late, fmt.Sprintf("%s (process %d) acted at %s, %s after %s (process %d) had its acknowledgement",
+					n.Worker, n.Life, clockTime(n.At), short3(n.At.Sub(ack.At)), ack.Worker, ack.Life))
 			}
 		case s.Receipt == "":
-			s.Receipt = n.Proof
+			s.Receipt, acked[n.Promise] = n.Proof, n
 		case s.Receipt != n.Proof:
 			s.Changed = append(s.Changed, n.Proof)
 		}
@@ -180,6 +249,33 @@ func StepRecords(notes []StepNote) []StepRecord {
 	out := make([]StepRecord, 0, len(order))
 	for _, p := range order {
 		out = append(out, *steps[p])
+	}
+	return out
+}
+
+// SleepRecord is what the books tell of an execution's sleep.
+type SleepRecord struct {
+	Execution string
+	// For is how long it was to last; Took is from the first time that the function was about to sleep until it went on
+	// for the first time, or 0 when it has not.
+	For, Took time.Duration
+}
+
+// SleepRecords are the sleeps that notes tell of. The notes stand in the order of time.
+func SleepRecords(notes []StepNote) []SleepRecord {
+	began := map[string]time.Time{}
+	at := map[string]int{}
+	var out []SleepRecord
+	for _, n := range notes {
+		i, known := at[n.Execution]
+		switch {
+		case n.Kind == NoteRest && !known:
+			ms, _ := strconv.ParseInt(n.Promise, 10, 64)
+			at[n.Execution], began[n.Execution] = len(out), n.At
+			out = append(out, SleepRecord{Execution: n.Execution, For: time.Duration(ms) * time.Millisecond})
+		case n.Kind == NoteWake && known && out[i].Took == 0:
+			out[i].Took = max(1, n.At.Sub(began[n.Execution]))
+		}
 	}
 	return out
 }

@@ -77,13 +77,59 @@ func TestStepRecords(t *testing.T) {
 		7 w1 ack a a:0 8
 		8 w2 ack a a:1 9
 		9 w3 ack a a:0 7`))
-	want := []StepRecord{{Execution: "a", Promise: "a:0", Runs: 3, Receipt: "7", RunAfterAck: 1, Changed: []string{"8"}},
+	want := []StepRecord{{Execution: "a", Promise: "a:0", Runs: 3, Receipt: "7", RunAfterAck: 1,
+		Late: []string{"w1 (process 1) acted at 00:16:40.005, 1ms after w2 (process 1) had its acknowledgement"}, Changed: []string{"8"}},
 		{Execution: "a", Promise: "a:1", Runs: 1, Receipt: "9"}}
 	if !slices.EqualFunc(got, want, func(a, b StepRecord) bool {
 		return a.Execution == b.Execution && a.Promise == b.Promise && a.Runs == b.Runs && a.Receipt == b.Receipt &&
-			a.RunAfterAck == b.RunAfterAck && slices.Equal(a.Changed, b.Changed)
+			a.RunAfterAck == b.RunAfterAck && len(a.Late) == len(b.Late) && slices.Equal(a.Changed, b.Changed)
 	}) {
 		t.Errorf("%+v, expected %+v", got, want)
+	}
+}
+
+// A step that acts after its acknowledgement is found whoever acts, also a worker that has stood still; one that acts at the
+// moment of the acknowledgement, or before it, is not.
+func TestActsAfterAcknowledgement(t *testing.T) {
+	for _, c := range []struct {
+		name, notes string
+		late        int
+	}{
+		{"once", "1 w1 act a a:0\n 2 w1 ack a a:0 7", 0},
+		{"again before it", "1 w1 act a a:0\n 2 w2 act a a:0\n 3 w2 ack a a:0 7", 0},
+		{"in the same moment", "1 w1 act a a:0\n 2 w1 ack a a:0 7\n 2 w2 act a a:0", 0},
+		{"another worker", "1 w1 act a a:0\n 2 w1 ack a a:0 7\n 3 w2 act a a:0", 1},
+		{"the same worker", "1 w1 act a a:0\n 2 w1 ack a a:0 7\n 3 w1 act a a:0", 1},
+		{"its next process", "1 w1 act a a:0\n 2 w1 ack a a:0 7\n 3 w1' act a a:0", 1},
+		{"one that stood still before its first act", "1 w1 task a\n 5000 w2 act a a:0\n 5001 w2 ack a a:0 7\n 9000 w1 act a a:0", 1},
+		{"replayed acknowledgements do not hide it", "1 w1 act a a:0\n 2 w1 ack a a:0 7\n 3 w2 act a a:0\n 4 w2 ack a a:0 7\n 5 w1 act a a:0", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := StepRecords(notesOf(c.notes))
+			if len(got) != 1 || got[0].RunAfterAck != c.late || len(got[0].Late) != c.late {
+				t.Errorf("%+v, expected %d acts after the acknowledgement", got, c.late)
+			}
+			v := CheckExecutions([]Execution{{ID: "a", Found: "a|7", Done: -1, Acked: -1}}, got, 1)
+			if v.OK() != (c.late == 0) {
+				t.Errorf("violations: %q", v.Violations())
+			}
+		})
+	}
+}
+
+func TestSleeps(t *testing.T) {
+	sleeps := SleepRecords(notesOf(`
+		10 w1 rest a 30
+		20 w2 rest a 30
+		45 w2 wake a
+		90 w1 wake a
+		10 w1 rest b 30
+		39 w1 wake b
+		50 w1 rest c 30`))
+	var v ExecutionVerdict
+	v.CheckSleeps(sleeps)
+	if len(sleeps) != 3 || v.Slept != 2 || v.Overslept.Max != 5*time.Millisecond || len(v.Early) != 1 || v.Early[0] != "b slept 29ms of 30ms" {
+		t.Errorf("%+v: %+v", sleeps, v)
 	}
 }
 
@@ -91,7 +137,7 @@ func TestStepRecords(t *testing.T) {
 func TestStepBooks(t *testing.T) {
 	dir := t.TempDir()
 	c := &Cluster{}
-	books := map[string]func(NoteKind, ...string) error{}
+	books := map[string]notes{}
 	for _, name := range []string{"w1", "w2", "idle"} {
 		w := &Worker{Steps: stepsBook(filepath.Join(dir, name+".book"))}
 		c.workers = append(c.workers, w)

@@ -174,6 +174,7 @@ func beWorker(how []string) error {
 		OnEvent: noteEvent(note)})
 	w.Register(graphFunction(b.note))
 	w.Register(stepFunction(note))
+	w.Register(waitingFunction(note))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {
