@@ -49,6 +49,9 @@ func FindRecoverCase(name string) (RecoverCase, error) {
 type RecoverOptions struct {
 	// Writes are made before the loss, and with lag and wipe as many again during it; default 4000.
 	Writes int
+	// Rounds is how often flip damages and rebuilds a replica of the same cluster; default 1. With more than one, what
+	// was written is looked for in the rebuilt replica after the last.
+	Rounds int
 	Load   CommitOptions
 	Seed   uint64
 	Out    io.Writer
@@ -307,13 +310,29 @@ func (r *recovery) lag() error {
 	return r.look("what it had missed", n)
 }
 
-// flip damages one replica. The cluster must go on with the others and never answer wrongly; the node must
-// either not need the byte or refuse its replica by name; and it must be whole again after a rebuild.
+// flip damages one replica, Rounds times. The cluster must go on with the others and never answer wrongly; the node
+// must either not need the byte or refuse its replica by name; and it must be whole again after a rebuild.
 func (r *recovery) flip() error {
-	const partition = 1
 	if err := r.load(r.o.Writes, nil); err != nil {
 		return err
 	}
+	rounds := max(r.o.Rounds, 1)
+	for i := range rounds {
+		last := i == rounds-1
+		if err := r.flipOnce(last, rounds == 1); err != nil {
+			return fmt.Errorf("round %d: %w", i+1, err)
+		}
+		if !last {
+			fmt.Fprintf(r.o.Out, "round %d of %d: rebuilt\n", i+1, rounds)
+		}
+	}
+	return nil
+}
+
+// flipOnce damages one replica and has it rebuilt. With look everything is looked for in it afterwards, with
+// lookDamaged also while it is damaged.
+func (r *recovery) flipOnce(look, lookDamaged bool) error {
+	const partition = 1
 	n, err := r.victim()
 	if err != nil {
 		return err
@@ -337,13 +356,15 @@ func (r *recovery) flip() error {
 	if len(r.c.nodes) == 1 {
 		return nil
 	}
-	if err := r.c.waitCalm(r.ctx); err != nil {
+	if err := r.calmOrHalted(n, partition); err != nil {
 		r.note("not whole: %v", err) // it may have noticed by now
 		if err := r.c.waitCaughtUp(r.ctx, partition); err != nil {
 			return err
 		}
 	}
-	r.lookAtDamage(n)
+	if lookDamaged {
+		r.lookAtDamage(n)
+	}
 	state, err := r.replicaState(n, partition)
 	if err != nil {
 		return err
@@ -355,7 +376,52 @@ func (r *recovery) flip() error {
 	if err := r.c.waitCalm(r.ctx); err != nil {
 		return err
 	}
+	if err := r.forgetKept(n, partition); err != nil {
+		return err
+	}
+	if !look {
+		return nil
+	}
 	return r.look("everything", n)
+}
+
+// errReplicaHalted ends a wait for a replica that will not come.
+var errReplicaHalted = errors.New("the replica has halted")
+
+// calmOrHalted waits until all replicas are equal, or until that of one node has halted, which is an error.
+func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
+	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	defer cancel()
+	var halted bool
+	err := waitFor(ctx, "all replicas to be equal, or one to halt", func(ctx context.Context) error {
+		state, err := r.replicaState(n, partition)
+		if err != nil {
+			return err
+		}
+		if halted = strings.HasPrefix(state, "halted"); halted {
+			return nil
+		}
+		look, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		return r.c.WaitEqual(look)
+	})
+	if err == nil && halted {
+		err = errReplicaHalted
+	}
+	return err
+}
+
+// forgetKept deletes what the rebuilds of a replica have set aside.
+func (r *recovery) forgetKept(n *Node, partition uint32) error {
+	cl, err := r.c.Client(time.Minute, n)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	defer cancel()
+	_, err = perdurev1.NewClusterClient(cl.Conn()).ForgetKept(ctx, &perdurev1.ForgetKeptRequest{Partition: partition, NodeId: n.Name})
+	return err
 }
 
 // lookAtDamage reads every write in a damaged node. It may refuse to answer, but not answer wrongly.

@@ -86,6 +86,7 @@ func recoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	})
 	set.IntVar(&o.Writes, "writes", 4000, "writes before the loss, and, where a node is away, as many meanwhile")
 	set.IntVar(&o.Load.Clients, "clients", 16, "clients that write")
+	set.IntVar(&o.Rounds, "rounds", 1, "with flip: how often a replica of the same cluster is damaged and rebuilt")
 	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
 		if rc.Name == "" {
 			return nil, nil, fmt.Errorf("--case is missing")
