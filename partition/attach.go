@@ -51,7 +51,7 @@ func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
 	w := d.newWorker(spec)
-	d.workers[spec.ID] = w
+	d.workers[spec.key()] = w
 	w.follow()
 	return w
 }
@@ -66,7 +66,7 @@ func (d *Dispatcher) newWorker(spec WorkerSpec) *Worker {
 	if d.node != nil {
 		w.since = d.node.clock.Now().UnixMilli()
 	}
-	if old := d.seats[spec.ID]; old != nil {
+	if old := d.seats[spec.key()]; old != nil {
 		w.since = max(w.since, old.since+1)
 	}
 	local := &leg{w: w}
@@ -91,8 +91,8 @@ func (w *Worker) end(superseded bool) {
 	}
 	w.over = true
 	w.stop()
-	if w.d.workers[w.ID] == w {
-		delete(w.d.workers, w.ID)
+	if w.d.workers[w.key()] == w {
+		delete(w.d.workers, w.key())
 	}
 	if !superseded {
 		w.d.giveBack(w.queue)

@@ -24,13 +24,13 @@ type Dispatcher struct {
 	// node is set once the node has started.
 	node *Node
 	// workers are the streams of this node, seats those of the whole cluster, by worker.
-	workers map[string]*Worker
-	seats   map[string]*seat
+	workers map[workerKey]*Worker
+	seats   map[workerKey]*seat
 	order   []*seat
 	next    int
 	led     map[uint32]*ledQueues
 	// ebbing are seats that are over while entries under way still offer their room, by worker.
-	ebbing map[string][]*seat
+	ebbing map[workerKey][]*seat
 	// returning are tasks on their way back to the queues: nobody is told of them.
 	returning map[taskKey]bool
 	// wanting counts the seats that have said so.
@@ -56,13 +56,17 @@ type ledQueues struct {
 }
 
 func newDispatcher() *Dispatcher {
-	return &Dispatcher{workers: map[string]*Worker{}, seats: map[string]*seat{}, led: map[uint32]*ledQueues{},
-		ebbing: map[string][]*seat{}, returning: map[taskKey]bool{}, changed: make(chan struct{}, 1)}
+	return &Dispatcher{workers: map[workerKey]*Worker{}, seats: map[workerKey]*seat{}, led: map[uint32]*ledQueues{},
+		ebbing: map[workerKey][]*seat{}, returning: map[taskKey]bool{}, changed: make(chan struct{}, 1)}
 }
+
+// workerKey names a worker process. Ids of different namespaces have nothing to do with each other: a worker
+// must not end the session of another tenant's worker by taking its id.
+type workerKey struct{ namespace, id string }
 
 // WorkerSpec is how a worker process introduces itself.
 type WorkerSpec struct {
-	// ID is unique to the process and the same over its reconnects.
+	// ID is unique to the process within its namespace, and the same over its reconnects.
 	ID        string
 	Namespace string
 	Functions []string
@@ -72,6 +76,8 @@ type WorkerSpec struct {
 	// Held are tasks it knows that it holds, from an earlier stream: it is not told of them again.
 	Held []*perdurev1.TaskToken
 }
+
+func (s *WorkerSpec) key() workerKey { return workerKey{s.Namespace, s.ID} }
 
 // seat is a worker's place among those that this node's partitions give tasks to. All of it is guarded by
 // the dispatcher's lock.
@@ -144,7 +150,7 @@ func (d *Dispatcher) finish() {
 // sit gives a worker a seat in place of an earlier stream's, and tells it what it holds by the state. It
 // answers nil when a later stream of the worker has one.
 func (d *Dispatcher) sit(spec WorkerSpec, since int64, local *Worker) *seat {
-	if old := d.seats[spec.ID]; old != nil {
+	if old := d.seats[spec.key()]; old != nil {
 		if old.since > since {
 			return nil
 		}
@@ -152,14 +158,14 @@ func (d *Dispatcher) sit(spec WorkerSpec, since int64, local *Worker) *seat {
 		d.drop(old)
 	}
 	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, room: max(spec.Room, 0), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
-	d.seats[spec.ID] = s
+	d.seats[spec.key()] = s
 	d.order = append(d.order, s)
 	var lives []*leadership
 	for _, led := range d.led {
 		lives = append(lives, led.life)
 	}
 	if len(lives) > 0 {
-		go d.remind(s, lives, slices.Clone(d.ebbing[s.ID]))
+		go d.remind(s, lives, slices.Clone(d.ebbing[s.key()]))
 	}
 	return s
 }
@@ -203,13 +209,13 @@ func (d *Dispatcher) drop(s *seat) {
 		s.wanted = false
 		d.wanting--
 	}
-	if d.seats[s.ID] == s {
-		delete(d.seats, s.ID)
+	if d.seats[s.key()] == s {
+		delete(d.seats, s.key())
 	}
 	d.order = slices.DeleteFunc(d.order, func(x *seat) bool { return x == s })
 	d.giveBack(s.queue)
 	s.queue = nil
-	d.ebbing[s.ID] = append(d.ebbing[s.ID], s)
+	d.ebbing[s.key()] = append(d.ebbing[s.key()], s)
 	s.freed()
 	s.poke()
 	if s.local != nil {
@@ -327,9 +333,9 @@ func (s *seat) freed() {
 	if s.detached {
 		if s.reserved == 0 {
 			close(s.ebbed)
-			left := slices.DeleteFunc(s.d.ebbing[s.ID], func(x *seat) bool { return x == s })
-			if s.d.ebbing[s.ID] = left; len(left) == 0 {
-				delete(s.d.ebbing, s.ID)
+			left := slices.DeleteFunc(s.d.ebbing[s.key()], func(x *seat) bool { return x == s })
+			if s.d.ebbing[s.key()] = left; len(left) == 0 {
+				delete(s.d.ebbing, s.key())
 			}
 		}
 		return
@@ -354,9 +360,9 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 	if led != nil && led.life != life {
 		led = nil
 	}
-	offered := map[string]*seat{}
+	offered := map[workerKey]*seat{}
 	for _, b := range room {
-		offered[b.s.ID] = b.s
+		offered[b.s.key()] = b.s
 		b.s.reserved -= int(b.offer.Room)
 		if led != nil {
 			// What these queues still hold is in Ready.
@@ -371,7 +377,7 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 		}
 	}
 	for _, a := range fx.Assigned {
-		s := offered[a.Worker]
+		s := offered[workerKey{a.Token.Namespace, a.Worker}]
 		if s == nil {
 			// Offers of an entry whose answer was lost.
 			d.giveBack([]Delivery{{Token: a.Token, replica: r}})
@@ -384,7 +390,7 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 		b.s.freed()
 	}
 	for _, a := range fx.Cancelling {
-		if s := d.seats[a.Worker]; s != nil && s.Namespace == a.Token.Namespace {
+		if s := d.seats[workerKey{a.Token.Namespace, a.Worker}]; s != nil {
 			s.deliver(Delivery{Token: a.Token, Cancelling: true, replica: r})
 		}
 	}
@@ -509,7 +515,7 @@ func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held 
 	d.led[r.id] = led
 	for _, a := range held {
 		// The worker may not have been told by the former leader.
-		if s := d.seats[a.Worker]; s != nil && s.Namespace == a.Token.Namespace {
+		if s := d.seats[workerKey{a.Token.Namespace, a.Worker}]; s != nil {
 			s.deliver(Delivery{Token: a.Token, again: true, replica: r})
 		}
 	}
@@ -579,10 +585,10 @@ func keyOf(t *perdurev1.TaskToken) taskKey {
 }
 
 // Attached reports whether a worker process has a stream at this node.
-func (d *Dispatcher) Attached(id string) bool {
+func (d *Dispatcher) Attached(namespace, id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.workers[id] != nil
+	return d.workers[workerKey{namespace, id}] != nil
 }
 
 // Workers is how many streams are attached to this node.

@@ -333,6 +333,29 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
+// A worker does not end the session of another namespace's worker by having its id.
+func TestNamespacesHaveWorkersOfTheirOwn(t *testing.T) {
+	n := newMemNode(t, 1)
+	r, d := n.Router(), n.Dispatcher()
+	mine := d.Attach(spec("w", 1, "f"))
+	defer mine.Detach()
+	theirs := d.Attach(WorkerSpec{ID: "w", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Room: 1})
+	defer theirs.Detach()
+	if d.Workers() != 2 || !d.Attached(ns, "w") || !d.Attached("elsewhere", "w") || d.Attached("nowhere", "w") {
+		t.Errorf("%d workers are attached, of two", d.Workers())
+	}
+	must(t, r, startCmd("s", "x", "f", ""))
+	if got := deliver(t, mine); got.Namespace != ns {
+		t.Errorf("told of %v", got)
+	}
+	elsewhere := startCmd("s2", "x", "f", "")
+	elsewhere.Namespace = "elsewhere"
+	must(t, r, elsewhere)
+	if got := deliver(t, theirs); got.Namespace != "elsewhere" {
+		t.Errorf("told of %v", got)
+	}
+}
+
 // A worker is told that a task of its was asked to cancel, and only then.
 func TestCancellingIsTold(t *testing.T) {
 	n := newMemNode(t, 1)

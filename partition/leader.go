@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/recovery"
 )
@@ -98,6 +100,9 @@ func (l *leadership) establish() bool {
 		}
 		if err == nil {
 			l.term = term
+			err = l.inheritLeases()
+		}
+		if err == nil {
 			err = l.load()
 		}
 		if err == nil {
@@ -137,6 +142,50 @@ func (l *leadership) establish() bool {
 		stop()
 	}
 	return false
+}
+
+// inheritLeases gives every lease that runs in the state its full time from now on. Since the previous leader
+// stopped, no worker could extend one, and it does not count against the workers: neither that time nor a clock
+// of the new leader that is ahead. The entries carry no time, so the machine's clock stands until it is done.
+func (l *leadership) inheritLeases() error {
+	r := l.r
+	var leased bool
+	if err := r.store.View(func(state machine.Reader) (err error) {
+		leased, err = machine.Leased(state)
+		return err
+	}); err != nil || !leased {
+		return err
+	}
+	now, extended := r.now().UnixMilli(), 0
+	var from []byte
+	for {
+		b, err := fsm.EncodeEntry(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_InheritLeases{
+			InheritLeases: &commandv1.InheritLeases{NowMs: now, From: from}}}}})
+		if err != nil {
+			return err
+		}
+		r.noteLogged(len(b))
+		future := r.raft.Apply(b, enqueueTimeout)
+		if err := waitFuture(future, r.killed, l.ctx.Done()); err != nil {
+			return err
+		}
+		switch res := future.Response().(type) {
+		case *machine.Result:
+			if refused := machine.ReplyError(res.Replies[0]); refused != nil {
+				return refused
+			}
+			reply := res.Replies[0].GetInheritLeases()
+			extended += int(reply.Extended)
+			if from = reply.Next; len(from) == 0 {
+				r.log.Debug("leases inherited", "event", "leases_inherited", "partition", r.id, "extended", extended)
+				return nil
+			}
+		case error:
+			return res
+		default:
+			return errUnknownOutcome(r.id, "the entry was applied before")
+		}
+	}
 }
 
 // load rebuilds the leader's memory from the state.

@@ -60,7 +60,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	// A worker that comes back replaces its own stream, which may not be known to be over yet.
-	if d := t.s.dispatcher; d.Workers() >= t.s.cfg.MaxWorkers && !d.Attached(hello.WorkerId) {
+	if d := t.s.dispatcher; d.Workers() >= t.s.cfg.MaxWorkers && !d.Attached(w.ns, hello.WorkerId) {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the node has %d worker streams, which is its limit", t.s.cfg.MaxWorkers)
 	}
 	if err := w.register(hello); err != nil {

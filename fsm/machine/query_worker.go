@@ -20,6 +20,13 @@ func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Held{Held: reply}}
 }
 
+// Leased reports whether a state has leases, running or ended.
+func Leased(r Reader) (bool, error) {
+	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
+	_, ok, err := firstDue(r, lower, upper)
+	return ok, err
+}
+
 // EachHeld visits every acquired task of a state.
 func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
 	defer func() {

@@ -456,6 +456,9 @@ func (s *simulation) actRare() {
 		// What cannot be, and must leave nothing.
 		s.refused(startCmd(s.request(), "a:0", "f0", "0"), perdurev1.Reason_REASON_BAD_ID)
 		s.refused(signalCmd(s.request(), "never-started", "a", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	case choice == 6:
+		s.effectsUnchecked, s.unaudited = false, false
+		s.lead(s.parts[s.draw(len(s.parts))], uint32(s.draw(3)))
 	default:
 		for _, objectID := range open {
 			if got := s.describe(objectID); got.WakeSource == "stuck" || got.WakeSource == "" {

@@ -192,6 +192,7 @@ type Command struct {
 	//	*Command_Assign
 	//	*Command_SubmitGraph
 	//	*Command_RetryGraph
+	//	*Command_InheritLeases
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -406,6 +407,15 @@ func (x *Command) GetRetryGraph() *v1.RetryGraphRequest {
 	return nil
 }
 
+func (x *Command) GetInheritLeases() *InheritLeases {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_InheritLeases); ok {
+			return x.InheritLeases
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -476,6 +486,10 @@ type Command_RetryGraph struct {
 	RetryGraph *v1.RetryGraphRequest `protobuf:"bytes,31,opt,name=retry_graph,json=retryGraph,proto3,oneof"`
 }
 
+type Command_InheritLeases struct {
+	InheritLeases *InheritLeases `protobuf:"bytes,40,opt,name=inherit_leases,json=inheritLeases,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -508,6 +522,73 @@ func (*Command_SubmitGraph) isCommand_Kind() {}
 
 func (*Command_RetryGraph) isCommand_Kind() {}
 
+func (*Command_InheritLeases) isCommand_Kind() {}
+
+// InheritLeases gives every lease that runs its full time from now_ms on. A new leader proposes it before anything
+// else, in an entry whose time_ms is 0, so that the machine's clock does not move: no lease ends for a time in which
+// no leader could extend it.
+type InheritLeases struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	NowMs int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	// How many leases to look at, at most; 0 means 4,096.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Where to go on: InheritLeasesReply.next of the command before; empty at first.
+	From          []byte `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InheritLeases) Reset() {
+	*x = InheritLeases{}
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InheritLeases) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InheritLeases) ProtoMessage() {}
+
+func (x *InheritLeases) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InheritLeases.ProtoReflect.Descriptor instead.
+func (*InheritLeases) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *InheritLeases) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
+}
+
+func (x *InheritLeases) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *InheritLeases) GetFrom() []byte {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
@@ -518,7 +599,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +611,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +624,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Heartbeat) GetWorker() string {
@@ -570,7 +651,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +663,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +676,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Tick) GetLimit() uint32 {
@@ -614,7 +695,7 @@ type RegisterFunctions struct {
 
 func (x *RegisterFunctions) Reset() {
 	*x = RegisterFunctions{}
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +707,7 @@ func (x *RegisterFunctions) String() string {
 func (*RegisterFunctions) ProtoMessage() {}
 
 func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +720,7 @@ func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctions.ProtoReflect.Descriptor instead.
 func (*RegisterFunctions) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterFunctions) GetFunctions() []string {
@@ -657,7 +738,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +750,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +763,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 // Deliver applies messages of another partition's outbox, in order; those at or below the inbox's
@@ -698,7 +779,7 @@ type Deliver struct {
 
 func (x *Deliver) Reset() {
 	*x = Deliver{}
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +791,7 @@ func (x *Deliver) String() string {
 func (*Deliver) ProtoMessage() {}
 
 func (x *Deliver) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +804,7 @@ func (x *Deliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deliver.ProtoReflect.Descriptor instead.
 func (*Deliver) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Deliver) GetSource() uint32 {
@@ -759,7 +840,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +852,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +865,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -831,7 +912,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +924,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +937,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -988,7 +1069,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1081,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1094,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1074,7 +1155,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1167,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1180,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1130,6 +1211,7 @@ type Reply struct {
 	//	*Reply_Assign
 	//	*Reply_SubmitGraph
 	//	*Reply_RetryGraph
+	//	*Reply_InheritLeases
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1137,7 +1219,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1231,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1244,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -1316,6 +1398,15 @@ func (x *Reply) GetRetryGraph() *v1.RetryGraphResponse {
 	return nil
 }
 
+func (x *Reply) GetInheritLeases() *InheritLeasesReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_InheritLeases); ok {
+			return x.InheritLeases
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1384,6 +1475,10 @@ type Reply_RetryGraph struct {
 	RetryGraph *v1.RetryGraphResponse `protobuf:"bytes,31,opt,name=retry_graph,json=retryGraph,proto3,oneof"`
 }
 
+type Reply_InheritLeases struct {
+	InheritLeases *InheritLeasesReply `protobuf:"bytes,40,opt,name=inherit_leases,json=inheritLeases,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1416,6 +1511,62 @@ func (*Reply_SubmitGraph) isReply_Kind() {}
 
 func (*Reply_RetryGraph) isReply_Kind() {}
 
+func (*Reply_InheritLeases) isReply_Kind() {}
+
+type InheritLeasesReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many leases were extended.
+	Extended uint32 `protobuf:"varint,1,opt,name=extended,proto3" json:"extended,omitempty"`
+	// Empty: all leases were looked at.
+	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InheritLeasesReply) Reset() {
+	*x = InheritLeasesReply{}
+	mi := &file_command_v1_command_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InheritLeasesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InheritLeasesReply) ProtoMessage() {}
+
+func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
+func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *InheritLeasesReply) GetExtended() uint32 {
+	if x != nil {
+		return x.Extended
+	}
+	return 0
+}
+
+func (x *InheritLeasesReply) GetNext() []byte {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 type HeartbeatReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lost          []*v1.TaskToken        `protobuf:"bytes,1,rep,name=lost,proto3" json:"lost,omitempty"`
@@ -1426,7 +1577,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1589,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1602,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -1477,7 +1628,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1640,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1653,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -1520,7 +1671,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1683,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1696,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 type DeliverReply struct {
@@ -1557,7 +1708,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1720,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1733,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -1600,7 +1751,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1763,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1776,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 type AssignReply struct {
@@ -1636,7 +1787,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1799,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1812,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 // Error is a refusal. Nothing was changed.
@@ -1676,7 +1827,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1839,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1852,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -1735,7 +1886,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1898,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1911,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Detail) GetKey() string {
@@ -1802,7 +1953,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1965,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1978,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2032,7 +2183,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2195,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2208,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2083,7 +2234,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2246,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2259,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -2127,7 +2278,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2290,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2303,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -2185,7 +2336,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2348,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2361,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -2413,7 +2564,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2576,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2589,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -2458,7 +2609,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2621,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2634,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -2507,7 +2658,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xcb\b\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\x97\t\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2530,8 +2681,13 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x06assign\x18\x1d \x01(\v2\x1a.perdure.command.v1.AssignH\x00R\x06assign\x12C\n" +
 	"\fsubmit_graph\x18\x1e \x01(\v2\x1e.perdure.v1.SubmitGraphRequestH\x00R\vsubmitGraph\x12@\n" +
 	"\vretry_graph\x18\x1f \x01(\v2\x1d.perdure.v1.RetryGraphRequestH\x00R\n" +
-	"retryGraphB\x06\n" +
+	"retryGraph\x12J\n" +
+	"\x0einherit_leases\x18( \x01(\v2!.perdure.command.v1.InheritLeasesH\x00R\rinheritLeasesB\x06\n" +
 	"\x04kind\"P\n" +
+	"\rInheritLeases\x12\x15\n" +
+	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\fR\x04from\"P\n" +
 	"\tHeartbeat\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12+\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\x1c\n" +
@@ -2578,7 +2734,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xcf\a\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xa0\b\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -2596,8 +2752,12 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x06assign\x18\x1d \x01(\v2\x1f.perdure.command.v1.AssignReplyH\x00R\x06assign\x12D\n" +
 	"\fsubmit_graph\x18\x1e \x01(\v2\x1f.perdure.v1.SubmitGraphResponseH\x00R\vsubmitGraph\x12A\n" +
 	"\vretry_graph\x18\x1f \x01(\v2\x1e.perdure.v1.RetryGraphResponseH\x00R\n" +
-	"retryGraphB\x06\n" +
-	"\x04kind\"r\n" +
+	"retryGraph\x12O\n" +
+	"\x0einherit_leases\x18( \x01(\v2&.perdure.command.v1.InheritLeasesReplyH\x00R\rinheritLeasesB\x06\n" +
+	"\x04kind\"D\n" +
+	"\x12InheritLeasesReply\x12\x1a\n" +
+	"\bextended\x18\x01 \x01(\rR\bextended\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\fR\x04next\"r\n" +
 	"\x0eHeartbeatReply\x12)\n" +
 	"\x04lost\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\x125\n" +
 	"\n" +
@@ -2673,156 +2833,160 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Offer)(nil),                   // 1: perdure.command.v1.Offer
 	(*Command)(nil),                 // 2: perdure.command.v1.Command
-	(*Heartbeat)(nil),               // 3: perdure.command.v1.Heartbeat
-	(*Tick)(nil),                    // 4: perdure.command.v1.Tick
-	(*RegisterFunctions)(nil),       // 5: perdure.command.v1.RegisterFunctions
-	(*Assign)(nil),                  // 6: perdure.command.v1.Assign
-	(*Deliver)(nil),                 // 7: perdure.command.v1.Deliver
-	(*Trim)(nil),                    // 8: perdure.command.v1.Trim
-	(*Message)(nil),                 // 9: perdure.command.v1.Message
-	(*StartChild)(nil),              // 10: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 11: perdure.command.v1.ChildDone
-	(*Reply)(nil),                   // 12: perdure.command.v1.Reply
-	(*HeartbeatReply)(nil),          // 13: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 14: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 15: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 16: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 17: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 18: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 19: perdure.command.v1.Error
-	(*Detail)(nil),                  // 20: perdure.command.v1.Detail
-	(*Query)(nil),                   // 21: perdure.command.v1.Query
-	(*TaskQuery)(nil),               // 22: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 23: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 24: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 25: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 26: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 27: perdure.command.v1.FunctionsReply
-	nil,                             // 28: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 29: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 30: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 31: perdure.v1.Commit
-	(*v1.Release)(nil),              // 32: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 33: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 34: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 35: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 36: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 37: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 38: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 39: perdure.v1.RetryGraphRequest
-	(*v1.TaskToken)(nil),            // 40: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 41: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 42: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 43: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 44: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 45: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 46: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 47: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 48: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 49: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 50: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 51: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 52: perdure.v1.RetryGraphResponse
-	(v1.Reason)(0),                  // 53: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 54: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 55: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 56: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 57: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 58: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 59: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 60: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 61: perdure.v1.NodeOutcomeRequest
-	(*v1.DescribeResponse)(nil),     // 62: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 63: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 64: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 65: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 66: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 67: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 68: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 69: perdure.v1.NodeOutcome
+	(*InheritLeases)(nil),           // 3: perdure.command.v1.InheritLeases
+	(*Heartbeat)(nil),               // 4: perdure.command.v1.Heartbeat
+	(*Tick)(nil),                    // 5: perdure.command.v1.Tick
+	(*RegisterFunctions)(nil),       // 6: perdure.command.v1.RegisterFunctions
+	(*Assign)(nil),                  // 7: perdure.command.v1.Assign
+	(*Deliver)(nil),                 // 8: perdure.command.v1.Deliver
+	(*Trim)(nil),                    // 9: perdure.command.v1.Trim
+	(*Message)(nil),                 // 10: perdure.command.v1.Message
+	(*StartChild)(nil),              // 11: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 12: perdure.command.v1.ChildDone
+	(*Reply)(nil),                   // 13: perdure.command.v1.Reply
+	(*InheritLeasesReply)(nil),      // 14: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 15: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 16: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 17: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 18: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 19: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 20: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 21: perdure.command.v1.Error
+	(*Detail)(nil),                  // 22: perdure.command.v1.Detail
+	(*Query)(nil),                   // 23: perdure.command.v1.Query
+	(*TaskQuery)(nil),               // 24: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 25: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 26: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 27: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 28: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 29: perdure.command.v1.FunctionsReply
+	nil,                             // 30: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 31: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 32: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 33: perdure.v1.Commit
+	(*v1.Release)(nil),              // 34: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 35: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 36: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 37: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 38: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 39: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 40: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 41: perdure.v1.RetryGraphRequest
+	(*v1.TaskToken)(nil),            // 42: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 43: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 44: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 45: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 46: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 47: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 48: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 49: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 50: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 51: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 52: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 53: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 54: perdure.v1.RetryGraphResponse
+	(v1.Reason)(0),                  // 55: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 56: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 57: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 58: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 59: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 60: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 61: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 62: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 63: perdure.v1.NodeOutcomeRequest
+	(*v1.DescribeResponse)(nil),     // 64: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 65: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 66: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 67: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 68: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 69: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 70: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 71: perdure.v1.NodeOutcome
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,  // 1: perdure.command.v1.Entry.offers:type_name -> perdure.command.v1.Offer
-	29, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	30, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	31, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	32, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	3,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	33, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	34, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	35, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	36, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	37, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	4,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	5,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	7,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	8,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	6,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	38, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	39, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	40, // 19: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	9,  // 20: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	10, // 21: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	11, // 22: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	41, // 23: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	42, // 24: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	28, // 25: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	43, // 26: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	19, // 27: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	44, // 28: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	45, // 29: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	46, // 30: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	13, // 31: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	47, // 32: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	48, // 33: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	49, // 34: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	50, // 35: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	14, // 36: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	15, // 37: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	16, // 38: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	17, // 39: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	18, // 40: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	51, // 41: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	52, // 42: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	40, // 43: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	40, // 44: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	53, // 45: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	20, // 46: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	54, // 47: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	55, // 48: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	56, // 49: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	57, // 50: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	58, // 51: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	22, // 52: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	23, // 53: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	24, // 54: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	59, // 55: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	60, // 56: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	61, // 57: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	19, // 58: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	62, // 59: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	63, // 60: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	64, // 61: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	65, // 62: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	50, // 63: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	66, // 64: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	26, // 65: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	27, // 66: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	67, // 67: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	68, // 68: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	69, // 69: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	40, // 70: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	31, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	32, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	33, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	34, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	4,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	35, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	36, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	37, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	38, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	39, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	5,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	6,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	8,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	9,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	7,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	40, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	41, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	3,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	42, // 20: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	10, // 21: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	11, // 22: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	12, // 23: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	43, // 24: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	44, // 25: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	30, // 26: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	45, // 27: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	21, // 28: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	46, // 29: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	47, // 30: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	48, // 31: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	15, // 32: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	49, // 33: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	50, // 34: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	51, // 35: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	52, // 36: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	16, // 37: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	17, // 38: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	18, // 39: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	19, // 40: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	20, // 41: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	53, // 42: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	54, // 43: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	14, // 44: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	42, // 45: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	42, // 46: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	55, // 47: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	22, // 48: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	56, // 49: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	57, // 50: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	58, // 51: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	59, // 52: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	60, // 53: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	24, // 54: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	25, // 55: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	26, // 56: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	61, // 57: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	62, // 58: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	63, // 59: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	21, // 60: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	64, // 61: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	65, // 62: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	66, // 63: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	67, // 64: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	52, // 65: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	68, // 66: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	28, // 67: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	29, // 68: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	69, // 69: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	70, // 70: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	71, // 71: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	42, // 72: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -2847,14 +3011,15 @@ func file_command_v1_command_proto_init() {
 		(*Command_Assign)(nil),
 		(*Command_SubmitGraph)(nil),
 		(*Command_RetryGraph)(nil),
+		(*Command_InheritLeases)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[9].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[10].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
 		(*Message_Start)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[12].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[13].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -2871,8 +3036,9 @@ func file_command_v1_command_proto_init() {
 		(*Reply_Assign)(nil),
 		(*Reply_SubmitGraph)(nil),
 		(*Reply_RetryGraph)(nil),
+		(*Reply_InheritLeases)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[21].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[23].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -2885,7 +3051,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Graph)(nil),
 		(*Query_NodeOutcome)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[25].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[27].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -2905,7 +3071,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

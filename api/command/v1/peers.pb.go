@@ -319,7 +319,11 @@ type AttachUp struct {
 	//	*AttachUp_Worker
 	//	*AttachUp_Room
 	//	*AttachUp_Recall
-	Kind          isAttachUp_Kind `protobuf_oneof:"kind"`
+	//	*AttachUp_Returned
+	Kind isAttachUp_Kind `protobuf_oneof:"kind"`
+	// The highest WorkRequest.timestamp that has come from the worker; 0: none. A message may carry nothing else: it
+	// says that the worker was heard from.
+	Timestamp     uint64 `protobuf:"varint,5,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +392,22 @@ func (x *AttachUp) GetRecall() uint32 {
 	return 0
 }
 
+func (x *AttachUp) GetReturned() *AttachTask {
+	if x != nil {
+		if x, ok := x.Kind.(*AttachUp_Returned); ok {
+			return x.Returned
+		}
+	}
+	return nil
+}
+
+func (x *AttachUp) GetTimestamp() uint64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
 type isAttachUp_Kind interface {
 	isAttachUp_Kind()
 }
@@ -405,11 +425,18 @@ type AttachUp_Recall struct {
 	Recall uint32 `protobuf:"varint,3,opt,name=recall,proto3,oneof"`
 }
 
+type AttachUp_Returned struct {
+	// The worker was never sent this task, and its stream is over. It may go to another worker at once.
+	Returned *AttachTask `protobuf:"bytes,4,opt,name=returned,proto3,oneof"`
+}
+
 func (*AttachUp_Worker) isAttachUp_Kind() {}
 
 func (*AttachUp_Room) isAttachUp_Kind() {}
 
 func (*AttachUp_Recall) isAttachUp_Kind() {}
+
+func (*AttachUp_Returned) isAttachUp_Kind() {}
 
 type AttachWorker struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -420,7 +447,9 @@ type AttachWorker struct {
 	Room      uint32                 `protobuf:"varint,5,opt,name=room,proto3" json:"room,omitempty"`
 	// When the worker's own stream began, by its node's clock, unix milliseconds: a later one of the same
 	// worker replaces an earlier one.
-	SinceMs       int64 `protobuf:"varint,6,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	SinceMs int64 `protobuf:"varint,6,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	// See AttachUp.timestamp.
+	Timestamp     uint64 `protobuf:"varint,7,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +522,13 @@ func (x *AttachWorker) GetRoom() uint32 {
 func (x *AttachWorker) GetSinceMs() int64 {
 	if x != nil {
 		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *AttachWorker) GetTimestamp() uint64 {
+	if x != nil {
+		return x.Timestamp
 	}
 	return 0
 }
@@ -636,7 +672,10 @@ type AttachTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *v1.Task               `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// It did not use up room.
-	Again         bool `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`
+	Again bool `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`
+	// The leader's term. A node that knows a later one drops the message: that term's leader has told, or will tell,
+	// of all tasks that are still held.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -683,6 +722,13 @@ func (x *AttachTask) GetAgain() bool {
 		return x.Again
 	}
 	return false
+}
+
+func (x *AttachTask) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
 }
 
 type AttachWanted struct {
@@ -1583,19 +1629,22 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\vrun_version\x18\x06 \x01(\x04R\n" +
 	"runVersion\"\f\n" +
 	"\n" +
-	"WatchReply\"~\n" +
+	"WatchReply\"\xda\x01\n" +
 	"\bAttachUp\x12:\n" +
 	"\x06worker\x18\x01 \x01(\v2 .perdure.command.v1.AttachWorkerH\x00R\x06worker\x12\x14\n" +
 	"\x04room\x18\x02 \x01(\rH\x00R\x04room\x12\x18\n" +
-	"\x06recall\x18\x03 \x01(\rH\x00R\x06recallB\x06\n" +
-	"\x04kind\"\xac\x01\n" +
+	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12<\n" +
+	"\breturned\x18\x04 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\breturned\x12\x1c\n" +
+	"\ttimestamp\x18\x05 \x01(\x04R\ttimestampB\x06\n" +
+	"\x04kind\"\xca\x01\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x19\n" +
 	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x12\n" +
 	"\x04room\x18\x05 \x01(\rR\x04room\x12\x19\n" +
-	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\"\xf9\x01\n" +
+	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\x12\x1c\n" +
+	"\ttimestamp\x18\a \x01(\x04R\ttimestamp\"\xf9\x01\n" +
 	"\n" +
 	"AttachDown\x124\n" +
 	"\x04task\x18\x01 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\x04task\x127\n" +
@@ -1607,11 +1656,12 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
 	"superseded\x18\x05 \x01(\bH\x00R\n" +
 	"supersededB\x06\n" +
-	"\x04kind\"H\n" +
+	"\x04kind\"\\\n" +
 	"\n" +
 	"AttachTask\x12$\n" +
 	"\x04task\x18\x01 \x01(\v2\x10.perdure.v1.TaskR\x04task\x12\x14\n" +
-	"\x05again\x18\x02 \x01(\bR\x05again\"&\n" +
+	"\x05again\x18\x02 \x01(\bR\x05again\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"&\n" +
 	"\fAttachWanted\x12\x16\n" +
 	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"@\n" +
 	"\rStatusRequest\x12!\n" +
@@ -1746,44 +1796,45 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	25, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
 	26, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
 	6,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	8,  // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	27, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	9,  // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	28, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	29, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
-	13, // 11: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	30, // 12: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	31, // 13: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	31, // 14: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 15: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 16: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 17: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 18: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 19: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 20: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 21: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 22: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	20, // 23: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	22, // 24: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	32, // 25: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	33, // 26: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 27: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 28: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 29: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 30: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 31: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 32: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 33: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	21, // 34: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	23, // 35: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	34, // 36: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	26, // [26:37] is the sub-list for method output_type
-	15, // [15:26] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	8,  // 4: perdure.command.v1.AttachUp.returned:type_name -> perdure.command.v1.AttachTask
+	8,  // 5: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	27, // 6: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	9,  // 7: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	28, // 8: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	12, // 9: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	12, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	29, // 11: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
+	13, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	30, // 13: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	31, // 14: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	31, // 15: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 16: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 17: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 18: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 19: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 20: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 21: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 22: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 23: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	20, // 24: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	22, // 25: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	32, // 26: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	33, // 27: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 28: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 29: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 30: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 31: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 32: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 33: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 34: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	21, // 35: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	23, // 36: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	34, // 37: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	27, // [27:38] is the sub-list for method output_type
+	16, // [16:27] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -1797,6 +1848,7 @@ func file_command_v1_peers_proto_init() {
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Room)(nil),
 		(*AttachUp_Recall)(nil),
+		(*AttachUp_Returned)(nil),
 	}
 	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),

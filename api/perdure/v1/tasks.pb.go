@@ -91,7 +91,10 @@ type WorkRequest struct {
 	//	*WorkRequest_Heartbeat
 	//	*WorkRequest_Release
 	//	*WorkRequest_ReadJournal
-	Kind          isWorkRequest_Kind `protobuf_oneof:"kind"`
+	Kind isWorkRequest_Kind `protobuf_oneof:"kind"`
+	// When the worker made this message, as a number that only the worker understands; later messages have the same
+	// number or a higher one. 0: none. See Task.acquired_after.
+	Timestamp     uint64 `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +195,13 @@ func (x *WorkRequest) GetReadJournal() *ReadJournal {
 		}
 	}
 	return nil
+}
+
+func (x *WorkRequest) GetTimestamp() uint64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
 }
 
 type isWorkRequest_Kind interface {
@@ -435,7 +445,7 @@ type Hello struct {
 	// 1,000 to 600,000; 0 means 10,000. A task not heard of for so long is given to another worker.
 	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
-	// Tasks this process still holds from an earlier stream; others assigned to it are sent again.
+	// Tasks this process still holds from an earlier stream, 100,000 at most; others assigned to it are sent again.
 	Held          []*TaskToken `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -633,11 +643,16 @@ type Task struct {
 	Function string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
 	Status   ExecutionStatus        `protobuf:"varint,3,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
 	// The journal from its start; when next_seq is beyond the last entry, the rest comes by ReadJournal.
-	Entries       []*JournalEntry   `protobuf:"bytes,4,rep,name=entries,proto3" json:"entries,omitempty"`
-	NextSeq       uint64            `protobuf:"varint,5,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
-	CreatedMs     int64             `protobuf:"varint,6,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
-	DeadlineMs    int64             `protobuf:"varint,7,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
-	Tags          map[string]string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Entries    []*JournalEntry   `protobuf:"bytes,4,rep,name=entries,proto3" json:"entries,omitempty"`
+	NextSeq    uint64            `protobuf:"varint,5,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	CreatedMs  int64             `protobuf:"varint,6,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	DeadlineMs int64             `protobuf:"varint,7,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	Tags       map[string]string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The highest timestamp of this stream's messages that the partition's leader had when it proposed to acquire the
+	// task. The lease is Hello.lease_ms, counted from an unknown moment after the worker made that message. So it
+	// surely holds until lease_ms after that message, however late this one arrives. 0: nothing is known; the lease
+	// may have ended already, and the worker asks by a heartbeat before it acts.
+	AcquiredAfter uint64 `protobuf:"varint,9,opt,name=acquired_after,json=acquiredAfter,proto3" json:"acquired_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -726,6 +741,13 @@ func (x *Task) GetTags() map[string]string {
 		return x.Tags
 	}
 	return nil
+}
+
+func (x *Task) GetAcquiredAfter() uint64 {
+	if x != nil {
+		return x.AcquiredAfter
+	}
+	return 0
 }
 
 // Commit is one step of an execution: whole, or not at all. Its guard is the token and next_child; what
@@ -1224,6 +1246,8 @@ func (x *CommitReply) GetEntries() []*JournalEntry {
 	return nil
 }
 
+// Heartbeat extends the leases of tasks, each to lease_ms after the leader applies it. It names at most 4,096 tasks
+// and 1 MiB of ids; more is refused (BAD_REQUEST), and a worker that holds more sends several.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*TaskToken           `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -1273,7 +1297,9 @@ type HeartbeatReply struct {
 	// No longer this worker's: stop working on them.
 	Lost []*TaskToken `protobuf:"bytes,1,rep,name=lost,proto3" json:"lost,omitempty"`
 	// Asked to cancel.
-	Cancelling    []*TaskToken `protobuf:"bytes,2,rep,name=cancelling,proto3" json:"cancelling,omitempty"`
+	Cancelling []*TaskToken `protobuf:"bytes,2,rep,name=cancelling,proto3" json:"cancelling,omitempty"`
+	// Their partitions did not answer in time: whether these leases were extended is not known.
+	Unknown       []*TaskToken `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1318,6 +1344,13 @@ func (x *HeartbeatReply) GetLost() []*TaskToken {
 func (x *HeartbeatReply) GetCancelling() []*TaskToken {
 	if x != nil {
 		return x.Cancelling
+	}
+	return nil
+}
+
+func (x *HeartbeatReply) GetUnknown() []*TaskToken {
+	if x != nil {
+		return x.Unknown
 	}
 	return nil
 }
@@ -1659,7 +1692,7 @@ var File_perdure_v1_tasks_proto protoreflect.FileDescriptor
 const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16perdure/v1/tasks.proto\x12\n" +
-	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xd5\x02\n" +
+	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xf3\x02\n" +
 	"\vWorkRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12)\n" +
 	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12&\n" +
@@ -1667,7 +1700,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06commit\x18\x04 \x01(\v2\x12.perdure.v1.CommitH\x00R\x06commit\x125\n" +
 	"\theartbeat\x18\x05 \x01(\v2\x15.perdure.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\arelease\x18\x06 \x01(\v2\x13.perdure.v1.ReleaseH\x00R\arelease\x12<\n" +
-	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournalB\x06\n" +
+	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournal\x12\x1c\n" +
+	"\ttimestamp\x18\b \x01(\x04R\ttimestampB\x06\n" +
 	"\x04kind\"\xbc\x03\n" +
 	"\fWorkResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12/\n" +
@@ -1693,7 +1727,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1c\n" +
 	"\x04Room\x12\x14\n" +
-	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xfc\x02\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xa3\x03\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -1704,7 +1738,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"created_ms\x18\x06 \x01(\x03R\tcreatedMs\x12\x1f\n" +
 	"\vdeadline_ms\x18\a \x01(\x03R\n" +
 	"deadlineMs\x12.\n" +
-	"\x04tags\x18\b \x03(\v2\x1a.perdure.v1.Task.TagsEntryR\x04tags\x1a7\n" +
+	"\x04tags\x18\b \x03(\v2\x1a.perdure.v1.Task.TagsEntryR\x04tags\x12%\n" +
+	"\x0eacquired_after\x18\t \x01(\x04R\racquiredAfter\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x02\n" +
@@ -1758,12 +1793,13 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"next_child\x18\x04 \x01(\rR\tnextChild\x122\n" +
 	"\aentries\x18\x05 \x03(\v2\x18.perdure.v1.JournalEntryR\aentries\"8\n" +
 	"\tHeartbeat\x12+\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"r\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\xa3\x01\n" +
 	"\x0eHeartbeatReply\x12)\n" +
 	"\x04lost\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\x125\n" +
 	"\n" +
 	"cancelling\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\n" +
-	"cancelling\"}\n" +
+	"cancelling\x12/\n" +
+	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"}\n" +
 	"\aRelease\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x19\n" +
@@ -1880,17 +1916,18 @@ var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	25, // 32: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
 	25, // 33: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
 	25, // 34: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	25, // 35: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	27, // 36: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	30, // 37: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	24, // 38: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	1,  // 39: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 40: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	40, // [40:41] is the sub-list for method output_type
-	39, // [39:40] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	25, // 35: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	25, // 36: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	27, // 37: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	30, // 38: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	24, // 39: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	1,  // 40: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 41: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	41, // [41:42] is the sub-list for method output_type
+	40, // [40:41] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
