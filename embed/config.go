@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"perdure/rpc"
 )
 
 // The log stores that Config.LogStore may name.
@@ -110,6 +112,13 @@ type Config struct {
 	MaxPendingCommands int
 	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
 	MaxWorkers int
+	// MaxRequestBytes bounds the gRPC requests that the node receives or handles at a time, all together:
+	// rpc.MinRequestBytes at least. Beyond it a request waits for 2 s and is refused with OVERLOADED. A connection
+	// may have half of it, the tokens of a namespace three quarters.
+	MaxRequestBytes int64
+	// MaxConnections bounds the connections to the gRPC port: beyond it the one that has been idle for longest is
+	// closed. 0 means rpc.DefaultConnections, or less where the process may open few files.
+	MaxConnections int
 
 	// HTTPNodes says whether this node carries out the HTTP nodes of graphs, for the partitions it leads. Whoever
 	// may submit graphs then reaches from this machine what it reaches: loopback and internal services too. Off
@@ -160,6 +169,7 @@ func DefaultConfig() Config {
 		MemtableBytes:      64 << 20,
 		MaxPendingCommands: 4096,
 		MaxWorkers:         1024,
+		MaxRequestBytes:    rpc.DefaultRequestBytes,
 		HTTPNodes:          On,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,

@@ -1,6 +1,10 @@
 package embed
 
-import "strings"
+import (
+	"strings"
+
+	"perdure/rpc"
+)
 
 // A Setting is one row of the table from which flags, environment variables, configuration keys, their
 // help and their checks are all derived.
@@ -127,6 +131,10 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
 	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node before further ones are refused",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
+	{Flag: "max-request-bytes", Unit: "bytes", Help: "gRPC requests received or handled at a time, 32MiB at least",
+		at: func(c *Config) any { return &c.MaxRequestBytes }, check: bytesAtLeast(rpc.MinRequestBytes)},
+	{Flag: "max-connections", Unit: "number", Help: "connections to the gRPC port; idle ones make room; by default 16384, or what the process may open",
+		at: func(c *Config) any { return &c.MaxConnections }, check: intBetween(0, maxQueue)},
 
 	{Flag: "http-nodes", Unit: "bool", Help: "let graphs call HTTP services from this node, at any address it reaches, internal ones too; when false, such calls wait",
 		at: func(c *Config) any { return &c.HTTPNodes }},

@@ -101,6 +101,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 5. The ports. They answer before the partitions have leaders, and say that they are not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
+		RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
 		TLS: n.security.clients, Auth: n.security.guard,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {

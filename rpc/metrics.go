@@ -15,6 +15,9 @@ import (
 type serverMetrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
+	// unread counts calls ended before their request was read, closed connections of callers.
+	unread *prometheus.CounterVec
+	closed *prometheus.CounterVec
 }
 
 func newServerMetrics(reg prometheus.Registerer, d *partition.Dispatcher) (*serverMetrics, error) {
@@ -24,9 +27,13 @@ func newServerMetrics(reg prometheus.Registerer, d *partition.Dispatcher) (*serv
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "perdure", Subsystem: "grpc", Name: "call_seconds",
 			Help: "Duration of unary gRPC calls.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 18)}, []string{"method"}),
 	}
+	m.unread = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "grpc", Name: "unread_total",
+		Help: "gRPC calls ended before their request was read, by why."}, []string{"why"})
+	m.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Name: "connections_closed_total",
+		Help: "Connections of callers closed because there were too many or because they were silent, by port and why."}, []string{"port", "why"})
 	workers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Name: "worker_streams",
 		Help: "Worker streams attached to this node."}, func() float64 { return float64(d.Workers()) })
-	for _, c := range []prometheus.Collector{m.calls, m.seconds, workers} {
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.unread, m.closed, workers} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"perdure/internal/ingress"
 )
 
 // interceptors stand before every call: figures first, so that refusals show in them, then who may call,
@@ -18,14 +21,19 @@ func (s *Server) interceptors() []grpc.ServerOption {
 	if s.cfg.Auth != nil {
 		unary, stream = append(unary, s.cfg.Auth.Unary), append(stream, s.cfg.Auth.Stream)
 	}
-	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(append(unary, s.admitUnary)...),
-		grpc.ChainStreamInterceptor(append(stream, s.admitStream)...),
+	stream = append(stream, s.admitStream)
+	for i := range stream {
+		stream[i] = ingress.ForKnown(stream[i])
 	}
-	if s.cfg.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS.ServerConfig("h2"))))
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(append(unary, s.admitUnary)...), grpc.ChainStreamInterceptor(stream...)}
+}
+
+// credentials secure the connections of the gRPC port.
+func (s *Server) credentials() credentials.TransportCredentials {
+	if s.cfg.TLS == nil {
+		return insecure.NewCredentials()
 	}
-	return options
+	return credentials.NewTLS(s.cfg.TLS.ServerConfig("h2"))
 }
 
 // httpTransport is the HTTP port's listener, with TLS where the configuration has it.

@@ -18,6 +18,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/certs"
+	"perdure/internal/ingress"
 	"perdure/partition"
 	"perdure/rpc/auth"
 )
@@ -48,6 +49,13 @@ type Config struct {
 	Auth *auth.Guard
 	// Operator carries out what operators ask; nil leaves their service unimplemented.
 	Operator Operator
+	// RequestBytes bounds the gRPC requests that are being received or handled, all together; one connection may
+	// have half of it, one namespace's tokens three quarters. DefaultRequestBytes if 0, else MinRequestBytes at
+	// least.
+	RequestBytes int64
+	// MaxConnections bounds the connections of the gRPC port; one address may have three quarters. If 0,
+	// DefaultConnections, or less where the process may open few files.
+	MaxConnections int
 }
 
 // Server is a node's two client-facing ports.
@@ -60,10 +68,12 @@ type Server struct {
 	grpc         *grpc.Server
 	health       *health.Server
 	http         *http.Server
-	grpcListener *lobby
-	httpListener *lobby
+	gate         *ingress.Gate
+	grpcListener *ingress.Listener
+	httpListener *ingress.Listener
 	metrics      *serverMetrics
 	calls        inflight
+	workers      workerStreams
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -78,26 +88,32 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	if s.metrics, err = newServerMetrics(cfg.Registry, dispatcher); err != nil {
 		return nil, err
 	}
-	if s.grpcListener, err = listen(cfg.GRPCAddr); err != nil {
+	if s.grpcListener, err = s.listen("grpc", cfg.GRPCAddr, s.connections(), s.firstBytes(prefaceBytes)); err != nil {
 		return nil, fmt.Errorf("gRPC port %s: %w", cfg.GRPCAddr, err)
 	}
-	if s.httpListener, err = listen(cfg.HTTPAddr); err != nil {
+	if s.httpListener, err = s.listen("http", cfg.HTTPAddr, maxHTTPConnections, s.firstBytes(1)); err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP port %s: %w", cfg.HTTPAddr, err), s.grpcListener.Close())
 	}
-	s.grpc = grpc.NewServer(append(s.interceptors(),
+	s.gate = s.newGate()
+	if err := s.gateMetrics(cfg.Registry); err != nil {
+		return nil, errors.Join(err, s.grpcListener.Close(), s.httpListener.Close())
+	}
+	s.grpc = grpc.NewServer(append(append(s.gate.ServerOptions(s.credentials()), s.interceptors()...),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.ConnectionTimeout(handshakePatience),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)...)
-	perdurev1.RegisterExecutionsServer(s.grpc, &executions{s: s})
-	perdurev1.RegisterPromisesServer(s.grpc, &promises{s: s})
-	perdurev1.RegisterTasksServer(s.grpc, &tasks{s: s})
-	perdurev1.RegisterClusterServer(s.grpc, &cluster{s: s})
-	perdurev1.RegisterGraphsServer(s.grpc, &graphs{s: s})
+	services := s.gate.Registrar(s.grpc)
+	perdurev1.RegisterExecutionsServer(services, &executions{s: s})
+	perdurev1.RegisterPromisesServer(services, &promises{s: s})
+	perdurev1.RegisterTasksServer(services, &tasks{s: s})
+	perdurev1.RegisterClusterServer(services, &cluster{s: s})
+	perdurev1.RegisterGraphsServer(services, &graphs{s: s})
 	s.health = health.NewServer()
-	healthv1.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc)
-	s.http = &http.Server{Handler: s.httpHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	healthv1.RegisterHealthServer(services, s.health)
+	reflection.Register(services)
+	s.http = &http.Server{Handler: bounded(s.httpHandler()), ConnState: connState, ReadHeaderTimeout: handshakePatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: s.connectionLog()}
 	s.wg.Add(3)
 	go s.serve("grpc", func() error { return s.grpc.Serve(s.grpcListener) })
@@ -167,8 +183,8 @@ const (
 // service, profiles, connections that are silent or talk nonsense).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
-	s.grpcListener.dismiss()
-	s.httpListener.dismiss()
+	s.grpcListener.Dismiss()
+	s.httpListener.Dismiss()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
@@ -185,7 +201,7 @@ func (s *Server) Close(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		s.grpcListener.evict()
+		s.grpcListener.Evict()
 		s.grpc.Stop()
 		<-done
 	}

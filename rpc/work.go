@@ -60,9 +60,10 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	// A worker that comes back replaces its own stream, which may not be known to be over yet.
-	if d := t.s.dispatcher; d.Workers() >= t.s.cfg.MaxWorkers && !d.Attached(w.ns, hello.WorkerId) {
+	if !t.s.workers.reserve(t.s.cfg.MaxWorkers, t.s.dispatcher.Attached(w.ns, hello.WorkerId)) {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the node has %d worker streams, which is its limit", t.s.cfg.MaxWorkers)
 	}
+	defer t.s.workers.release()
 	if err := w.register(hello); err != nil {
 		return err
 	}
@@ -103,6 +104,29 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	case <-time.After(drainPatience):
 	}
 	return err
+}
+
+// workerStreams counts the streams that may attach a worker, from before they do until they have ended.
+type workerStreams struct {
+	mu sync.Mutex
+	n  int
+}
+
+// reserve counts one stream more; false if there are limit already and this one replaces none of them.
+func (w *workerStreams) reserve(limit int, replaces bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.n >= limit && !replaces {
+		return false
+	}
+	w.n++
+	return true
+}
+
+func (w *workerStreams) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n--
 }
 
 // drain tells the worker that the node stops, and lets the calls end that are under way. It does not wait
@@ -326,17 +350,20 @@ func (w *session) deliver() {
 // receive reads the worker's messages until the stream ends.
 func (w *session) receive() error {
 	type message struct {
-		in  *perdurev1.WorkRequest
-		err error
+		in      *perdurev1.WorkRequest
+		err     error
+		release func() // gives back the bytes that the message is charged
 	}
 	// Recv cannot be cancelled but by the stream's end, and the stream ends when this handler returns.
 	in := make(chan message)
 	go func() {
 		for {
 			m, err := w.stream.Recv()
+			release := w.s.gate.Keep(w.stream.Context())
 			select {
-			case in <- message{m, err}:
+			case in <- message{m, err, release}:
 			case <-w.ctx.Done():
+				release()
 				return
 			}
 			if err != nil {
@@ -347,13 +374,16 @@ func (w *session) receive() error {
 	for {
 		select {
 		case m := <-in:
+			if m.err != nil {
+				m.release()
+			}
 			if errors.Is(m.err, io.EOF) {
 				return nil
 			}
 			if m.err != nil {
 				return m.err
 			}
-			if err := w.handle(m.in); err != nil {
+			if err := w.handle(m.in, m.release); err != nil {
 				return err
 			}
 		case <-w.ctx.Done():
@@ -365,20 +395,23 @@ func (w *session) receive() error {
 	}
 }
 
-// handle takes one message. Calls run beside each other: the worker has many executions under way.
-func (w *session) handle(in *perdurev1.WorkRequest) error {
+// handle takes one message, and calls release when it is done with it. Calls run beside each other: the worker has
+// many executions under way.
+func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 	if room := in.GetRoom(); room != nil {
+		release()
 		w.worker.AddRoom(int(min(room.Tasks, maxRoom)))
 		return nil
 	}
 	select {
 	case w.calls <- struct{}{}:
 	case <-w.ctx.Done():
+		release()
 		return nil
 	}
 	w.under.begin()
 	go func() {
-		defer func() { <-w.calls; w.under.end() }()
+		defer func() { <-w.calls; w.under.end(); release() }()
 		out, err := w.call(in)
 		if err != nil {
 			out = &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: callError(err)}}

@@ -9,6 +9,19 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
+// Head judges a call by its headers, before its request is read: the token, and the role that the method needs. It
+// answers the namespace the token is good in, "" for all, and whether no token is asked for.
+func (g *Guard) Head(ctx context.Context, method string) (namespace string, open bool, err error) {
+	p, open, d := g.judgeHead(ctx, method)
+	if d != nil {
+		return "", false, g.refuseCall(ctx, method, d)
+	}
+	if p.Namespace == AllNamespaces {
+		return "", open, nil
+	}
+	return p.Namespace, open, nil
+}
+
 // Unary is the interceptor of calls with one request.
 func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if d := g.judgeCall(ctx, info.FullMethod, request, true); d != nil {
@@ -50,37 +63,46 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// judgeCall holds a call against the table. request may be nil, when it is not known yet. must says that
-// the request has to name a namespace, if the method acts in one.
-func (g *Guard) judgeCall(ctx context.Context, method string, request any, must bool) *denial {
+// judgeHead holds a call's method and token against the table.
+func (g *Guard) judgeHead(ctx context.Context, method string) (p Principal, open bool, d *denial) {
 	rule, open, known := ruleOf(method)
 	if open {
-		return nil
+		return Principal{}, true, nil
 	}
 	token, d := tokenOf(ctx)
 	if d != nil {
-		return d
+		return Principal{}, false, d
 	}
-	p, d := g.authenticate(token)
-	if d != nil {
-		return d
+	if p, d = g.authenticate(token); d != nil {
+		return Principal{}, false, d
 	}
-	short := method[strings.LastIndexByte(method, '/')+1:]
+	short := methodName(method)
 	if !known {
-		return forbidden(reasonMethod, p, "%s is not open to tokens", shorten(short))
+		return p, false, forbidden(reasonMethod, p, "%s is not open to tokens", shorten(short))
 	}
 	namespace := ""
-	switch rule.scope {
-	case allNamespaces:
+	if rule.scope == allNamespaces {
 		namespace = AllNamespaces
-	case inNamespace:
-		var named bool
-		if namespace, named = namespaceOf(request); !named && must {
-			return forbidden(reasonMethod, p, "%s begins without naming a namespace", shorten(short))
-		}
 	}
-	return authorize(p, short, rule.role, namespace)
+	return p, false, authorize(p, short, rule.role, namespace)
 }
+
+// judgeCall holds a call against the table. request may be nil, when it is not known yet. must says that
+// the request has to name a namespace, if the method acts in one.
+func (g *Guard) judgeCall(ctx context.Context, method string, request any, must bool) *denial {
+	p, open, d := g.judgeHead(ctx, method)
+	rule, _, _ := ruleOf(method)
+	if open || d != nil || rule.scope != inNamespace {
+		return d
+	}
+	namespace, named := namespaceOf(request)
+	if !named && must {
+		return forbidden(reasonMethod, p, "%s begins without naming a namespace", shorten(methodName(method)))
+	}
+	return authorize(p, methodName(method), rule.role, namespace)
+}
+
+func methodName(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
 
 // tokenOf reads the bearer token of a call.
 func tokenOf(ctx context.Context) (string, *denial) {

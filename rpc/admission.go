@@ -1,0 +1,163 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/status"
+
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/ingress"
+)
+
+// Bounds of what callers may hold before and while their requests are read.
+const (
+	// DefaultRequestBytes is Config.RequestBytes if it is 0, MinRequestBytes the least that there may be: one
+	// message and the memory that its frames take.
+	DefaultRequestBytes = 64 << 20
+	MinRequestBytes     = 32 << 20
+	// requestReserve comes on top, for messages of 64 KiB at most.
+	requestReserve = 8 << 20
+	// maxNodeCalls bounds the gRPC calls under way on the node, maxStrangerCalls those that show no token on a
+	// node that asks for tokens (health).
+	maxNodeCalls       = 32_768
+	maxStrangerCalls   = 1024
+	maxStrangerMessage = 16 << 10
+
+	// DefaultConnections is Config.MaxConnections if it is 0 and the process may open enough files.
+	DefaultConnections = 16_384
+	// maxHTTPConnections bounds those of the HTTP port.
+	maxHTTPConnections = 1024
+	// handshakePatience is how long a connection may take to begin to speak, and again for TLS and HTTP/2.
+	handshakePatience = 10 * time.Second
+	// connectionIdle is how long a gRPC connection without calls stays. Clients open it again by themselves.
+	connectionIdle = 30 * time.Minute
+	// prefaceBytes is how an HTTP/2 connection begins, tlsHeadBytes a TLS one.
+	prefaceBytes = 24
+	tlsHeadBytes = 5
+	// httpPatience is how long an HTTP request's body may take, and its answer where it is not a profile.
+	httpPatience = 30 * time.Second
+)
+
+// newGate bounds the requests of the gRPC port.
+func (s *Server) newGate() *ingress.Gate {
+	node := s.cfg.RequestBytes
+	if node == 0 {
+		node = DefaultRequestBytes
+	}
+	part := max(node/2, min(node, MinRequestBytes))
+	return ingress.New(ingress.Options{
+		Limits: ingress.Limits{Message: maxMessageBytes, Node: node, Connection: part, Class: max(node/4*3, part), Reserve: requestReserve,
+			Calls: maxNodeCalls, Strangers: maxStrangerCalls, StrangerMessage: maxStrangerMessage},
+		Check: s.checkCaller,
+		Overloaded: func(message string, retryAfter time.Duration) error {
+			return overloaded(message, retryAfter)
+		},
+		Refused: func(method string, err error, why string) {
+			s.metrics.unread.WithLabelValues(why).Inc()
+			if why != ingress.RefusedSlow { // those were counted when they ended
+				s.metrics.calls.WithLabelValues(method, status.Code(err).String()).Inc()
+			}
+		},
+	})
+}
+
+func overloaded(message string, retryAfter time.Duration) *api.Error {
+	e := api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%s", message)
+	if retryAfter > 0 {
+		_ = e.With("retry_after", retryAfter.String())
+	}
+	return e
+}
+
+// checkCaller looks at a call's token before its request is read. The request's namespace is held against the token
+// when the request is there.
+func (s *Server) checkCaller(ctx context.Context, method string) (class string, stranger bool, err error) {
+	if s.cfg.Auth == nil {
+		return "", false, nil
+	}
+	return s.cfg.Auth.Head(ctx, method)
+}
+
+// listen opens a port for at most n connections.
+func (s *Server) listen(port, addr string, n, first int) (*ingress.Listener, error) {
+	return ingress.Listen(addr, ingress.ListenerOptions{
+		Max: n, MaxPerAddress: n - n/4, First: first, Patience: handshakePatience,
+		Refused: func(why string) { s.metrics.closed.WithLabelValues(port, why).Inc() },
+	})
+}
+
+// connections is how many connections the gRPC port may have: what the process can open, less what its stores need.
+func (s *Server) connections() int {
+	if s.cfg.MaxConnections > 0 {
+		return s.cfg.MaxConnections
+	}
+	n := DefaultConnections
+	if files := openFiles(); files > 0 {
+		n = min(n, max(int(files-files/4)-maxHTTPConnections, 64))
+	}
+	return n
+}
+
+// firstBytes is what a caller must have sent before it costs more than a goroutine.
+func (s *Server) firstBytes(plain int) int {
+	if s.cfg.TLS != nil {
+		return tlsHeadBytes
+	}
+	return plain
+}
+
+// connState tells the listener which of the HTTP port's connections are idle.
+func connState(c net.Conn, state http.ConnState) {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = t.NetConn()
+	}
+	if p, ok := c.(*ingress.Peer); ok {
+		p.SetBusy(state == http.StateActive)
+	}
+}
+
+// bounded bounds the time of HTTP requests whose callers send or read slowly.
+func bounded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = control.SetReadDeadline(time.Now().Add(httpPatience)) // a writer that knows no deadlines is a test's
+			r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		}
+		if !isProfile(r.URL.Path) {
+			_ = control.SetWriteDeadline(time.Now().Add(httpPatience))
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// isProfile is true for what takes as long as its caller asks for.
+func isProfile(path string) bool { return strings.HasPrefix(path, "/debug/pprof/") }
+
+// gateMetrics show what the gate and the listeners count now.
+func (s *Server) gateMetrics(reg prometheus.Registerer) error {
+	gauge := func(name, help string, labels prometheus.Labels, value func() float64) error {
+		return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Name: name, Help: help, ConstLabels: labels}, value))
+	}
+	for port, l := range map[string]*ingress.Listener{"grpc": s.grpcListener, "http": s.httpListener} {
+		if err := gauge("connections", "Connections of callers, by port.", prometheus.Labels{"port": port},
+			func() float64 { return float64(l.Connections()) }); err != nil {
+			return err
+		}
+	}
+	if err := gauge("request_bytes", "Bytes held by gRPC requests that are being received or handled.", nil,
+		func() float64 { return float64(s.gate.Stats().Bytes) }); err != nil {
+		return err
+	}
+	if err := gauge("grpc_calls", "gRPC calls under way.", nil, func() float64 { return float64(s.gate.Stats().Calls) }); err != nil {
+		return err
+	}
+	return gauge("requests_waiting", "gRPC requests that wait until there is room for their bytes.", nil,
+		func() float64 { return float64(s.gate.Stats().Waiting) })
+}
