@@ -49,6 +49,7 @@ func (r *Replica) leaderLoop() {
 			// Gained, lost, or lost and regained: the former life is over in any case.
 			revoke()
 			if !leads {
+				r.leads.wake() // it may have ended before it served
 				r.log.Info("leadership lost", "event", "leader_lost", "partition", r.id)
 				continue
 			}
@@ -226,6 +227,7 @@ func (l *leadership) revoke() {
 	<-l.done
 	// Its establish may have finished just now.
 	l.r.lead.CompareAndSwap(l, nil)
+	l.r.leads.wake()
 	l.r.dispatcher.revoked(l)
 	l.r.watches.wakeAll()
 }

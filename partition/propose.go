@@ -56,6 +56,7 @@ type flight struct {
 // failure, is an *api.Error. It blocks until the command is applied or ctx ends; when ctx ends after the
 // log may have taken it the outcome is unknown.
 func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	r.awaitServing(ctx)
 	p := &proposal{cmd: cmd, done: make(chan proposalResult, 1)}
 	if err := r.enqueue(p); err != nil {
 		return nil, err

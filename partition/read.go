@@ -60,7 +60,7 @@ type confirmer struct {
 // confirm waits until this node is known to have led at some moment after the call. All reads that come
 // while one round is under way share the next.
 func (r *Replica) confirm(ctx context.Context) error {
-	if r.serving() == nil {
+	if r.awaitServing(ctx) == nil {
 		return r.notServing()
 	}
 	done := make(chan error, 1)

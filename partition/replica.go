@@ -48,7 +48,9 @@ type Replica struct {
 	slots   chan struct{}
 	flights chan *flight
 	lead    atomic.Pointer[leadership]
-	known   atomic.Pointer[knownLeader]
+	// leads wakes when a leadership begins to serve, or ends.
+	leads signal
+	known atomic.Pointer[knownLeader]
 	// caught: this replica has caught up with its leader since the start; behind is what it lacked when it
 	// was last looked at.
 	caught   atomic.Bool
@@ -104,6 +106,7 @@ func (r *Replica) leaderHint() string {
 }
 
 func (r *Replica) notifyServing() {
+	r.leads.wake()
 	r.dispatcher.serving()
 	if r.onServing != nil {
 		r.onServing()

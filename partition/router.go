@@ -161,7 +161,8 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 		if local.isStopping() {
 			return tries.verdict(errStopping(partition))
 		}
-		if local.serving() != nil {
+		leader, serves := local.newLeader(), local.leads.wait()
+		if local.serving() != nil || local.establishing() {
 			err = try(ctx, local, nil)
 		} else {
 			addr, known := local.leaderElsewhere()
@@ -205,15 +206,19 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 		if r.clock.Now().After(deadline) || ctx.Err() != nil {
 			return tries.verdict(e)
 		}
+		// What has changed since before the attempt is worth another one at once.
 		c, stop := r.clock.After(pause)
+		pause = min(2*pause, routePauseMax)
 		select {
 		case <-c:
-		case <-local.newLeader():
+		case <-leader:
+			pause = routePauseMin
+		case <-serves:
+			pause = routePauseMin
 		case <-local.stopping:
 		case <-ctx.Done():
 		}
 		stop()
-		pause = min(2*pause, routePauseMax)
 	}
 }
 

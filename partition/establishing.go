@@ -1,0 +1,71 @@
+package partition
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// establishTimeout bounds how long a request waits for an elected leader that does not serve yet. Its barrier takes a
+// round trip; one that takes longer lacks a majority.
+const establishTimeout = time.Second
+
+// signal wakes all that wait for the next change of something. The zero value is ready to use.
+type signal struct {
+	mu   sync.Mutex
+	next chan struct{} // nil while nobody waits
+}
+
+// wait is closed at the next wake.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == nil {
+		s.next = make(chan struct{})
+	}
+	return s.next
+}
+
+func (s *signal) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next != nil {
+		close(s.next)
+		s.next = nil
+	}
+}
+
+// establishing reports whether this server is its group's elected leader and does not serve yet.
+func (r *Replica) establishing() bool {
+	return r.serving() == nil && r.raft != nil && r.raft.State() == raft.Leader && r.halted() == nil && !r.isStopping()
+}
+
+// awaitServing blocks while this server is an elected leader that does not serve yet, for establishTimeout at most,
+// and answers the leadership that serves, or nil. The others send requests to a new leader as soon as they hear of
+// it; refusing those would have each of them wait for its next attempt.
+func (r *Replica) awaitServing(ctx context.Context) *leadership {
+	if lead := r.serving(); lead != nil || !r.establishing() {
+		return lead
+	}
+	timeout, stop := r.clock.After(establishTimeout)
+	defer stop()
+	for {
+		changed := r.leads.wait()
+		if lead := r.serving(); lead != nil || !r.establishing() {
+			return lead
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return r.serving()
+		case <-ctx.Done():
+			return nil
+		case <-r.stopping:
+			return nil
+		case <-r.halting:
+			return nil
+		}
+	}
+}
