@@ -32,6 +32,16 @@ type Options struct {
 	// Netns puts each node into a network namespace of its own, so that its cable can be pulled. It takes
 	// root; see CheckNetns.
 	Netns bool
+	// Patched says that Binary was built with FaultPatches, so that clocks and disks can be disturbed. The default is built
+	// so then.
+	Patched bool
+	// DiskBytes puts the data of each node on a disk of its own of this size, in memory, which can be filled. It takes
+	// root. 0 leaves the data in Dir.
+	DiskBytes int64
+	// CLI is the command line that verifies data; default: built from the sources when it is needed.
+	CLI string
+	// NoInvariants leaves out --check-invariants, for measurements.
+	NoInvariants bool
 	// Args go to every node, after the harness's own.
 	Args []string
 	// Seed draws addresses.
@@ -53,6 +63,7 @@ type Cluster struct {
 
 	mu        sync.Mutex
 	surprises []string
+	rng       *rand.Rand // what faults draw
 }
 
 // The ports of a node in a namespace of its own: the documented defaults.
@@ -85,6 +96,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 // prepare makes everything but the processes.
 func (c *Cluster) prepare(ctx context.Context) error {
 	rng := rand.New(rand.NewPCG(c.opts.Seed, uint64(time.Now().UnixNano())))
+	c.rng = rand.New(rand.NewPCG(c.opts.Seed, 8))
 	var err error
 	if c.dir == "" {
 		if c.dir, err = os.MkdirTemp("", "perdure-jepsen-"); err != nil {
@@ -94,7 +106,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		return err
 	}
 	if c.opts.Binary == "" {
-		if c.opts.Binary, err = Build(ctx, c.dir, false); err != nil {
+		if c.opts.Binary, err = Build(ctx, c.dir, c.opts.build()); err != nil {
 			return err
 		}
 	}
@@ -118,9 +130,22 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		if c.wires != nil {
 			n.namespace = c.wires.namespace(i)
 		}
+		if c.opts.DiskBytes > 0 {
+			if err := n.mount(ctx, c.opts.DiskBytes); err != nil {
+				return err
+			}
+		}
 		c.nodes = append(c.nodes, n)
 	}
 	return nil
+}
+
+// build says how the server is to be built.
+func (o Options) build() BuildOptions {
+	if o.Patched {
+		return BuildOptions{Patches: FaultPatches()}
+	}
+	return BuildOptions{}
 }
 
 // freePorts draws ports that nobody listens on, below those the kernel gives to outgoing connections: a
@@ -160,7 +185,7 @@ func (c *Cluster) Close() error {
 		errs = append(errs, w.Kill())
 	}
 	for _, n := range c.nodes {
-		errs = append(errs, n.Kill())
+		errs = append(errs, n.Kill(), n.unmount())
 	}
 	if c.wires != nil {
 		errs = append(errs, c.wires.Close())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,6 +46,21 @@ const (
 	Unite   Action = "unite"   // end part, isolate, mute and deafen
 	Wipe    Action = "wipe"    // remove the data directory
 	Await   Action = "await"   // wait until the node is ready
+	Damage  Action = "damage"  // change a byte of a file of a node that does not run
+	Repair  Action = "repair"  // rebuild the replicas that were damaged
+	Fill    Action = "fill"    // fill the node's disk
+	Free    Action = "free"    // free it again
+	Ahead   Action = "ahead"   // set the node's wall clock forward
+	Behind  Action = "behind"  // set it back
+	Slow    Action = "slow"    // make the node's disk slow
+	Calm    Action = "calm"    // end ahead, behind and slow
+)
+
+const (
+	// clockStep is how far clocks are set.
+	clockStep = 20 * time.Second
+	// slowSync is what each write to a slow disk waits for.
+	slowSync = 60 * time.Millisecond
 )
 
 // Fault is a row of the table of faults.
@@ -57,6 +73,9 @@ type Fault struct {
 	Quorum bool
 	// Netns says that it takes network namespaces.
 	Netns bool
+	// Patched says that it takes a server built with FaultPatches, Disk that it takes nodes with disks of their own,
+	// SavedOften that nodes have to make their states durable all the time, so that there are files to damage.
+	Patched, Disk, SavedOften bool
 	// InTurn breaks one node after the other, each by all of Break, rather than all of them action by action.
 	InTurn bool
 	// Lasts bounds how long the fault lasts, drawn between the two; zero leaves it to the run.
@@ -121,6 +140,28 @@ var Faults = []Fault{
 		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "rolling-restart", About: "an orderly stop and start of one node after the other", Target: Everyone,
 		Break: []Action{Stop, Launch, Await}, Mend: []Action{Launch}, Quorum: true, InTurn: true},
+	{Name: "damage-follower", About: "a byte of a state file is changed while its node is down; the replica is rebuilt", Target: Follower,
+		Break: []Action{Stop, Damage, Launch}, Mend: []Action{Repair}, Quorum: true, SavedOften: true},
+	{Name: "full-disk-follower", About: "the disk of a node is full", Target: Follower,
+		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Quorum: true, Disk: true},
+	{Name: "full-disk-leader", About: "the disk of the node that leads most is full", Target: Leader,
+		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Quorum: true, Disk: true},
+	{Name: "full-disk-all", About: "all disks are full", Target: Everyone,
+		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Disk: true},
+	{Name: "slow-disk-follower", About: "each sync of a node's disk takes 60 ms longer", Target: Follower,
+		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "slow-disk-leader", About: "each sync of the disk of the node that leads most takes 60 ms longer", Target: Leader,
+		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "slow-disk-all", About: "each sync of any disk takes 60 ms longer", Target: Everyone,
+		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "clock-ahead-leader", About: "the wall clock of the node that leads most is set 20 s forward, and back", Target: Leader,
+		Break: []Action{Ahead}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "clock-behind-leader", About: "the wall clock of the node that leads most is set 20 s back, and forward", Target: Leader,
+		Break: []Action{Behind}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "clock-ahead-follower", About: "the wall clock of another node is set 20 s forward, and back", Target: Follower,
+		Break: []Action{Ahead}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+	{Name: "clock-behind-follower", About: "the wall clock of another node is set 20 s back, and forward", Target: Follower,
+		Break: []Action{Behind}, Mend: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "kill-worker", About: "kill -9 of a worker's process", Target: AWorker,
 		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
 	{Name: "pause-worker", About: "a worker's process stands still", Target: AWorker,
@@ -136,7 +177,9 @@ var lateHold = [2]time.Duration{1600 * time.Millisecond, 2800 * time.Millisecond
 // short are the names of faults without their target, and of groups of faults.
 var short = map[string]string{"kill": "kill-leader", "stop": "stop-leader", "pause": "pause-leader",
 	"cut": "cut-leader", "part": "part-leader", "isolate": "isolate-leader", "mute": "mute-leader", "deafen": "deafen-leader",
-	"late": "late-answers", "wipe": "wipe-follower",
+	"late": "late-answers", "wipe": "wipe-follower", "damage": "damage-follower", "restart": "rolling-restart",
+	"full-disk": "full-disk-follower,full-disk-all", "slow-disk": "slow-disk-leader,slow-disk-follower",
+	"clock":   "clock-ahead-leader,clock-behind-leader,clock-ahead-follower,clock-behind-follower",
 	"one-way": "mute-leader,deafen-leader,mute-follower,deafen-follower", "bridge": "part-leader,part-followers"}
 
 // expand replaces short names by those of the table; "all" is the whole table but for "none".
@@ -182,14 +225,28 @@ func FindFaults(names string) ([]Fault, error) {
 	return out, nil
 }
 
-// NeedsNetns says whether any of the faults takes network namespaces.
-func NeedsNetns(faults []Fault) bool {
+// diskBytes is the size of the disks of nodes that need one of their own.
+const diskBytes = 512 << 20
+
+// Need changes options so that a cluster can suffer the faults. What was asked for already stays.
+func (o *Options) Need(faults []Fault) {
 	for _, f := range faults {
-		if f.Netns {
-			return true
+		o.Netns = o.Netns || f.Netns
+		o.Patched = o.Patched || f.Patched
+		if f.Disk && o.DiskBytes == 0 {
+			o.DiskBytes = diskBytes
+		}
+		if f.SavedOften && !slices.Contains(o.Args, SavedOften[0]) {
+			o.Args = append(slices.Clone(SavedOften), o.Args...)
 		}
 	}
-	return false
+}
+
+// NeedsNetns says whether any of the faults takes network namespaces.
+func NeedsNetns(faults []Fault) bool {
+	var o Options
+	o.Need(faults)
+	return o.Netns
 }
 
 // Wound is a fault that has been done to somebody.
@@ -310,6 +367,22 @@ func (n *Node) act(ctx context.Context, a Action, hit []*Node) error {
 		return n.Unmute(ctx)
 	case Wipe:
 		return n.Wipe()
+	case Damage:
+		return n.damage()
+	case Repair:
+		return n.repair(ctx)
+	case Fill:
+		return n.FillDisk()
+	case Free:
+		return n.FreeDisk()
+	case Ahead:
+		return n.Disturb(func(d *Disturbance) { d.Clock = clockStep })
+	case Behind:
+		return n.Disturb(func(d *Disturbance) { d.Clock = -clockStep })
+	case Slow:
+		return n.Disturb(func(d *Disturbance) { d.Sync = slowSync })
+	case Calm:
+		return n.Disturb(func(d *Disturbance) { *d = Disturbance{} })
 	}
 	return fmt.Errorf("there is no action %q", a)
 }

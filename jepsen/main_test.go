@@ -117,7 +117,7 @@ func binary(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	path, err := Build(ctx, builtDir, false)
+	path, err := Build(ctx, builtDir, BuildOptions{})
 	if err != nil {
 		return "", errors.Join(err, ctx.Err())
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -22,6 +23,13 @@ type Node struct {
 	DataDir                                  string
 
 	namespace string // empty on loopback
+	disk      string // where the node's own disk is mounted; empty without one
+
+	hurt struct {
+		sync.Mutex
+		disturbance Disturbance
+		damaged     []uint32 // partitions whose files were damaged, and not rebuilt since
+	}
 }
 
 // newNode makes node i of a cluster, without addresses.
@@ -29,11 +37,15 @@ func newNode(c *Cluster, i int) *Node {
 	n := &Node{process: process{c: c, Name: "n" + strconv.Itoa(i+1)}, Index: i}
 	n.DataDir, n.LogFile = filepath.Join(c.dir, n.Name), filepath.Join(c.dir, n.Name+".log")
 	n.command = func() *exec.Cmd {
-		if n.namespace == "" {
-			return exec.Command(c.opts.Binary, n.args()...)
+		cmd := exec.Command(c.opts.Binary, n.args()...)
+		if n.namespace != "" {
+			// ip becomes the node by exec, so the process id is the node's.
+			cmd = exec.Command("ip", append([]string{"netns", "exec", n.namespace, c.opts.Binary}, n.args()...)...)
 		}
-		// ip becomes the node by exec, so the process id is the node's.
-		return exec.Command("ip", append([]string{"netns", "exec", n.namespace, c.opts.Binary}, n.args()...)...)
+		if c.opts.Patched {
+			cmd.Env = append(os.Environ(), faultsEnv+"="+n.faultsFile())
+		}
+		return cmd
 	}
 	return n
 }
@@ -51,6 +63,9 @@ func (n *Node) args() []string {
 	}
 	if n.namespace != "" {
 		args = append(args, "--insecure") // the address is not loopback, though nobody else is on that network
+	}
+	if !n.c.opts.NoInvariants {
+		args = append(args, "--check-invariants")
 	}
 	return append(args, n.c.opts.Args...)
 }
@@ -121,6 +136,9 @@ func (n *Node) Wipe() error {
 	if n.Running() {
 		return fmt.Errorf("wiping %s: it runs", n.Name)
 	}
+	n.hurt.Lock()
+	n.hurt.damaged = nil
+	n.hurt.Unlock()
 	return os.RemoveAll(n.DataDir)
 }
 

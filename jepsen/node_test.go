@@ -2,6 +2,7 @@ package jepsen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -184,6 +185,60 @@ func TestFlip(t *testing.T) {
 		if want := map[bool]int{true: 1}[name == "2.sst"]; changed != want || len(data) != len(old) {
 			t.Errorf("%s: %d bytes differ, expected %d", name, changed, want)
 		}
+	}
+}
+
+// TestDisturb sees that a server finds what it is to suffer, and that one that cannot be disturbed says so.
+func TestDisturb(t *testing.T) {
+	c := &Cluster{dir: t.TempDir()}
+	n := &Node{process: process{c: c, Name: "n1"}}
+	if err := n.Disturb(func(*Disturbance) {}); !errors.Is(err, ErrNeedsPatches) {
+		t.Errorf("disturbing a server of the usual build: %v", err)
+	}
+	c.opts.Patched = true
+	for _, step := range []struct {
+		change func(*Disturbance)
+		want   string
+	}{
+		{func(d *Disturbance) { d.Clock = -time.Second }, "-1000000000 0\n"},
+		{func(d *Disturbance) { d.Sync = time.Millisecond }, "-1000000000 1000000\n"},
+		{func(d *Disturbance) { *d = Disturbance{} }, "0 0\n"},
+	} {
+		if err := n.Disturb(step.change); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(n.faultsFile()); err != nil || string(data) != step.want {
+			t.Errorf("the file holds %q, %v, expected %q", data, err, step.want)
+		}
+	}
+	if err := errors.Join(n.FillDisk(), n.FreeDisk()); !errors.Is(err, ErrNeedsDisk) {
+		t.Errorf("filling a disk that is not the node's own: %v", err)
+	}
+}
+
+// TestFullDisk fills a node's own disk and frees it.
+func TestFullDisk(t *testing.T) {
+	c := &Cluster{dir: t.TempDir()}
+	n := &Node{process: process{c: c, Name: "n1"}}
+	if err := n.mount(t.Context(), 8<<20); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := n.unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	write := func() error {
+		return errors.Join(os.MkdirAll(n.DataDir, 0o755), os.WriteFile(filepath.Join(n.DataDir, "x"), make([]byte, 100), 0o644))
+	}
+	if err := n.FillDisk(); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(); err == nil {
+		t.Error("a full disk takes a file")
+	}
+	if err := errors.Join(n.FreeDisk(), write()); err != nil {
+		t.Errorf("after it was freed: %v", err)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +36,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   late         --rounds 10                      answers that come late must not confirm a read
   faults                                        lists the faults
+  build        --out FILE                       builds a server whose clock and disk can be disturbed
   sweep                                         removes networks that a killed run has left
 
 Flags of all: --nodes, --partitions, --netns auto|on|off, --seed, --binary, --race, --dir, --keep, --json, -v, --arg.
@@ -59,7 +62,9 @@ type common struct {
 	timeout time.Duration
 	race    bool
 	json    bool
-	verbose bool
+	// noVerify leaves out the verification of the data after the run.
+	noVerify bool
+	verbose  bool
 }
 
 type listFlag []string
@@ -108,6 +113,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stdout, "%-14s %s\n", f.Name, f.About)
 		}
 		return exitOK
+	case "build":
+		return build(ctx, args[1:], stdout, stderr)
 	case "sweep":
 		if err := jepsen.SweepNetns(ctx); err != nil {
 			return fail(err)
@@ -166,7 +173,11 @@ func (co *common) register(set *flag.FlagSet) {
 	set.IntVar(&co.opts.Partitions, "partitions", 4, "partitions of the cluster")
 	set.StringVar(&co.netns, "netns", "auto", "each node in a network namespace: on, off, or auto (when a fault needs it)")
 	set.Uint64Var(&co.opts.Seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "decides who is hit and what is asked")
-	set.StringVar(&co.opts.Binary, "binary", "", "the server (default: built from the sources)")
+	set.StringVar(&co.opts.Binary, "server", "", "the server (default: built from the sources; for some faults by the command build)")
+	set.StringVar(&co.opts.Binary, "binary", "", "the same as --server")
+	set.StringVar(&co.opts.CLI, "cli", "", "the command line that verifies data (default: built from the sources)")
+	set.BoolVar(&co.noVerify, "no-verify", false, "do not verify the data after the run")
+	set.BoolVar(&co.opts.NoInvariants, "no-invariants", false, "start the nodes without --check-invariants")
 	set.BoolVar(&co.race, "race", false, "build the server with the race detector")
 	set.StringVar(&co.opts.Dir, "dir", "", "where data and logs go (default: a temporary folder)")
 	set.BoolVar(&co.opts.Keep, "keep", false, "keep data and logs")
@@ -181,10 +192,11 @@ func (co *common) register(set *flag.FlagSet) {
 func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, stdout, stderr io.Writer) (
 	report fmt.Stringer, violations []string, err error) {
 	switch co.netns {
-	case "on", "off":
-		co.opts.Netns = co.netns == "on"
 	case "auto":
-		co.opts.Netns = jepsen.NeedsNetns(faults)
+		co.opts.Need(faults)
+	case "on", "off":
+		co.opts.Need(faults)
+		co.opts.Netns = co.netns == "on"
 	default:
 		return nil, nil, fmt.Errorf("--netns is on, off or auto, not %q", co.netns)
 	}
@@ -198,7 +210,7 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 			return nil, nil, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }() // a binary in a temporary folder
-		if co.opts.Binary, err = jepsen.Build(ctx, dir, co.race); err != nil {
+		if co.opts.Binary, err = jepsen.Build(ctx, dir, co.buildOptions()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -220,6 +232,16 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 	}
 	fmt.Fprintf(stdout, "%d nodes, ready after %v\n", co.opts.Nodes, time.Since(began).Round(time.Millisecond))
 	report, violations, err = do(ctx, c, faults)
+	if err == nil && !co.noVerify {
+		var wrong []string
+		wrong, err = c.Verify(ctx)
+		violations = append(violations, wrong...)
+		for _, text := range jepsen.Evidence(c) { // of the stop, too
+			if !slices.Contains(violations, text) {
+				violations = append(violations, text)
+			}
+		}
+	}
 	if err != nil {
 		// The run broke off. What the cluster did wrong until then counts all the same.
 		if errors.Is(err, jepsen.ErrNotRecovered) {
@@ -228,6 +250,40 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 		violations = append(violations, jepsen.Evidence(c)...)
 	}
 	return report, violations, err
+}
+
+// buildOptions say how the server is to be built.
+func (co *common) buildOptions() jepsen.BuildOptions {
+	o := jepsen.BuildOptions{Race: co.race}
+	if co.opts.Patched {
+		o.Patches = jepsen.FaultPatches()
+	}
+	return o
+}
+
+// build builds a server that faults of clocks and disks can disturb, for --server.
+func build(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	set := flag.NewFlagSet("build", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	path := set.String("out", "", "the file to write")
+	if err := set.Parse(args); err != nil || *path == "" {
+		fmt.Fprintln(stderr, "jepsen: build takes --out FILE")
+		return exitNoRun
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(*path), "perdure-jepsen-build-")
+	if err == nil {
+		var built string
+		if built, err = jepsen.Build(ctx, dir, jepsen.BuildOptions{Patches: jepsen.FaultPatches()}); err == nil {
+			err = os.Rename(built, *path)
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "jepsen: %v\n", err)
+		return exitNoRun
+	}
+	fmt.Fprintln(stdout, *path)
+	return exitOK
 }
 
 // withoutSeed is the command line without its seed.

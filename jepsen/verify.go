@@ -1,0 +1,70 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// verifyPatience bounds one verification.
+const verifyPatience = 3 * time.Minute
+
+// Verify has the command line check all that the cluster holds by every rule: first the running cluster, then, after an
+// orderly stop of all nodes, each node's data. It returns what is wrong; the nodes do not run any more then. An error
+// means that the command line could not be built.
+func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
+	if c.opts.CLI == "" {
+		var err error
+		if c.opts.CLI, err = BuildCLI(ctx, c.dir); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"verify"}
+	for _, addr := range c.Addrs() {
+		args = append(args, "--addr", addr)
+	}
+	out := c.verify(ctx, "of the running cluster", args)
+	var stops sync.WaitGroup
+	for _, w := range c.workers {
+		if err := w.Kill(); err != nil {
+			c.surprise("stopping %s: %v", w.Name, err)
+		}
+	}
+	for _, n := range c.nodes {
+		stops.Go(func() {
+			if err := n.Stop(); err != nil {
+				c.surprise("stopping %s: %v", n.Name, err)
+			}
+		})
+	}
+	stops.Wait()
+	for _, n := range c.nodes {
+		out = append(out, c.verify(ctx, "of the data of "+n.Name, []string{"verify", "--data", n.DataDir})...)
+	}
+	return out, nil
+}
+
+// verify runs the command line, and returns what it says unless everything holds.
+func (c *Cluster) verify(ctx context.Context, what string, args []string) []string {
+	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
+	defer cancel()
+	began := time.Now()
+	said, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()
+	c.log.Info("verified", "what", what, "took", time.Since(began), "err", err)
+	if err == nil {
+		return nil
+	}
+	if failed := new(exec.ExitError); errors.As(err, &failed) && failed.ExitCode() > 0 {
+		err = fmt.Errorf("exit code %d", failed.ExitCode())
+	}
+	text := strings.TrimSpace(string(said))
+	const most = 4000
+	if len(text) > most {
+		text = text[:most] + " ..."
+	}
+	return []string{fmt.Sprintf("verify %s: %v: %s", what, err, text)}
+}
