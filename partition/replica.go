@@ -14,7 +14,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/partition/snapshot"
-	"perdure/partition/transport"
 )
 
 // Replica is this node's member of one partition's group.
@@ -35,7 +34,7 @@ type Replica struct {
 	snapshots *snapshot.Store
 	transport raft.Transport
 	// acks are the answers to this server's requests in the group; server is its id there.
-	acks   *transport.Acks
+	acks   acknowledgements
 	server raft.ServerID
 	// deliver hands a command to another partition.
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)

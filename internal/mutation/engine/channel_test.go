@@ -1,0 +1,55 @@
+package engine
+
+import "perdure/internal/mutation"
+
+// channelBugs break the channels between partitions: what the shipper sends and removes, what the receiver applies.
+var channelBugs = []mutation.Bug{
+	{
+		File: "partition/ship.go", Rule: "shipper: no message is skipped",
+		From: `Source: r.id, Epoch: epoch, Messages: msgs}`, To: `Source: r.id, Epoch: epoch, Messages: msgs[min(1, len(msgs)-1):]}`, Tests: "TestShipping",
+	},
+	{
+		File: "partition/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
+		From: "Messages: msgs}}})\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}", To: "Messages: msgs}}})\n\t\tif err != nil {\n\t\t\treply = &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: msgs[len(msgs)-1].Seq}}}\n\t\t}",
+		Tests: "TestShipping",
+	},
+	{
+		File: "partition/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
+		From: `Through: reply.GetDeliver().GetThrough()}}})`, To: `Through: max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq)}}})`, Tests: "TestShipping",
+	},
+	{
+		File: "partition/ship.go", Rule: "shipper: what was not delivered is tried again",
+		From: "err := s.ship(destination)\n\t\tif err == nil {", To: "err := s.ship(destination)\n\t\tif err == nil || s.l.ctx.Err() == nil {", Tests: "TestShipping",
+	},
+	{
+		File: "partition/ship.go", Rule: "shipper: what comes while a destination is served is not forgotten",
+		From: "if s.pending[destination] {\n\t\tdelete(s.pending, destination)\n\t\treturn false\n\t}", To: "delete(s.pending, destination)",
+		Tests: "TestStalled",
+	},
+	{
+		File: "partition/leader.go", Rule: "shipper: the next leader ships what it finds",
+		From: `l.ship.wake(outgoing)`, To: `_ = outgoing`, Tests: "TestOutboxOutlivesItsLeader",
+	},
+	{
+		File: "fsm/machine/trim.go", Rule: "channel: a trim removes what was acknowledged and no more",
+		From: `req.Through+1)`, To: `req.Through+2)`, Pkg: "partition", Tests: "TestShipping",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "channel: what was applied is remembered",
+		From: `t.putChannel(key, epoch, through)`, To: `_ = key`, Tests: "TestSpreadDelivery",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "channel: a gap is refused",
+		From: `if msg.Seq != through+1 {`, To: `if msg.Seq <= through {`, Tests: "TestSpreadDelivery",
+	},
+	{
+		File: "fsm/machine/deliver.go", Rule: "channel: nothing is acknowledged that was not applied",
+		From:  "if err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}\n\t\tthrough = msg.Seq",
+		To:    "through = msg.Seq\n\t\tif msg.Seq == req.Messages[len(req.Messages)-1].Seq && len(req.Messages) > 1 {\n\t\t\tcontinue\n\t\t}\n\t\tif err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}",
+		Tests: "TestSpreadDelivery",
+	},
+	{
+		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
+		From: "epoch, next := t.channel(keys.Number(keys.Channel, dst))\n", To: "epoch, next := uint64(0), uint64(0)\n", Tests: "TestSpreadDelivery",
+	},
+}

@@ -1,0 +1,61 @@
+package engine
+
+import "perdure/internal/mutation"
+
+// readBugs break linearizable reads: the confirmation of leadership, what it counts, which reads it is for, and
+// that everything committed is applied before.
+var readBugs = []mutation.Bug{
+	{
+		File: "partition/read.go", Rule: "read: leadership is confirmed",
+		From: `if level == Linearizable {`, To: `if level == Linearizable && r.serving() == nil {`, Tests: "TestReadsAreConfirmed",
+	},
+	{
+		File: "partition/read.go", Rule: "read: an answer to a request from before the read confirms nothing",
+		From: `return acks.Since(s, term, mark) })`, To: `return acks.Since(s, term, mark-mark) })`, Tests: "TestConfirm",
+	},
+	{
+		File: "partition/read.go", Rule: "read: what the library says is not enough",
+		From: `if asked && majority(`, To: `if asked || majority(`, Tests: "TestConfirm",
+	},
+	{
+		File: "partition/read.go", Rule: "read: a server without a vote confirms nothing",
+		From: `if s.Suffrage != raft.Voter {`, To: `if s.ID == "" {`, Tests: "TestConfirm",
+	},
+	{
+		File: "partition/read.go", Rule: "read: the term of the leadership is the one that is confirmed",
+		From: `if g.State() != raft.Leader || g.CurrentTerm() != term {`, To: `if g.State() != raft.Leader {`, Tests: "TestConfirm",
+	},
+	{
+		File: "partition/transport/acks.go", Rule: "read: the newest request from before the mark is from before",
+		From: `got.number > mark`, To: `got.number >= mark`, Tests: "TestAcksCountRequests",
+	},
+	{
+		File: "partition/transport/acks.go", Rule: "read: an answer from a later term confirms nobody",
+		From: `if answerTerm != term {`, To: `if answerTerm < term {`, Tests: "TestAcksCountRequests",
+	},
+	{
+		File: "partition/transport/patience.go", Rule: "read: an answer counts from when its request left, not from its arrival",
+		From: `t.acks.answered(id, number,`, To: `t.acks.answered(id, number+t.acks.begin()-number,`, Tests: "TestAcksCountRequests",
+	},
+	{
+		File: "partition/transport/pipeline.go", Rule: "read: nor does a pipelined answer count from its arrival",
+		From: `p.acks.answered(p.server, number,`, To: `p.acks.answered(p.server, number+p.acks.begin()-number,`, Tests: "TestAcksCountRequests",
+	},
+	{
+		File: "partition/read.go", Rule: "read: a round of confirmation is for reads from before it",
+		From: "for _, done := range round {\n", To: "c.mu.Lock()\n\t\tround, c.waiting = append(round, c.waiting...), nil\n\t\tc.mu.Unlock()\n\t\tfor _, done := range round {\n",
+		Tests: "TestReadsShareOnlyLaterRounds",
+	},
+	{
+		File: "partition/read.go", Rule: "read: a confirmation is not kept across leaderships",
+		From: `errors.Is(failed, errDeposed) || r.serving() != lead:`, To: `errors.Is(failed, errDeposed):`, Tests: "TestReadsAreConfirmed",
+	},
+	{
+		File: "partition/leader.go", Rule: "read: a leader answers when all that was committed before it is applied",
+		From: `err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())`, To: `var err error`, Tests: "TestLeadershipBeginsWithABarrier",
+	},
+	{
+		File: "partition/read.go", Rule: "read: who may be no member any more answers no stale read",
+		From: `} else if err := r.mayTell(r.serving() != nil); err != nil {`, To: `} else if err := r.mayTell(true); err != nil {`, Tests: "TestStaleReadsOfFormerMembers",
+	},
+}
