@@ -36,7 +36,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: what was applied is remembered",
-		From: `t.putChannel(key, epoch, through)`, To: `_ = key`, Tests: "TestSpreadDelivery",
+		From: `t.putChannel(key, epoch, through)`, To: `_ = key`, Tests: "TestChannelEpoch",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: a gap is refused",
