@@ -63,6 +63,21 @@ func judge(err error, sent bool) (verdict, error) {
 	return final, err
 }
 
+// ofMachine reports whether an error is the state machine's own answer to the request. It holds for all attempts: a
+// machine that has applied one repeats its answer, and one that has not keeps the refusal of a retry. Every other
+// refusal (of a token, of a node that is damaged or too old) is of one attempt only.
+func ofMachine(err error) bool {
+	e, ok := api.FromStatus(err)
+	if !ok {
+		return false
+	}
+	switch api.Code(e.Reason) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		return e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NO_SUCH_PLACE
+	}
+	return false
+}
+
 // call runs one call with retries. attempt is called with a context of its own and the node to ask; it
 // must build the request anew each time (its age grows). write says that an unanswered attempt may have
 // changed something. wait is how long the server may hold the answer back (a long poll).
@@ -94,7 +109,12 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		}
 		v, err := judge(err, sent)
 		if v == final {
-			return err
+			if !write || !maybe || ofMachine(err) {
+				return err
+			}
+			// The last attempt was refused, which says nothing of those before.
+			gone.cause = err
+			return gaveUp()
 		}
 		// That the time was up says less than what was said before. The server may notice it first.
 		if gone.cause == nil || ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded {
@@ -171,8 +191,10 @@ func (r *Request) Wire() *perdurev1.RequestID {
 	now := r.clock.Now()
 	if r.first.IsZero() {
 		r.first = now
+		return &perdurev1.RequestID{Id: r.id[:]}
 	}
-	return &perdurev1.RequestID{Id: r.id[:], AgeMs: uint64(max(0, now.Sub(r.first).Milliseconds()))}
+	// A repeated request is one by its age.
+	return &perdurev1.RequestID{Id: r.id[:], AgeMs: uint64(max(1, now.Sub(r.first).Milliseconds()))}
 }
 
 // probe learns from gRPC whether a request was handed to the network: only then can it have been applied.

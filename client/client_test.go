@@ -139,6 +139,44 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// A refusal after an attempt whose outcome is unknown is the answer only if it is the machine's.
+func TestRefusedAfterUnknown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refusal error
+		unknown bool
+	}{
+		"damaged":           {refusal(perdurev1.Reason_REASON_CORRUPT), true},
+		"token":             {refusal(perdurev1.Reason_REASON_UNAUTHENTICATED), true},
+		"role":              {refusal(perdurev1.Reason_REASON_PERMISSION_DENIED), true},
+		"membership":        {refusal(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED), true},
+		"place":             {refusal(perdurev1.Reason_REASON_NO_SUCH_PLACE), true},
+		"old server":        {status.Error(codes.Unimplemented, "no such method"), true},
+		"too large":         {status.Error(codes.ResourceExhausted, "too large"), true},
+		"conflict":          {refusal(perdurev1.Reason_REASON_ID_CONFLICT), false},
+		"finished":          {refusal(perdurev1.Reason_REASON_ALREADY_FINISHED), false},
+		"not found":         {refusal(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND), false},
+		"rule":              {refusal(perdurev1.Reason_REASON_RULE_BROKEN), false},
+		"form of a request": {refusal(perdurev1.Reason_REASON_BAD_REQUEST), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "a")
+			c.answer = script(&perdurev1.DescribeResponse{}, refusal(perdurev1.Reason_REASON_OUTCOME_UNKNOWN), tc.refusal)
+			err := c.client(Options{Clock: &fakeClock{}}).Signal(t.Context(), "x", "s", nil)
+			if errors.Is(err, ErrOutcomeUnknown) != tc.unknown || errors.Is(err, ErrUnavailable) {
+				t.Error(err)
+			}
+			var said *api.Error
+			if want, ours := api.FromStatus(tc.refusal); ours && (!errors.As(err, &said) || said.Reason != want.Reason) {
+				t.Errorf("%v does not say why", err)
+			}
+			c.answer = script(&perdurev1.DescribeResponse{}, refusal(perdurev1.Reason_REASON_OUTCOME_UNKNOWN), refusal(perdurev1.Reason_REASON_OUTCOME_UNKNOWN), tc.refusal)
+			if _, err := c.client(Options{Clock: &fakeClock{}}).Describe(t.Context(), "x"); errors.Is(err, ErrOutcomeUnknown) {
+				t.Errorf("a read: %v", err)
+			}
+		})
+	}
+}
+
 // The error of a call that was given up says whether the write may have been applied.
 func TestGivenUp(t *testing.T) {
 	// What comes before the end has this long, on a busy machine too; less than an attempt may take.
