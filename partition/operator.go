@@ -258,7 +258,7 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 		if e, ours := api.FromStatus(err); ours {
 			return nil, e
 		}
-		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
+		return nil, errUnknownOutcome(in.Partition, fmt.Sprintf("node %s was asked and did not answer: %v", in.NodeId, err))
 	}
 	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
@@ -271,6 +271,10 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		if _, err := n.memberNamed(in.ToNode); err != nil {
 			return nil, err
 		}
+	}
+	if dir := n.Directory(); in.ToNode == "" && len(dir.GetMembers()) == 1 {
+		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "node %s is the only member of the cluster: no other can lead", n.identity.NodeID).
+			With("node", n.identity.NodeID)
 	}
 	var partitions []uint32
 	leader := "" // who is to hand them on

@@ -47,9 +47,9 @@ type cluster struct {
 	s *Server
 }
 
-// operate carries out a call for at most so long, and ends it when the node stops: another node answers as
-// well.
-func operate[Resp any](ctx context.Context, s *Server, most time.Duration, call func(context.Context, Operator) (Resp, error)) (Resp, error) {
+// operate carries out a call for at most so long, and ends it with stopped when the node stops: another node answers
+// as well.
+func operate[Resp any](ctx context.Context, s *Server, most time.Duration, stopped *api.Error, call func(context.Context, Operator) (Resp, error)) (Resp, error) {
 	var none Resp
 	if s.cfg.Operator == nil {
 		return none, status.Error(codes.Unimplemented, "this server has no operators' service: it was started without a cluster around it")
@@ -68,14 +68,19 @@ func operate[Resp any](ctx context.Context, s *Server, most time.Duration, call 
 	case err == nil:
 		return resp, nil
 	case s.isStopping():
-		return none, errStopping()
+		return none, stopped
 	}
 	return none, err
 }
 
+// errCutOff ends what an operator asked for and was begun when the node stops.
+func errCutOff() *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the node is stopping; what was asked of it may be done, or go on")
+}
+
 // GetStatus implements Cluster.
 func (c *cluster) GetStatus(ctx context.Context, _ *perdurev1.GetStatusRequest) (*perdurev1.ClusterStatus, error) {
-	return operate(ctx, c.s, maxStatusTime, func(ctx context.Context, o Operator) (*perdurev1.ClusterStatus, error) {
+	return operate(ctx, c.s, maxStatusTime, errStopping(), func(ctx context.Context, o Operator) (*perdurev1.ClusterStatus, error) {
 		return o.ClusterStatus(ctx)
 	})
 }
@@ -85,7 +90,7 @@ func (c *cluster) TransferLeadership(ctx context.Context, in *perdurev1.Transfer
 	if err := transfer(in); err != nil {
 		return nil, err
 	}
-	return operate(ctx, c.s, maxTransferTime, func(ctx context.Context, o Operator) (*perdurev1.TransferLeadershipResponse, error) {
+	return operate(ctx, c.s, maxTransferTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.TransferLeadershipResponse, error) {
 		return o.Transfer(ctx, in)
 	})
 }
@@ -122,7 +127,7 @@ func (c *cluster) RebuildReplica(ctx context.Context, in *perdurev1.RebuildRepli
 	if err := firstError(partitionNumber(in.Partition), nodeID("node_id", in.NodeId)); err != nil {
 		return nil, err
 	}
-	return operate(ctx, c.s, maxRebuildTime, func(ctx context.Context, o Operator) (*perdurev1.RebuildReplicaResponse, error) {
+	return operate(ctx, c.s, maxRebuildTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.RebuildReplicaResponse, error) {
 		return o.Rebuild(ctx, in)
 	})
 }
@@ -135,7 +140,7 @@ func (c *cluster) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReques
 	if len(in.Name) > maxKeptBytes {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the name has %d bytes, at most %d are allowed", len(in.Name), maxKeptBytes)
 	}
-	return operate(ctx, c.s, maxForgetTime, func(ctx context.Context, o Operator) (*perdurev1.ForgetKeptResponse, error) {
+	return operate(ctx, c.s, maxForgetTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.ForgetKeptResponse, error) {
 		return o.ForgetKept(ctx, in)
 	})
 }

@@ -184,7 +184,7 @@ func TestClusterCallEndsWithTheServer(t *testing.T) {
 	if err := s.Close(soon(t)); err != nil {
 		t.Error(err)
 	}
-	refused(t, "a rebuild when the node stops", receive(t, "end of the rebuild", ended), perdurev1.Reason_REASON_SHUTTING_DOWN)
+	refused(t, "a rebuild when the node stops", receive(t, "end of the rebuild", ended), perdurev1.Reason_REASON_OUTCOME_UNKNOWN)
 
 	// The caller's own end is passed on.
 	o = newOperator()

@@ -445,3 +445,18 @@ func TestStopCutsOff(t *testing.T) {
 	}
 	receive(t, "end of the profile", profile)
 }
+
+// TestTransferAlone asks the only member of a cluster to hand its leaderships on: it says at once that there is nobody.
+func TestTransferAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := perdurev1.NewClusterClient(w.conn)
+	p := uint32(1)
+	for what, in := range map[string]*perdurev1.TransferLeadershipRequest{"a partition": {Partition: &p}, "all": {FromNode: "n1"}} {
+		_, err := c.TransferLeadership(soon(t), in)
+		refused(t, "a transfer of "+what, err, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED)
+	}
+	if _, err := c.TransferLeadership(soon(t), &perdurev1.TransferLeadershipRequest{Partition: &p, ToNode: "n1"}); err != nil {
+		t.Errorf("to the node that leads: %v", err)
+	}
+}
