@@ -47,7 +47,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		HeartbeatTimeout: c.HeartbeatTimeout, ElectionTimeout: c.ElectionTimeout, LeaderLease: c.LeaderLease,
 		CommitTimeout: c.CommitTimeout, MaxAppendEntries: c.MaxAppendEntries,
 		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
-		SnapshotBytes: snapshotBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
+		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
 		Logger: log, Rand: rand.Reader,
 	}

@@ -24,6 +24,9 @@ import (
 // snapshotBytes of log since the last marker ask for a new one, whatever the number of entries.
 const snapshotBytes = 64 << 20
 
+// trailingBytes of log are kept behind a marker, whatever the number of entries.
+const trailingBytes = 64 << 20
+
 // A node that is its cluster's only member has nobody whose silence could mean anything, so it need not
 // wait to be elected.
 const (

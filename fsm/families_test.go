@@ -115,7 +115,7 @@ func (s *pairedStore) outgoing() string {
 	s.t.Helper()
 	var out string
 	if err := s.View(func(r machine.Reader) error {
-		epoch, msgs, err := machine.Outgoing(r, 1, 100)
+		epoch, msgs, err := machine.Outgoing(r, 1, 100, 1<<30)
 		out = fmt.Sprint(epoch)
 		for _, m := range msgs {
 			out += fmt.Sprintf(" %d:%s", m.Seq, m.ToId)

@@ -39,7 +39,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 	c := &crashTest{t: t, rng: rand.New(rand.NewPCG(seed, 1)), base: memConfig(t, nil, nil, crashPartitions)}
 	// Markers, cut logs, flushes and compactions, as often as they can be had.
-	c.base.SnapshotThreshold, c.base.SnapshotInterval, c.base.TrailingLogs, c.base.SnapshotBytes = 32, 20*time.Millisecond, 128, 64<<10
+	c.base.SnapshotThreshold, c.base.SnapshotInterval, c.base.TrailingLogs = 32, 20*time.Millisecond, 128
+	c.base.SnapshotBytes, c.base.TrailingBytes = 64<<10, 64<<10
 	c.base.CacheBytes, c.base.MemtableBytes = 1<<20, 192<<10
 	c.sum.kinds = map[string]int{}
 	c.base.Logger = slog.New(slog.DiscardHandler)

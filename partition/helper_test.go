@@ -68,7 +68,7 @@ func memConfig(t *testing.T, fs vfs.FS, st stable.Store, partitions uint32) Conf
 		DataDir: "data", FS: fs, Stable: st, NodeID: "n1", PeerAddr: "127.0.0.1:0", NewPartitions: partitions, LogStore: "pebble",
 		HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond, LeaderLease: 20 * time.Millisecond,
 		CommitTimeout: 5 * time.Millisecond, MaxAppendEntries: 512,
-		SnapshotThreshold: 8192, SnapshotInterval: time.Minute, TrailingLogs: 8192, SnapshotBytes: 64 << 20,
+		SnapshotThreshold: 8192, SnapshotInterval: time.Minute, TrailingLogs: 8192, SnapshotBytes: 64 << 20, TrailingBytes: 64 << 20,
 		CacheBytes: 4 << 20, MemtableBytes: 4 << 20, MaxPendingCommands: 4096, CheckInvariants: true,
 		Logger: log, Rand: rand.Reader,
 	}

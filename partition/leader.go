@@ -165,7 +165,6 @@ func (l *leadership) inheritLeases() error {
 		if err != nil {
 			return err
 		}
-		r.noteLogged(len(b))
 		future := r.raft.Apply(b, enqueueTimeout)
 		if err := waitFuture(future, r.killed, l.ctx.Done()); err != nil {
 			return err

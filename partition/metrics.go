@@ -129,15 +129,16 @@ func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
 	}
 }
 
-// counting has a transport count the snapshots that followers have taken.
-func (m *metrics) counting(t *transport.RaftTransport) raft.Transport {
-	return &countingTransport{t, m.Sent}
+// counting has a transport count the snapshots that followers have taken, and call transfer around each of them.
+func (m *metrics) counting(t *transport.RaftTransport, transfer func() (end func())) raft.Transport {
+	return &countingTransport{t, m.Sent, transfer}
 }
 
 // countingTransport is all that its RaftTransport is; Raft asks for more than raft.Transport.
 type countingTransport struct {
 	*transport.RaftTransport
-	sent prometheus.Counter
+	sent     prometheus.Counter
+	transfer func() (end func())
 }
 
 var _ interface {
@@ -147,6 +148,7 @@ var _ interface {
 
 // InstallSnapshot implements raft.Transport.
 func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	defer t.transfer()()
 	err := t.RaftTransport.InstallSnapshot(id, target, args, resp, data)
 	if err == nil && resp.Success {
 		t.sent.Inc()

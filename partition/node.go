@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
@@ -46,8 +47,9 @@ type Config struct {
 	MaxAppendEntries                                              int
 	SnapshotThreshold, TrailingLogs                               uint64
 	SnapshotInterval                                              time.Duration
-	// SnapshotBytes of log since the last marker ask for a new one.
-	SnapshotBytes int64
+	// SnapshotBytes of log since the last marker ask for a new one. Of the log before a marker TrailingLogs entries are
+	// kept for followers that lag, and at most TrailingBytes.
+	SnapshotBytes, TrailingBytes int64
 
 	CacheBytes         int64
 	MemtableBytes      int64
@@ -104,6 +106,7 @@ type Node struct {
 	router   *Router
 	dispatch *Dispatcher
 	watches  watches
+	shipping *semaphore.Weighted
 	kept     *keptSet  // former replicas
 	episodes *episodes // what libraries say again and again
 
@@ -152,7 +155,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{}),
 		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
@@ -442,11 +445,11 @@ func (n *Node) openShared(creating bool) (err error) {
 func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
-		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver,
+		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping,
 		onServing: n.poke, mayTell: n.mayTell, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
-		snapshotBytes: n.cfg.SnapshotBytes,
-		stopping:      make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
+		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
+		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
 		ledDone: make(chan struct{}), resolved: make(chan struct{}),
 		killed: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -498,20 +501,20 @@ func (n *Node) raftConfig(name string) *raft.Config {
 // directory says so.
 func (n *Node) join(r *Replica, creating bool) error {
 	cfg := n.raftConfig(fmt.Sprintf("raft-%d", r.id))
-	logs, err := raft.NewLogCache(512, n.raftlog.Group(r.id))
-	if err != nil {
-		return err
-	}
+	logs := raftlog.NewCache(n.raftlog.Group(r.id), raftlog.CacheOptions{
+		Bytes: max(logCacheBytes/int(n.identity.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
+	})
+	r.entries = logs
 	terms := n.stable.Group(r.id)
-	var started atomic.Pointer[raft.Raft] // the transport is asked before NewRaft has returned
 	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard,
+		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard, Load: logs.Load,
 		Leading: func(term uint64) bool {
-			g := started.Load()
+			g := r.group.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
 		},
 	})
-	r.transport, r.acks, r.server = r.metrics.counting(carrier), carrier.Acks(), cfg.LocalID
+	r.transport = r.metrics.counting(carrier, func() func() { return r.bounds.transfer(r.clock.Now) })
+	r.acks, r.server = carrier.Acks(), cfg.LocalID
 	if creating && n.identity.alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
@@ -519,10 +522,12 @@ func (n *Node) join(r *Replica, creating bool) error {
 			return fmt.Errorf("partition %d: bootstrap: %w", r.id, err)
 		}
 	}
-	if r.raft, err = raft.NewRaft(cfg, r.store, logs, terms, r.snapshots, r.transport); err != nil {
+	var err error
+	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: logs.Load, halt: r.halt}, logs, terms, r.snapshots, r.transport); err != nil {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
-	started.Store(r.raft)
+	r.bounds.logged.Store(logs.BytesAfter(r.marked)) // NewRaft has read them
+	r.group.Store(r.raft)
 	return nil
 }
 

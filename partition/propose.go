@@ -57,6 +57,13 @@ type flight struct {
 // log may have taken it the outcome is unknown.
 func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	r.awaitServing(ctx)
+	if cmd.GetDeliver() != nil {
+		return r.receive(ctx, cmd)
+	}
+	return r.propose(ctx, cmd)
+}
+
+func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	p := &proposal{cmd: cmd, done: make(chan proposalResult, 1)}
 	if err := r.enqueue(p); err != nil {
 		return nil, err
@@ -192,7 +199,6 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		r.dispatcher.unreserve(f.room)
 		return f
 	}
-	r.noteLogged(len(b))
 	f.future = r.raft.Apply(b, enqueueTimeout)
 	return f
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
+	"golang.org/x/sync/semaphore"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
+	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
 )
 
@@ -38,6 +40,9 @@ type Replica struct {
 	server raft.ServerID
 	// deliver hands a command to another partition.
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
+	// shipping is shared by the node's shipments: shipNodeBytes.
+	shipping *semaphore.Weighted
+	inbound  inbound
 	// onServing is called when this replica begins to serve.
 	onServing func()
 	// mayTell says why the node must not answer without asking the others; see Node.mayTell.
@@ -58,10 +63,13 @@ type Replica struct {
 	// unclaimed counts the entries whose effects found no leadership to carry them out.
 	unclaimed atomic.Uint64
 
-	// logged is how many bytes went into the log since the last marker.
-	logged        atomic.Int64
+	// entries stands between Raft and the log. group is raft, for what runs before NewRaft has returned.
+	entries       *raftlog.Cache
+	group         atomic.Pointer[raft.Raft]
+	bounds        logBounds
 	snapshotBytes int64
-	snapshotting  atomic.Bool
+	trailingBytes int64
+	trailingLogs  uint64
 
 	// What was found at start: the state's figures, the newest marker's index, and the marker whose
 	// received content is not installed yet.
@@ -179,21 +187,6 @@ func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, cancel
-}
-
-// noteLogged asks for a snapshot marker when the log has grown by enough bytes.
-func (r *Replica) noteLogged(n int) {
-	if r.logged.Add(int64(n)) < r.snapshotBytes || !r.snapshotting.CompareAndSwap(false, true) {
-		return
-	}
-	r.logged.Store(0)
-	go func() {
-		defer r.snapshotting.Store(false)
-		err := waitFuture(r.raft.Snapshot(), r.killed, nil)
-		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
-			r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
-		}
-	}()
 }
 
 // run starts the replica's loops. Raft is running already, unless the replica halted before it could.

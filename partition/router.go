@@ -34,7 +34,14 @@ const (
 	routePauseMin   = 5 * time.Millisecond
 	routePauseMax   = 200 * time.Millisecond
 	forwardPatience = 10 * time.Second
+	// slowestPeer is the rate in bytes a second that is expected of another node: what is larger gets more time.
+	slowestPeer = 1 << 20
 )
+
+// transferTime is how much longer a command of so many bytes may take.
+func transferTime(bytes int) time.Duration {
+	return time.Duration(bytes) * time.Second / slowestPeer
+}
 
 // Partitions is how many there are.
 func (r *Router) Partitions() uint32 { return uint32(len(r.slots)) }
@@ -74,7 +81,7 @@ func (r *Router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	began, tries := r.clock.Now(), 0
 	var reply *commandv1.Reply
-	err := r.route(ctx, partition, repeatable(cmd), func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
+	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
 		sent := cmd
 		if tries++; tries > 1 && cmd.Request != nil {
 			// A repeated request says how long ago it was first made. The first one may still be on its way.
@@ -150,8 +157,13 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 // route finds the leader of a partition and has it tried: with this node's replica, or with the service of
 // the node that leads. again says that trying twice is harmless.
 func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+	return r.routeFor(ctx, partition, again, 0, try)
+}
+
+// routeFor is route with more time than usual.
+func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	pause, guess, hint := routePauseMin, 0, ""
-	deadline := r.clock.Now().Add(routePatience)
+	deadline := r.clock.Now().Add(routePatience + longer)
 	var tries attempts
 	for {
 		local, err := r.Replica(partition)
@@ -175,7 +187,7 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 					guess++
 				}
 			}
-			err = r.forward(ctx, local, addr, known, try)
+			err = r.forwardFor(ctx, local, addr, known, longer, try)
 		}
 		if err == nil {
 			return nil
@@ -246,6 +258,11 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 
 // forward has the node at addr tried, until it answers, its leadership is over, or it takes too long.
 func (r *Router) forward(ctx context.Context, local *Replica, addr string, known *knownLeader, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+	return r.forwardFor(ctx, local, addr, known, 0, try)
+}
+
+// forwardFor is forward with more time than usual.
+func (r *Router) forwardFor(ctx context.Context, local *Replica, addr string, known *knownLeader, longer time.Duration, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	if addr == "" {
 		return local.notServing()
 	}
@@ -253,7 +270,7 @@ func (r *Router) forward(ctx context.Context, local *Replica, addr string, known
 	if err != nil {
 		return errTryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, forwardPatience)
+	ctx, cancel := context.WithTimeout(ctx, forwardPatience+longer)
 	defer cancel()
 	if known != nil {
 		defer context.AfterFunc(known.ctx, cancel)()

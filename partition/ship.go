@@ -1,8 +1,11 @@
 package partition
 
 import (
+	"fmt"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
@@ -22,12 +25,36 @@ type shipper struct {
 	since map[uint32]time.Time
 }
 
-// Bounds of one shipment.
+// Bounds of one shipment. One message always travels, however large; it is far below maxPeerMessage. The node's
+// shipments above shipSmall share shipNodeBytes.
 const (
-	shipMessages = 256
-	shipPause    = 50 * time.Millisecond
-	shipMaxPause = 2 * time.Second
+	shipMessages  = 256
+	shipBytes     = 1 << 20
+	shipSmall     = 64 << 10
+	shipNodeBytes = 64 << 20
+	shipPause     = 50 * time.Millisecond
+	shipMaxPause  = 2 * time.Second
 )
+
+// shipment is how much the next shipment to a destination may carry. It halves when one fails, since too large a one
+// may be why, and doubles when one arrives:
+//
+//	1 <= messages <= shipMessages, shipSmall <= bytes <= shipBytes
+type shipment struct{ messages, bytes int }
+
+func newShipment() shipment { return shipment{shipMessages, shipBytes} }
+
+// failed follows a shipment of so many messages and bytes that did not arrive, or is not known to have.
+func (s *shipment) failed(messages, bytes int) {
+	s.messages = max(min(s.messages, messages)/2, 1)
+	s.bytes = max(min(s.bytes, bytes)/2, shipSmall)
+}
+
+// arrived follows a shipment that was acknowledged.
+func (s *shipment) arrived() {
+	s.messages = min(2*s.messages, shipMessages)
+	s.bytes = min(2*s.bytes, shipBytes)
+}
 
 func newShipper(l *leadership) *shipper {
 	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
@@ -86,9 +113,9 @@ func (s *shipper) run() {
 
 // serve ships to one destination until it has everything.
 func (s *shipper) serve(destination uint32) {
-	r, pause := s.l.r, shipPause
+	r, pause, size := s.l.r, shipPause, newShipment()
 	for s.l.ctx.Err() == nil {
-		err := s.ship(destination)
+		err := s.ship(destination, &size)
 		if err == nil {
 			if s.rest(destination) {
 				return
@@ -123,35 +150,53 @@ func (s *shipper) rest(destination uint32) bool {
 }
 
 // ship delivers everything the outbox holds for a destination.
-func (s *shipper) ship(destination uint32) error {
-	r := s.l.r
+func (s *shipper) ship(destination uint32, size *shipment) error {
 	for s.l.ctx.Err() == nil {
-		var epoch uint64
-		var msgs []*commandv1.Message
-		if err := r.store.View(func(state machine.Reader) error {
-			var err error
-			epoch, msgs, err = machine.Outgoing(state, destination, shipMessages)
-			return err
-		}); err != nil {
+		through, epoch, err := s.shipOnce(destination, size)
+		if err != nil || epoch == 0 {
 			return err
 		}
-		if len(msgs) == 0 {
-			s.progress(destination, true)
-			return nil
-		}
-		reply, err := r.deliver(s.l.ctx, destination, &commandv1.Command{Kind: &commandv1.Command_Deliver{
-			Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Messages: msgs}}})
-		if err != nil {
-			return err
-		}
-		r.metrics.Shipped.Add(float64(len(msgs)))
-		s.progress(destination, false)
-		if _, err := r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
-			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: reply.GetDeliver().GetThrough()}}}); err != nil {
+		if _, err := s.l.r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: through}}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shipOnce delivers one shipment. It returns the number of the last message that the destination has applied, and the
+// channel's epoch; 0 if the outbox holds nothing for it.
+func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch uint64, err error) {
+	r := s.l.r
+	var msgs []*commandv1.Message
+	if err := r.store.View(func(state machine.Reader) error {
+		var err error
+		epoch, msgs, err = machine.Outgoing(state, destination, size.messages, size.bytes)
+		return err
+	}); err != nil {
+		return 0, 0, err
+	}
+	if len(msgs) == 0 {
+		s.progress(destination, true)
+		return 0, 0, nil
+	}
+	cmd := &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Messages: msgs}}}
+	bytes := proto.Size(cmd)
+	if share := min(bytes, shipNodeBytes); share > shipSmall {
+		if err := r.shipping.Acquire(s.l.ctx, int64(share)); err != nil {
+			return 0, 0, err
+		}
+		defer r.shipping.Release(int64(share))
+	}
+	reply, err := r.deliver(s.l.ctx, destination, cmd)
+	if err != nil {
+		size.failed(len(msgs), bytes)
+		return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)
+	}
+	size.arrived()
+	r.metrics.Shipped.Add(float64(len(msgs)))
+	s.progress(destination, false)
+	return reply.GetDeliver().GetThrough(), epoch, nil
 }
 
 // progress notes that messages were delivered, or that the outbox held none when it was read.

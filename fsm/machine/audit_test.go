@@ -428,7 +428,7 @@ func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
 func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
 		epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
-		e, msgs, err := Outgoing(p.state, uint32(dst), 1<<30)
+		e, msgs, err := Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
 		if err != nil {
 			c.problem("outbox: %v", err)
 		}

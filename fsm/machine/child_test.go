@@ -197,7 +197,7 @@ func TestOutgoingEpochs(t *testing.T) {
 		limit int
 		want  string
 	}{{1, "[8]"}, {2, "[8 9]"}, {9, "[8 9]"}} {
-		epoch, msgs, err := Outgoing(state, 3, c.limit)
+		epoch, msgs, err := Outgoing(state, 3, c.limit, 1<<30)
 		var seqs []uint64
 		for _, m := range msgs {
 			seqs = append(seqs, m.Seq)
@@ -206,8 +206,45 @@ func TestOutgoingEpochs(t *testing.T) {
 			t.Errorf("epoch %d, messages %v, %v", epoch, seqs, err)
 		}
 	}
-	if epoch, msgs, err := Outgoing(state, 4, 9); epoch != 0 || len(msgs) != 0 || err != nil {
+	if epoch, msgs, err := Outgoing(state, 4, 9, 1<<30); epoch != 0 || len(msgs) != 0 || err != nil {
 		t.Errorf("epoch %d, messages %v, %v", epoch, msgs, err)
+	}
+}
+
+// readingState counts the bytes of the values that a scan hands out.
+type readingState struct {
+	Reader
+	read int
+}
+
+func (r *readingState) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	return r.Reader.Scan(lower, upper, func(key, value []byte) bool {
+		r.read += len(value)
+		return fn(key, value)
+	})
+}
+
+// A shipment of large messages is bounded by bytes, and no more than one message beyond it is read from the outbox.
+func TestOutgoingBytes(t *testing.T) {
+	const size = 1 << 20
+	mem := NewMemReader()
+	state := &readingState{Reader: mem}
+	for seq := uint64(1); seq <= 10; seq++ {
+		b, err := proto.Marshal(&commandv1.Message{Seq: seq, Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{Payload: make([]byte, size)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem.Apply([]Write{{Key: keys.OutboxOf(3, 1, seq), Value: b}})
+	}
+	for _, c := range []struct{ limit, bytes, want int }{{100, 5 * size / 2, 2}, {100, size / 2, 1}, {100, 1, 1}, {3, 100 * size, 3}, {100, 100 * size, 10}} {
+		state.read = 0
+		_, msgs, err := Outgoing(state, 3, c.limit, c.bytes)
+		if err != nil || len(msgs) != c.want {
+			t.Errorf("within %d messages and %d bytes: %d, want %d, %v", c.limit, c.bytes, len(msgs), c.want, err)
+		}
+		if most := (c.want + 1) * (size + 100); state.read > most {
+			t.Errorf("within %d messages and %d bytes: %d bytes were read for %d messages", c.limit, c.bytes, state.read, c.want)
+		}
 	}
 }
 

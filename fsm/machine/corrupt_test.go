@@ -115,7 +115,7 @@ func probe(below *MemReader, cfg Config, ids []string, index uint64, now int64, 
 	if _, _, err := NextDue(state); err != nil {
 		return err
 	}
-	if _, _, err := Outgoing(state, 1-cfg.Partition, 100); err != nil {
+	if _, _, err := Outgoing(state, 1-cfg.Partition, 100, 1<<30); err != nil {
 		return err
 	}
 	if cmds == nil {

@@ -52,15 +52,21 @@ func (t *txn) putChannel(key []byte, epoch, last uint64) {
 	t.put(key, e.b)
 }
 
-// Outgoing reads what a state's outbox holds for a destination, oldest first, up to limit messages.
-func Outgoing(r Reader, destination uint32, limit int) (epoch uint64, msgs []*commandv1.Message, err error) {
+// Outgoing reads what a state's outbox holds for a destination, oldest first: at most limit messages, and at most
+// bytes of them as stored. It returns at least one message if there is any, however large. It reads no message
+// beyond the first one that exceeds a bound.
+func Outgoing(r Reader, destination uint32, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
 	prefix := keys.Number(keys.Outbox, destination)
 	front, err := outboxFront(r, destination)
 	if err != nil {
 		return 0, nil, err
 	}
 	var bad error
+	size := 0
 	err = r.Scan(front, keys.After(prefix), func(key, value []byte) bool {
+		if size += len(value); len(msgs) > 0 && size > bytes {
+			return false
+		}
 		e, _, perr := keys.CutUint64(key[len(prefix):])
 		msg := &commandv1.Message{}
 		if perr == nil {
@@ -75,12 +81,28 @@ func Outgoing(r Reader, destination uint32, limit int) (epoch uint64, msgs []*co
 		}
 		epoch = e
 		msgs = append(msgs, msg)
-		return len(msgs) < limit
+		return len(msgs) < limit && size < bytes
 	})
 	if err == nil {
 		err = bad
 	}
 	return epoch, msgs, err
+}
+
+// Delivered reads how far the channel from another partition has been applied: the channel's epoch, and the number
+// of the last message. Both are 0 if none ever came.
+func Delivered(r Reader, source uint32) (epoch, through uint64, err error) {
+	key := keys.Number(keys.Inbox, source)
+	b, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return 0, 0, err
+	}
+	d := decoder{b: b}
+	epoch, through = d.u64(), d.u64()
+	if err := d.end(); err != nil {
+		return 0, 0, &CorruptError{What: "channel", Key: key, Detail: err.Error()}
+	}
+	return epoch, through, nil
 }
 
 // Destinations lists the partitions for which a state's outbox holds messages.

@@ -214,7 +214,7 @@ func (w *world) shipOne(src, dst, limit int) {
 
 func (w *world) deliverCmd(src, dst, limit int) *commandv1.Command {
 	w.t.Helper()
-	epoch, msgs, err := Outgoing(w.parts[src].state, uint32(dst), limit)
+	epoch, msgs, err := Outgoing(w.parts[src].state, uint32(dst), limit, 1<<30)
 	if err != nil {
 		w.t.Fatalf("outgoing: %v", err)
 	}

@@ -28,9 +28,9 @@
 //
 // # Use with Raft
 //
-// Log does no caching of entries that were just written. Put raft.NewLogCache(512, log) in front: the
-// leader reads each entry back once per follower, and the cache passes IsMonotonic on. Sequential reads
-// (start, replay, a follower catching up) are served 512 entries at a time.
+// Log does no caching of entries that were just written. Put NewCache in front: the leader reads each entry back once
+// per follower. It bounds by bytes what Raft holds in memory; raft.NewLogCache does not. Sequential reads (start,
+// replay, a follower catching up) are served 512 entries or 1 MiB at a time.
 //
 // Close the store after every Raft instance that uses it has shut down.
 package raftlog

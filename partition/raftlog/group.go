@@ -266,7 +266,7 @@ func (l *groupLog) absent(index uint64) error {
 	return l.corrupt(index, "entry is missing within the log", nil)
 }
 
-// read decodes the entries found from..to without a hole, stopping after max bytes.
+// read decodes the entries found from..to without a hole: one at least, and no further one beyond max bytes.
 func (l *groupLog) read(from, to uint64, max int) ([]raft.Log, error) {
 	var (
 		logs []raft.Log
@@ -276,6 +276,9 @@ func (l *groupLog) read(from, to uint64, max int) ([]raft.Log, error) {
 	)
 	err := l.store.drv.scan(l.group, from, to, func(index uint64, b []byte) bool {
 		if index != from+uint64(len(logs)) {
+			return false
+		}
+		if size += len(b); len(logs) > 0 && size > max {
 			return false
 		}
 		putEntryKey(key, l.group, index)
@@ -290,7 +293,6 @@ func (l *groupLog) read(from, to uint64, max int) ([]raft.Log, error) {
 			return false
 		}
 		logs = append(logs, log)
-		size += len(b)
 		return size < max
 	})
 	if bad != nil {

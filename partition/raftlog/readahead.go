@@ -7,7 +7,7 @@ import "github.com/hashicorp/raft"
 // iterator per 512 of them (replaying a long tail is about four times faster so).
 const (
 	readAheadEntries = 512
-	readAheadBytes   = 1 << 20 // of one window, plus at most one entry
+	readAheadBytes   = 1 << 20 // of one window
 	readAheadWindows = 4       // followers that catch up at once, and the apply loop
 )
 

@@ -32,9 +32,14 @@ type machine struct {
 	Applied []string
 	Index   uint64
 	places  map[string][]byte // received, by marker
+	load    func(*raft.Log) (*raft.Log, error)
 }
 
 func (m *machine) Apply(l *raft.Log) any {
+	l, err := m.load(l)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l.Index > m.Index {
@@ -117,6 +122,7 @@ type member struct {
 	timeout  time.Duration // of heartbeats and elections
 	machines [testGroups]*machine
 	events   chan closedEvent
+	messages messages
 
 	mux        *Mux
 	logs       *raftlog.Store
@@ -177,7 +183,9 @@ func (n *member) run(first *raft.Configuration) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.transports[g] = NewRaftTransport(n.mux.Raft(g), RaftOptions{Timeout: 5 * time.Second})
+		cache := raftlog.NewCache(n.logs.Group(g), raftlog.CacheOptions{Bytes: 1 << 20, Refer: 1 << 10})
+		m.load = cache.Load
+		n.transports[g] = NewRaftTransport(n.mux.Raft(g), RaftOptions{Timeout: 5 * time.Second, Load: cache.Load})
 		conf := raft.DefaultConfig()
 		conf.LocalID = raft.ServerID(n.id)
 		conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = n.timeout, n.timeout, n.timeout/2
@@ -186,16 +194,12 @@ func (n *member) run(first *raft.Configuration) {
 		conf.NoSnapshotRestoreOnStart = true
 		conf.BatchApplyCh, conf.NoLegacyTelemetry = true, true
 		conf.Logger = hclog.NewNullLogger()
-		cache, err := raft.NewLogCache(512, n.logs.Group(g))
-		if err != nil {
-			t.Fatal(err)
-		}
 		if first != nil {
 			if err := raft.BootstrapCluster(conf, cache, n.terms.Group(g), snaps, n.transports[g], *first); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n.rafts[g], err = raft.NewRaft(conf, m, cache, n.terms.Group(g), snaps, n.transports[g]); err != nil {
+		if n.rafts[g], err = raft.NewRaft(conf, m, cache, n.terms.Group(g), snaps, &inspected{RaftTransport: n.transports[g], seen: &n.messages}); err != nil {
 			t.Fatal(err)
 		}
 	}

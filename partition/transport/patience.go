@@ -17,12 +17,23 @@ const (
 	returnPauseMax = 250 * time.Millisecond
 )
 
-// AppendEntries implements raft.Transport.
+// AppendEntries implements raft.Transport. It sends as many of the entries as maxAppendBytes allow, at least one, and
+// shortens args.Entries to these. The library (v1.7.3, replicateTo) takes the follower's progress from args.Entries
+// after the call, and sends what is left in the next one.
 func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	sent := args
+	if !heartbeat(args) {
+		var n int
+		var err error
+		if sent, n, err = t.fill(args, 0); err != nil {
+			return err
+		}
+		args.Entries = args.Entries[:n]
+	}
 	pause, deadline := returnPauseMin, time.Now().Add(returnPatience)
 	for {
 		number := t.acks.begin()
-		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		err := t.NetworkTransport.AppendEntries(id, target, sent, resp)
 		if err == nil {
 			t.acks.answered(id, number, args.Term, resp.Term)
 			t.answered(string(id))

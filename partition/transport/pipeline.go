@@ -11,17 +11,22 @@ import (
 // reading when a follower refuses (or knows a newer term), while its sender may just hand over the next
 // message: then the sender waits for the decoder, the decoder for a reader, and neither the pipeline's end
 // nor a shutdown is ever noticed. The answers wait here, so the sender always gets through and looks up.
+//
+// It also splits what the library sends into messages of maxAppendBytes. Each is answered by itself, so the library
+// learns of the follower's progress after each of them.
 type pipeline struct {
 	raft.AppendPipeline
+	t      *RaftTransport
 	server raft.ServerID
-	acks   *Acks
 	out    chan raft.AppendFuture
 	done   chan struct{}
 	once   sync.Once
 
 	mu sync.Mutex
-	// sent are the requests without an answer, in the order in which they left; the library bounds them.
-	sent []numbered
+	// sent are the messages without an answer, in the order in which they left; the library bounds them.
+	sent []message
+	// refused is set by the first answer that is no success: the library reads no further one.
+	refused bool
 }
 
 var _ raft.AppendPipeline = (*pipeline)(nil)
@@ -32,25 +37,62 @@ func (t *RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serv
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, server: id, acks: t.acks, out: make(chan raft.AppendFuture), done: make(chan struct{})}
+	p := &pipeline{AppendPipeline: inner, t: t, server: id, out: make(chan raft.AppendFuture), done: make(chan struct{})}
 	go p.carry()
 	return p, nil
 }
 
-// numbered is a request on its way, and its number among this server's.
-type numbered struct {
+// message is a request on its way, and its number among this server's.
+type message struct {
 	request *raft.AppendEntriesRequest
-	number  uint64
+	// known is the request as the library made it, or a part of it: without the data that was read to send it.
+	known  *raft.AppendEntriesRequest
+	number uint64
 }
 
-// AppendEntries implements raft.AppendPipeline.
+// AppendEntries implements raft.AppendPipeline. It sends the entries of args in as many messages as they need and reads
+// the data of one message at a time. It returns the future of the last; the library looks at the consumer's only.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	number := p.acks.begin()
-	p.mu.Lock()
-	p.sent = append(p.sent, numbered{args, number})
-	p.mu.Unlock()
-	return p.AppendPipeline.AppendEntries(args, resp)
+	for from := 0; ; {
+		request, n, err := p.t.fill(args, from)
+		if err != nil {
+			return nil, err
+		}
+		known := *request
+		known.Entries = args.Entries[from : from+n]
+		first, last := from == 0, from+n == len(args.Entries)
+		from += n
+		answer := resp
+		if !last {
+			answer = new(raft.AppendEntriesResponse)
+		}
+		m := message{request, &known, p.t.acks.begin()}
+		p.mu.Lock()
+		if p.refused && !first {
+			p.mu.Unlock()
+			return nil, raft.ErrPipelineShutdown
+		}
+		p.sent = append(p.sent, m)
+		p.mu.Unlock()
+		f, err := p.AppendPipeline.AppendEntries(request, answer)
+		request.Entries = nil // it was written; its future lives until the answer comes
+		if err != nil {
+			return nil, err
+		}
+		if last {
+			return &partFuture{f, &known}, nil
+		}
+	}
 }
+
+// partFuture is the future of a message, with the request as the library knows it.
+type partFuture struct {
+	raft.AppendFuture
+	known *raft.AppendEntriesRequest
+}
+
+// Request implements raft.AppendFuture.
+func (f *partFuture) Request() *raft.AppendEntriesRequest { return f.known }
 
 // carry hands answers on, in order, until Close. What waits is bounded by what the sender sends between two
 // looks at whether it shall stop.
@@ -65,8 +107,7 @@ func (p *pipeline) carry() {
 		}
 		select {
 		case f := <-in:
-			p.acknowledged(f)
-			waiting = append(waiting, f)
+			waiting = append(waiting, p.acknowledged(f))
 		case out <- first:
 			waiting = waiting[1:]
 		case <-p.done:
@@ -75,20 +116,23 @@ func (p *pipeline) carry() {
 	}
 }
 
-// acknowledged notes the answer of a future that the library has completed.
-func (p *pipeline) acknowledged(f raft.AppendFuture) {
+// acknowledged notes the answer of a future that the library's pipeline has completed, and returns the future for the
+// library's decoder.
+func (p *pipeline) acknowledged(f raft.AppendFuture) raft.AppendFuture {
 	p.mu.Lock()
-	at := slices.IndexFunc(p.sent, func(n numbered) bool { return n.request == f.Request() })
+	at := slices.IndexFunc(p.sent, func(m message) bool { return m.request == f.Request() })
 	if at < 0 {
 		p.mu.Unlock()
-		return
+		return f
 	}
-	number := p.sent[at].number
+	m := p.sent[at]
 	p.sent = slices.Delete(p.sent, 0, at+1)
+	p.refused = p.refused || !f.Response().Success
 	p.mu.Unlock()
 	if f.Error() == nil {
-		p.acks.answered(p.server, number, f.Request().Term, f.Response().Term)
+		p.t.acks.answered(p.server, m.number, m.known.Term, f.Response().Term)
 	}
+	return &partFuture{f, m.known}
 }
 
 // Consumer implements raft.AppendPipeline.

@@ -24,6 +24,8 @@ type RaftOptions struct {
 	// Leading says whether this server still leads in a term. With it, entries for a server that is down wait
 	// for its return; nil reports each failure to the library. It must not block.
 	Leading func(term uint64) bool
+	// Load reads the entry that a raftlog.Reference stands for; nil if the log hands out none.
+	Load func(*raft.Log) (*raft.Log, error)
 	// Answered is told of each server that has answered a heartbeat, entries or a request for a vote; nil for
 	// nobody. It must not block.
 	Answered func(server string)
@@ -36,6 +38,7 @@ type RaftTransport struct {
 	leading   func(term uint64) bool
 	answered  func(server string)
 	acks      *Acks
+	load      func(*raft.Log) (*raft.Log, error)
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -93,7 +96,7 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Answered == nil {
 		opts.Answered = func(string) {}
 	}
-	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), load: opts.Load, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,

@@ -457,8 +457,7 @@ func logCache(t *testing.T, o Opener) {
 	if !s.Group(1).IsMonotonic() {
 		t.Fatal("log does not report IsMonotonic")
 	}
-	c, err := raft.NewLogCache(512, s.Group(1))
-	must(t, err)
+	c := raftlog.NewCache(s.Group(1), raftlog.CacheOptions{})
 	if !c.IsMonotonic() {
 		t.Fatal("the cache hides IsMonotonic")
 	}

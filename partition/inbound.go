@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+)
+
+// inbound keeps shipments from entering the log twice. The source of a channel repeats what it was not answered in
+// time, while the first attempt may still wait for this log. So one shipment of a channel is proposed at a time; the
+// next one waits for its end, and carries only what the inbox has not applied by then.
+type inbound struct {
+	mu sync.Mutex
+	// busy holds one token for each source of which a shipment was ever received: its channel has a place for one.
+	busy map[uint32]chan struct{}
+}
+
+func (in *inbound) of(source uint32) chan struct{} {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.busy == nil {
+		in.busy = map[uint32]chan struct{}{}
+	}
+	c := in.busy[source]
+	if c == nil {
+		c = make(chan struct{}, 1)
+		in.busy[source] = c
+	}
+	return c
+}
+
+// receive proposes those messages of a shipment that were not applied before. It blocks like Propose. When ctx ends
+// while an earlier shipment of the channel is under way, nothing of this one was proposed.
+func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	busy := r.inbound.of(cmd.GetDeliver().Source)
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errTryLater(r.id, "an earlier shipment of the channel is under way")
+	case <-r.stopped:
+		return nil, errStopping(r.id)
+	}
+	fresh, through, err := r.fresh(cmd)
+	if err != nil || fresh == nil {
+		<-busy
+		if err != nil {
+			return nil, err
+		}
+		return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: through}}}, nil
+	}
+	type result struct {
+		reply *commandv1.Reply
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// Until the log has answered, whoever waits: the next shipment must not overtake this one.
+		reply, err := r.propose(context.WithoutCancel(ctx), fresh)
+		<-busy
+		done <- result{reply, err}
+	}()
+	select {
+	case res := <-done:
+		return res.reply, res.err
+	case <-ctx.Done():
+		return nil, errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")")
+	}
+}
+
+// fresh is a shipment without the messages that were applied before, or nil and how far the channel was applied when
+// that is all of them. What is applied was committed, so the answer holds whoever leads now.
+func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
+	d := cmd.GetDeliver()
+	if halted := r.halted(); halted != nil {
+		return nil, 0, errHalted(r.id, halted)
+	}
+	if r.serving() == nil {
+		return nil, 0, r.notServing()
+	}
+	var epoch, through uint64
+	if err := r.store.View(func(state machine.Reader) error {
+		var err error
+		epoch, through, err = machine.Delivered(state, d.Source)
+		return err
+	}); err != nil {
+		return nil, 0, errTryLater(r.id, "the inbox cannot be read: "+err.Error())
+	}
+	known := 0
+	for known < len(d.Messages) && d.Epoch == epoch && d.Messages[known].Seq <= through {
+		known++
+	}
+	switch {
+	case known == 0:
+		return cmd, 0, nil
+	case known == len(d.Messages):
+		return nil, through, nil
+	}
+	out := proto.CloneOf(&commandv1.Command{Namespace: cmd.Namespace, Id: cmd.Id, Request: cmd.Request})
+	out.Kind = &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: d.Source, Epoch: d.Epoch, Messages: d.Messages[known:]}}
+	return out, 0, nil
+}
