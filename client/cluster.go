@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
@@ -91,4 +92,40 @@ func (c *Client) patience(ctx context.Context, most time.Duration) time.Duration
 		most = min(most, time.Until(deadline))
 	}
 	return max(0, most)
+}
+
+// verifyWait is how long a verification may take at most.
+const verifyWait = 24 * time.Hour
+
+// Verify has every node judge its replicas by all rules, each on a snapshot of its state, and answers what they said
+// in the end: an audit of each replica, and of each node that it is done or why it refused. event, if not nil, is
+// called for everything as it comes, progress too; after a connection was lost it may hear things again. Nothing is
+// changed. It gives up when nothing is heard for Options.Timeout: nodes tell their progress every second. Errors: as with ClusterStatus.
+func (c *Client) Verify(ctx context.Context, event func(*perdurev1.VerifyEvent)) ([]*perdurev1.VerifyEvent, error) {
+	var events []*perdurev1.VerifyEvent
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	defer cancel()
+	silence := time.AfterFunc(c.opts.Timeout, cancel)
+	defer silence.Stop()
+	err := c.call(ctx, "verify", "", false, c.patience(ctx, verifyWait), func(ctx context.Context, n *node) error {
+		events = nil
+		stream, err := n.cluster.Verify(ctx, &perdurev1.VerifyRequest{})
+		for err == nil {
+			var ev *perdurev1.VerifyEvent
+			if ev, err = stream.Recv(); err == nil {
+				silence.Reset(c.opts.Timeout)
+				if event != nil {
+					event(ev)
+				}
+				if ev.GetProgress() == nil {
+					events = append(events, ev)
+				}
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	})
+	return events, err
 }

@@ -49,6 +49,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
+		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,
 	}
 }

@@ -125,8 +125,15 @@ type Config struct {
 	// leaves the nodes waiting until a node leads their partition that carries them out.
 	HTTPNodes Switch
 
-	// CheckInvariants judges what every command leaves by the rules' own invariants and halts a partition
-	// on a violation. On in `node dev`.
+	// AuditShare is the most of one processor that audits in the background take: each replica's state is judged by
+	// all rules, piece by piece. NoShare turns them off. What they find is in the metrics and in `cluster status`.
+	AuditShare Percent
+	// AuditInterval is how long after the beginning of one round over all replicas the next begins, unless the
+	// round takes longer: 1 s to 168 h.
+	AuditInterval time.Duration
+
+	// CheckInvariants judges every object that a command has touched by all invariants of the rules, and halts a
+	// partition on a violation, before the command's entry is stored. On in `node dev`.
 	CheckInvariants bool
 
 	// LogLevel is "debug", "info", "warn" or "error".
@@ -171,6 +178,8 @@ func DefaultConfig() Config {
 		MaxWorkers:         1024,
 		MaxRequestBytes:    rpc.DefaultRequestBytes,
 		HTTPNodes:          On,
+		AuditShare:         3,
+		AuditInterval:      15 * time.Minute,
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,

@@ -139,7 +139,11 @@ var settings = []Setting{
 	{Flag: "http-nodes", Unit: "bool", Help: "let graphs call HTTP services from this node, at any address it reaches, internal ones too; when false, such calls wait",
 		at: func(c *Config) any { return &c.HTTPNodes }},
 
-	{Flag: "check-invariants", Unit: "bool", Help: "judge every command's result by the rules' invariants and halt a partition that breaks one",
+	{Flag: "audit-share", Unit: "percent", Help: "most of one processor that checking the stored states in the background takes; 0 turns it off",
+		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},
+	{Flag: "audit-interval", Unit: "duration", Help: "from the beginning of one such check to the next, 1s to 168h; it is later if the share does not suffice",
+		at: func(c *Config) any { return &c.AuditInterval }, check: durationBetween(minAuditInterval, maxAuditInterval)},
+	{Flag: "check-invariants", Unit: "bool", Help: "check every object that a command touches by all invariants of the rules, and halt a partition that breaks one before it is stored",
 		at: func(c *Config) any { return &c.CheckInvariants }},
 
 	{Flag: "log-level", Unit: "level", Help: "debug, info, warn or error",

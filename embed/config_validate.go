@@ -26,6 +26,9 @@ const (
 	maxNodeIDBytes      = 64
 	minStoreBytes       = 1 << 20
 	maxQueue            = 1 << 20
+	maxAuditShare       = 50
+	minAuditInterval    = time.Second
+	maxAuditInterval    = 7 * 24 * time.Hour
 )
 
 // Validate reports everything that is wrong with the configuration, in one *ConfigError; nil when nothing
@@ -210,6 +213,16 @@ func durationBetween(low, high time.Duration) func(any) string {
 			return "at least " + formatValue(&low)
 		case d > high:
 			return "at most " + formatValue(&high)
+		}
+		return ""
+	}
+}
+
+// percentUpTo admits NoShare, and what is up to most.
+func percentUpTo(most Percent) func(any) string {
+	return func(value any) string {
+		if *value.(*Percent) > most {
+			return "at most " + formatValue(&most)
 		}
 		return ""
 	}

@@ -27,6 +27,15 @@ func SwitchOf(on bool) Switch {
 	return Off
 }
 
+// A Percent is a share, 3 for 3 %, whose default may be other than 0: its zero value means the default.
+type Percent float64
+
+// NoShare is a Percent that was chosen to be 0.
+const NoShare Percent = -1
+
+// Share is the part of 1 that p stands for; 0 for NoShare.
+func (p Percent) Share() float64 { return max(float64(p), 0) / 100 }
+
 // parseValue reads text into the field that value points to. The error is a reason for people and does
 // not repeat the text.
 func parseValue(value any, text string) error {
@@ -45,6 +54,14 @@ func parseValue(value any, text string) error {
 			return fmt.Errorf("not a yes or no; write true or false")
 		}
 		*v = SwitchOf(b)
+	case *Percent:
+		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+		if err != nil || !(n >= 0 && n <= 100) {
+			return fmt.Errorf("not a percentage; write a number from 0%% to 100%%, as in 3%%")
+		}
+		if *v = Percent(n); n == 0 {
+			*v = NoShare
+		}
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -91,6 +108,8 @@ func formatValue(value any) string {
 		return strconv.FormatBool(*v)
 	case *Switch:
 		return strconv.FormatBool(*v == On)
+	case *Percent:
+		return strconv.FormatFloat(max(float64(*v), 0), 'f', -1, 64) + "%"
 	case *int:
 		return strconv.Itoa(*v)
 	case *uint64:
@@ -113,6 +132,8 @@ func isZero(value any) bool {
 	case *bool:
 		return !*v
 	case *Switch:
+		return *v == 0
+	case *Percent:
 		return *v == 0
 	case *int:
 		return *v == 0
@@ -138,6 +159,8 @@ func copyValue(to, from any) {
 		*v = *from.(*bool)
 	case *Switch:
 		*v = *from.(*Switch)
+	case *Percent:
+		*v = *from.(*Percent)
 	case *int:
 		*v = *from.(*int)
 	case *uint64:

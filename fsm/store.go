@@ -102,10 +102,12 @@ type Store struct {
 	dir  string
 	opts Options
 
-	// mu guards db against being replaced or closed while it is read.
-	mu     sync.RWMutex
-	db     *pebble.DB
-	closed bool
+	// mu guards db against being replaced or closed while it is read. Audits, which may read for long, end at once
+	// while giveWay is above 0.
+	mu      sync.RWMutex
+	giveWay giveWay
+	db      *pebble.DB
+	closed  bool
 
 	machine *machine.Machine
 	marks   marks
@@ -427,6 +429,8 @@ func (s *Store) Close() error {
 		// Its files are left to the end of the process.
 		return nil
 	}
+	s.giveWay.Add(1)
+	defer s.giveWay.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

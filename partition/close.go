@@ -24,6 +24,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.endLife()
 	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair
 	_ = wait(ctx, n.tenure.done)
+	_ = wait(ctx, n.auditDone)
 	n.rebuildMu.Lock()
 	n.closing = true
 	n.rebuildMu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 	"perdure/partition/transport"
 )
@@ -189,6 +190,14 @@ var gauges = []struct {
 	{"kept_bytes", "What is kept aside on this node's disk of former replicas.", func(r scraped) (float64, bool) {
 		return float64(r.kept.bytes(r.id)), true
 	}, false},
+	{"audit_completed_timestamp_seconds", "When the last audit of this replica in the background ended, in Unix time.", audited(func(a *perdurev1.ReplicaAudit) float64 {
+		return float64(a.EndedMs) / 1000
+	}), false},
+	{"audit_duration_seconds", "How long that audit took, its pauses included.", audited(func(a *perdurev1.ReplicaAudit) float64 {
+		return float64(a.TookMs) / 1000
+	}), false},
+	{"audit_keys", "How many keys of the state it judged.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Keys) }), false},
+	{"audit_problems", "How many broken rules it found.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Found) }), false},
 	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
 		return oneIf(r.halted() != nil), true
 	}, false},
@@ -225,6 +234,16 @@ var gauges = []struct {
 		}
 		return 0, true
 	}, false},
+}
+
+// audited is a figure of the last audit; a replica that was not audited yet has none.
+func audited(of func(*perdurev1.ReplicaAudit) float64) func(scraped) (float64, bool) {
+	return func(r scraped) (float64, bool) {
+		if a := r.audited.Load(); a != nil {
+			return of(a), true
+		}
+		return 0, false
+	}
 }
 
 func oneIf(is bool) float64 {

@@ -55,6 +55,10 @@ type Config struct {
 	MemtableBytes      int64
 	MaxPendingCommands int
 	CheckInvariants    bool
+	// AuditShare is the part of one processor that audits in the background may take, 0.03 for 3 %; 0 for no
+	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.
+	AuditShare    float64
+	AuditInterval time.Duration
 
 	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
 	Advertise string
@@ -117,6 +121,8 @@ type Node struct {
 	controlDone chan struct{}
 	failover    *failover
 	balancer    *balancer
+	auditor     *auditor
+	auditDone   chan struct{}
 	transfers   transfers
 	book        atomic.Pointer[map[string]string] // peer addresses by server id
 	slow        atomic.Int64                      // nanoseconds that the clock is held back
@@ -157,7 +163,7 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
-		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), stopping: make(chan struct{}),
+		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), auditDone: make(chan struct{}), stopping: make(chan struct{}),
 		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
 	n.episodes = newEpisodes(n.log, n.clock, n.stopping)
@@ -177,6 +183,7 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.failover, n.balancer = newFailover(n), newBalancer(n)
+	n.auditor = &auditor{n: n, logged: map[string]bool{}}
 	n.sweepCopies()
 	if n.kept, err = findKept(cfg.FS, cfg.DataDir); err != nil {
 		return n, err
@@ -254,6 +261,10 @@ func Start(cfg Config) (n *Node, err error) {
 		r.run()
 	}
 	n.dispatch.follow(n)
+	go func() {
+		defer close(n.auditDone)
+		n.auditLoop()
+	}()
 	if n.identity.alone() {
 		close(n.controlDone)
 		close(n.tenure.asked)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
@@ -141,6 +142,7 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 		r := replicas[i]
 		c := &perdurev1.ClusterReplica{NodeId: m.NodeId, State: "unreachable"}
 		if r != nil {
+			c.Audit = withoutIDs(r.Audit)
 			c.LastIndex, c.Applied, c.Problem, c.Checksum, c.ChecksumIndex = r.LastIndex, r.Applied, r.Halted, r.Checksum, r.Applied
 			if sum, noted := checksumAt(r, index); noted {
 				c.Checksum, c.ChecksumIndex = sum, index
@@ -162,6 +164,18 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 			}
 		}
 		out.Replicas = append(out.Replicas, c)
+	}
+	return out
+}
+
+// withoutIDs is an audit as whoever may see the cluster may see it: its rules, and no tenant's ids.
+func withoutIDs(audit *perdurev1.ReplicaAudit) *perdurev1.ReplicaAudit {
+	if audit == nil {
+		return nil
+	}
+	out := proto.CloneOf(audit)
+	for _, p := range out.Problems {
+		p.Namespace, p.Id, p.Detail, p.Seq = "", "", "", nil
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
@@ -88,6 +89,9 @@ type Replica struct {
 
 	stopOnce, downOnce, closeOnce sync.Once
 	downErr, closeErr             error // set before raftDown and storeClosed are closed
+
+	// audited is what the last audit in the background has found; nil before the first has ended.
+	audited atomic.Pointer[perdurev1.ReplicaAudit]
 
 	// opening is closed when the last database that await was asked to open is open, refused, or closed again.
 	opening atomic.Pointer[chan struct{}]

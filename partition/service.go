@@ -84,6 +84,7 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 	st.Partition = r.id
 	st.Serving = r.serving() != nil
 	st.Rebuilding = n.rebuilding(r.id)
+	st.Audit = r.audited.Load()
 	if err := r.halted(); err != nil {
 		st.Halted, st.State = err.Error(), "Shutdown"
 		return st

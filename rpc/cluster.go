@@ -26,6 +26,9 @@ type Operator interface {
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
 	// ForgetKept answers when what was kept of former replicas is deleted. Nothing else is.
 	ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error)
+	// Verify has every node judge its replicas and hands send what they say, one event at a time. A node that
+	// cannot is an event; errors are ctx's and send's.
+	Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error
 }
 
 // How long an operator's call may take at most.
@@ -34,6 +37,7 @@ const (
 	maxTransferTime = time.Minute
 	maxRebuildTime  = time.Hour
 	maxForgetTime   = time.Minute
+	maxVerifyTime   = 24 * time.Hour
 )
 
 // maxNodeIDBytes is what a node's name may have.
@@ -143,6 +147,14 @@ func (c *cluster) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReques
 	return operate(ctx, c.s, maxForgetTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.ForgetKeptResponse, error) {
 		return o.ForgetKept(ctx, in)
 	})
+}
+
+// Verify implements Cluster.
+func (c *cluster) Verify(in *perdurev1.VerifyRequest, stream perdurev1.Cluster_VerifyServer) error {
+	_, err := operate(stream.Context(), c.s, maxVerifyTime, func(ctx context.Context, o Operator) (struct{}, error) {
+		return struct{}{}, o.Verify(ctx, in, stream.Send)
+	})
+	return err
 }
 
 // partitionNumber refuses what no cluster has: each partition holds at least one slot.

@@ -61,6 +61,10 @@ func (o *operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReque
 	return &perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Partition: in.Partition, Name: in.Name}}}, o.take(ctx, in)
 }
 
+func (o *operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
+	return errors.Join(send(&perdurev1.VerifyEvent{NodeId: "n1", Kind: &perdurev1.VerifyEvent_Done{Done: true}}), o.take(ctx, in))
+}
+
 // serveOperator serves with an operator and nothing behind it: no call of these tests may reach a partition.
 func serveOperator(t *testing.T, o rpc.Operator) (*rpc.Server, perdurev1.ClusterClient) {
 	t.Helper()

@@ -26,8 +26,9 @@ words that all is well, or each thing that is WRONG and what is served all the s
 and what else is worth a note.
 
 Wrong is: a node that cannot be reached, a partition or the directory without a
-leader, a replica that has halted, replicas that differ, and a cluster that is
-still being made. A replica that is being rebuilt or far behind, a clock that is off,
+leader, a replica that has halted, replicas that differ, a replica with a PROBLEM
+that its node found when it last checked its state in the background, and a cluster
+that is still being made. A replica that is being rebuilt or far behind, a clock that is off,
 and former replicas that a node keeps are told, and are not wrong.
 
 COMPARED is the index at which the replicas' checksums were compared: "equal",
@@ -169,6 +170,9 @@ func replicaText(r *perdurev1.ClusterReplica) string {
 	switch r.GetState() {
 	case replicaHalted, replicaUnreachable:
 		return strings.ToUpper(r.GetState())
+	}
+	if r.GetAudit().GetFound() > 0 {
+		return orDash(r.GetState()) + ", PROBLEM"
 	}
 	return orDash(r.GetState())
 }

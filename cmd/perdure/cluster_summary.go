@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,9 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 		}
 		for _, r := range p.GetReplicas() {
 			where := fmt.Sprintf("partition %d on node %s", p.GetPartition(), orDash(r.GetNodeId()))
+			if a := r.GetAudit(); a.GetFound() > 0 {
+				bad("%s has a problem: its state breaks %s (%s): perdure verify names them", where, nounText(int(a.GetFound()), "rule"), listText(rulesOf(a)))
+			}
 			switch r.GetState() {
 			case replicaHalted:
 				bad("%s has halted%s: perdure replica rebuild --node %s --partition %d makes it anew", where, because(r.GetProblem()),
@@ -80,6 +84,16 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 		}
 	}
 	return wrong, append(notes, keptNotes(s)...)
+}
+
+// rulesOf names the rules that an audit found broken, as far as it tells, each once.
+func rulesOf(a *perdurev1.ReplicaAudit) (rules []string) {
+	for _, p := range a.GetProblems() {
+		if rule := printable(p.GetRule()); !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	return rules
 }
 
 // keptNotes tells of former replicas that nodes keep, each partition once.

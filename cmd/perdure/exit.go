@@ -95,6 +95,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		found     *violationsError
 		unwell    *unwellError
 		compared  *notComparedError
+		unaudited *notAuditedError
 		missing   *noDirectoryError
 		held      *fsm.HeldError
 		refusal   *api.Error
@@ -133,6 +134,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		c.reason = "CORRUPT"
 	case errors.As(err, &found):
 		c.reason = "VIOLATIONS"
+	case errors.As(err, &unaudited):
+		c.exit, c.reason = exitUnavailable, "NOT_AUDITED"
+		c.hint = "perdure cluster status shows how the nodes are; repeat the command when they answer and no other verification runs"
 	case errors.As(err, &compared):
 		c.exit, c.reason = exitUnavailable, "NOT_COMPARED"
 		c.hint = "perdure cluster status shows how the replicas are; --compare-within gives them longer"

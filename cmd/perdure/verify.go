@@ -36,17 +36,24 @@ func (a *app) verifyCommand() *cobra.Command {
 recovery protocol and of the server itself, and name every violation: its rule,
 the id, and the journal entry if it is about one. Nothing is changed.
 
-Without --data it asks a live cluster: it reads the journal of every execution of
-the namespaces given, judges it, and compares status and result with its end.
-Executions that go on meanwhile are judged as far as they were when described.
-Then it compares the replicas of every partition: their checksums, at an index that
-all of them have come to. What was judged is shown before that. A node that cannot be
-reached is not waited for; one that lags is, for --compare-within.
+Without --data it asks a live cluster: every node judges each of its replicas on a
+snapshot of its state, one after the other, while it goes on to serve. The token, if
+tokens are asked for, must be good for all namespaces; with another one this part is
+left out, and said to be. If nothing is wrong so far, it reads the journal of every
+execution of the namespaces given as clients see it, judges it, and compares status
+and result with its end. Executions that go on meanwhile are judged as far as they
+were when described. Then it compares the replicas of every partition: their
+checksums, at an index that all of them have come to. What was judged is shown before
+that. A node that cannot be reached is not waited for; one that lags is, for
+--compare-within.
 
-With --data it reads the directory of a node that is stopped, all partitions and
-all namespaces: besides the journals also promises, tasks, callbacks, deadlines,
-queues, listings, messages and stored replies, how they agree, and whether every
-open execution has something that will wake it. If the node was killed, the end of
+With --data it reads the directory of a node that is stopped, all partitions and all
+namespaces.
+
+A state is judged by all rules: its journals, promises, tasks, graph runs, callbacks,
+deadlines, queues, listings, messages and stored replies, each by itself; that every
+value that stands in two places is the same in both; and whether every open execution
+has something that will wake it. If the node was killed, the end of
 its log is applied to the states first, in memory, from a copy of the log in the
 system's folder for temporary files.
 
@@ -89,6 +96,8 @@ compared in time, or a running process uses the directory.`,
 type finding struct {
 	machine.Violation
 	partition int
+	// nodes are those whose replicas have it; none if it was not found in a replica's state.
+	nodes []string
 }
 
 // verdict is what a verification has looked at, in the order in which it is shown, and what it found.
@@ -99,6 +108,8 @@ type verdict struct {
 	replicas *replicaReport
 	// waited is how long their comparison might take.
 	waited time.Duration
+	// audits is what the nodes found in their replicas; nil of a directory.
+	audits *auditReport
 }
 
 // count is one number of a verdict: its name in JSON, and for people.
@@ -129,6 +140,9 @@ func (v verdict) err() error {
 	if n := len(v.findings); n > 0 {
 		return &violationsError{n}
 	}
+	if v.audits != nil && len(v.audits.failed) > 0 {
+		return &notAuditedError{v.audits.failed}
+	}
 	if r := v.replicas; r != nil && r.known && (len(r.verdicts) == 0 || len(r.incomplete()) > 0) {
 		return &notComparedError{r.incomplete(), r.away, v.waited}
 	}
@@ -143,6 +157,9 @@ func (a *app) deliver(v verdict) error {
 		out := object{{"ok", err == nil}}
 		for _, c := range v.counts {
 			out = append(out, member(c))
+		}
+		if v.audits != nil {
+			out = append(out, member{"audits", v.audits.value()})
 		}
 		if v.replicas != nil {
 			out = append(out, member{"replicas", v.replicas.value()})
@@ -208,6 +225,9 @@ func findingObject(f finding) object {
 	if f.partition >= 0 {
 		out = append(out, member{"partition", f.partition})
 	}
+	if len(f.nodes) > 0 {
+		out = append(out, member{"nodes", texts(f.nodes)})
+	}
 	return append(out, member{"detail", f.Detail})
 }
 
@@ -228,6 +248,9 @@ func findingText(f finding) string {
 	}
 	if f.partition >= 0 {
 		where = append(where, fmt.Sprintf("partition %d", f.partition))
+	}
+	if len(f.nodes) > 0 {
+		where = append(where, "on "+listText(f.nodes))
 	}
 	if len(where) > 0 {
 		b.WriteString(" (" + strings.Join(where, ", ") + ")")

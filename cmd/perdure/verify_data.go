@@ -186,7 +186,7 @@ func verdictOn(reports []*machine.Report, replayed uint64) verdict {
 		sum.Callbacks += r.Callbacks
 		sum.Messages += r.Messages
 		for _, violation := range r.Violations {
-			v.findings = append(v.findings, finding{violation, p})
+			v.findings = append(v.findings, finding{Violation: violation, partition: p})
 		}
 	}
 	slices.Sort(sum.Namespaces)

@@ -23,8 +23,16 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 		o.namespaces = []string{a.namespace} // "" leaves it to dial
 	}
 	l := &liveVerification{tell: a.newProgress()}
+	audits, err := a.auditReplicas(ctx)
+	if err != nil {
+		return err
+	}
+	l.findings = audits.findings
 	var asked []string
 	for _, ns := range o.namespaces {
+		if len(l.findings) > 0 {
+			break // what clients see was judged with the states, and a read of what is damaged halts its replica
+		}
 		a.namespace = ns
 		c, err := a.dial()
 		if err != nil {
@@ -38,9 +46,14 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 			return err
 		}
 	}
-	v := verdict{findings: l.findings, counts: []count{
+	v := verdict{findings: l.findings, audits: audits, counts: []count{
 		{"namespaces", names(asked)}, {"executions", l.executions}, {"open", l.open}, {"events", l.events}, {"gone", l.gone},
 	}}
+	if !a.json {
+		for _, line := range audits.lines() {
+			fmt.Fprintln(a.out, line)
+		}
+	}
 	if !a.json { // the comparison may take its time, and what was judged holds whatever comes of it
 		if err := errors.Join(a.tellJudged(v), a.out.Flush()); err != nil {
 			return err
@@ -171,7 +184,7 @@ func (l *liveVerification) judged(ns string, described *perdurev1.Execution, ent
 	}
 	for _, v := range found {
 		v.Namespace = ns
-		l.findings = append(l.findings, finding{v, -1})
+		l.findings = append(l.findings, finding{Violation: v, partition: -1})
 	}
 	executions, events := l.executions, l.events
 	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events so far", executions, events) })

@@ -171,6 +171,9 @@ func (x *Auditor) Continue(r Reader, now int64, pause func() bool) (done bool, e
 	return a.piece()
 }
 
+// Keys counts what was judged up to now.
+func (x *Auditor) Keys() uint64 { return x.a.report.Keys }
+
 // Report is what was found up to now.
 func (x *Auditor) Report() Report {
 	out := x.a.report

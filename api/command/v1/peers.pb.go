@@ -927,7 +927,9 @@ type ReplicaStatus struct {
 	Voters     []string `protobuf:"bytes,13,rep,name=voters,proto3" json:"voters,omitempty"`
 	Rebuilding bool     `protobuf:"varint,14,opt,name=rebuilding,proto3" json:"rebuilding,omitempty"`
 	// How long ago this replica last heard from a leader; 0 on the leader.
-	ContactMs     uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
+	ContactMs uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
+	// What the last audit in the background has found; absent before the first has ended.
+	Audit         *v1.ReplicaAudit `protobuf:"bytes,16,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1065,6 +1067,13 @@ func (x *ReplicaStatus) GetContactMs() uint64 {
 		return x.ContactMs
 	}
 	return 0
+}
+
+func (x *ReplicaStatus) GetAudit() *v1.ReplicaAudit {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
 }
 
 type ChecksumMark struct {
@@ -1675,7 +1684,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x0fdirectory_epoch\x18\x03 \x01(\x04R\x0edirectoryEpoch\x12=\n" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
 	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
-	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xc5\x03\n" +
+	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xf5\x03\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1696,7 +1705,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"rebuilding\x18\x0e \x01(\bR\n" +
 	"rebuilding\x12\x1d\n" +
 	"\n" +
-	"contact_ms\x18\x0f \x01(\x04R\tcontactMs\"@\n" +
+	"contact_ms\x18\x0f \x01(\x04R\tcontactMs\x12.\n" +
+	"\x05audit\x18\x10 \x01(\v2\x18.perdure.v1.ReplicaAuditR\x05audit\"@\n" +
 	"\fChecksumMark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x04R\bchecksum\".\n" +
@@ -1726,7 +1736,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xf1\x06\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xb1\a\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1739,7 +1749,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\bTransfer\x12#.perdure.command.v1.TransferRequest\x1a!.perdure.command.v1.TransferReply\x12O\n" +
 	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12K\n" +
 	"\n" +
-	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponseB\"Z perdure/api/command/v1;commandv1b\x06proto3"
+	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
+	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01B\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
 	file_command_v1_peers_proto_rawDescOnce sync.Once
@@ -1785,11 +1796,14 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*v1.TaskToken)(nil),          // 27: perdure.v1.TaskToken
 	(*v1.Task)(nil),               // 28: perdure.v1.Task
 	(*v1.KeptReplica)(nil),        // 29: perdure.v1.KeptReplica
-	(*DirectoryMember)(nil),       // 30: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),             // 31: perdure.command.v1.Directory
-	(*v1.ForgetKeptRequest)(nil),  // 32: perdure.v1.ForgetKeptRequest
-	(*Reply)(nil),                 // 33: perdure.command.v1.Reply
-	(*v1.ForgetKeptResponse)(nil), // 34: perdure.v1.ForgetKeptResponse
+	(*v1.ReplicaAudit)(nil),       // 30: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),       // 31: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),             // 32: perdure.command.v1.Directory
+	(*v1.ForgetKeptRequest)(nil),  // 33: perdure.v1.ForgetKeptRequest
+	(*v1.VerifyRequest)(nil),      // 34: perdure.v1.VerifyRequest
+	(*Reply)(nil),                 // 35: perdure.command.v1.Reply
+	(*v1.ForgetKeptResponse)(nil), // 36: perdure.v1.ForgetKeptResponse
+	(*v1.VerifyEvent)(nil),        // 37: perdure.v1.VerifyEvent
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	24, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
@@ -1805,36 +1819,39 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	12, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
 	29, // 11: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
 	13, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	30, // 13: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	31, // 14: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	31, // 15: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 16: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 17: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 18: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 19: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 20: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 21: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 22: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 23: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	20, // 24: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	22, // 25: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	32, // 26: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	33, // 27: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 28: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 29: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 30: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 31: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 32: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 33: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 34: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	21, // 35: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	23, // 36: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	34, // 37: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	30, // 13: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	31, // 14: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	32, // 15: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	32, // 16: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 17: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 18: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 19: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 20: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 21: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 22: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 23: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 24: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	20, // 25: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	22, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	33, // 27: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	34, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	35, // 29: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 30: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 31: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 32: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 33: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 34: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 35: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 36: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	21, // 37: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	23, // 38: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	36, // 39: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	37, // 40: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	29, // [29:41] is the sub-list for method output_type
+	17, // [17:29] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }

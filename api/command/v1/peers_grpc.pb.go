@@ -33,6 +33,7 @@ const (
 	Peers_Transfer_FullMethodName      = "/perdure.command.v1.Peers/Transfer"
 	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
 	Peers_ForgetKept_FullMethodName    = "/perdure.command.v1.Peers/ForgetKept"
+	Peers_Verify_FullMethodName        = "/perdure.command.v1.Peers/Verify"
 )
 
 // PeersClient is the client API for Peers service.
@@ -67,6 +68,8 @@ type PeersClient interface {
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (*RebuildReply, error)
 	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
 	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
+	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
+	Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error)
 }
 
 type peersClient struct {
@@ -199,6 +202,25 @@ func (c *peersClient) ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, 
 	return out, nil
 }
 
+func (c *peersClient) Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[2], Peers_Verify_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[v1.VerifyRequest, v1.VerifyEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_VerifyClient = grpc.ServerStreamingClient[v1.VerifyEvent]
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
@@ -231,6 +253,8 @@ type PeersServer interface {
 	Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error)
 	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
 	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
+	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
+	Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -273,6 +297,9 @@ func (UnimplementedPeersServer) Rebuild(context.Context, *RebuildRequest) (*Rebu
 }
 func (UnimplementedPeersServer) ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
+}
+func (UnimplementedPeersServer) Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error {
+	return status.Error(codes.Unimplemented, "method Verify not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -475,6 +502,17 @@ func _Peers_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(v1.VerifyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeersServer).Verify(m, &grpc.GenericServerStream[v1.VerifyRequest, v1.VerifyEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_VerifyServer = grpc.ServerStreamingServer[v1.VerifyEvent]
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -529,6 +567,11 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Content",
 			Handler:       _Peers_Content_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Verify",
+			Handler:       _Peers_Verify_Handler,
 			ServerStreams: true,
 		},
 	},

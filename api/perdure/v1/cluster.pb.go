@@ -389,7 +389,9 @@ type ClusterReplica struct {
 	Checksum      uint64 `protobuf:"varint,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	ChecksumIndex uint64 `protobuf:"varint,7,opt,name=checksum_index,json=checksumIndex,proto3" json:"checksum_index,omitempty"`
 	// Why it has halted.
-	Problem       string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What the last audit in the background has found; absent before the first has ended.
+	Audit         *ReplicaAudit `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +482,462 @@ func (x *ClusterReplica) GetProblem() string {
 	return ""
 }
 
+func (x *ClusterReplica) GetAudit() *ReplicaAudit {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+type VerifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRequest) Reset() {
+	*x = VerifyRequest{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRequest) ProtoMessage() {}
+
+func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+// VerifyEvent is what one node says in the course of a verification.
+type VerifyEvent struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*VerifyEvent_Progress
+	//	*VerifyEvent_Audit
+	//	*VerifyEvent_Refused
+	//	*VerifyEvent_Done
+	Kind          isVerifyEvent_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyEvent) Reset() {
+	*x = VerifyEvent{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyEvent) ProtoMessage() {}
+
+func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
+func (*VerifyEvent) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *VerifyEvent) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *VerifyEvent) GetKind() isVerifyEvent_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *VerifyEvent) GetProgress() *VerifyProgress {
+	if x != nil {
+		if x, ok := x.Kind.(*VerifyEvent_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *VerifyEvent) GetAudit() *ReplicaAudit {
+	if x != nil {
+		if x, ok := x.Kind.(*VerifyEvent_Audit); ok {
+			return x.Audit
+		}
+	}
+	return nil
+}
+
+func (x *VerifyEvent) GetRefused() string {
+	if x != nil {
+		if x, ok := x.Kind.(*VerifyEvent_Refused); ok {
+			return x.Refused
+		}
+	}
+	return ""
+}
+
+func (x *VerifyEvent) GetDone() bool {
+	if x != nil {
+		if x, ok := x.Kind.(*VerifyEvent_Done); ok {
+			return x.Done
+		}
+	}
+	return false
+}
+
+type isVerifyEvent_Kind interface {
+	isVerifyEvent_Kind()
+}
+
+type VerifyEvent_Progress struct {
+	Progress *VerifyProgress `protobuf:"bytes,2,opt,name=progress,proto3,oneof"`
+}
+
+type VerifyEvent_Audit struct {
+	// One replica has been judged.
+	Audit *ReplicaAudit `protobuf:"bytes,3,opt,name=audit,proto3,oneof"`
+}
+
+type VerifyEvent_Refused struct {
+	// The node could not verify: it cannot be reached, or verifies for somebody else. Its last event.
+	Refused string `protobuf:"bytes,4,opt,name=refused,proto3,oneof"`
+}
+
+type VerifyEvent_Done struct {
+	// Every replica of the node has been judged, or is in an audit with an error. Its last event.
+	Done bool `protobuf:"varint,5,opt,name=done,proto3,oneof"`
+}
+
+func (*VerifyEvent_Progress) isVerifyEvent_Kind() {}
+
+func (*VerifyEvent_Audit) isVerifyEvent_Kind() {}
+
+func (*VerifyEvent_Refused) isVerifyEvent_Kind() {}
+
+func (*VerifyEvent_Done) isVerifyEvent_Kind() {}
+
+type VerifyProgress struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Keys judged so far in this replica.
+	Keys          uint64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyProgress) Reset() {
+	*x = VerifyProgress{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyProgress) ProtoMessage() {}
+
+func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
+func (*VerifyProgress) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *VerifyProgress) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *VerifyProgress) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+// ReplicaAudit is the outcome of judging one replica's state by all rules.
+type ReplicaAudit struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The index of the state that was judged. An audit that took several snapshots began at applied and ended at
+	// through.
+	Applied uint64 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	Through uint64 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"`
+	// A hash over all that the replicas of the partition share, at applied; 0 if through is another.
+	Content uint64 `protobuf:"varint,4,opt,name=content,proto3" json:"content,omitempty"`
+	// When it ended, in unix milliseconds, and how long it took, pauses included.
+	EndedMs int64 `protobuf:"varint,5,opt,name=ended_ms,json=endedMs,proto3" json:"ended_ms,omitempty"`
+	TookMs  int64 `protobuf:"varint,6,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
+	// What was looked at.
+	Keys       uint64 `protobuf:"varint,7,opt,name=keys,proto3" json:"keys,omitempty"`
+	Executions uint64 `protobuf:"varint,8,opt,name=executions,proto3" json:"executions,omitempty"`
+	Open       uint64 `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`
+	Events     uint64 `protobuf:"varint,10,opt,name=events,proto3" json:"events,omitempty"`
+	Promises   uint64 `protobuf:"varint,11,opt,name=promises,proto3" json:"promises,omitempty"`
+	// How many violations there are, and the first of them.
+	Found    uint64          `protobuf:"varint,12,opt,name=found,proto3" json:"found,omitempty"`
+	Problems []*AuditProblem `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"`
+	// Why the replica could not be judged; empty if it was.
+	Error         string `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaAudit) Reset() {
+	*x = ReplicaAudit{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaAudit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaAudit) ProtoMessage() {}
+
+func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
+func (*ReplicaAudit) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReplicaAudit) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetContent() uint64 {
+	if x != nil {
+		return x.Content
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetEndedMs() int64 {
+	if x != nil {
+		return x.EndedMs
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetExecutions() uint64 {
+	if x != nil {
+		return x.Executions
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetPromises() uint64 {
+	if x != nil {
+		return x.Promises
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetFound() uint64 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
+func (x *ReplicaAudit) GetProblems() []*AuditProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *ReplicaAudit) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// AuditProblem is one violation of a rule.
+type AuditProblem struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Rule      string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// The journal entry concerned.
+	Seq           *uint64 `protobuf:"varint,4,opt,name=seq,proto3,oneof" json:"seq,omitempty"`
+	Detail        string  `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditProblem) Reset() {
+	*x = AuditProblem{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditProblem) ProtoMessage() {}
+
+func (x *AuditProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
+func (*AuditProblem) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AuditProblem) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *AuditProblem) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AuditProblem) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AuditProblem) GetSeq() uint64 {
+	if x != nil && x.Seq != nil {
+		return *x.Seq
+	}
+	return 0
+}
+
+func (x *AuditProblem) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of one partition; or of all that from_node leads.
@@ -493,7 +951,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +963,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +976,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -551,7 +1009,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +1021,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +1034,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -596,7 +1054,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +1066,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +1079,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -648,7 +1106,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +1118,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +1131,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -702,7 +1160,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +1172,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +1185,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -757,7 +1215,7 @@ type KeptReplica struct {
 
 func (x *KeptReplica) Reset() {
 	*x = KeptReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +1227,7 @@ func (x *KeptReplica) String() string {
 func (*KeptReplica) ProtoMessage() {}
 
 func (x *KeptReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +1240,7 @@ func (x *KeptReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptReplica.ProtoReflect.Descriptor instead.
 func (*KeptReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KeptReplica) GetPartition() uint32 {
@@ -818,7 +1276,7 @@ type ForgetKeptRequest struct {
 
 func (x *ForgetKeptRequest) Reset() {
 	*x = ForgetKeptRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1288,7 @@ func (x *ForgetKeptRequest) String() string {
 func (*ForgetKeptRequest) ProtoMessage() {}
 
 func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +1301,7 @@ func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptRequest.ProtoReflect.Descriptor instead.
 func (*ForgetKeptRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ForgetKeptRequest) GetNodeId() string {
@@ -877,7 +1335,7 @@ type ForgetKeptResponse struct {
 
 func (x *ForgetKeptResponse) Reset() {
 	*x = ForgetKeptResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1347,7 @@ func (x *ForgetKeptResponse) String() string {
 func (*ForgetKeptResponse) ProtoMessage() {}
 
 func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1360,7 @@ func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptResponse.ProtoReflect.Descriptor instead.
 func (*ForgetKeptResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForgetKeptResponse) GetForgotten() []*KeptReplica {
@@ -953,7 +1411,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\x06 \x01(\tR\n" +
 	"comparison\x12%\n" +
-	"\x0ecompared_index\x18\a \x01(\x04R\rcomparedIndex\"\xe7\x01\n" +
+	"\x0ecompared_index\x18\a \x01(\x04R\rcomparedIndex\"\x97\x02\n" +
 	"\x0eClusterReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1d\n" +
@@ -963,7 +1421,44 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x03lag\x18\x05 \x01(\x04R\x03lag\x12\x1a\n" +
 	"\bchecksum\x18\x06 \x01(\x04R\bchecksum\x12%\n" +
 	"\x0echecksum_index\x18\a \x01(\x04R\rchecksumIndex\x12\x18\n" +
-	"\aproblem\x18\b \x01(\tR\aproblem\"\x82\x01\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\x12.\n" +
+	"\x05audit\x18\t \x01(\v2\x18.perdure.v1.ReplicaAuditR\x05audit\"\x0f\n" +
+	"\rVerifyRequest\"\xcc\x01\n" +
+	"\vVerifyEvent\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x128\n" +
+	"\bprogress\x18\x02 \x01(\v2\x1a.perdure.v1.VerifyProgressH\x00R\bprogress\x120\n" +
+	"\x05audit\x18\x03 \x01(\v2\x18.perdure.v1.ReplicaAuditH\x00R\x05audit\x12\x1a\n" +
+	"\arefused\x18\x04 \x01(\tH\x00R\arefused\x12\x14\n" +
+	"\x04done\x18\x05 \x01(\bH\x00R\x04doneB\x06\n" +
+	"\x04kind\"B\n" +
+	"\x0eVerifyProgress\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x04R\x04keys\"\x8c\x03\n" +
+	"\fReplicaAudit\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x18\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\x12\x18\n" +
+	"\acontent\x18\x04 \x01(\x04R\acontent\x12\x19\n" +
+	"\bended_ms\x18\x05 \x01(\x03R\aendedMs\x12\x17\n" +
+	"\atook_ms\x18\x06 \x01(\x03R\x06tookMs\x12\x12\n" +
+	"\x04keys\x18\a \x01(\x04R\x04keys\x12\x1e\n" +
+	"\n" +
+	"executions\x18\b \x01(\x04R\n" +
+	"executions\x12\x12\n" +
+	"\x04open\x18\t \x01(\x04R\x04open\x12\x16\n" +
+	"\x06events\x18\n" +
+	" \x01(\x04R\x06events\x12\x1a\n" +
+	"\bpromises\x18\v \x01(\x04R\bpromises\x12\x14\n" +
+	"\x05found\x18\f \x01(\x04R\x05found\x124\n" +
+	"\bproblems\x18\r \x03(\v2\x18.perdure.v1.AuditProblemR\bproblems\x12\x14\n" +
+	"\x05error\x18\x0e \x01(\tR\x05error\"\x87\x01\n" +
+	"\fAuditProblem\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x15\n" +
+	"\x03seq\x18\x04 \x01(\x04H\x00R\x03seq\x88\x01\x01\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detailB\x06\n" +
+	"\x04_seq\"\x82\x01\n" +
 	"\x19TransferLeadershipRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01\x12\x1b\n" +
 	"\tfrom_node\x18\x02 \x01(\tR\bfromNode\x12\x17\n" +
@@ -990,13 +1485,14 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"K\n" +
 	"\x12ForgetKeptResponse\x125\n" +
-	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\xda\x02\n" +
+	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\x9a\x03\n" +
 	"\aCluster\x12D\n" +
 	"\tGetStatus\x12\x1c.perdure.v1.GetStatusRequest\x1a\x19.perdure.v1.ClusterStatus\x12c\n" +
 	"\x12TransferLeadership\x12%.perdure.v1.TransferLeadershipRequest\x1a&.perdure.v1.TransferLeadershipResponse\x12W\n" +
 	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponse\x12K\n" +
 	"\n" +
-	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
+	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01B\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_cluster_proto_rawDescOnce sync.Once
@@ -1010,42 +1506,53 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),           // 0: perdure.v1.GetStatusRequest
 	(*ClusterStatus)(nil),              // 1: perdure.v1.ClusterStatus
 	(*ClusterNode)(nil),                // 2: perdure.v1.ClusterNode
 	(*ClusterPartition)(nil),           // 3: perdure.v1.ClusterPartition
 	(*ClusterReplica)(nil),             // 4: perdure.v1.ClusterReplica
-	(*TransferLeadershipRequest)(nil),  // 5: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 6: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 7: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 8: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 9: perdure.v1.RebuildReplicaResponse
-	(*KeptReplica)(nil),                // 10: perdure.v1.KeptReplica
-	(*ForgetKeptRequest)(nil),          // 11: perdure.v1.ForgetKeptRequest
-	(*ForgetKeptResponse)(nil),         // 12: perdure.v1.ForgetKeptResponse
+	(*VerifyRequest)(nil),              // 5: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 6: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 7: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 8: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 9: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 10: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 11: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 12: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 13: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 14: perdure.v1.RebuildReplicaResponse
+	(*KeptReplica)(nil),                // 15: perdure.v1.KeptReplica
+	(*ForgetKeptRequest)(nil),          // 16: perdure.v1.ForgetKeptRequest
+	(*ForgetKeptResponse)(nil),         // 17: perdure.v1.ForgetKeptResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
 	3,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	10, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
+	15, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
 	4,  // 3: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	7,  // 4: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	10, // 5: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
-	0,  // 6: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	5,  // 7: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	8,  // 8: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	11, // 9: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	1,  // 10: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	6,  // 11: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	9,  // 12: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	12, // 13: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	8,  // 4: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	7,  // 5: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	8,  // 6: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	9,  // 7: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	12, // 8: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	15, // 9: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
+	0,  // 10: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	10, // 11: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	13, // 12: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	16, // 13: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	5,  // 14: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	1,  // 15: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	11, // 16: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	14, // 17: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	17, // 18: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	6,  // 19: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -1053,14 +1560,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[5].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[6].OneofWrappers = []any{
+		(*VerifyEvent_Progress)(nil),
+		(*VerifyEvent_Audit)(nil),
+		(*VerifyEvent_Refused)(nil),
+		(*VerifyEvent_Done)(nil),
+	}
+	file_perdure_v1_cluster_proto_msgTypes[9].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	Cluster_TransferLeadership_FullMethodName = "/perdure.v1.Cluster/TransferLeadership"
 	Cluster_RebuildReplica_FullMethodName     = "/perdure.v1.Cluster/RebuildReplica"
 	Cluster_ForgetKept_FullMethodName         = "/perdure.v1.Cluster/ForgetKept"
+	Cluster_Verify_FullMethodName             = "/perdure.v1.Cluster/Verify"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -41,6 +42,10 @@ type ClusterClient interface {
 	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
 	// that is there, and refuses while that is halted or being made anew.
 	ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error)
+	// Verify judges every replica of every node by all rules, each on a snapshot of its state, and compares
+	// nothing between them. It changes nothing and holds up no command. A node verifies for one caller at a
+	// time; others get its refusal as an event. It ends when every node has answered, or the caller goes.
+	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
 }
 
 type clusterClient struct {
@@ -91,6 +96,25 @@ func (c *clusterClient) ForgetKept(ctx context.Context, in *ForgetKeptRequest, o
 	return out, nil
 }
 
+func (c *clusterClient) Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[0], Cluster_Verify_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[VerifyRequest, VerifyEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_VerifyClient = grpc.ServerStreamingClient[VerifyEvent]
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -107,6 +131,10 @@ type ClusterServer interface {
 	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
 	// that is there, and refuses while that is halted or being made anew.
 	ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error)
+	// Verify judges every replica of every node by all rules, each on a snapshot of its state, and compares
+	// nothing between them. It changes nothing and holds up no command. A node verifies for one caller at a
+	// time; others get its refusal as an event. It ends when every node has answered, or the caller goes.
+	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -128,6 +156,9 @@ func (UnimplementedClusterServer) RebuildReplica(context.Context, *RebuildReplic
 }
 func (UnimplementedClusterServer) ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetKept not implemented")
+}
+func (UnimplementedClusterServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error {
+	return status.Error(codes.Unimplemented, "method Verify not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -222,6 +253,17 @@ func _Cluster_ForgetKept_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(VerifyRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Verify(m, &grpc.GenericServerStream[VerifyRequest, VerifyEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_VerifyServer = grpc.ServerStreamingServer[VerifyEvent]
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -246,6 +288,12 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Cluster_ForgetKept_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Verify",
+			Handler:       _Cluster_Verify_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "perdure/v1/cluster.proto",
 }

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/machine"
+)
+
+// notAuditedError says that some replicas could not be judged, and why.
+type notAuditedError struct{ failed []string }
+
+func (e *notAuditedError) Error() string {
+	return "not every replica could be judged: " + strings.Join(e.failed, ", and ")
+}
+
+// auditReport is what the nodes of a cluster found in their replicas.
+type auditReport struct {
+	// left says why nothing was judged, though that is no failure; "" if it was.
+	left string
+	// audits are those of all replicas, by node and partition.
+	audits []nodeAudit
+	// failed are the nodes and replicas that could not be judged, with the reason.
+	failed   []string
+	findings []finding
+}
+
+type nodeAudit struct {
+	node string
+	*perdurev1.ReplicaAudit
+}
+
+// auditReplicas has every node judge its replicas.
+func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
+	c, err := a.dial()
+	if err != nil {
+		return nil, err
+	}
+	tell := a.newProgress()
+	judged := 0
+	events, err := c.Verify(ctx, func(ev *perdurev1.VerifyEvent) {
+		if ev.GetAudit() != nil {
+			judged++
+		}
+		tell.at(func() string {
+			if p := ev.GetProgress(); p != nil {
+				return fmt.Sprintf("%s, node %s is at %d keys of partition %d", nounText(judged, "replica"), ev.GetNodeId(), p.GetKeys(), p.GetPartition())
+			}
+			return nounText(judged, "replica")
+		})
+	})
+	switch status.Code(err) {
+	case codes.Unimplemented:
+		return &auditReport{left: "this server has no operators' service, or an older one"}, c.Close()
+	case codes.PermissionDenied:
+		return &auditReport{left: "the token is not good for all namespaces"}, c.Close()
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		return nil, err
+	}
+	return auditReportOf(events), nil
+}
+
+// auditReportOf sums up what the nodes said: a violation of several replicas is one finding.
+func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
+	r := &auditReport{}
+	type place struct {
+		rule, namespace, id string
+		seq                 uint64
+		partition           uint32
+	}
+	at := map[place]int{}
+	over := map[string]bool{}
+	var nodes []string
+	for _, ev := range events {
+		node := orDash(ev.GetNodeId())
+		if !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+		switch kind := ev.GetKind().(type) {
+		case *perdurev1.VerifyEvent_Done:
+			over[node] = true
+		case *perdurev1.VerifyEvent_Refused:
+			over[node] = true
+			r.failed = append(r.failed, fmt.Sprintf("node %s: %s", node, sentences(kind.Refused)))
+		case *perdurev1.VerifyEvent_Audit:
+			if kind.Audit.GetError() != "" {
+				r.failed = append(r.failed, fmt.Sprintf("partition %d on node %s: %s", kind.Audit.GetPartition(), node, sentences(kind.Audit.GetError())))
+				continue
+			}
+			r.audits = append(r.audits, nodeAudit{node, kind.Audit})
+		}
+	}
+	for _, node := range nodes {
+		if !over[node] {
+			r.failed = append(r.failed, fmt.Sprintf("node %s: it was lost on the way", node))
+		}
+	}
+	slices.SortStableFunc(r.audits, func(x, y nodeAudit) int {
+		if c := strings.Compare(x.node, y.node); c != 0 {
+			return c
+		}
+		return int(x.GetPartition()) - int(y.GetPartition())
+	})
+	for _, audit := range r.audits {
+		for _, p := range audit.GetProblems() {
+			key := place{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetSeq(), audit.GetPartition()}
+			n, known := at[key]
+			if !known {
+				n = len(r.findings)
+				at[key] = n
+				r.findings = append(r.findings, finding{partition: int(audit.GetPartition()), Violation: machine.Violation{Rule: p.GetRule(),
+					Namespace: p.GetNamespace(), ID: p.GetId(), Seq: p.GetSeq(), HasSeq: p.Seq != nil, Detail: p.GetDetail()}})
+			}
+			if f := &r.findings[n]; !slices.Contains(f.nodes, audit.node) {
+				f.nodes = append(f.nodes, audit.node)
+			}
+		}
+		if kept := uint64(len(audit.GetProblems())); audit.GetFound() > kept {
+			r.findings = append(r.findings, finding{partition: int(audit.GetPartition()), nodes: []string{audit.node}, Violation: machine.Violation{
+				Rule: ruleMore, Detail: fmt.Sprintf("%d more violations are not told", audit.GetFound()-kept)}})
+		}
+	}
+	r.compareContent()
+	return r
+}
+
+const (
+	// ruleMore stands for violations beyond those that a node tells.
+	ruleMore = "more_violations"
+	// ruleContentDiffers: replicas hold the same at the same index.
+	ruleContentDiffers = "content_differs"
+)
+
+// compareContent holds the hashes of whole states against each other, where they are of the same index.
+func (r *auditReport) compareContent() {
+	type point struct {
+		partition uint32
+		applied   uint64
+	}
+	seen := map[point]nodeAudit{}
+	told := map[point]bool{}
+	for _, audit := range r.audits {
+		p := point{audit.GetPartition(), audit.GetApplied()}
+		if audit.GetApplied() != audit.GetThrough() {
+			continue
+		}
+		first, known := seen[p]
+		if !known {
+			seen[p] = audit
+			continue
+		}
+		if first.GetContent() != audit.GetContent() && !told[p] {
+			told[p] = true
+			r.findings = append(r.findings, finding{partition: int(p.partition), nodes: []string{first.node, audit.node}, Violation: machine.Violation{
+				Rule: ruleContentDiffers, Detail: fmt.Sprintf("at index %d the state on %s is not that on %s", p.applied, audit.node, first.node)}})
+		}
+	}
+}
+
+// lines are the report for people.
+func (r *auditReport) lines() []string {
+	if r.left != "" {
+		return []string{"replicas were not judged: " + r.left}
+	}
+	keys, found := uint64(0), uint64(0)
+	for _, audit := range r.audits {
+		keys += audit.GetKeys()
+		found += audit.GetFound()
+	}
+	line := fmt.Sprintf("%s judged, %s", nounText(len(r.audits), "replica"), nounText(int(keys), "key"))
+	if found > 0 {
+		line += fmt.Sprintf(", %s", nounText(int(found), "violation"))
+	}
+	return append([]string{line}, r.failed...)
+}
+
+// value is the report as JSON: null when nothing was judged.
+func (r *auditReport) value() any {
+	if r.left != "" {
+		return nil
+	}
+	items := make([]any, len(r.audits))
+	for i, audit := range r.audits {
+		items[i] = object{{"node", audit.node}, {"partition", uint64(audit.GetPartition())}, {"index", audit.GetApplied()}, {"through", audit.GetThrough()},
+			{"content", fmt.Sprintf("%016x", audit.GetContent())}, {"keys", audit.GetKeys()}, {"found", audit.GetFound()}, {"took_ms", audit.GetTookMs()}}
+	}
+	return items
+}

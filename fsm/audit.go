@@ -1,0 +1,77 @@
+package fsm
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"perdure/fsm/machine"
+)
+
+// ErrInterrupted says that an audit gave way to whatever closes or replaces the state.
+var ErrInterrupted = errors.New("fsm: the audit gave way: the state is being closed or replaced")
+
+// Audit continues an audit on a snapshot of the state, which it holds until pause or the end; see
+// machine.Auditor. It may run beside ApplyBatch and holds up none. stopped is asked at every step; its error ends
+// the audit and comes back as it is, as do ErrClosed and ErrInterrupted. Any other error is the storage's: the
+// store halts, as after any read that fails. Violations halt nothing: the caller finds them in the report.
+func (s *Store) Audit(a *machine.Auditor, now int64, pause func() bool, stopped func() error) (done bool, err error) {
+	var given error // why it ended, if that is no fault of the storage
+	err = s.read(func(db *pebble.DB) error {
+		snap := db.NewSnapshot()
+		defer func() { _ = snap.Close() }()
+		r := &auditView{view: view{snap}, ended: func() error {
+			if s.giveWay.Load() > 0 {
+				given = ErrInterrupted
+			} else {
+				given = stopped()
+			}
+			return given
+		}}
+		var err error
+		done, err = a.Continue(r, now, pause)
+		return err
+	})
+	switch {
+	case err == nil || errors.Is(err, ErrClosed):
+		return done, err
+	case given != nil:
+		return false, given
+	}
+	err = s.damaged(err)
+	s.fail(err)
+	return false, err
+}
+
+// giveWay counts those who wait for all audits to let the database go.
+type giveWay struct{ atomic.Int32 }
+
+// auditView is a snapshot that can be read until ended says otherwise.
+type auditView struct {
+	view
+	ended func() error
+}
+
+// Get implements machine.Reader.
+func (v *auditView) Get(key []byte) ([]byte, bool, error) {
+	if err := v.ended(); err != nil {
+		return nil, false, err
+	}
+	return v.view.Get(key)
+}
+
+// Scan implements machine.Reader.
+func (v *auditView) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	var ended error
+	err := v.view.Scan(lower, upper, func(key, value []byte) bool {
+		if ended = v.ended(); ended != nil {
+			return false
+		}
+		return fn(key, value)
+	})
+	if ended != nil {
+		return ended
+	}
+	return err
+}
