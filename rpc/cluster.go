@@ -151,7 +151,7 @@ func (c *cluster) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReques
 
 // Verify implements Cluster.
 func (c *cluster) Verify(in *perdurev1.VerifyRequest, stream perdurev1.Cluster_VerifyServer) error {
-	_, err := operate(stream.Context(), c.s, maxVerifyTime, func(ctx context.Context, o Operator) (struct{}, error) {
+	_, err := operate(stream.Context(), c.s, maxVerifyTime, errStopping(), func(ctx context.Context, o Operator) (struct{}, error) {
 		return struct{}{}, o.Verify(ctx, in, stream.Send)
 	})
 	return err
