@@ -2,7 +2,7 @@ package fsm
 
 import (
 	"errors"
-	"sync/atomic"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -22,7 +22,7 @@ func (s *Store) Audit(a *machine.Auditor, now int64, pause func() bool, stopped 
 		snap := db.NewSnapshot()
 		defer func() { _ = snap.Close() }()
 		r := &auditView{view: view{snap}, ended: func() error {
-			if s.giveWay.Load() > 0 {
+			if s.giveWay.asked() {
 				given = ErrInterrupted
 			} else {
 				given = stopped()
@@ -45,7 +45,22 @@ func (s *Store) Audit(a *machine.Auditor, now int64, pause func() bool, stopped 
 }
 
 // giveWay counts those who wait for all audits to let the database go.
-type giveWay struct{ atomic.Int32 }
+type giveWay struct {
+	mu      sync.Mutex
+	waiting int
+}
+
+func (g *giveWay) add(by int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting += by
+}
+
+func (g *giveWay) asked() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting > 0
+}
 
 // auditView is a snapshot that can be read until ended says otherwise.
 type auditView struct {

@@ -103,7 +103,7 @@ type Store struct {
 	opts Options
 
 	// mu guards db against being replaced or closed while it is read. Audits, which may read for long, end at once
-	// while giveWay is above 0.
+	// while somebody waits in giveWay.
 	mu      sync.RWMutex
 	giveWay giveWay
 	db      *pebble.DB
@@ -429,8 +429,8 @@ func (s *Store) Close() error {
 		// Its files are left to the end of the process.
 		return nil
 	}
-	s.giveWay.Add(1)
-	defer s.giveWay.Add(-1)
+	s.giveWay.add(1)
+	defer s.giveWay.add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
