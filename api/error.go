@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -38,6 +41,28 @@ func (e *Error) With(key, value string) *Error {
 	}
 	e.Meta[key] = value
 	return e
+}
+
+// metaRetryAfter is the key under which the metadata says when to try again.
+const metaRetryAfter = "retry_after_ms"
+
+// WithRetryAfterMS adds a hint in how many milliseconds the caller should try again, and returns the error itself.
+// gRPC clients get it as a google.rpc.RetryInfo, too.
+func (e *Error) WithRetryAfterMS(ms int64) *Error {
+	return e.With(metaRetryAfter, strconv.FormatInt(ms, 10))
+}
+
+// maxRetryAfterMS bounds what RetryAfterMS believes.
+const maxRetryAfterMS = 60_000
+
+// RetryAfterMS is in how many milliseconds the caller should try again, at most a minute; 0 when the error says
+// nothing of it.
+func (e *Error) RetryAfterMS() int64 {
+	ms, err := strconv.ParseInt(e.Meta[metaRetryAfter], 10, 64)
+	if err != nil || ms < 0 {
+		return 0
+	}
+	return min(ms, maxRetryAfterMS)
 }
 
 // Error names the message and the reason.
@@ -96,7 +121,11 @@ func Code(r perdurev1.Reason) codes.Code {
 // GRPCStatus lets gRPC send the error with its code and an ErrorInfo.
 func (e *Error) GRPCStatus() *status.Status {
 	st := status.New(Code(e.Reason), e.Message)
-	with, err := st.WithDetails(&errdetails.ErrorInfo{Reason: ReasonName(e.Reason), Domain: Domain, Metadata: e.Meta})
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: ReasonName(e.Reason), Domain: Domain, Metadata: e.Meta}}
+	if ms := e.RetryAfterMS(); ms > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: ms / 1000, Nanos: int32(ms % 1000 * 1_000_000)}})
+	}
+	with, err := st.WithDetails(details...)
 	if err != nil {
 		return st
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	backoffMin = 25 * time.Millisecond
 	backoffMax = time.Second
+	// overloadMax bounds the pause before a call that was refused because the node is overloaded.
+	overloadMax = 5 * time.Second
 )
 
 // verdict is what one attempt means for the call.
@@ -88,10 +90,11 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		defer cancel()
 	}
 	var (
-		pause = backoffMin
-		maybe bool               // an attempt may have been applied
-		fresh = len(c.nodes) - 1 // nodes not tried yet
-		gone  = &callError{op: op, id: id}
+		pause  = backoffMin
+		maybe  bool               // an attempt may have been applied
+		fresh  = len(c.nodes) - 1 // nodes not tried yet
+		hinted int                // refusals in a row that said when to try again
+		gone   = &callError{op: op, id: id}
 	)
 	gaveUp := func() error {
 		gone.kind, gone.ended = ErrUnavailable, ctx.Err()
@@ -134,13 +137,36 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 			fresh-- // there is a node that was not asked yet: no reason to wait
 			continue
 		}
+		rest := c.jitter(pause)
+		if after := retryAfter(err); after > 0 {
+			rest = c.overloaded(after, hinted)
+			hinted++
+		} else {
+			hinted = 0
+		}
 		select {
-		case <-c.clock.After(c.jitter(pause)):
+		case <-c.clock.After(rest):
 		case <-ctx.Done():
 		}
 		pause = min(2*pause, backoffMax)
 	}
 	return gaveUp()
+}
+
+// retryAfter is when the server wants to be asked again; 0 if it says nothing of it.
+func retryAfter(err error) time.Duration {
+	if e, ok := api.FromStatus(err); ok {
+		return time.Duration(e.RetryAfterMS()) * time.Millisecond
+	}
+	return 0
+}
+
+// overloaded is how long to wait when the server has named a time: at least that, up to half as much again, so that
+// clients that were refused together do not return together, and twice as much for each refusal before, up to
+// overloadMax.
+func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
+	d := max(after, min(after<<min(refusals, 6), overloadMax))
+	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
 // once makes one attempt, bounded by patience, and reports whether the request was handed to the network.

@@ -91,6 +91,27 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// A node that says when to try again is asked no earlier, and later each time.
+func TestRetryAfter(t *testing.T) {
+	c := newCluster(t, "a")
+	clock := &fakeClock{}
+	full := func(ms int64) error {
+		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "planted").WithRetryAfterMS(ms)
+	}
+	c.answer = script(started, full(300), full(300), full(300), full(300), full(300), full(300), refusal(perdurev1.Reason_REASON_TRY_LATER), full(40_000))
+	cl := c.client(Options{Clock: clock, Timeout: time.Hour})
+	if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(clock.waits); got != "[300ms 600ms 1.2s 2.4s 4.8s 5s 1s 40s]" {
+		t.Errorf("waited %s", got)
+	}
+	cl.opts.Rand = ones{}
+	if d := cl.overloaded(time.Second, 0); d <= time.Second+499*time.Millisecond || d > 1500*time.Millisecond {
+		t.Errorf("the longest of a second is %v", d)
+	}
+}
+
 // ones makes the greatest fraction.
 type ones struct{}
 

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -192,8 +193,12 @@ func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
 				return resp
 			}
 		}
+		rest := pause
+		if after := time.Duration((&api.Error{Meta: e.GetMetadata()}).RetryAfterMS()) * time.Millisecond; after > rest {
+			rest = after + time.Duration(rand.Int64N(int64(after)/2+1)) // who was refused together must not return together
+		}
 		select {
-		case <-t.w.clock.After(pause):
+		case <-t.w.clock.After(rest):
 		case <-t.lost:
 			t.unwind()
 		}

@@ -51,6 +51,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,
+		PendingBytes: partition.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"perdure/partition"
 	"perdure/rpc"
 )
 
@@ -110,6 +111,12 @@ type Config struct {
 	// MaxPendingCommands bounds, for each partition, the commands that wait for Raft. Beyond it a request
 	// is refused with OVERLOADED.
 	MaxPendingCommands int
+	// MaxPendingBytes, MaxPendingNamespaceBytes and MaxPendingNodeBytes bound the bytes of commands that wait or are
+	// in flight at this node: of one partition, of one namespace, of all. Beyond one of them a request is refused
+	// with OVERLOADED and a hint when to try again. New work gets at most half of each.
+	MaxPendingBytes          int64
+	MaxPendingNamespaceBytes int64
+	MaxPendingNodeBytes      int64
 	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
 	MaxWorkers int
 	// MaxRequestBytes bounds the gRPC requests that the node receives or handles at a time, all together:
@@ -183,6 +190,8 @@ func DefaultConfig() Config {
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,
+		MaxPendingBytes:    partition.DefaultLimits.PartitionBytes, MaxPendingNamespaceBytes: partition.DefaultLimits.NamespaceBytes,
+		MaxPendingNodeBytes: partition.DefaultLimits.NodeBytes,
 	}
 }
 

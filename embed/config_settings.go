@@ -3,6 +3,7 @@ package embed
 import (
 	"strings"
 
+	"perdure/partition"
 	"perdure/rpc"
 )
 
@@ -129,6 +130,12 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MemtableBytes }, check: bytesAtLeast(minStoreBytes)},
 	{Flag: "max-pending-commands", Unit: "number", Help: "commands of one partition that may wait for Raft before requests are refused",
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
+	{Flag: "max-pending-bytes", Unit: "bytes", Help: "bytes of one partition's waiting commands before requests are refused, 64MiB at least; new work gets half",
+		at: func(c *Config) any { return &c.MaxPendingBytes }, check: bytesAtLeast(partition.MinLimitBytes)},
+	{Flag: "max-pending-namespace-bytes", Unit: "bytes", Help: "the same for one namespace over all partitions of this node",
+		at: func(c *Config) any { return &c.MaxPendingNamespaceBytes }, check: bytesAtLeast(partition.MinLimitBytes)},
+	{Flag: "max-pending-node-bytes", Unit: "bytes", Help: "the same for everything at this node",
+		at: func(c *Config) any { return &c.MaxPendingNodeBytes }, check: bytesAtLeast(partition.MinLimitBytes)},
 	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node before further ones are refused",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
 	{Flag: "max-request-bytes", Unit: "bytes", Help: "gRPC requests received or handled at a time, 32MiB at least",

@@ -22,7 +22,8 @@ func errTryLater(partition uint32, why string) *api.Error {
 }
 
 func errOverloaded(partition uint32) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "partition %d: too many commands are waiting", partition)
+	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "partition %d: too many commands are waiting", partition).
+		With("bound", "commands").WithRetryAfterMS(retryAfterMin.Milliseconds())
 }
 
 func errUnknownOutcome(partition uint32, why string) *api.Error {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/partition/stable"
 )
@@ -135,8 +136,24 @@ func stuck(t *testing.T, n *Node, disk *gatedDisk, partition uint32) {
 // queued waits until as many proposals wait for the log.
 func queued(t *testing.T, r *Replica, want int) {
 	t.Helper()
-	// The proposer holds one in its hand when it waits for a slot.
-	waitFor(t, "proposals to wait", func() bool { return len(r.queue) >= want-1 }, func() string { return "" })
+	waitFor(t, "proposals to wait", func() bool { return r.pending.len() >= want }, func() string { return "" })
+}
+
+// enqueued proposes a command without waiting.
+func enqueued(t *testing.T, r *Replica, cmd *commandv1.Command) *waiter {
+	t.Helper()
+	w, err := r.enqueue(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// wait waits for the outcome as the log gave it.
+func (w *waiter) wait() proposalResult {
+	<-w.p.done
+	w.close()
+	return w.p.result
 }
 
 // counted reads a counter or gauge.

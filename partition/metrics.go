@@ -23,6 +23,8 @@ type metrics struct {
 	Commands      prometheus.Counter
 	Entries       prometheus.Counter
 	Sheds         prometheus.Counter
+	Joined        prometheus.Counter
+	GivenUp       prometheus.Counter
 	Ticks         prometheus.Counter
 	Shipped       prometheus.Counter
 	Releases      prometheus.Counter
@@ -39,6 +41,7 @@ type metrics struct {
 type metricSet struct {
 	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
 	releases, problems, expired, sent, received               *prometheus.CounterVec
+	joined, givenUp                                           *prometheus.CounterVec
 	commit                                                    *prometheus.HistogramVec
 	logSync                                                   prometheus.Histogram
 	scraper                                                   *scraper
@@ -56,7 +59,9 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 		{&s.lost, "leadership_lost_total", "Times this node ceased to be the partition's leader."},
 		{&s.commands, "commands_total", "Commands applied for callers of this node."},
 		{&s.entries, "entries_total", "Log entries that carried them."},
-		{&s.sheds, "sheds_total", "Commands refused because too many were waiting."},
+		{&s.sheds, "sheds_total", "Commands refused because too many, or too many bytes of them, were waiting."},
+		{&s.joined, "joined_total", "Calls that waited for the same request of an earlier call."},
+		{&s.givenUp, "given_up_total", "Commands whose callers left before they were proposed."},
 		{&s.ticks, "ticks_total", "Ticks proposed because a deadline had passed."},
 		{&s.shipped, "messages_shipped_total", "Messages delivered to other partitions."},
 		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
@@ -98,6 +103,7 @@ func (s *metricSet) of(partition uint32) metrics {
 	return metrics{
 		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
 		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
+		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
 		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
@@ -161,10 +167,12 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 // replicas are kept there.
 type scraper struct {
 	descs []*prometheus.Desc
+	node  *prometheus.Desc
 	kept  *keptSet
 
-	mu       sync.Mutex
-	replicas map[uint32]scraped
+	mu        sync.Mutex
+	replicas  map[uint32]scraped
+	admission *admission
 }
 
 // scraped is a replica and since when it is there. That of the directory has its number and its group, and nothing
@@ -202,7 +210,10 @@ var gauges = []struct {
 		return oneIf(r.halted() != nil), true
 	}, false},
 	{"queue_depth", "Commands that wait for the log.", func(r scraped) (float64, bool) {
-		return float64(len(r.queue)), true
+		return float64(r.pending.len()), true
+	}, false},
+	{"pending_bytes", "Bytes of commands that wait for the log or are in flight.", func(r scraped) (float64, bool) {
+		return float64(r.pending.admission.held(int64(r.id))), true
 	}, false},
 	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm), true},
 	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex), true},
@@ -278,7 +289,8 @@ func (r scraped) leaderContact() (float64, bool) {
 }
 
 func newScraper() *scraper {
-	s := &scraper{replicas: map[uint32]scraped{}}
+	s := &scraper{replicas: map[uint32]scraped{}, node: prometheus.NewDesc("perdure_node_pending_bytes",
+		"Bytes of commands that this node holds: waiting, in flight, or being forwarded.", nil, nil)}
 	for _, g := range gauges {
 		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName("perdure", "partition", g.name), g.help, []string{"partition"}, nil))
 	}
@@ -298,8 +310,16 @@ func (s *scraper) followDirectory(group *raft.Raft) {
 	s.follow(&Replica{id: directoryGroup, raft: group})
 }
 
+// followNode has the gauges of the whole node read from now on.
+func (s *scraper) followNode(a *admission) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.admission = a
+}
+
 // Describe implements prometheus.Collector.
 func (s *scraper) Describe(out chan<- *prometheus.Desc) {
+	out <- s.node
 	for _, d := range s.descs {
 		out <- d
 	}
@@ -312,7 +332,11 @@ func (s *scraper) Collect(out chan<- prometheus.Metric) {
 	for _, r := range s.replicas {
 		replicas = append(replicas, r)
 	}
+	node := s.admission
 	s.mu.Unlock()
+	if node != nil {
+		out <- prometheus.MustNewConstMetric(s.node, prometheus.GaugeValue, float64(node.held(noPartition)))
+	}
 	for _, r := range replicas {
 		for i, g := range gauges {
 			if r.id == directoryGroup && !g.group {

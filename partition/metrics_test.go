@@ -371,7 +371,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := newLog(t)
-	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), halting: make(chan struct{})}
+	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{})), halting: make(chan struct{})}
 	r.halt(errors.New("planted"))
 	set.scraper.follow(r)
 	have := scrape(t, reg)
@@ -384,7 +384,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 	// Rebuilt, it is another one.
-	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher()})
+	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}))})
 	if have := scrape(t, reg); have["halted{3}"] != 0 {
 		t.Errorf("%v", have)
 	}

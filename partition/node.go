@@ -54,7 +54,9 @@ type Config struct {
 	CacheBytes         int64
 	MemtableBytes      int64
 	MaxPendingCommands int
-	CheckInvariants    bool
+	// PendingBytes bounds the bytes of commands that wait or are in flight; zero fields are DefaultLimits'.
+	PendingBytes    Limits
+	CheckInvariants bool
 	// AuditShare is the part of one processor that audits in the background may take, 0.03 for 3 %; 0 for no
 	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.
 	AuditShare    float64
@@ -100,19 +102,20 @@ type Node struct {
 	log      *slog.Logger
 	clock    Clock
 
-	cache    *pebble.Cache
-	metrics  *metricSet
-	raftlog  *raftlog.Store
-	stable   stable.Store
-	mux      *transport.Mux
-	peers    *peers
-	replicas []*Replica
-	router   *Router
-	dispatch *Dispatcher
-	watches  watches
-	shipping *semaphore.Weighted
-	kept     *keptSet  // former replicas
-	episodes *episodes // what libraries say again and again
+	cache     *pebble.Cache
+	metrics   *metricSet
+	raftlog   *raftlog.Store
+	stable    stable.Store
+	mux       *transport.Mux
+	peers     *peers
+	replicas  []*Replica
+	router    *Router
+	dispatch  *Dispatcher
+	watches   watches
+	shipping  *semaphore.Weighted
+	admission *admission
+	kept      *keptSet  // former replicas
+	episodes  *episodes // what libraries say again and again
 
 	// directory is nil for a node that is alone.
 	directory   *directoryReplica
@@ -161,7 +164,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), auditDone: make(chan struct{}), stopping: make(chan struct{}),
 		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
@@ -201,9 +204,10 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.metrics.scraper.kept = n.kept
+	n.metrics.scraper.followNode(n.admission)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = newPeers(n.mux, n.mayCall)
-	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, clock: n.clock}
+	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, admission: n.admission, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
 		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
@@ -457,7 +461,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping,
-		onServing: n.poke, mayTell: n.mayTell, queue: make(chan *proposal, n.cfg.MaxPendingCommands),
+		onServing: n.poke, mayTell: n.mayTell, pending: newPending(n.cfg.MaxPendingCommands, n.admission),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
 		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),

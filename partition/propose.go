@@ -26,24 +26,6 @@ const (
 	enqueueTimeout = 5 * time.Second
 )
 
-// proposal is one command on its way into the log, and its caller.
-type proposal struct {
-	cmd *commandv1.Command
-	// lead is the leadership under which it came. It is proposed under no later one: its caller may have asked
-	// another leader since, and may have believed a refusal.
-	lead *leadership
-	done chan proposalResult // buffered: answering never blocks
-}
-
-type proposalResult struct {
-	reply *commandv1.Reply
-	err   *api.Error
-}
-
-func (p *proposal) answer(reply *commandv1.Reply, err *api.Error) {
-	p.done <- proposalResult{reply, err}
-}
-
 // flight is an entry that Raft has taken.
 type flight struct {
 	proposals []*proposal
@@ -54,7 +36,8 @@ type flight struct {
 
 // Propose puts a command into the log and waits for its reply. A refusal by the rules, and every other
 // failure, is an *api.Error. It blocks until the command is applied or ctx ends; when ctx ends after the
-// log may have taken it the outcome is unknown.
+// log may have taken it the outcome is unknown, before that it is surely not applied. A request that is queued or
+// in flight here already is not proposed again: both callers get its outcome.
 func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	r.awaitServing(ctx)
 	if cmd.GetDeliver() != nil {
@@ -64,108 +47,129 @@ func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*command
 }
 
 func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	p := &proposal{cmd: cmd, done: make(chan proposalResult, 1)}
-	if err := r.enqueue(p); err != nil {
+	if ctx.Err() != nil {
+		return nil, r.gaveUp(ctx)
+	}
+	w, err := r.enqueue(cmd)
+	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	select {
-	case res := <-p.done:
-		if res.err != nil {
-			return nil, res.err
-		}
-		if refused := machine.ReplyError(res.reply); refused != nil {
-			return nil, refused
-		}
-		return res.reply, nil
+	case <-w.p.done:
+		return w.outcome(nil)
 	case <-ctx.Done():
-		return nil, errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")")
+		if r.pending.leave(w.p) {
+			r.metrics.GivenUp.Inc()
+			return nil, r.gaveUp(ctx)
+		}
+		return w.outcome(errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
 	case <-r.stopped:
 		// The proposer answers what it has; only what it will never see ends here.
-		select {
-		case res := <-p.done:
-			if res.err != nil {
-				return nil, res.err
-			}
-			if refused := machine.ReplyError(res.reply); refused != nil {
-				return nil, refused
-			}
-			return res.reply, nil
-		default:
-			return nil, errUnknownOutcome(r.id, "the node is stopping")
-		}
+		return w.outcome(errUnknownOutcome(r.id, "the node is stopping"))
 	}
 }
 
-// enqueue hands a proposal to the proposer without waiting.
-func (r *Replica) enqueue(p *proposal) error {
+// gaveUp is the answer to a caller whose command was not handed to the log before its context ended.
+func (r *Replica) gaveUp(ctx context.Context) *api.Error {
+	return errTryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
+}
+
+// waiter is one caller that waits for a proposal.
+type waiter struct {
+	r *Replica
+	p *proposal
+	// joined: another caller has proposed it. own is what this caller's copy of the command reserves then.
+	joined bool
+	own    reservation
+}
+
+// close returns what the waiter's own copy of the command has reserved.
+func (w *waiter) close() {
+	if w.joined {
+		w.r.pending.admission.release(w.own)
+	}
+}
+
+// outcome is what has become of the proposal, or otherwise when that is not known yet. The reply is the caller's
+// own.
+func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
+	if !w.p.finished() {
+		return nil, otherwise
+	}
+	res := w.p.result
+	if res.err != nil {
+		return nil, res.err
+	}
+	if refused := machine.ReplyError(res.reply); refused != nil {
+		return nil, refused
+	}
+	if w.joined {
+		return proto.CloneOf(res.reply), nil
+	}
+	return res.reply, nil
+}
+
+// enqueue hands a command to the proposer without waiting.
+func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.halted(); halted != nil {
-		return errHalted(r.id, halted)
+		return nil, errHalted(r.id, halted)
 	}
-	if p.lead = r.serving(); p.lead == nil {
-		return r.notServing()
+	lead := r.serving()
+	if lead == nil {
+		return nil, r.notServing()
 	}
-	select {
-	case <-r.stopping:
-		return errStopping(r.id)
-	default:
+	if r.isStopping() {
+		return nil, errStopping(r.id)
 	}
-	select {
-	case r.queue <- p:
-		return nil
-	default:
+	reserved := reservationOf(int64(r.id), cmd)
+	if err := r.pending.admission.admit(reserved); err != nil {
 		r.metrics.Sheds.Inc()
-		return errOverloaded(r.id)
+		return nil, err
 	}
+	p, joined, ok := r.pending.add(cmd, lead, reserved)
+	if !ok {
+		r.pending.admission.release(reserved)
+		r.metrics.Sheds.Inc()
+		return nil, errOverloaded(r.id)
+	}
+	if joined {
+		r.metrics.Joined.Inc()
+	}
+	return &waiter{r, p, joined, reserved}, nil
 }
 
 // proposeLoop makes entries of what waits.
 func (r *Replica) proposeLoop() {
 	defer close(r.flights)
-	slots := r.slots
 	for {
-		var first *proposal
 		select {
-		case first = <-r.queue:
+		case <-r.pending.wake:
 		case <-r.stopping:
 			r.refuseQueued()
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-r.stopping:
-			first.answer(nil, errStopping(r.id))
-			r.refuseQueued()
-			return
+		for r.pending.len() > 0 {
+			select {
+			case r.slots <- struct{}{}:
+			case <-r.stopping:
+				r.refuseQueued()
+				return
+			}
+			batch := r.pending.take()
+			if len(batch) == 0 { // their callers have left
+				<-r.slots
+				break
+			}
+			r.flights <- r.launch(batch)
 		}
-		r.flights <- r.launch(r.gather(first))
 	}
 }
 
 func (r *Replica) refuseQueued() {
-	for {
-		select {
-		case p := <-r.queue:
-			p.answer(nil, errStopping(r.id))
-		default:
-			return
-		}
+	for _, p := range r.pending.drain() {
+		r.pending.answer(p, nil, errStopping(r.id))
 	}
-}
-
-// gather takes what else waits, within the bounds of an entry. A command above the bound travels alone.
-func (r *Replica) gather(first *proposal) []*proposal {
-	batch := []*proposal{first}
-	size := proto.Size(first.cmd)
-	for len(batch) < maxEntryCommands && size < maxEntryBytes {
-		select {
-		case p := <-r.queue:
-			batch = append(batch, p)
-			size += proto.Size(p.cmd)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // launch gives an entry to Raft.
@@ -179,7 +183,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		if p.lead == lead {
 			return false
 		}
-		p.answer(nil, errTryLater(r.id, "the leadership under which this command came is over"))
+		r.pending.answer(p, nil, errTryLater(r.id, "the leadership under which this command came is over"))
 		return true
 	})
 	if f.proposals = batch; len(batch) == 0 {
@@ -193,7 +197,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	b, err := fsm.EncodeEntry(entry)
 	if err != nil {
 		for _, p := range batch {
-			p.answer(nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
+			r.pending.answer(p, nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
 		}
 		f.proposals = nil
 		r.dispatcher.unreserve(f.room)
@@ -215,7 +219,7 @@ func (r *Replica) resolveLoop() {
 func (r *Replica) resolve(f *flight) {
 	if f.future == nil {
 		for _, p := range f.proposals {
-			p.answer(nil, r.notServing())
+			r.pending.answer(p, nil, r.notServing())
 		}
 		return
 	}
@@ -227,7 +231,7 @@ func (r *Replica) resolve(f *flight) {
 			known = errUnknownOutcome(r.id, halted.Error())
 		}
 		for _, p := range f.proposals {
-			p.answer(nil, known)
+			r.pending.answer(p, nil, known)
 		}
 		return
 	}
@@ -238,18 +242,18 @@ func (r *Replica) resolve(f *flight) {
 		r.effects(&res.Effects, f.room)
 		for i, p := range f.proposals {
 			r.metrics.applied(p.cmd, res.Replies[i])
-			p.answer(res.Replies[i], nil)
+			r.pending.answer(p, res.Replies[i], nil)
 		}
 	case error:
 		r.dispatcher.unreserve(f.room)
 		for _, p := range f.proposals {
-			p.answer(nil, errUnknownOutcome(r.id, res.Error()))
+			r.pending.answer(p, nil, errUnknownOutcome(r.id, res.Error()))
 		}
 	default:
 		// The state had this index already, which cannot be for an entry of our own.
 		r.dispatcher.unreserve(f.room)
 		for _, p := range f.proposals {
-			p.answer(nil, errUnknownOutcome(r.id, "the entry was applied before"))
+			r.pending.answer(p, nil, errUnknownOutcome(r.id, "the entry was applied before"))
 		}
 	}
 }

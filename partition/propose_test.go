@@ -35,7 +35,7 @@ func TestCoalescing(t *testing.T) {
 	disk.open()
 	wg.Wait()
 	waitFor(t, "everything to be counted", func() bool { return counted(t, r.metrics.Commands) == before+many+maxInFlight }, func() string { return fmt.Sprint(counted(t, r.metrics.Commands)) })
-	// One proposal was in the proposer's hand, the rest came in full entries.
+	// They came in full entries.
 	if got, most := counted(t, r.metrics.Entries)-entries-maxInFlight, many/maxEntryCommands+1; got > most {
 		t.Errorf("%d commands took %d entries, at most %d are needed", many, got, most)
 	}
@@ -53,14 +53,11 @@ func TestCoalescingBytes(t *testing.T) {
 		if k == 5 {
 			size = 200 << 10
 		}
-		p := &proposal{cmd: startCmd(fmt.Sprint("s", k), fmt.Sprint("large-", k), "f", strings.Repeat("x", size)), done: make(chan proposalResult, 1)}
-		if err := r.enqueue(p); err != nil {
-			t.Fatal(err)
-		}
+		p := enqueued(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("large-", k), "f", strings.Repeat("x", size)))
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if res := <-p.done; res.err != nil {
+			if res := p.wait(); res.err != nil {
 				t.Error(res.err)
 			}
 		}()
@@ -84,14 +81,11 @@ func TestOrder(t *testing.T) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for k := range 150 {
-		p := &proposal{cmd: signalCmd(fmt.Sprint("signal ", k), "x", "go", fmt.Sprint(k)), done: make(chan proposalResult, 1)}
-		if err := r.enqueue(p); err != nil {
-			t.Fatal(err)
-		}
+		p := enqueued(t, r, signalCmd(fmt.Sprint("signal ", k), "x", "go", fmt.Sprint(k)))
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			res := <-p.done
+			res := p.wait()
 			if res.err != nil || res.reply.GetSignal().GetDeliveryId() != uint64(k+1) {
 				t.Errorf("signal %d: %v, %v", k, res.reply, res.err)
 			}
@@ -139,17 +133,14 @@ func TestRefusedBesideAccepted(t *testing.T) {
 		{settleCmd("p", "yes"), 0},
 	}
 	entries := counted(t, r.metrics.Entries)
-	var all []*proposal
+	var all []*waiter
 	for _, c := range cmds {
-		p := &proposal{cmd: c.cmd, done: make(chan proposalResult, 1)}
-		if err := r.enqueue(p); err != nil {
-			t.Fatal(err)
-		}
+		p := enqueued(t, r, c.cmd)
 		all = append(all, p)
 	}
 	disk.open()
 	for i, p := range all {
-		res := <-p.done
+		res := p.wait()
 		var refused *api.Error
 		if e := res.reply.GetError(); e != nil {
 			refused = api.Errorf(e.Reason, "%s", e.Message)
@@ -179,11 +170,6 @@ func TestOverloaded(t *testing.T) {
 		id  string
 		err error
 	}
-	hand := &proposal{cmd: promiseCmd("hand", 1<<40), done: make(chan proposalResult, 1)}
-	if err := r.enqueue(hand); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "one to be in the proposer's hand", func() bool { return len(r.queue) == 0 }, func() string { return "" })
 	done := make(chan outcome, 100)
 	for k := range 100 {
 		go func() {
@@ -209,9 +195,6 @@ func TestOverloaded(t *testing.T) {
 			t.Errorf("%s waited, and then: %v", o.id, o.err)
 		}
 	}
-	if res := <-hand.done; res.err != nil {
-		t.Errorf("the one in the hand: %v", res.err)
-	}
 	for _, id := range refused {
 		_, _, err := r.Query(bg(t), Linearizable, promiseQuery(id))
 		if reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
@@ -222,30 +205,43 @@ func TestOverloaded(t *testing.T) {
 	must(t, n.Router(), promiseCmd("later", 1<<40))
 }
 
-// A caller that stops waiting does not know; asking again with the same request id tells it, and does
-// nothing twice.
+// A caller that stops waiting for what the log may have does not know; asking again with the same request id tells
+// it, and does nothing twice. What the log never got is surely not applied.
 func TestCancelledCallerAsksAgain(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
-	r := n.Router()
+	r, replica := n.Router(), n.router.Replicas()[0]
 	must(t, r, startCmd("start", "x", "f", ""))
-	stuck(t, n, disk, 0)
-	cmds := []*commandv1.Command{signalCmd("signal", "x", "go", "payload"), startCmd("start y", "y", "f", "in")}
-	for _, cmd := range cmds {
+	disk.shut()
+	cancelled := func(cmd *commandv1.Command, until func() bool) error {
 		ctx, cancel := context.WithCancel(context.Background())
 		answer := make(chan error, 1)
 		go func() {
 			_, err := r.Propose(ctx, cmd)
 			answer <- err
 		}()
-		queued(t, n.router.Replicas()[0], 1)
+		waitFor(t, "the command to be where it must be", until, func() string { return fmt.Sprint(len(replica.slots), replica.pending.len()) })
 		cancel()
-		if err := <-answer; reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+		return <-answer
+	}
+	cmds := []*commandv1.Command{signalCmd("signal", "x", "go", "payload"), startCmd("start y", "y", "f", "in")}
+	for k, cmd := range cmds {
+		if err := cancelled(cmd, func() bool { return len(replica.slots) == k+1 }); reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
+	held := n.admission.held(noPartition)
+	if err := cancelled(promiseCmd("late", 1<<40), func() bool { return replica.pending.len() == 1 }); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("what was never proposed: %v", err)
+	}
+	if got := n.admission.held(noPartition); replica.pending.len() != 0 || got != held {
+		t.Errorf("%d commands wait, and %d bytes are reserved, not %d", replica.pending.len(), got, held)
+	}
+	if got := counted(t, replica.metrics.GivenUp); got != 1 {
+		t.Errorf("%d were given up", got)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	if _, err := r.Propose(ctx, promiseCmd("late", 1000)); reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+	if _, err := r.Propose(ctx, promiseCmd("late", 1000)); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("a deadline: %v", err)
 	}
 	disk.open()
@@ -268,6 +264,122 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 	if e := mustQuery(t, r, describeQuery("x")).GetDescribe().Execution; e.JournalEvents != 2 {
 		t.Errorf("the journal has %d entries", e.JournalEvents)
 	}
+	if _, _, err := r.Query(bg(t), Linearizable, promiseQuery("late")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+		t.Errorf("what was surely not applied is there: %v", err)
+	}
+	waitFor(t, "nothing to be reserved", func() bool { return n.admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.admission.held(noPartition)) })
+}
+
+// A request that is queued or in flight is joined: the log gets it once, each caller gets a reply of its own, and
+// the end of one caller's context is not the other's.
+func TestRequestIsJoined(t *testing.T) {
+	n, disk := newGatedNode(t, 1)
+	r := n.router.Replicas()[0]
+	must(t, n.Router(), startCmd("start", "x", "f", ""))
+	stuck(t, n, disk, 0)
+	before, base := counted(t, r.metrics.Commands), n.admission.held(0)
+	type outcome struct {
+		reply *commandv1.Reply
+		err   error
+	}
+	ask := func(ctx context.Context, cmd *commandv1.Command) chan outcome {
+		got := make(chan outcome, 1)
+		go func() {
+			reply, err := r.Propose(ctx, cmd)
+			got <- outcome{reply, err}
+		}()
+		return got
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	first := ask(ctx, signalCmd("signal", "x", "go", "payload"))
+	queued(t, r, 1)
+	var others []chan outcome
+	for k := range 3 {
+		again := signalCmd("signal", "x", "go", "payload")
+		again.Request.AgeMs = uint64(1000 * k)
+		others = append(others, ask(bg(t), again))
+		waitFor(t, "the request to be joined", func() bool { return counted(t, r.metrics.Joined) == k+1 }, func() string { return "" })
+	}
+	if got, want := n.admission.held(0)-base, 4*reservationOf(0, signalCmd("signal", "x", "go", "payload")).bytes; got < want {
+		t.Errorf("four copies reserve %d bytes, at least %d are held", got, want)
+	}
+	// The same id with other content is no attempt of the same request.
+	other := ask(bg(t), signalCmd("signal", "x", "go", "something else"))
+	queued(t, r, 2)
+	cancel()
+	if o := <-first; reasonOf(o.err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+		t.Errorf("the first caller left, others wait for its request: %v, %v", o.reply, o.err)
+	}
+	disk.open()
+	seen := map[*commandv1.Reply]bool{}
+	for _, c := range others {
+		o := <-c
+		if o.err != nil || o.reply.GetSignal().DeliveryId != 1 || seen[o.reply] {
+			t.Errorf("a caller that joined got %v, %v", o.reply, o.err)
+		}
+		seen[o.reply] = true
+	}
+	if o := <-other; o.err != nil {
+		t.Errorf("the other content: %v", o.err)
+	}
+	waitFor(t, "nothing to be reserved", func() bool { return n.admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.admission.held(noPartition)) })
+	if got := counted(t, r.metrics.Commands) - before - maxInFlight; got != 2 {
+		t.Errorf("the log got %d commands, not the signal and the other content", got)
+	}
+	if e := mustQuery(t, n.Router(), describeQuery("x")).GetDescribe().Execution; e.JournalEvents != 2 {
+		t.Errorf("the journal has %d entries", e.JournalEvents)
+	}
+}
+
+// Commands are refused by their bytes, with a hint when to come again; what finishes work is admitted all the same,
+// until its own share is used.
+func TestOverloadedByBytes(t *testing.T) {
+	limits := Limits{PartitionBytes: 400 << 10, NamespaceBytes: 800 << 10, NodeBytes: 1 << 20}
+	n, disk := newGatedNode(t, 1, func(c *Config) { c.PendingBytes = limits })
+	r := n.router.Replicas()[0]
+	stuck(t, n, disk, 0)
+	payload := strings.Repeat("x", 60<<10)
+	var waiting []*waiter
+	refused := func(cmd *commandv1.Command) error {
+		w, err := r.enqueue(cmd)
+		if err == nil {
+			waiting = append(waiting, w)
+		}
+		return err
+	}
+	var err error
+	for k := 0; err == nil; k++ {
+		if k > 10 {
+			t.Fatal("starts of 600 KiB are admitted to a partition of 400 KiB")
+		}
+		err = refused(startCmd(fmt.Sprint("s", k), fmt.Sprint("e", k), "f", payload))
+	}
+	var e *api.Error
+	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_OVERLOADED || e.Meta["bound"] != "partition" || e.RetryAfterMS() < retryAfterMin.Milliseconds() {
+		t.Fatalf("refused with %v, %v", err, e.Meta)
+	}
+	if got := len(waiting); got != 3 {
+		t.Errorf("%d starts were admitted to half of 400 KiB", got)
+	}
+	// What finishes work finds its share free.
+	for k := range 3 {
+		if err := refused(settleCmd(fmt.Sprint("p", k), payload)); err != nil {
+			t.Errorf("settlement %d: %v", k, err)
+		}
+	}
+	if err := refused(settleCmd("p", payload)); reasonOf(err) != perdurev1.Reason_REASON_OVERLOADED {
+		t.Errorf("beyond the whole bound: %v", err)
+	}
+	if held := n.admission.held(0); held > limits.PartitionBytes {
+		t.Errorf("%d bytes are held", held)
+	}
+	disk.open()
+	for _, w := range waiting {
+		if res := w.wait(); res.err != nil {
+			t.Error(res.err)
+		}
+	}
+	must(t, n.Router(), startCmd("again", "again", "f", payload))
 }
 
 // A command sent to the wrong partition is told so; nothing is applied there.

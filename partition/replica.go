@@ -49,7 +49,7 @@ type Replica struct {
 	// mayTell says why the node must not answer without asking the others; see Node.mayTell.
 	mayTell func(leads bool) error
 
-	queue   chan *proposal
+	pending *pending
 	slots   chan struct{}
 	flights chan *flight
 	lead    atomic.Pointer[leadership]

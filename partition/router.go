@@ -25,7 +25,9 @@ type Router struct {
 	others  func() []string
 	peers   *peers
 	watches *watches
-	clock   Clock
+	// admission bounds what this node holds while another one is asked.
+	admission *admission
+	clock     Clock
 }
 
 // Bounds of one search for a leader.
@@ -92,7 +94,7 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 		if local != nil {
 			reply, err = local.Propose(ctx, sent)
 		} else {
-			reply, err = leader.Propose(ctx, &commandv1.ProposeRequest{Partition: partition, Command: sent})
+			reply, err = r.proposeAt(ctx, leader, partition, sent)
 		}
 		return err
 	})
@@ -100,6 +102,17 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 		return nil, err
 	}
 	return reply, nil
+}
+
+// proposeAt forwards a command to the node that leads a partition. Its bytes are reserved meanwhile, so that all
+// nodes together send a leader no more than their bounds.
+func (r *Router) proposeAt(ctx context.Context, leader commandv1.PeersClient, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	reserved := reservationOf(noPartition, cmd)
+	if err := r.admission.admit(reserved); err != nil {
+		return nil, err
+	}
+	defer r.admission.release(reserved)
+	return leader.Propose(ctx, &commandv1.ProposeRequest{Partition: partition, Command: cmd})
 }
 
 // repeatable commands may be sent again although they may have been applied: their second application

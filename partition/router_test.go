@@ -69,17 +69,19 @@ func TestUnknownOutcomeStays(t *testing.T) {
 func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	n, _ := newGatedNode(t, 1)
 	r := n.router.Replicas()[0]
-	former := &proposal{cmd: promiseCmd("former", 1<<40), lead: &leadership{r: r}, done: make(chan proposalResult, 1)}
-	present := &proposal{cmd: promiseCmd("present", 1<<40), done: make(chan proposalResult, 1)}
-	if err := r.enqueue(present); err != nil {
+	present := enqueued(t, r, promiseCmd("present", 1<<40))
+	cmd := promiseCmd("former", 1<<40)
+	reserved := reservationOf(0, cmd)
+	if err := n.admission.admit(reserved); err != nil {
 		t.Fatal(err)
 	}
-	r.queue <- former
-	if res := <-present.done; res.err != nil {
+	former, _, _ := r.pending.add(cmd, &leadership{r: r}, reserved)
+	if res := present.wait(); res.err != nil {
 		t.Errorf("the present one: %v", res.err)
 	}
-	if res := <-former.done; res.err == nil || res.err.Reason != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("the former one: %v", res.err)
+	<-former.done
+	if err := former.result.err; err == nil || err.Reason != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("the former one: %v", err)
 	}
 	if _, _, err := r.Query(t.Context(), Linearizable, promiseQuery("former")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 		t.Errorf("it was applied: %v", err)

@@ -1,0 +1,222 @@
+package partition
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+)
+
+// proposal is one command on its way into the log, and the callers that wait for its outcome. All but done and
+// result is guarded by the lock of its pending.
+type proposal struct {
+	cmd *commandv1.Command
+	// lead is the leadership under which it came. It is proposed under no later one: its caller may have asked
+	// another leader since, and may have believed a refusal.
+	lead     *leadership
+	reserved reservation
+	// seq orders the proposals of a replica as they came.
+	seq uint64
+	// waiting counts the callers that still wait.
+	waiting int
+	// launched: the log may have it.
+	launched bool
+
+	// done is closed once result is set.
+	done   chan struct{}
+	result proposalResult
+}
+
+type proposalResult struct {
+	reply *commandv1.Reply
+	err   *api.Error
+}
+
+// lane is a queue of pending. Small commands do not wait for all large ones before them.
+type lane uint8
+
+const (
+	small lane = iota // at most maxEntryBytes
+	large             // larger: travels alone
+	lanes
+)
+
+// pending holds the proposals of a replica from the call to the answer: a queue in two lanes, and what is in
+// flight. Its loop is
+//
+//	p, joined, err := q.add(cmd, lead, reserved) // callers
+//	batch := q.take()                      // the proposer: the commands of one entry
+//	q.answer(p, result)                    // the resolver, once for each
+//
+//	len(queue) <= limit for what begins work, <= limit + limit/4 + 1 for what finishes it
+type pending struct {
+	admission *admission
+	limit     int
+	// wake gets a value when something was queued.
+	wake chan struct{}
+
+	mu     sync.Mutex
+	seq    uint64
+	queue  [lanes][]*proposal
+	queued int64 // bytes of both lanes
+	// last is the lane that the entry before began with.
+	last lane
+	// requests are the proposals queued or in flight, by request id.
+	requests map[string]*proposal
+}
+
+func newPending(limit int, admission *admission) *pending {
+	return &pending{admission: admission, limit: limit, wake: make(chan struct{}, 1), requests: map[string]*proposal{}}
+}
+
+// sameRequest reports whether two commands are attempts of one request: equal but for its age.
+func sameRequest(a, b *commandv1.Command) bool {
+	if a.Request == nil || b.Request == nil || !bytes.Equal(a.Request.Id, b.Request.Id) {
+		return false
+	}
+	with := func(c *commandv1.Command) *commandv1.Command {
+		return &commandv1.Command{Namespace: c.Namespace, Id: c.Id, SlotEpoch: c.SlotEpoch, Kind: c.Kind}
+	}
+	return proto.Equal(with(a), with(b))
+}
+
+// add queues a command whose bytes are reserved. A request that is queued or in flight already, under the same
+// leadership, is joined: the
+// caller waits for the same outcome, and the log gets the command once. The caller's reservation is its own to
+// release when it has joined; otherwise answer or leave does it. ok is false when too many commands wait.
+func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reservation) (p *proposal, joined, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	id := string(cmd.GetRequest().GetId())
+	if p := q.requests[id]; id != "" && p != nil && p.lead == lead && sameRequest(p.cmd, cmd) {
+		p.waiting++
+		return p, true, true
+	}
+	most := q.limit
+	if reserved.class == finishesWork {
+		most += q.limit/4 + 1
+	}
+	if q.lenLocked() >= most {
+		return nil, false, false
+	}
+	q.seq++
+	p = &proposal{cmd: cmd, lead: lead, reserved: reserved, seq: q.seq, waiting: 1, done: make(chan struct{})}
+	at := laneOf(p)
+	q.queue[at] = append(q.queue[at], p)
+	q.queued += reserved.bytes
+	if id != "" && q.requests[id] == nil {
+		q.requests[id] = p
+	}
+	q.signal()
+	return p, false, true
+}
+
+func laneOf(p *proposal) lane {
+	if p.reserved.bytes > maxEntryBytes {
+		return large
+	}
+	return small
+}
+
+func (q *pending) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leave ends one caller's wait. It reports whether the command is surely not applied: nobody else waits for it,
+// and it was never handed to the log. It is dropped then.
+func (q *pending) leave(p *proposal) (dropped bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.waiting--; p.waiting > 0 || p.launched || p.finished() {
+		return false
+	}
+	at := laneOf(p)
+	q.queue[at] = slices.DeleteFunc(q.queue[at], func(x *proposal) bool { return x == p })
+	q.queued -= p.reserved.bytes
+	q.settleLocked(p)
+	return true
+}
+
+func (p *proposal) finished() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// take removes the commands of the next entry from the queue; they are launched. Within the bounds of an entry
+// they come in the order of their arrival; a large one travels alone. When both lanes wait, entries take turns.
+func (q *pending) take() []*proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	from := small
+	switch {
+	case len(q.queue[large]) == 0:
+	case len(q.queue[small]) == 0, q.last == small:
+		from = large
+	}
+	q.last = from
+	var batch []*proposal
+	size := int64(0)
+	for len(q.queue[from]) > 0 && len(batch) < maxEntryCommands && size < maxEntryBytes {
+		p := q.queue[from][0]
+		q.queue[from][0] = nil
+		q.queue[from] = q.queue[from][1:]
+		q.queued -= p.reserved.bytes
+		p.launched = true
+		batch = append(batch, p)
+		size += p.reserved.bytes
+	}
+	return batch
+}
+
+// drain removes everything that is queued.
+func (q *pending) drain() []*proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []*proposal
+	for i := range q.queue {
+		for _, p := range q.queue[i] {
+			p.launched = true
+		}
+		all = append(all, q.queue[i]...)
+		q.queue[i] = nil
+	}
+	q.queued = 0
+	return all
+}
+
+// answer gives all callers of a proposal its outcome. It does not block.
+func (q *pending) answer(p *proposal, reply *commandv1.Reply, err *api.Error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.result = proposalResult{reply, err}
+	close(p.done)
+	q.settleLocked(p)
+}
+
+// settleLocked forgets a proposal that is over and returns its bytes.
+func (q *pending) settleLocked(p *proposal) {
+	if id := string(p.cmd.GetRequest().GetId()); id != "" && q.requests[id] == p {
+		delete(q.requests, id)
+	}
+	q.admission.release(p.reserved)
+}
+
+// len is how many commands are queued.
+func (q *pending) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lenLocked()
+}
+
+func (q *pending) lenLocked() int { return len(q.queue[small]) + len(q.queue[large]) }
