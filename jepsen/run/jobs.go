@@ -116,3 +116,23 @@ func lateJob(set *flag.FlagSet, co *common, out io.Writer) job {
 		return r, r.Violations, err
 	}
 }
+
+func payloadJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.PayloadOptions{Out: out}
+	set.IntVar(&o.Signals, "signals", 120, "signals to one execution")
+	set.IntVar(&o.Bytes, "bytes", 3_900_000, "bytes of each")
+	set.IntVar(&o.Senders, "senders", 12, "executions of other partitions that send them")
+	set.IntVar(&o.Clients, "clients", 8, "clients that run small executions")
+	set.DurationVar(&o.Bound, "bound", 5*time.Minute, "when all signals have to have arrived")
+	set.DurationVar(&o.Calm, "calm", 10*time.Second, "how long small executions are measured before")
+	set.Int64Var(&o.MaxMemory, "max-memory", 600_000_000, "bytes that a node may take")
+	set.Float64Var(&o.MaxSlowdown, "max-slowdown", 5, "how many times as long small executions may take (p99)")
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Seed = co.opts.Seed
+		r, err := jepsen.Payload(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}

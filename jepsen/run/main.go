@@ -35,6 +35,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   late         --rounds 10                      answers that come late must not confirm a read
+  payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
   faults                                        lists the faults
   build        --out FILE                       builds a server whose clock and disk can be disturbed
   sweep                                         removes networks that a killed run has left
@@ -108,6 +109,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = lateJob(set, &co, stdout)
 	case "recover":
 		do = recoverJob(set, &co, stdout)
+	case "payload":
+		do = payloadJob(set, &co, stdout)
 	case "faults":
 		for _, f := range jepsen.Faults {
 			fmt.Fprintf(stdout, "%-14s %s\n", f.Name, f.About)
