@@ -137,17 +137,20 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 	return v
 }
 
-// CheckSleeps adds what the books tell of sleeps. The clock of the machine has to have been whole.
-func (v *ExecutionVerdict) CheckSleeps(sleeps []SleepRecord) {
+// clockSlack is by how much the cluster may be wrong about the time while a node's clock is.
+const clockSlack = 500 * time.Millisecond
+
+// CheckSleeps adds what the books tell of sleeps. Each may end sooner by slack.
+func (v *ExecutionVerdict) CheckSleeps(sleeps []SleepRecord, slack time.Duration) {
 	var over []time.Duration
 	for _, s := range sleeps {
 		switch {
 		case s.Took == 0:
 			continue
-		case s.Took < s.For:
+		case s.Took < s.For-slack:
 			v.Early = append(v.Early, fmt.Sprintf("%s slept %s of %s", s.Execution, short3(s.Took), short3(s.For)))
 		default:
-			over = append(over, s.Took-s.For)
+			over = append(over, max(0, s.Took-s.For))
 		}
 		v.Slept++
 	}

@@ -127,7 +127,12 @@ func TestSleeps(t *testing.T) {
 		39 w1 wake b
 		50 w1 rest c 30`))
 	var v ExecutionVerdict
-	v.CheckSleeps(sleeps)
+	v.CheckSleeps(sleeps, time.Millisecond)
+	if len(v.Early) != 0 {
+		t.Errorf("with a millisecond of slack: %+v", v)
+	}
+	v = ExecutionVerdict{}
+	v.CheckSleeps(sleeps, 0)
 	if len(sleeps) != 3 || v.Slept != 2 || v.Overslept.Max != 5*time.Millisecond || len(v.Early) != 1 || v.Early[0] != "b slept 29ms of 30ms" {
 		t.Errorf("%+v: %+v", sleeps, v)
 	}

@@ -52,12 +52,7 @@ func (n *Node) controlOnce() {
 	defer cancel()
 	book := n.lookUp()
 	n.book.Store(&book)
-	if n.cfg.Ahead != nil {
-		ahead := n.cfg.Ahead()
-		if held := max(ahead-maxAhead, 0); n.slow.Swap(int64(held)) == 0 && held > 0 {
-			n.log.Warn("this node's clock is ahead of the others' and is held back", "event", "clock_ahead", "ahead", ahead)
-		}
-	}
+	n.compareClock()
 	if n.mayFound.Load() {
 		n.found()
 	}

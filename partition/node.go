@@ -128,7 +128,7 @@ type Node struct {
 	auditDone   chan struct{}
 	transfers   transfers
 	book        atomic.Pointer[map[string]string] // peer addresses by server id
-	slow        atomic.Int64                      // nanoseconds that the clock is held back
+	looked      atomic.Pointer[clockLook]         // the last comparison of the clock with the others'
 	rebuildMu   sync.Mutex
 	rebuilds    map[uint32]bool      // partitions whose replica is being made anew
 	rebuilt     map[uint32]time.Time // when that was last done
@@ -625,12 +625,16 @@ func (n *Node) doubles() (errs []error) {
 	return errs
 }
 
-// maxAhead is how far a leader's clock may be before the median of the members' clocks.
-const maxAhead = 500 * time.Millisecond
-
-// now is the time that entries are stamped with: the machine's, but not far before the others', so that one
-// wrong clock does not let expire what is not due.
-func (n *Node) now() time.Time { return n.clock.Now().Add(-time.Duration(n.slow.Load())) }
+// now is the time that entries are stamped with: the machine's, but not far from the others', so that one wrong clock
+// neither lets expire what is not due nor holds up what is.
+func (n *Node) now() time.Time {
+	t := n.clock.Now()
+	look := n.looked.Load()
+	if look == nil {
+		return t
+	}
+	return look.stamp(t.Sub(look.at))
+}
 
 // Leads are the partitions that this node serves as their leader.
 func (n *Node) Leads() []uint32 {

@@ -27,9 +27,13 @@ func newTimer(l *leadership) *timer {
 // at makes sure that a tick is proposed at a time, or earlier.
 func (t *timer) at(ms int64) {
 	earlier(&t.added, ms)
-	if !earlier(&t.next, ms) {
-		return
+	if earlier(&t.next, ms) {
+		t.look()
 	}
+}
+
+// look has the timer compute anew how long it waits.
+func (t *timer) look() {
 	select {
 	case t.poke <- struct{}{}:
 	default:
