@@ -72,9 +72,9 @@ func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
 func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 	r := &auditReport{}
 	type place struct {
-		rule, namespace, id string
-		seq                 uint64
-		partition           uint32
+		rule, namespace, id, detail string
+		seq                         uint64
+		partition                   uint32
 	}
 	at := map[place]int{}
 	over := map[string]bool{}
@@ -111,7 +111,7 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 	})
 	for _, audit := range r.audits {
 		for _, p := range audit.GetProblems() {
-			key := place{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetSeq(), audit.GetPartition()}
+			key := place{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetDetail(), p.GetSeq(), audit.GetPartition()}
 			n, known := at[key]
 			if !known {
 				n = len(r.findings)

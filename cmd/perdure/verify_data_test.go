@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -43,6 +44,9 @@ const realPartitions = 3
 //	asking                    waits for a signal
 //	waiting                   waits for a worker of a function nobody has
 //	bare                      is a promise
+//	caller                    has ended, after its child caller:0, its timer caller:1 and its signal caller:2
+//	flow                      is a graph run: a is completed, k skipped, s waits for a signal
+//	made, lost                are graph runs that have ended, lost by a failure
 type realNode struct {
 	stopped, killed string
 	// live is what verify said of it while it ran, inUse what it said of its directory then.
@@ -135,7 +139,17 @@ func populate(ctx context.Context, addr string) error {
 	nap := durable.NewFunction("sleep", func(ctx durable.Context, _ int) (int, error) { return 0, durable.Sleep(ctx, time.Hour) })
 	call := durable.NewFunction("call", func(ctx durable.Context, in int) (string, error) { return durable.Call(ctx, ask, in) })
 	w := durable.NewWorker(c, durable.WorkerOptions{})
-	w.Register(ask, double, spread, fail, nap, call)
+	all := durable.NewFunction("all", func(ctx durable.Context, in int) (int, error) {
+		out, err := durable.Call(ctx, double, in)
+		if err == nil {
+			err = durable.Sleep(ctx, time.Millisecond)
+		}
+		if err == nil {
+			_, err = durable.WaitSignal[string](ctx, "go")
+		}
+		return out, err
+	})
+	w.Register(ask, double, spread, fail, nap, call, all)
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
@@ -147,6 +161,10 @@ func populate(ctx context.Context, addr string) error {
 	}
 	err = errors.Join(start(ctx, c, "done", "spread"), start(ctx, c, "failed", "fail"), start(ctx, c, "cancelled", "ask"),
 		start(ctx, c, "sleeping", "sleep"), start(ctx, c, "calling", "call"), start(ctx, c, "asking", "ask"), start(ctx, c, "waiting", "nobody-has-it"))
+	err = errors.Join(err, start(ctx, c, "caller", "all"), c.Signal(ctx, "caller", "go", []byte(`"now"`)),
+		submit(ctx, c, "flow", node("a", "double"), skipped("k", "fail"), &perdurev1.GraphNode{Id: "s", After: []string{"a"},
+			Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: "approve"}}}),
+		submit(ctx, c, "made", node("a", "double")), submit(ctx, c, "lost", node("a", "fail")))
 	_, promiseErr := c.CreatePromise(ctx, "bare", client.PromiseOptions{Timeout: time.Hour})
 	err = errors.Join(err, promiseErr, reach(ctx, c, "cancelled", perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED))
 	_, cancelErr := c.Terminate(ctx, "cancelled", "why")
@@ -157,6 +175,12 @@ func populate(ctx context.Context, addr string) error {
 		"sleeping": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"calling":  perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, "calling:0": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
 		"asking": perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED,
+		"caller": perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"made":   perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"lost":   perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
+		// Both attempts of flow.
+		"flow:0.0": perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED,
+		"flow:1.0": perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED,
 	} {
 		err = errors.Join(err, reach(ctx, c, id, status))
 	}
@@ -171,6 +195,22 @@ func populate(ctx context.Context, addr string) error {
 func start(ctx context.Context, c *client.Client, id, function string) error {
 	_, err := c.Start(ctx, client.StartOptions{ID: id, Function: function, Input: []byte("1"), AllowUnknownFunction: true})
 	return err
+}
+
+func submit(ctx context.Context, c *client.Client, id string, nodes ...*perdurev1.GraphNode) error {
+	_, err := c.SubmitGraph(ctx, client.SubmitGraphOptions{ID: id, Graph: &perdurev1.Graph{Name: id, Nodes: nodes}})
+	return err
+}
+
+// node is a node of a graph that calls a function; what comes after a skipped one would run though it fails.
+func node(id, function string) *perdurev1.GraphNode {
+	return &perdurev1.GraphNode{Id: id, Kind: &perdurev1.GraphNode_Function{Function: &perdurev1.FunctionNode{Function: function}}}
+}
+
+func skipped(id, function string) *perdurev1.GraphNode {
+	n := node(id, function)
+	n.OnFailure = perdurev1.OnFailure_ON_FAILURE_SKIP
+	return n
 }
 
 // reach waits until an execution has a status.
@@ -202,9 +242,9 @@ type judgement struct {
 }
 
 // finds reports whether a violation of a rule is found by an object.
-func (j judgement) finds(rule, id string) bool {
+func (j judgement) finds(rule, id, says string) bool {
 	for _, v := range j.Violations {
-		if v.Rule == rule && v.ID == id {
+		if v.Rule == rule && v.ID == id && strings.Contains(v.Detail, says) {
 			return true
 		}
 	}
@@ -233,7 +273,7 @@ func verifyDir(t *testing.T, dir string) (j judgement, stderr string, code int) 
 func TestVerifyRealNode(t *testing.T) {
 	n := aRealNode(t)
 	live := judgementOf(t, n.live)
-	if n.liveCode != exitDone || !live.OK || live.Executions != 21 || live.Open != 6 || live.Events < 40 {
+	if n.liveCode != exitDone || !live.OK || live.Executions != 30 || live.Open != 7 || live.Events < 40 {
 		t.Errorf("while it ran: exit %d, %s", n.liveCode, n.live)
 	}
 	if n.inUseCode != exitUnavailable || !strings.Contains(n.inUse, "IN_USE") || !strings.Contains(n.inUse, "state-0000 is in use by a running process") {
@@ -246,7 +286,8 @@ func TestVerifyRealNode(t *testing.T) {
 			t.Errorf("%s: exit %d, %s, %+v", what, code, stderr, got)
 		}
 		if got.Partitions != realPartitions || !slices.Equal(got.Namespaces, []string{"acme", "default"}) || got.Executions != live.Executions ||
-			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions || got.Promises < got.Tasks || got.Callbacks != 4 {
+			got.Open != live.Open || got.Events != live.Events || got.Tasks != live.Executions-3 || // a graph run has none
+			got.Promises < got.Tasks || got.Callbacks != 4 {
 			t.Errorf("%s: it holds %+v, while it ran %+v", what, got, live)
 		}
 		if killed := what == "killed"; killed != (got.Replayed > 0) {
@@ -257,7 +298,7 @@ func TestVerifyRealNode(t *testing.T) {
 		}
 	}
 	stdout, _, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", n.stopped, "--parallel", "1")
-	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  21\nopen        6\n") || !strings.HasSuffix(stdout, "\nok\n") {
+	if code != exitDone || !strings.HasPrefix(stdout, "partitions  3\nnamespaces  acme, default\nexecutions  30\nopen        7\n") || !strings.HasSuffix(stdout, "\nok\n") {
 		t.Errorf("exit %d, for people:\n%s", code, stdout)
 	}
 }
@@ -384,75 +425,202 @@ func (s *state) task(id string, change func(t *recovery.Task)) {
 	s.put(of(keys.Task, id), recovery.AppendTask(nil, task))
 }
 
-// Whatever is planted into a directory is named, by its rule and its object, in the partition it is in.
-func TestVerifyFindsWhatIsPlanted(t *testing.T) {
-	n := aRealNode(t)
+// row changes the bytes of a graph run's node: old, which must be there once, becomes new.
+func (s *state) row(run string, node int, old, new string) {
+	s.t.Helper()
+	key := s.below(of(keys.Node, run))[node]
+	value := s.get(key)
+	if bytes.Count(value, []byte(old)) != 1 {
+		s.t.Fatalf("node %d of %s has %q, not %q once", node, run, value, old)
+	}
+	s.put(key, bytes.Replace(value, []byte(old), []byte(new), 1))
+}
+
+// end changes the last bytes of a node's row, which are its output behind the output's length.
+func (s *state) end(run string, node int, old, new string) {
+	s.t.Helper()
+	key := s.below(of(keys.Node, run))[node]
+	rest, ok := bytes.CutSuffix(s.get(key), []byte(old))
+	if !ok {
+		s.t.Fatalf("node %d of %s has %q, which does not end in %q", node, run, s.get(key), old)
+	}
+	s.put(key, append(rest, new...))
+}
+
+// replace changes the first entry of a journal that is of a kind, and keeps its time.
+func (s *state) replace(id string, kind journal.Kind, change func(ev journal.Event) journal.Event) {
+	s.t.Helper()
+	for _, key := range s.below(of(keys.Journal, id)) {
+		e, err := journal.DecodeEntry(s.get(key))
+		s.must(err)
+		if e.Event.Kind() == kind {
+			e.Event = change(e.Event)
+			s.put(key, journal.AppendEntry(nil, e))
+			return
+		}
+	}
+	s.t.Fatalf("the journal of %s has no %s", id, kind)
+}
+
+func value(text string) []byte {
+	return recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte(text)})
+}
+
+// A planting is one corruption of a state, and by what it is to be named.
+type planting struct {
+	what, rule, id string
+	in             string // the object whose partition it is planted into; id if empty
+	seq            int    // the entry that is named; -1 for none
+	change         func(s *state)
+	says           string // part of the detail
+}
+
+// plantings are corruptions of the real node's states.
+func plantings() []planting {
 	none := []byte{}
-	for _, c := range []struct {
-		what, rule, id string
-		in             string // the object whose partition it is planted into; id if empty
-		seq            int    // the entry that is named; -1 for none
-		change         func(s *state)
-	}{
+	return []planting{
+		// Values that stand in two places.
+		{"a node that waits for another signal than its graph says", machine.RuleGraph, "flow", "", -1, func(s *state) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
+		{"an output that its promise and journal do not have", machine.RuleGraph, "made", "", -1, func(s *state) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
+		{"an output gone", machine.RuleGraph, "flow", "", -1, func(s *state) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
+		{"an output of a node that was skipped", machine.RuleGraph, "flow", "", -1, func(s *state) { s.end("flow", 1, "\x00", "\x011") }, "output_iff_completed (Definition 1, item 3)"},
+		{"a child's result that its parent's journal does not have", machine.RuleResult, "caller", "", -1, func(s *state) {
+			s.promise("caller:0", func(p *recovery.Promise) { p.Value = value("9") })
+		}, `"caller:0": the journal has a result`},
+		{"a result that is no outcome", machine.RuleOutcome, "caller", "", 9999, func(s *state) {
+			s.replace("caller", journal.KindInvokeCompleted, func(ev journal.Event) journal.Event {
+				done := ev.(journal.InvokeCompleted)
+				done.Result = []byte{0xff, 1, 2}
+				return done
+			})
+		}, "the result of InvokeCompleted is no outcome"},
+		{"a node's promise with another value", machine.RuleGraph, "made", "", -1, func(s *state) {
+			s.promise("made:0", func(p *recovery.Promise) { p.Value = value("9") })
+		}, "its promise, resolved, another"},
+		{"a graph run's result that its nodes do not make", machine.RuleGraph, "made", "", -1, func(s *state) {
+			s.replace("made", journal.KindExecutionCompleted, func(journal.Event) journal.Event { return journal.ExecutionCompleted{Result: []byte("{}")} })
+		}, "make another"},
+		{"another failure than the attempt's", machine.RuleGraph, "lost", "", -1, func(s *state) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
+		{"a timer that did not fire as its promise says", machine.RuleResult, "caller", "", -1, func(s *state) {
+			s.promise("caller:1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
+		}, "the journal has a timer due at"},
+		{"a child of another input", machine.RuleInput, "caller:0", "", -1, func(s *state) {
+			s.replace("caller:0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
+				started := ev.(journal.ExecutionStarted)
+				started.Input = []byte("9")
+				return started
+			})
+		}, "1 bytes of input"},
+		{"an attempt of another input", machine.RuleInput, "made:0.0", "", -1, func(s *state) {
+			s.replace("made:0.0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
+				started := ev.(journal.ExecutionStarted)
+				started.Input = []byte("9")
+				return started
+			})
+		}, "bytes of input"},
+		{"a promise whose value is no outcome", machine.RuleOutcome, "failed", "", -1, func(s *state) {
+			s.promise("failed", func(p *recovery.Promise) { p.Value = []byte{7} })
+		}, "is no outcome"},
+		{"a promise settled after its execution was closed", machine.RuleEnding, "cancelled", "", -1, func(s *state) {
+			s.promise("cancelled", func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-5, p.SettledAt-5 })
+		}, "it was closed at"},
+		{"a callback lost, of a wait that has it", machine.RuleWait, "sleeping", "", -1, func(s *state) {
+			s.drop(of(keys.Callback, "sleeping:0", "sleeping"))
+			s.drop(of(keys.AwaitedBy, "sleeping", "sleeping:0"))
+		}, "has no callback on it"},
+		{"a task resumed by what is pending", machine.RuleWait, "waiting", "", -1, func(s *state) {
+			s.task("waiting", func(task *recovery.Task) { task.Resumes = []string{"waiting:7"} })
+		}, "which is not settled"},
+		{"an entry of tomorrow", machine.RuleClock, "asking", "", 0, func(s *state) {
+			e, err := journal.DecodeEntry(s.get(s.entry("asking", 0)))
+			s.must(err)
+			e.Time += 86_400_000
+			s.put(s.entry("asking", 0), journal.AppendEntry(nil, e))
+		}, "the clock is at"},
+		{"a promise of an entry to come", machine.RuleClock, "bare", "", -1, func(s *state) {
+			s.promise("bare", func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
+		}, "the state at index"},
+		{"another graph's signal", machine.RuleGraph, "flow", "", -1, func(s *state) {
+			s.put(latchOf(s, "flow", "never"), []byte("1"))
+		}, "was never delivered"},
+
+		// What was there before.
 		{"an attempt completed that never started", journal.RuleCompletedRequiresStarted, "asking", "", 2, func(s *state) {
 			s.event("asking", 2, journal.InvokeCompleted{Promise: "asking:0", Attempt: 1})
-		}},
-		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *state) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }},
-		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *state) { s.drop(s.entry("done", 1)) }},
-		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *state) { s.put(s.entry("failed", 1), []byte("nonsense")) }},
+		}, ""},
+		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *state) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }, ""},
+		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *state) { s.drop(s.entry("done", 1)) }, ""},
+		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *state) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
 		{"a journal of nobody", machine.RuleOrphanJournal, "ghost", "", -1, func(s *state) {
 			s.put(keys.JournalEntry("default", "ghost", 1, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
-		}},
-		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *state) { s.drop(of(keys.Header, "asking")) }},
-		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *state) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }},
+		}, ""},
+		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *state) { s.drop(of(keys.Header, "asking")) }, ""},
+		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *state) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }, ""},
 		{"a longer journal than the header says", machine.RuleHeader, "failed", "", -1, func(s *state) {
 			s.put(append(s.entry("failed", 0)[:len(s.entry("failed", 0))-1], 77), journal.AppendEntry(nil, journal.Entry{Seq: 77, Event: journal.ExecutionResumed{}}))
-		}},
-		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *state) { s.drop(of(keys.Task, "sleeping")) }},
+		}, ""},
+		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *state) { s.drop(of(keys.Task, "sleeping")) }, ""},
 		{"a result taken back", machine.RuleEnding, "done", "", -1, func(s *state) {
 			s.promise("done", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
-		}},
+		}, ""},
 		{"another result", machine.RuleEnding, "done", "", -1, func(s *state) {
 			s.promise("done", func(p *recovery.Promise) { p.Value = []byte("\x00another") })
-		}},
+		}, ""},
 		{"a task that sleeps while it should not", machine.RuleSuspended, "waiting", "", -1, func(s *state) {
 			s.task("waiting", func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskSuspended, 0 })
-		}},
+		}, ""},
 		{"a fulfilled task of what is open", recovery.SettledNotFulfilled, "asking", "", -1, func(s *state) {
 			s.task("asking", func(task *recovery.Task) { task.State = recovery.TaskFulfilled })
-		}},
+		}, ""},
 		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *state) {
 			s.promise("bare", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "bare")) })
-		}},
+		}, ""},
 		{"a timer that never fires", machine.RuleStuck, "sleeping", "", -1, func(s *state) {
 			s.promise("sleeping:0", func(p *recovery.Promise) {
 				s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "sleeping:0"))
 			})
-		}},
-		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *state) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }},
-		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *state) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }},
+		}, ""},
+		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *state) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
+		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *state) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
 		{"a callback lost in both directions", machine.RuleStuck, "calling", "", -1, func(s *state) {
 			s.drop(of(keys.Callback, "calling:0", "calling"))
 			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
-		}},
-		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *state) { s.put(of(keys.Listener, "done", "somebody"), none) }},
-		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *state) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }},
-		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *state) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }},
+		}, ""},
+		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *state) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
+		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *state) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
+		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *state) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
 		{"not listed", machine.RuleListing, "cancelled", "", -1, func(s *state) {
 			for _, key := range s.below(keys.VisibilityPrefix("default", keys.Cancelled)) {
 				s.drop(key)
 			}
-		}},
+		}, ""},
 		{"a message out of nowhere", machine.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *state) {
 			s.put(keys.OutboxOf((here("done")+1)%realPartitions, 1, 9_999), []byte{8, 1})
-		}},
-		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *state) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }},
+		}, ""},
+		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *state) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }, ""},
 		{"an object of another partition", machine.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *state) {
 			s.put(of(keys.Promise, elsewhere("asking")), recovery.AppendPromise(nil, recovery.Promise{ID: elsewhere("asking"), Incarnation: 1,
 				State: recovery.PromisePending, External: true, TimeoutAt: machine.Never, CreatedAt: 1}))
-		}},
-		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *state) { s.put([]byte{0x99, 1}, none) }},
-	} {
+		}, ""},
+		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *state) { s.put([]byte{0x99, 1}, none) }, ""},
+	}
+}
+
+// latchOf is where a graph run keeps a signal.
+func latchOf(s *state, run, signal string) []byte {
+	graph := s.below(of(keys.Graph, run))[0]
+	incarnation, _, err := keys.CutUint64(graph[len(graph)-8:])
+	s.must(err)
+	return keys.LatchOf("default", run, incarnation, signal)
+}
+
+// Whatever is planted into a directory is named, by its rule and its object, in the partition it is in.
+func TestVerifyFindsWhatIsPlanted(t *testing.T) {
+	n := aRealNode(t)
+	if all := plantings(); len(all) < 40 {
+		t.Errorf("only %d plantings", len(all))
+	}
+	for _, c := range plantings() {
 		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
 			must(t, os.CopyFS(dir, os.DirFS(n.stopped)))
@@ -462,14 +630,14 @@ func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 			}
 			plant(t, dir, here(in), c.change)
 			got, stderr, code := verifyDir(t, dir)
-			if code != exitFailed || got.OK || !got.finds(c.rule, c.id) || !strings.Contains(stderr, "VIOLATIONS") {
+			if code != exitFailed || got.OK || !got.finds(c.rule, c.id, c.says) || !strings.Contains(stderr, "VIOLATIONS") {
 				t.Fatalf("exit %d, %s of %q must be found, found\n%+v\n%s", code, c.rule, c.id, got.Violations, stderr)
 			}
 			for _, v := range got.Violations {
 				if v.Partition == nil || *v.Partition != int(here(in)) {
 					t.Errorf("found in partition %v, planted into %d: %+v", v.Partition, here(in), v)
 				}
-				if v.Rule == c.rule && v.ID == c.id && (c.seq >= 0) != (v.Seq != nil) {
+				if v.Rule == c.rule && v.ID == c.id && c.says == "" && (c.seq >= 0) != (v.Seq != nil) {
 					t.Errorf("entry %v, must be %d: %+v", v.Seq, c.seq, v)
 				}
 			}
@@ -478,7 +646,7 @@ func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 			if c.id != "" {
 				line += c.id
 			}
-			if c.seq >= 0 {
+			if c.seq >= 0 && c.seq < 9999 {
 				line += fmt.Sprintf(", entry %d: ", c.seq)
 			}
 			if code != exitFailed || !strings.Contains(text, "\n"+line) || !strings.Contains(text, fmt.Sprintf("partition %d)\n", here(in))) {
@@ -486,6 +654,62 @@ func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cluster that runs names the same, on whichever node it is, and goes on to serve. Plantings in different call
+// trees are looked for together.
+func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
+	n := aRealNode(t)
+	left := plantings()
+	nodes := 0
+	for ; len(left) > 0; nodes++ {
+		var now, later []planting
+		taken := map[string]bool{}
+		for _, c := range left {
+			in := c.in
+			if in == "" {
+				in = c.id
+			}
+			root, _, _ := strings.Cut(in, ":")
+			if taken[root] {
+				later = append(later, c)
+				continue
+			}
+			taken[root] = true
+			now = append(now, c)
+		}
+		left = later
+		dir := filepath.Join(t.TempDir(), "data")
+		must(t, os.CopyFS(dir, os.DirFS(n.stopped)))
+		for _, c := range now {
+			in := c.in
+			if in == "" {
+				in = c.id
+			}
+			plant(t, dir, here(in), c.change)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		node, err := embed.Start(ctx, embed.Config{DataDir: dir, AuditShare: embed.NoShare,
+			GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+			Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		stdout, stderr, code := (&shell{addr: node.GRPCAddr()}).run("verify", "--json")
+		var got judgement
+		if stdout != "" {
+			got = judgementOf(t, stdout)
+		}
+		if code != exitFailed || got.OK || !strings.Contains(stderr, "VIOLATIONS") {
+			t.Errorf("exit %d: %s\n%s", code, stdout, stderr)
+		}
+		for _, c := range now {
+			if !got.finds(c.rule, c.id, c.says) {
+				t.Errorf("%s: %s of %q (%s) must be found, found\n%+v", c.what, c.rule, c.id, c.says, got.Violations)
+			}
+		}
+		must(t, node.Close(ctx))
+		cancel()
+	}
+	t.Logf("%d plantings in %d nodes", len(plantings()), nodes)
 }
 
 // elsewhere is an id that belongs to another partition than id.
