@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
+
+// dispatchBugs break how tasks reach workers: each once, within the room, and back when nobody was told.
+var dispatchBugs = []mutation.Bug{
+	{
+		File: "partition/attach.go", Rule: "dispatch: a task is told once",
+		From: `return ok && known == life`, To: `return ok && known == life && known.version == 0`, Tests: "TestToldOnce",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: the room of an entry that did not happen comes back",
+		From: "b.s.reserved -= int(b.offer.Room)\n\t\tb.s.freed()\n\t\td.kick(b.s)", To: "b.s.freed()\n\t\td.kick(b.s)", Tests: "TestCapacityIsConserved",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a task uses up room",
+		From: "s.room--\n", To: "", Tests: "TestCapacityIsConserved",
+	},
+	{
+		File: "partition/attach.go", Rule: "dispatch: the next version of a task is told",
+		From: "return ok && known == life", To: "return ok && known.incarnation == life.incarnation", Tests: "TestToldOnce",
+	},
+	{
+		File: "partition/attach.go", Rule: "dispatch: the room of a task that is over before it is told comes back",
+		From: "if *q.took {\n\t\tw.place(1)\n\t}", To: "", Tests: "TestCapacityOfWhatIsOver",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: an entry offers no room that another one does",
+		From: `free := s.room - s.reserved`, To: `free := s.room`, Tests: "TestCapacityIsConserved",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a task that was told before is not given back",
+		From: `return q.Cancelling || q.again })`, To: `return q.Cancelling })`, Tests: "TestUntoldGoesBack",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a task that nobody was told of is given back",
+		From: "for _, q := range queue {\n\t\td.returning[keyOf(q.Token)] = true\n\t}\n\tgo d.release(d.node, queue)", To: "", Tests: "TestUntoldGoesBack",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a worker is told that its task is cancelled",
+		From: `for _, a := range fx.Cancelling {`, To: `for _, a := range fx.Cancelling[:0] {`, Tests: "TestCancelIsTold",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a worker learns what it holds from a new leader",
+		From: `for _, a := range held {`, To: `for _, a := range held[:0] {`, Tests: "TestToldOnce",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "dispatch: a worker learns what it holds when it comes back",
+		From: `if len(lives) > 0 {`, To: `if len(lives) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 30 * time.Second,
+	},
+}

@@ -1,0 +1,52 @@
+package engine
+
+import "perdure/internal/mutation"
+
+// routerBugs break the way of a command to its partition's leader, and what its caller is told.
+var routerBugs = []mutation.Bug{
+	{
+		File: "partition/router.go", Rule: "router: a refusal does not replace an unknown outcome",
+		From: "\treturn a.unknown\n}", To: "\treturn e\n}", Tests: "TestUnknownOutcomeStays",
+	},
+	{
+		File: "partition/router.go", Rule: "router: an unknown outcome is remembered",
+		From: `tries.unknown = e`, To: `_ = e`, Tests: "TestUnknownOutcomeStays",
+	},
+	{
+		File: "partition/router.go", Rule: "router: what does harm twice is not sent again",
+		From: `if !again || ctx.Err() != nil {`, To: `if ctx.Err() != nil {`, Tests: "TestOnlyTheRepeatableIsRepeated",
+	},
+	{
+		File: "partition/router.go", Rule: "router: a command without a request id is repeatable only by name",
+		From: "\t\treturn true\n\t}\n\treturn false\n}\n\n// Query reads", To: "\t\treturn true\n\t}\n\treturn cmd.Id != \"\"\n}\n\n// Query reads", Tests: "TestOnlyTheRepeatableIsRepeated",
+	},
+	{
+		File: "partition/router.go", Rule: "router: an answer that is nobody's leaves the outcome unknown",
+		From: `e = errUnknownOutcome(partition, "another node was asked`, To: `e = errTryLater(partition, "another node was asked`, Tests: "TestLostAnswersAreUnknown",
+	},
+	{
+		File: "partition/router.go", Rule: "router: a retry says that it is one",
+		From: `sent.Request.AgeMs += `, To: `_ = `, Tests: "TestRetriesAreMarked",
+	},
+	{
+		File: "partition/router.go", Rule: "router: a command goes to the partition that owns its id",
+		From: "return machine.Place(namespace, id, uint32(len(r.slots)))\n}\n\n// Of", To: "return (machine.Place(namespace, id, uint32(len(r.slots))) + 1) % uint32(len(r.slots))\n}\n\n// Of", Tests: "TestPlaceIsTheMachines",
+	},
+	{
+		File: "partition/errors.go", Rule: "proposal: what was in the log when leadership was lost may be applied",
+		From: `case errors.Is(err, raft.ErrNotLeader):`, To: `case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost):`, Tests: "TestRaftErrors",
+	},
+	{
+		File: "partition/propose.go", Rule: "proposal: it is made under no later leadership",
+		From: `if p.lead == lead {`, To: `if lead != nil {`, Tests: "TestNoProposalOutlivesItsLeadership",
+	},
+	{
+		File: "partition/propose.go", Rule: "proposal: a caller that stops waiting does not know",
+		From: `return nil, errUnknownOutcome(r.id, "the caller stopped waiting (`, To: `return nil, errTryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "proposal: the refusal of a retry binds what is still under way",
+		From: "if cmd.GetRequest().GetAgeMs() == 0 {\n\t\treturn false\n\t}", To: "if cmd.GetRequest().GetAgeMs() < 1<<40 {\n\t\treturn false\n\t}",
+		Tests: "TestRefusedRetryBindsTheFirstAttempt",
+	},
+}
