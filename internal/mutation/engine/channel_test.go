@@ -10,16 +10,15 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
-		From: "Messages: msgs}}})\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}", To: "Messages: msgs}}})\n\t\tif err != nil {\n\t\t\treply = &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: msgs[len(msgs)-1].Seq}}}\n\t\t}",
-		Tests: "TestShipping",
+		From: `return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`, To: `return msgs[len(msgs)-1].Seq, epoch, nil`, Tests: "TestShipping",
 	},
 	{
 		File: "partition/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
-		From: `Through: reply.GetDeliver().GetThrough()}}})`, To: `Through: max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq)}}})`, Tests: "TestShipping",
+		From: `return reply.GetDeliver().GetThrough(), epoch, nil`, To: `return max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq), epoch, nil`, Tests: "TestShipping",
 	},
 	{
 		File: "partition/ship.go", Rule: "shipper: what was not delivered is tried again",
-		From: "err := s.ship(destination)\n\t\tif err == nil {", To: "err := s.ship(destination)\n\t\tif err == nil || s.l.ctx.Err() == nil {", Tests: "TestShipping",
+		From: "err := s.ship(destination, &size)\n\t\tif err == nil {", To: "err := s.ship(destination, &size)\n\t\tif err == nil || s.l.ctx.Err() == nil {", Tests: "TestShipping",
 	},
 	{
 		File: "partition/ship.go", Rule: "shipper: what comes while a destination is served is not forgotten",

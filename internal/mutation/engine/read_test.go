@@ -39,7 +39,7 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/transport/pipeline.go", Rule: "read: nor does a pipelined answer count from its arrival",
-		From: `p.acks.answered(p.server, number,`, To: `p.acks.answered(p.server, number+p.acks.begin()-number,`, Tests: "TestAcksCountRequests",
+		From: `p.t.acks.answered(p.server, m.number,`, To: `p.t.acks.answered(p.server, p.t.acks.begin(),`, Tests: "TestAcksCountRequests",
 	},
 	{
 		File: "partition/read.go", Rule: "read: a round of confirmation is for reads from before it",

@@ -42,11 +42,19 @@ var routerBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/propose.go", Rule: "proposal: a caller that stops waiting does not know",
-		From: `return nil, errUnknownOutcome(r.id, "the caller stopped waiting (`, To: `return nil, errTryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
+		From: `return w.outcome(errUnknownOutcome(r.id, "the caller stopped waiting (`, To: `return w.outcome(errTryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
 	},
 	{
 		File: "fsm/machine/replies.go", Rule: "proposal: the refusal of a retry binds what is still under way",
 		From: "if cmd.GetRequest().GetAgeMs() == 0 {\n\t\treturn false\n\t}", To: "if cmd.GetRequest().GetAgeMs() < 1<<40 {\n\t\treturn false\n\t}",
 		Tests: "TestRefusedRetryBindsTheFirstAttempt",
+	},
+	{
+		File: "partition/pending.go", Rule: "proposal: a request that is under way is joined",
+		From: `p.lead == lead && sameRequest(p.cmd, cmd) {`, To: `p.lead == lead && p.waiting == 0 {`, Tests: "TestRequestIsJoined",
+	},
+	{
+		File: "partition/pending.go", Rule: "proposal: what the log may have is not told as dropped",
+		From: `p.waiting > 0 || p.launched || p.finished() {`, To: `p.waiting > 0 || p.finished() {`, Tests: "TestCancelledCallerAsksAgain",
 	},
 }
