@@ -101,6 +101,7 @@ type fakeConn struct {
 	worker    string
 	functions []string
 	room      int
+	stamp     uint64 // the highest timestamp that has come
 	out       chan *perdurev1.WorkResponse
 	broken    chan struct{}
 	once      sync.Once
@@ -303,7 +304,7 @@ func (f *fakeServer) dispatch() {
 				c.room--
 				ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
 				ex.version++
-				f.hand(c, ex)
+				f.hand(c, ex, c.stamp)
 				break
 			}
 		}
@@ -311,15 +312,21 @@ func (f *fakeServer) dispatch() {
 	f.touch()
 }
 
-func (f *fakeServer) hand(c *fakeConn, ex *fakeExec) {
+// hand sends a task to its worker. after is what the task was acquired after; 0 when it is sent again.
+func (f *fakeServer) hand(c *fakeConn, ex *fakeExec, after uint64) {
+	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: f.task(ex, after)}})
+}
+
+func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {
 	entries := ex.entries
 	if f.page > 0 && len(entries) > f.page {
 		entries = entries[:f.page]
 	}
-	c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: &perdurev1.Task{
+	return &perdurev1.Task{
 		Token: ex.token(), Function: ex.function, Status: perdurev1.ExecutionStatus(ex.j.Status()),
 		Entries: slices.Clone(entries), NextSeq: ex.j.NextSeq(), CreatedMs: 1_000, DeadlineMs: 0, Tags: ex.tags,
-	}}})
+		AcquiredAfter: after,
+	}
 }
 
 // wake offers a released task again.
@@ -471,7 +478,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 	}
 	hello := first.GetHello()
 	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), room: int(hello.GetRoom()),
-		out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
+		stamp: first.GetTimestamp(), out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
 	if f.refuse != nil {
@@ -499,7 +506,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 	c.send(&perdurev1.WorkResponse{CallId: first.GetCallId(), Kind: &perdurev1.WorkResponse_Welcome{Welcome: welcome}})
 	for _, ex := range f.execs {
 		if ex.state == perdurev1.TaskState_TASK_STATE_ACQUIRED && ex.worker == c.worker && !held[keyOf(ex.token())] {
-			f.hand(c, ex)
+			f.hand(c, ex, 0)
 		}
 	}
 	f.conns = append(f.conns, c)
@@ -514,6 +521,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 				break
 			}
 			f.mu.Lock()
+			c.stamp = max(c.stamp, m.GetTimestamp())
 			f.handle(c, m)
 			f.mu.Unlock()
 		}

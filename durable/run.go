@@ -131,14 +131,13 @@ func (s *stepRun) run() ([]byte, error) {
 		var err error
 		if s.o.intent {
 			err, begun = s.t.commit(commit{events: begun}), nil
-		} else if s.t.leaseInDoubt() {
-			// This process may have been stopped for longer than its lease. Asking is cheap; running a
-			// step that another worker has finished meanwhile is not.
-			if err = s.t.commit(commit{}); err == nil {
-				s.t.confirm(s.t.w.clock.Now())
-			}
 		} else {
 			err = s.t.flush() // what the step may act upon is recorded before it runs
+		}
+		if err == nil {
+			// Waiting may have taken long, and this process may have been stopped. Asking is cheap; running a step
+			// that another worker has finished meanwhile is not.
+			s.t.secureLease()
 		}
 		if err == nil && s.t.cancelAsked.Load() {
 			err = ErrCancelled

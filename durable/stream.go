@@ -31,6 +31,7 @@ const (
 // session is one stream. Its end is never an error for a turn: calls that were not answered are made
 // again on the next one.
 type session struct {
+	w      *Worker
 	stream perdurev1.Tasks_WorkClient
 	cancel context.CancelCauseFunc
 	sendMu sync.Mutex
@@ -48,6 +49,7 @@ type session struct {
 // send sends one message. A failure ends the session, and the next one repeats what matters. It blocks
 // only as long as the session lives: a peer that reads nothing answers no heartbeat either.
 func (s *session) send(m *perdurev1.WorkRequest) {
+	m.Timestamp = s.w.timestamp() // before it waits for others
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	if err := s.stream.Send(m); err != nil {
@@ -182,7 +184,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 	if err != nil {
 		return false, why(err)
 	}
-	s := &session{stream: stream, cancel: cancel}
+	s := &session{w: w, stream: stream, cancel: cancel}
 	greeted := make(chan struct{})
 	defer func() {
 		w.mu.Lock()
@@ -210,7 +212,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 			w.accept(k.Task)
 		case *perdurev1.WorkResponse_Heartbeat:
 			w.told(k.Heartbeat)
-			s.beatAnswered(m.GetCallId())
+			s.beatAnswered(m.GetCallId(), k.Heartbeat)
 			w.answer(s, m)
 		case *perdurev1.WorkResponse_Drain:
 			w.log.Info("the node is draining")
@@ -263,6 +265,10 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
 	w.sess, w.offered = s, room
+	w.lastBeat = 0
+	if len(w.held) > 0 {
+		defer w.poke() // leases may be near their ends
+	}
 	switch {
 	case s.drained:
 		defer w.drainedOnce()
@@ -316,9 +322,13 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	case <-ctx.Done():
 		return
 	}
+	tick := w.clock.After(w.opts.Lease / 3)
 	for {
 		select {
-		case <-w.clock.After(w.opts.Lease / 3):
+		case <-w.beat:
+			w.sendBeat(s)
+			continue
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -326,7 +336,52 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 			s.cancel(errors.New("no answer to heartbeats"))
 			return
 		}
+		if w.moveOn(s) {
+			s.cancel(errors.New("the node does not extend leases"))
+			return
+		}
 		w.sendBeat(s)
+		tick = w.clock.After(w.opts.Lease / 3)
+	}
+}
+
+// moveOn reports whether another node should be tried: a lease is half over, although a heartbeat by this session
+// had the time to extend it. Each node is tried once before all leases are extended again.
+func (w *Worker) moveOn(s *session) bool {
+	now := w.clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.moves >= w.c.Nodes()-1 {
+		return false
+	}
+	for _, t := range w.held {
+		from, _ := t.lease()
+		if t.via == s && elapsed(t.viaAt, now) >= w.opts.Lease/4 && (from.IsZero() || elapsed(from, now) > w.opts.Lease/2) {
+			w.moves++
+			return true
+		}
+	}
+	return false
+}
+
+// beatRest is how long a heartbeat that was asked for may take before another one is sent instead.
+const beatRest = 200 * time.Millisecond
+
+// askBeat has a heartbeat sent for a turn, unless one that speaks for it was sent just now.
+func (w *Worker) askBeat(t *turn) {
+	now := w.clock.Now()
+	w.mu.Lock()
+	wait := w.lastBeat > t.born && elapsed(w.lastBeatAt, now) < beatRest
+	w.mu.Unlock()
+	if !wait {
+		w.poke()
+	}
+}
+
+func (w *Worker) poke() {
+	select {
+	case w.beat <- struct{}{}:
+	default:
 	}
 }
 
@@ -336,8 +391,10 @@ type heartbeat struct {
 	turns []*turn
 }
 
-// beatAnswered confirms the leases that a heartbeat has renewed: from when it was sent, not from now.
-func (s *session) beatAnswered(callID uint64) {
+// beatAnswered confirms the leases that a heartbeat has extended: from when it was made, not from now. Those of
+// which the node does not know are asked for again before long.
+func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
+	w := s.w
 	s.beatsMu.Lock()
 	b, ok := s.beats[callID]
 	delete(s.beats, callID)
@@ -345,32 +402,76 @@ func (s *session) beatAnswered(callID uint64) {
 	if !ok {
 		return
 	}
+	unknown := map[tokenKey]bool{}
+	for _, t := range reply.GetUnknown() {
+		unknown[keyOf(t)] = true
+	}
 	for _, t := range b.turns {
-		if !t.isLost() {
+		if !unknown[t.key] && !t.isLost() {
 			t.confirm(b.sent)
 		}
 	}
+	if len(unknown) == 0 {
+		w.mu.Lock()
+		w.moves = 0
+		w.mu.Unlock()
+		return
+	}
+	go func() {
+		select {
+		case <-w.clock.After(w.opts.Lease / 12):
+			w.poke()
+		case <-s.stream.Context().Done():
+		}
+	}()
 }
 
-// sendBeat sends one heartbeat for all tasks.
+// Bounds of one heartbeat; more tasks are spoken for by several.
+const (
+	beatTasks = 1_000
+	beatBytes = 256 << 10
+)
+
+// sendBeat sends heartbeats for all tasks.
 func (w *Worker) sendBeat(s *session) {
-	beat := &perdurev1.Heartbeat{}
+	now := w.clock.Now()
 	w.mu.Lock()
-	w.lastCall++
-	id := w.lastCall
 	turns := w.listedLocked()
-	w.mu.Unlock()
 	for _, t := range turns {
-		beat.Tasks = append(beat.Tasks, t.key.token())
+		if t.via != s {
+			t.via, t.viaAt = s, now
+		}
 	}
-	s.beatsMu.Lock()
-	if s.beats == nil {
-		s.beats = map[uint64]heartbeat{}
+	w.mu.Unlock()
+	for first := true; first || len(turns) > 0; first = false {
+		beat, n, size := &perdurev1.Heartbeat{}, 0, 0
+		for n < len(turns) && n < beatTasks && size < beatBytes {
+			beat.Tasks = append(beat.Tasks, turns[n].key.token())
+			size += len(turns[n].key.namespace) + len(turns[n].key.id)
+			n++
+		}
+		w.mu.Lock()
+		w.lastCall++
+		id := w.lastCall
+		if w.sess == s {
+			w.lastBeat, w.lastBeatAt = id, now
+		}
+		w.mu.Unlock()
+		s.beatsMu.Lock()
+		if s.beats == nil {
+			s.beats = map[uint64]heartbeat{}
+		}
+		for old, b := range s.beats {
+			if elapsed(b.sent, now) > w.opts.Lease {
+				delete(s.beats, old) // its answer would say nothing any more
+			}
+		}
+		s.beats[id] = heartbeat{now, turns[:n:n]}
+		s.beatsMu.Unlock()
+		turns = turns[n:]
+		// Not here: a session that cannot send must still be found silent.
+		go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
 	}
-	s.beats[id] = heartbeat{w.clock.Now(), turns}
-	s.beatsMu.Unlock()
-	// Not here: a session that cannot send must still be found silent.
-	go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
 }
 
 // told takes what a heartbeat was answered, or what the node says on its own in the same form.

@@ -38,12 +38,21 @@ type turn struct {
 	// misuse is the first operation that was called where it must not be.
 	misuse atomic.Pointer[MisuseError]
 
-	// confirmed is when the cluster last granted a whole lease: the task's arrival, or the sending of a
-	// heartbeat that was answered.
-	confirmed atomic.Pointer[time.Time]
+	// leaseFrom is the latest moment from which the lease surely held for its whole length, the zero time if none
+	// is known; renewed is closed, and another one made, whenever it gets later.
+	leaseMu   sync.Mutex
+	leaseFrom time.Time
+	renewed   chan struct{}
+	// born is the last call id before the task arrived: heartbeats with a later one speak for it.
+	born uint64
+	// announced: the user was told of the task.
+	announced atomic.Bool
 
-	// busy belongs to Worker.mu: the turn counts against the worker's room.
-	busy bool
+	// busy belongs to Worker.mu: the turn counts against the worker's room. So do via and viaAt: the session whose
+	// heartbeats have spoken for the turn last, and when the first of them did.
+	busy  bool
+	via   *session
+	viaAt time.Time
 
 	// What follows belongs to the goroutine.
 	goid    uint64
@@ -70,8 +79,8 @@ func newTurn(w *Worker, task *perdurev1.Task) *turn {
 	token := task.GetToken()
 	t := &turn{
 		w: w, task: task, key: keyOf(token),
-		lost: make(chan struct{}),
-		log:  w.log.With("id", token.GetId(), "function", task.GetFunction()),
+		lost: make(chan struct{}), renewed: make(chan struct{}),
+		log: w.log.With("id", token.GetId(), "function", task.GetFunction()),
 		info: ExecutionInfo{
 			ID: token.GetId(), Function: task.GetFunction(), Namespace: token.GetNamespace(),
 			Incarnation: token.GetIncarnation(), Tags: task.GetTags(),
@@ -83,7 +92,6 @@ func newTurn(w *Worker, task *perdurev1.Task) *turn {
 	if ms := task.GetDeadlineMs(); ms > 0 {
 		t.info.Deadline = time.UnixMilli(ms).UTC()
 	}
-	t.confirm(w.clock.Now())
 	t.ctx, t.cancel = context.WithCancelCause(w.base)
 	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.cancelAsked.Store(true)
@@ -91,19 +99,70 @@ func newTurn(w *Worker, task *perdurev1.Task) *turn {
 	return t
 }
 
-// confirm notes that the lease was whole at a time.
-func (t *turn) confirm(at time.Time) { t.confirmed.Store(&at) }
+// confirm notes that the lease surely holds for its whole length from a moment on.
+func (t *turn) confirm(from time.Time) {
+	t.leaseMu.Lock()
+	defer t.leaseMu.Unlock()
+	if from.After(t.leaseFrom) {
+		t.leaseFrom = from
+		close(t.renewed)
+		t.renewed = make(chan struct{})
+	}
+}
 
-// leaseInDoubt reports whether the lease may have ended: it was last known to be whole longer ago than it
-// lasts. The task may be another worker's by now.
-func (t *turn) leaseInDoubt() bool {
-	return t.w.clock.Now().Sub(*t.confirmed.Load()) >= t.w.opts.Lease
+func (t *turn) lease() (from time.Time, renewed <-chan struct{}) {
+	t.leaseMu.Lock()
+	defer t.leaseMu.Unlock()
+	return t.leaseFrom, t.renewed
+}
+
+// leaseLeft is how much longer something may begin under the lease, as far as it is known; see the function of the
+// same name.
+func (t *turn) leaseLeft(now time.Time) time.Duration {
+	from, _ := t.lease()
+	return leaseLeft(from, now, t.w.opts.Lease)
+}
+
+// secureLease returns when something may begin under the lease: at once while enough of it is left, otherwise once
+// a heartbeat has extended it. A turn that is lost meanwhile, or whose worker stops, ends here. asked says that it
+// had to wait.
+func (t *turn) secureLease() (asked bool) {
+	for {
+		if t.isLost() {
+			t.unwind()
+		}
+		from, renewed := t.lease()
+		if leaseLeft(from, t.w.clock.Now(), t.w.opts.Lease) > 0 {
+			return asked
+		}
+		if t.w.isStopping() {
+			t.give = &giveBack{}
+			t.unwind()
+		}
+		asked = true
+		t.w.askBeat(t)
+		select {
+		case <-renewed:
+		case <-t.lost:
+		case <-t.w.stopping:
+		case <-t.w.clock.After(beatRest):
+		}
+	}
+}
+
+// announce tells the user of the task, once.
+func (t *turn) announce() {
+	if t.announced.CompareAndSwap(false, true) {
+		t.w.event(Event{Kind: EventTask, ID: t.info.ID, Function: t.info.Function})
+	}
 }
 
 // run is the turn's goroutine.
 func (t *turn) run() {
 	t.goid = goid()
 	defer t.close()
+	asked := t.secureLease()
+	t.announce()
 	if !t.w.takeSlot(t) {
 		return
 	}
@@ -113,6 +172,9 @@ func (t *turn) run() {
 		t.giveUp(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
 	}
 	t.load()
+	if asked {
+		t.refresh() // what came with the task may be older than what was confirmed
+	}
 	if t.journal.ended {
 		return // nothing can follow; the worker that wrote the end needs no help
 	}

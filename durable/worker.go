@@ -52,7 +52,7 @@ const (
 	EventConnected    EventKind = "connected"    // a stream is open, and the node has welcomed the worker
 	EventDisconnected EventKind = "disconnected" // the stream broke; Err says why
 	EventDraining     EventKind = "draining"     // the node announced that it stops
-	EventTask         EventKind = "task"         // a task arrived
+	EventTask         EventKind = "task"         // a task arrived, and its lease holds
 	EventTurnOver     EventKind = "turn over"    // a task left: it waits, ended, was given back or lost
 	EventLost         EventKind = "lost"         // a task is no longer this worker's
 	EventProblem      EventKind = "problem"      // a task is given back with Err
@@ -100,6 +100,17 @@ type Worker struct {
 	lastCall      uint64
 	// problems counts how often in a row an execution was given back with a problem.
 	problems map[string]int
+	// timestamps number this worker's messages, ended are the tokens that it never begins again.
+	timestamps *timestamps
+	ended      *ended
+	// lastBeat is the call id of the last heartbeat by the present session, and when it was made; 0 for none.
+	lastBeat   uint64
+	lastBeatAt time.Time
+	// beat has a heartbeat sent at once.
+	beat chan struct{}
+	// moves counts the sessions that were ended since the last heartbeat that extended every lease, because their
+	// nodes extended none.
+	moves int
 }
 
 // tokenKey is a TaskToken as a map key.
@@ -149,15 +160,18 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	}
 	w := &Worker{
 		c: c, opts: opts, clock: opts.Clock,
-		functions: map[string]Registration{},
-		ready:     make(chan struct{}),
-		stopping:  make(chan struct{}),
-		drained:   make(chan struct{}),
-		slots:     make(chan struct{}, opts.Concurrency),
-		held:      map[tokenKey]*turn{},
-		idle:      make(chan struct{}, 1),
-		calls:     map[uint64]*call{},
-		problems:  map[string]int{},
+		functions:  map[string]Registration{},
+		ready:      make(chan struct{}),
+		stopping:   make(chan struct{}),
+		drained:    make(chan struct{}),
+		slots:      make(chan struct{}, opts.Concurrency),
+		held:       map[tokenKey]*turn{},
+		idle:       make(chan struct{}, 1),
+		calls:      map[uint64]*call{},
+		problems:   map[string]int{},
+		timestamps: newTimestamps(opts.Lease),
+		ended:      newEnded(opts.Lease),
+		beat:       make(chan struct{}, 1),
 	}
 	w.drainedOnce = sync.OnceFunc(func() { close(w.drained) })
 	w.id = opts.Name + "-" + hex.EncodeToString(w.random(6))
@@ -347,9 +361,12 @@ func (w *Worker) listedLocked() []*turn {
 	return out
 }
 
-// accept takes a task that arrived.
+// accept takes a task that arrived. It may have been under way for long, and be over: one whose token this worker
+// has finished with, or knows a later one of, is not begun. One of which it is not sure that the lease still holds
+// is begun when the cluster has confirmed it.
 func (w *Worker) accept(task *perdurev1.Task) {
 	t := newTurn(w, task)
+	now := w.clock.Now()
 	w.mu.Lock()
 	if w.held[t.key] != nil {
 		w.mu.Unlock()
@@ -357,11 +374,25 @@ func (w *Worker) accept(task *perdurev1.Task) {
 		return // sent again because the server was not sure that it had arrived
 	}
 	var older *turn
+	over := w.ended.has(t.key)
 	for k, h := range w.held {
-		if k.namespace == t.key.namespace && k.id == t.key.id && (k.incarnation < t.key.incarnation || k.version < t.key.version) {
+		switch {
+		case k.exec() != t.key.exec():
+		case k.upTo(t.key):
 			older = h // its lease had ended before we were told
+		default:
+			over = true
 		}
 	}
+	if over {
+		w.mu.Unlock()
+		w.drop(t)
+		return
+	}
+	if from := w.timestamps.when(task.GetAcquiredAfter()); w.ended.covers(from) {
+		t.confirm(from)
+	}
+	t.born = w.lastCall
 	w.held[t.key] = t
 	t.busy = true
 	w.busy++
@@ -371,8 +402,38 @@ func (w *Worker) accept(task *perdurev1.Task) {
 	if older != nil {
 		w.lose(older)
 	}
-	w.event(Event{Kind: EventTask, ID: t.info.ID, Function: t.info.Function})
+	if t.leaseLeft(now) > 0 {
+		t.announce()
+	}
 	go t.run()
+}
+
+// drop refuses a task that came too late. If the cluster should still believe that it is this worker's (a release
+// was not heard), it is told; and the room that the task has used up is offered again.
+func (w *Worker) drop(t *turn) {
+	t.cancel(errLost)
+	w.log.Info("a task came late and is not begun", "id", t.info.ID, "version", t.key.version)
+	if s := w.session(); s != nil {
+		s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
+	}
+	w.mu.Lock()
+	w.offered = max(0, w.offered-1)
+	w.mu.Unlock()
+	w.freeRoom(t, nil, 0)
+}
+
+// timestamp numbers a message that is made now.
+func (w *Worker) timestamp() uint64 {
+	now := w.clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.timestamps.next(now)
+}
+
+// unheldLocked takes a turn off those that are held. Its token is never begun again.
+func (w *Worker) unheldLocked(t *turn) {
+	delete(w.held, t.key)
+	w.ended.add(t.key, w.clock.Now())
 }
 
 // takeSlot waits until one more function may run; false when the turn must not run at all. The room that
@@ -400,7 +461,7 @@ func (w *Worker) freeSlot() { <-w.slots }
 // release. room is what that request offered in the turn's place, by the session via.
 func (w *Worker) turnOver(t *turn, via *session, room uint32) {
 	w.mu.Lock()
-	delete(w.held, t.key)
+	w.unheldLocked(t)
 	w.mu.Unlock()
 	w.freeRoom(t, via, int(room))
 }
@@ -408,10 +469,12 @@ func (w *Worker) turnOver(t *turn, via *session, room uint32) {
 // turnClosed is the end of a turn's goroutine.
 func (w *Worker) turnClosed(t *turn) {
 	w.mu.Lock()
-	delete(w.held, t.key)
+	w.unheldLocked(t)
 	w.mu.Unlock()
 	w.freeRoom(t, nil, 0)
-	w.event(Event{Kind: EventTurnOver, ID: t.info.ID, Function: t.info.Function})
+	if t.announced.Load() {
+		w.event(Event{Kind: EventTurnOver, ID: t.info.ID, Function: t.info.Function})
+	}
 	w.mu.Lock()
 	w.turns--
 	w.mu.Unlock()
@@ -454,9 +517,9 @@ func (w *Worker) offer(room uint32) uint32 {
 // lose drops a turn that is no longer this worker's. Its goroutine ends at its next operation.
 func (w *Worker) lose(t *turn) {
 	w.mu.Lock()
-	delete(w.held, t.key)
+	w.unheldLocked(t)
 	w.mu.Unlock()
-	if !t.isLost() {
+	if !t.isLost() && t.announced.Load() {
 		w.event(Event{Kind: EventLost, ID: t.info.ID, Function: t.info.Function})
 	}
 	t.lose()

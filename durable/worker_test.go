@@ -205,9 +205,9 @@ func TestTaskSentAgain(t *testing.T) {
 	ex := f.start("x", "f", "")
 	until(t, "the step", func() bool { return running.Load() == 1 })
 	f.mu.Lock()
-	f.hand(f.conns[0], ex)
+	f.hand(f.conns[0], ex, 0)
 	ex.version++ // the lease ended unnoticed, and the task came back to the same worker
-	f.hand(f.conns[0], ex)
+	f.hand(f.conns[0], ex, 0)
 	f.mu.Unlock()
 	until(t, "the newer turn alone", func() bool { return starts.Load() == 2 && running.Load() == 1 })
 	close(release)
@@ -777,7 +777,8 @@ func TestSleptPastTheLease(t *testing.T) {
 	clock := newFakeClock()
 	var second counter
 	var once sync.Once
-	f.worker(WorkerOptions{Clock: clock, Lease: 9 * time.Second}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+	var seen events
+	f.worker(WorkerOptions{Clock: clock, Lease: 9 * time.Second, OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		if _, err := Run(ctx, "first", func(context.Context) (int, error) { return 1, nil }); err != nil {
 			return "", err
 		}
@@ -796,7 +797,7 @@ func TestSleptPastTheLease(t *testing.T) {
 		})
 	}))
 	f.start("x", "f", "")
-	f.wait("the refusal", func() bool { return f.stale == 1 })
+	until(t, "the worker to learn of it", func() bool { return seen.count(EventLost) == 1 })
 	if n := second.of("s"); n != 0 {
 		t.Errorf("the second step ran %d times without the task", n)
 	}

@@ -83,8 +83,24 @@ func (w *Worker) Detach() {
 	w.d.drop(w.legs[0].seat)
 }
 
+// Heard says that a message of the worker has come, and the worker's own timestamp in it; 0 if it has none. Of a
+// worker that is not heard from for half its lease no room is offered. Tasks carry the highest timestamp that the
+// leader had before it acquired them (Task.acquired_after).
+func (w *Worker) Heard(timestamp uint64) {
+	w.d.mu.Lock()
+	defer w.d.finish()
+	if w.over {
+		return
+	}
+	own := w.legs[0].seat
+	own.hear(timestamp)
+	for _, l := range w.legs[1:] {
+		l.hear(own.heard)
+	}
+}
+
 // end is called when the stream's seat here is gone. What a later stream of the same worker will be told is
-// left to it.
+// left to it. What other nodes have given and the worker was not sent goes back to them.
 func (w *Worker) end(superseded bool) {
 	if w.over {
 		return
@@ -145,6 +161,7 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 			}
 			var err error
 			if next.Task, err = next.replica.task(ctx, next.Token); err == nil {
+				next.Task.AcquiredAfter = next.timestamp
 				return next, true
 			}
 			// Over already (terminated, timed out), or the replica stops. The worker never held it.

@@ -31,7 +31,9 @@ func (d *Dispatcher) tellStarved(q machine.Queue) {
 func (d *Dispatcher) AttachHere(spec WorkerSpec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
-	return d.newWorker(spec)
+	w := d.newWorker(spec)
+	w.legs[0].seat.own = true
+	return w
 }
 
 // TakeRoom takes back up to n tasks' room that the worker has announced and nothing uses or may use now. It

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 )
 
 // leg lends a part of a worker's room to one node. Its fields are guarded by the dispatcher's lock.
@@ -29,6 +30,9 @@ type leg struct {
 	ask       int
 	// rest: it had none to spare, and is left alone until then.
 	rest time.Time
+	// told is when the other node was told last that the worker was heard from; tell says that it is to be again.
+	told time.Time
+	tell bool
 }
 
 // Bounds of a leg.
@@ -57,6 +61,17 @@ func (l *leg) wants() bool {
 }
 
 func (l *leg) hungry() bool { return (l.seat != nil || l.up) && l.wants() && l.credit() == 0 }
+
+// tellsPerLease is how often in a lease another node is told, at most, that a worker was heard from.
+const tellsPerLease = 16
+
+// hear has the other node told that the worker was heard from.
+func (l *leg) hear(now time.Time) {
+	if l.up && now.Sub(l.told) >= time.Duration(l.w.LeaseMS)*time.Millisecond/tellsPerLease {
+		l.told, l.tell = now, true
+		l.poke()
+	}
+}
 
 // leads reports whether room is well placed at the leg's node.
 func (l *leg) leads() bool {
@@ -148,13 +163,13 @@ func (l *leg) attach() (heard bool) {
 	if err != nil || !connecting() {
 		return false
 	}
-	share, ok := l.opened()
+	share, timestamp, ok := l.opened()
 	if !ok {
 		return false
 	}
 	defer l.closed()
 	if stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Worker{Worker: &commandv1.AttachWorker{
-		Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(share), SinceMs: w.since,
+		Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(share), SinceMs: w.since, Timestamp: timestamp,
 	}}}) != nil {
 		return false
 	}
@@ -184,19 +199,22 @@ func (l *leg) attach() (heard bool) {
 }
 
 // opened lends the leg its share of what this node's own leg does not use.
-func (l *leg) opened() (share int, ok bool) {
+func (l *leg) opened() (share int, timestamp uint64, ok bool) {
 	w, d := l.w, l.w.d
 	d.mu.Lock()
 	defer d.finish()
 	if l.ctx.Err() != nil {
-		return 0, false
+		return 0, 0, false
 	}
+	own := w.legs[0].seat
 	l.up, l.rest = true, time.Time{}
+	// What is sent first says that the worker was heard from, which may be long ago.
+	l.told, l.tell = time.Time{}, false
 	if l.leads() {
 		share = w.legs[0].seat.withdraw(w.lent() / max(len(d.leads), 1))
 	}
 	l.lent = share
-	return share, true
+	return share, own.timestamp, true
 }
 
 // closed takes back what the leg was lent and is not known to have used.
@@ -215,15 +233,25 @@ func (l *leg) send(ctx context.Context, stream commandv1.Peers_AttachClient) {
 	d := l.w.d
 	for {
 		d.mu.Lock()
-		give, ask := l.give, l.ask
-		l.give, l.ask = 0, 0
+		give, ask, tell := l.give, l.ask, l.tell
+		l.give, l.ask, l.tell = 0, 0, false
+		timestamp := l.w.legs[0].seat.timestamp
 		d.mu.Unlock()
-		var err error
-		if give > 0 {
-			err = stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Room{Room: uint32(give)}})
+		var ups []*commandv1.AttachUp
+		if tell { // first: room that is given is offered at once
+			ups = append(ups, &commandv1.AttachUp{Timestamp: timestamp})
 		}
-		if ask > 0 && err == nil {
-			err = stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Recall{Recall: uint32(ask)}})
+		if give > 0 {
+			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Room{Room: uint32(give)}})
+		}
+		if ask > 0 {
+			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Recall{Recall: uint32(ask)}})
+		}
+		var err error
+		for _, up := range ups {
+			if err == nil {
+				err = stream.Send(up)
+			}
 		}
 		if err != nil {
 			return // its receiver learns why
@@ -250,7 +278,15 @@ func (l *leg) received(down *commandv1.AttachDown) {
 			l.lent = max(l.lent-1, 0)
 		}
 		l.rest = time.Time{}
-		w.arrive(Delivery{Token: k.Task.GetTask().GetToken(), Task: k.Task.GetTask(), again: k.Task.Again})
+		token := k.Task.GetTask().GetToken()
+		if d.node.knowsLaterTerm(token, k.Task.Term) {
+			// It waited while another leader was elected, which has told of the task, or will, if it is still held.
+			if !k.Task.Again {
+				w.place(1)
+			}
+			break
+		}
+		w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, leg: l, term: k.Task.Term})
 	case *commandv1.AttachDown_Cancelling:
 		w.arrive(Delivery{Token: k.Cancelling, Cancelling: true})
 	case *commandv1.AttachDown_Spare:
@@ -269,6 +305,12 @@ func (l *leg) received(down *commandv1.AttachDown) {
 		return
 	}
 	d.unevenly(w)
+}
+
+// knowsLaterTerm reports whether this node's replica of a task's partition knows a later term than one.
+func (n *Node) knowsLaterTerm(t *perdurev1.TaskToken, term uint64) bool {
+	r := n.router.Of(t.GetNamespace(), t.GetId())
+	return term > 0 && r.raft != nil && r.raft.CurrentTerm() > term
 }
 
 // overtaken ends a stream whose worker has a later one at another node.

@@ -18,7 +18,8 @@ func (s *peerService) Attach(stream commandv1.Peers_AttachServer) error {
 	}
 	d := s.n.dispatch
 	d.mu.Lock()
-	seat := d.sit(WorkerSpec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room)}, hello.SinceMs, nil)
+	seat := d.sit(WorkerSpec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room),
+		Timestamp: hello.Timestamp}, hello.SinceMs, nil)
 	d.finish()
 	if seat == nil {
 		return stream.Send(supersededDown())
@@ -84,6 +85,9 @@ func supersededDown() *commandv1.AttachDown {
 func (s *seat) received(up *commandv1.AttachUp) {
 	s.d.mu.Lock()
 	defer s.d.finish()
+	if up.Timestamp > 0 || up.Kind == nil {
+		s.hear(up.Timestamp)
+	}
 	switch k := up.Kind.(type) {
 	case *commandv1.AttachUp_Room:
 		s.lend(int(k.Room))
@@ -124,7 +128,12 @@ func (s *seat) down(stream commandv1.Peers_AttachServer, q Delivery) *commandv1.
 	}
 	task, err := q.replica.task(stream.Context(), q.Token)
 	if err == nil {
-		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Task: task, Again: q.again}}}
+		task.AcquiredAfter = q.timestamp
+		var term uint64
+		if q.lead != nil {
+			term = q.lead.term
+		}
+		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Task: task, Again: q.again, Term: term}}}
 	}
 	if !q.again {
 		s.d.mu.Lock()

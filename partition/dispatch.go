@@ -53,6 +53,8 @@ type ledQueues struct {
 	pending map[machine.Queue]bool
 	// assigning: a command that only carries offers is under way.
 	assigning bool
+	// reminded are tasks that this leadership has told of again.
+	reminded reminders
 }
 
 func newDispatcher() *Dispatcher {
@@ -75,6 +77,8 @@ type WorkerSpec struct {
 	Room int
 	// Held are tasks it knows that it holds, from an earlier stream: it is not told of them again.
 	Held []*perdurev1.TaskToken
+	// Timestamp is the worker's own, of its first message; see Worker.Heard.
+	Timestamp uint64
 }
 
 func (s *WorkerSpec) key() workerKey { return workerKey{s.Namespace, s.ID} }
@@ -95,6 +99,11 @@ type seat struct {
 	// wanted: tasks for this worker wait and no room is left.
 	wanted               bool
 	detached, superseded bool
+	// timestamp is the highest that has come from the worker, heard when something came last. A part of this node
+	// (own) need not say anything.
+	timestamp uint64
+	heard     time.Time
+	own       bool
 	// ebbed is closed once it is over and no entry offers its room any more.
 	ebbed chan struct{}
 
@@ -114,9 +123,19 @@ type Delivery struct {
 	Cancelling bool
 	// again: it may have been told before, and has used up no room of its seat.
 	again bool
+	// Reserved is when the room for the task was taken, by this node's clock: before the task was acquired. It is
+	// the zero time for a task that is told again or comes from another node.
+	Reserved time.Time
 	// took: it has used up room of its worker; nil for a cancel.
-	took    *bool
+	took *bool
+	// replica has the task, when this node leads its partition; lead is the leadership whose entry acquired it or
+	// which tells of it again. leg has brought it otherwise, in the leader's term.
 	replica *Replica
+	lead    *leadership
+	leg     *leg
+	term    uint64
+	// timestamp is the highest of the worker's that had come when its room was taken; 0 for a task told again.
+	timestamp uint64
 }
 
 // booking is the room that an entry has taken of one stream. A later stream of the same process has room
@@ -124,6 +143,10 @@ type Delivery struct {
 type booking struct {
 	offer *commandv1.Offer
 	s     *seat
+	// lead is whose entry it is; timestamp and at are the seat's highest timestamp and the time when it was made.
+	lead      *leadership
+	timestamp uint64
+	at        time.Time
 }
 
 // offersOf is what an entry carries of its bookings.
@@ -157,7 +180,7 @@ func (d *Dispatcher) sit(spec WorkerSpec, since int64, local *Worker) *seat {
 		old.superseded = old.since < since
 		d.drop(old)
 	}
-	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, room: max(spec.Room, 0), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
+	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, timestamp: spec.Timestamp, heard: d.now(), room: max(spec.Room, 0), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
 	d.seats[spec.key()] = s
 	d.order = append(d.order, s)
 	var lives []*leadership
@@ -192,8 +215,16 @@ func (d *Dispatcher) remind(s *seat, lives []*leadership, former []*seat) {
 			continue
 		}
 		d.mu.Lock()
+		led := d.led[life.r.id]
+		if led == nil || led.life != life {
+			d.mu.Unlock()
+			continue // whoever leads next tells everybody
+		}
 		for _, token := range tokens {
-			s.deliver(Delivery{Token: token, again: true, replica: life.r})
+			if !d.returning[keyOf(token)] {
+				led.reminded.add(keyOf(token))
+			}
+			s.deliver(Delivery{Token: token, again: true, replica: life.r, lead: life})
 		}
 		d.finish()
 	}
@@ -244,6 +275,34 @@ func (s *seat) deliver(q Delivery) {
 	}
 }
 
+// now is the time by the node's clock.
+func (d *Dispatcher) now() time.Time {
+	if d.node == nil {
+		return time.Now()
+	}
+	return d.node.clock.Now()
+}
+
+// silentAfter is the part of a lease after which a worker that says nothing counts as silent. One that is well sends
+// a heartbeat in each third.
+const silentAfter = 2
+
+// silent reports whether a worker has said nothing for half its lease. It may hang, or be cut off: its room is
+// offered again when it is heard from.
+func (s *seat) silent(now time.Time) bool {
+	return !s.own && now.Sub(s.heard) > time.Duration(s.LeaseMS)*time.Millisecond/silentAfter
+}
+
+// hear takes note of a message that the worker made, with its timestamp.
+func (s *seat) hear(timestamp uint64) {
+	now := s.d.now()
+	silent := s.silent(now)
+	s.timestamp, s.heard = max(s.timestamp, timestamp), now
+	if silent {
+		s.d.kick(s)
+	}
+}
+
 // lend adds to the room of a seat.
 func (s *seat) lend(n int) {
 	if n <= 0 || s.detached {
@@ -282,6 +341,7 @@ func (d *Dispatcher) reserve(partition uint32) []booking {
 	}
 	var room []booking
 	size := 0
+	now := d.now()
 	d.next++
 	start := d.next
 	take := func(waitedFor bool) {
@@ -292,7 +352,7 @@ func (d *Dispatcher) reserve(partition uint32) []booking {
 			}
 			s := d.order[(start+i)%len(d.order)]
 			free := s.room - s.reserved
-			if free <= 0 || len(led.pending) > 0 && led.wanted(s) != waitedFor {
+			if free <= 0 || s.silent(now) || len(led.pending) > 0 && led.wanted(s) != waitedFor {
 				continue
 			}
 			n := (free + 1) / 2
@@ -304,7 +364,7 @@ func (d *Dispatcher) reserve(partition uint32) []booking {
 			for _, fn := range s.Functions {
 				size += len(fn) + 2
 			}
-			room = append(room, booking{offer, s})
+			room = append(room, booking{offer, s, led.life, s.timestamp, now})
 		}
 	}
 	if len(led.pending) > 0 {
@@ -360,9 +420,9 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 	if led != nil && led.life != life {
 		led = nil
 	}
-	offered := map[workerKey]*seat{}
+	offered := map[workerKey]booking{}
 	for _, b := range room {
-		offered[b.s.key()] = b.s
+		offered[b.s.key()] = b
 		b.s.reserved -= int(b.offer.Room)
 		if led != nil {
 			// What these queues still hold is in Ready.
@@ -377,21 +437,19 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 		}
 	}
 	for _, a := range fx.Assigned {
-		s := offered[workerKey{a.Token.Namespace, a.Worker}]
-		if s == nil {
-			// Offers of an entry whose answer was lost.
-			d.giveBack([]Delivery{{Token: a.Token, replica: r}})
-			continue
+		b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]
+		if !ok {
+			continue // it is not of this entry's grants; whoever leads tells of it, or its lease ends
 		}
-		s.room--
-		s.deliver(Delivery{Token: a.Token, replica: r})
+		b.s.room--
+		b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 	}
 	for _, b := range room {
 		b.s.freed()
 	}
 	for _, a := range fx.Cancelling {
 		if s := d.seats[workerKey{a.Token.Namespace, a.Worker}]; s != nil {
-			s.deliver(Delivery{Token: a.Token, Cancelling: true, replica: r})
+			s.deliver(Delivery{Token: a.Token, Cancelling: true, replica: r, lead: life})
 		}
 	}
 }
@@ -399,10 +457,11 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 // settle has offers proposed where room and waiting tasks meet, and notes which seats want room.
 func (d *Dispatcher) settle() {
 	starved := map[machine.Queue]bool{}
+	now := d.now()
 	for _, led := range d.led {
 		for q := range led.pending {
 			if _, seen := starved[q]; !seen {
-				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.room > 0 && s.serves(q) })
+				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.room > 0 && s.serves(q) && !s.silent(now) })
 				if starved[q] {
 					d.tellStarved(q)
 				}
@@ -460,7 +519,7 @@ func (d *Dispatcher) unevenly(w *Worker) {
 
 // kick has offers-only commands proposed for partitions whose queues a worker with room can empty.
 func (d *Dispatcher) kick(s *seat) {
-	if s.detached || s.room-s.reserved <= 0 {
+	if s.detached || s.room-s.reserved <= 0 || s.silent(d.now()) {
 		return
 	}
 	for _, led := range d.led {
@@ -511,12 +570,14 @@ func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held 
 		for q := range former.pending {
 			led.pending[q] = true
 		}
+		led.reminded = former.reminded
 	}
 	d.led[r.id] = led
 	for _, a := range held {
 		// The worker may not have been told by the former leader.
 		if s := d.seats[workerKey{a.Token.Namespace, a.Worker}]; s != nil {
-			s.deliver(Delivery{Token: a.Token, again: true, replica: r})
+			led.reminded.add(keyOf(a.Token))
+			s.deliver(Delivery{Token: a.Token, again: true, replica: r, lead: life})
 		}
 	}
 }
@@ -539,17 +600,88 @@ func (d *Dispatcher) revoked(life *leadership) {
 // giveBackPatience bounds the way back of tasks.
 const giveBackPatience = 10 * time.Second
 
-// giveBack returns tasks that a worker was never told of. It does not block; what cannot be returned waits
-// for the end of its lease.
+// giveBack returns tasks that a worker was surely never sent: no message about them was written. It does not block;
+// what cannot be returned waits for the end of its lease.
+//
+// Nobody else may have sent such a task either, or a worker could begin what has gone to another one. A later leader
+// would, since its state says who holds the task, and so would this one to a later stream of the worker. So a task
+// is returned only in the term in which it was acquired, by the dispatcher of that term's leader, which tells of it
+// again neither before (reminded) nor while it returns it (returning). What another leader has assigned goes back
+// to that one.
 func (d *Dispatcher) giveBack(queue []Delivery) {
-	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool { return q.Cancelling || q.again })
+	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
+		if q.replica == nil {
+			return q.Cancelling || q.again || q.leg == nil || q.term == 0
+		}
+		return q.Cancelling || q.again || !d.mayReturn(q)
+	})
 	if len(queue) == 0 || d.node == nil {
 		return
 	}
 	for _, q := range queue {
-		d.returning[keyOf(q.Token)] = true
+		if q.replica != nil {
+			d.returning[keyOf(q.Token)] = true
+		}
 	}
 	go d.release(d.node, queue)
+}
+
+// mayReturn reports whether a task may still be returned that this node has assigned: the leadership that did so
+// goes on, and has not told of it again.
+func (d *Dispatcher) mayReturn(q Delivery) bool {
+	led := d.led[q.replica.id]
+	return led != nil && led.life == q.lead && !led.reminded.has(keyOf(q.Token))
+}
+
+// returned returns a task that a worker of another node was never sent, and that was acquired in a term of this
+// node's replica.
+func (d *Dispatcher) returned(ctx context.Context, r *Replica, term uint64, release *commandv1.Command) (*commandv1.Reply, error) {
+	q := Delivery{Token: release.GetRelease().GetTask(), replica: r, lead: r.serving()}
+	if q.Token == nil || q.lead == nil || q.lead.term != term {
+		return nil, r.notServing()
+	}
+	d.mu.Lock()
+	may := d.mayReturn(q)
+	if may {
+		d.returning[keyOf(q.Token)] = true
+	}
+	d.mu.Unlock()
+	if !may {
+		return nil, r.notServing()
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.returning, keyOf(q.Token))
+	}()
+	return r.proposeUnder(ctx, q.lead, release)
+}
+
+// reminders are the tasks that a leadership has told of again. It remembers maxReminded of them; when there were
+// more, it counts every task as told again.
+type reminders struct {
+	tasks map[taskKey]struct{}
+	all   bool
+}
+
+const maxReminded = 65_536
+
+func (m *reminders) add(k taskKey) {
+	switch {
+	case m.all:
+	case len(m.tasks) >= maxReminded:
+		m.tasks, m.all = nil, true
+	default:
+		if m.tasks == nil {
+			m.tasks = map[taskKey]struct{}{}
+		}
+		m.tasks[k] = struct{}{}
+	}
+}
+
+func (m *reminders) has(k taskKey) bool {
+	_, told := m.tasks[k]
+	return told || m.all
 }
 
 // returners is how many tasks are returned beside each other.
@@ -563,14 +695,28 @@ func (d *Dispatcher) release(n *Node, queue []Delivery) {
 	for _, q := range queue {
 		slots <- struct{}{}
 		all.Go(func() {
-			_, _ = n.router.Propose(ctx, releaseOf(q.Token)) // or the lease ends the wait
-			<-slots
+			defer func() { <-slots }()
+			if q.replica == nil {
+				n.returnTo(ctx, q)
+				return
+			}
+			_, _ = q.replica.proposeUnder(ctx, q.lead, releaseOf(q.Token)) // or the lease ends the wait
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			delete(d.returning, keyOf(q.Token))
 		})
 	}
 	all.Wait()
+}
+
+// returnTo returns a task to the leader that has assigned it. If that fails, its lease ends the wait.
+func (n *Node) returnTo(ctx context.Context, q Delivery) {
+	client, err := n.peers.client(n.addressOf(q.leg.server))
+	if err != nil {
+		return
+	}
+	_, _ = client.Propose(ctx, &commandv1.ProposeRequest{Partition: n.router.Place(q.Token.Namespace, q.Token.Id),
+		Command: releaseOf(q.Token), ReturnedInTerm: q.term})
 }
 
 // taskKey is a TaskToken as a map key.

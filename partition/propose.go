@@ -47,10 +47,15 @@ func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*command
 }
 
 func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	return r.proposeUnder(ctx, nil, cmd)
+}
+
+// proposeUnder is Propose under one leadership and no other; nil stands for whichever serves now.
+func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	if ctx.Err() != nil {
 		return nil, r.gaveUp(ctx)
 	}
-	w, err := r.enqueue(cmd)
+	w, err := r.enqueueUnder(lead, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +116,18 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 }
 
 // enqueue hands a command to the proposer without waiting.
-func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) {
+func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
+
+// enqueueUnder is enqueue under one leadership and no other; nil stands for whichever serves now.
+func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.halted(); halted != nil {
 		return nil, errHalted(r.id, halted)
 	}
-	lead := r.serving()
+	serving := r.serving()
 	if lead == nil {
+		lead = serving
+	}
+	if lead == nil || lead != serving {
 		return nil, r.notServing()
 	}
 	if r.isStopping() {

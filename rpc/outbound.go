@@ -260,14 +260,14 @@ func (o *Outbound) receive(s *outboundSeat) {
 		case d.Cancelling:
 			o.end(d.Token, errCallCancelled)
 		default:
-			o.begin(s, d.Task)
+			o.begin(s, d)
 		}
 	}
 }
 
 // begin begins a call.
-func (o *Outbound) begin(s *outboundSeat, task *perdurev1.Task) {
-	c := &outboundCall{o: o, seat: s, task: task, key: callKey(task.Token), confirmed: time.Now()}
+func (o *Outbound) begin(s *outboundSeat, d partition.Delivery) {
+	c := &outboundCall{o: o, seat: s, task: d.Task, key: callKey(d.Task.Token), confirmed: d.Reserved}
 	c.ctx, c.cancel = context.WithCancelCause(o.life)
 	o.mu.Lock()
 	defer o.mu.Unlock()

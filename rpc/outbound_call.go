@@ -26,8 +26,10 @@ type outboundCall struct {
 	// ctx ends with a cause when the task is lost, cancelled, or the node stops.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// confirmed is when the task was last known to be the node's own, guarded by the lock of o.
+	// confirmed is a moment from which the lease surely held for its whole length, the zero time if none is known;
+	// begun: the service may have been called. Both are guarded by the lock of o.
 	confirmed time.Time
+	begun     bool
 }
 
 func callKey(t *perdurev1.TaskToken) string { return t.Namespace + "\x00" + t.Id }
@@ -49,6 +51,7 @@ func (c *outboundCall) run() {
 		}
 		return
 	}
+	c.secureLease()
 	result, failed := callService(c.ctx, c.o.client, c.o.agent, input)
 	switch cause := context.Cause(c.ctx); {
 	case errors.Is(cause, errCallLost):
@@ -60,6 +63,42 @@ func (c *outboundCall) run() {
 		c.commit(cancelledEvent())
 	case errors.Is(cause, errCallStopped):
 		c.release("", 0)
+	}
+}
+
+// sinceEither is the time since a moment, by the clock on which more has passed: the monotonic one stands in a
+// suspended machine, the other may be set back.
+func sinceEither(from, now time.Time) time.Duration {
+	return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))
+}
+
+// secureLease returns when the service may be called: the lease surely holds, and an eighth of it is left. It asks the
+// partition while that is in doubt: this node may have stood still, or have lost its leadership. It also returns when
+// the call's context has ended; nothing is called then.
+func (c *outboundCall) secureLease() {
+	o := c.o
+	for pause := 5 * time.Millisecond; c.ctx.Err() == nil; pause = min(2*pause, 500*time.Millisecond) {
+		now := time.Now()
+		o.mu.Lock()
+		c.begun = !c.confirmed.IsZero() && sinceEither(c.confirmed, now) < o.cfg.Lease-o.cfg.Lease/8
+		begun := c.begun
+		o.mu.Unlock()
+		if begun {
+			return
+		}
+		o.heartbeat(c.seat, o.router.Place(c.task.Token.Namespace, c.task.Token.Id), []*perdurev1.TaskToken{c.task.Token})
+		o.mu.Lock()
+		extended := !c.confirmed.Before(now)
+		o.mu.Unlock()
+		if extended {
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 
@@ -180,7 +219,7 @@ func (o *Outbound) beat() {
 	now := time.Now()
 	o.mu.Lock()
 	for _, c := range o.calls {
-		if now.Sub(c.confirmed) > o.cfg.Lease {
+		if c.begun && sinceEither(c.confirmed, now) > o.cfg.Lease {
 			c.cancel(errCallLost) // nobody has said that it is still ours
 			continue
 		}

@@ -30,6 +30,13 @@ const (
 	// introducePatience is how long a worker waits for partitions that do not answer before it begins.
 	introducePatience = 3 * time.Second
 	drainPatience     = time.Second
+	// Of one heartbeat: tasks, and bytes of their ids.
+	maxBeatTasks = 4096
+	maxBeatBytes = 1 << 20
+	// lateBeats bounds the parts of heartbeats that partitions have not answered in time.
+	lateBeats = 1024
+	// hearsPerLease is how often in a lease the dispatcher is told that the worker says something.
+	hearsPerLease = 32
 )
 
 type tasks struct {
@@ -48,13 +55,16 @@ type session struct {
 	sending sync.Mutex
 	calls   chan struct{} // bounds calls under way
 	under   inflight      // counts them
+	lease   time.Duration
+	heard   time.Time     // when the dispatcher was told last that the worker says something
+	beats   chan struct{} // bounds the parts of heartbeats under way
 }
 
 // Work implements Tasks.
 func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	w := &session{s: t.s, stream: stream, ctx: ctx, calls: make(chan struct{}, maxCalls)}
+	w := &session{s: t.s, stream: stream, ctx: ctx, calls: make(chan struct{}, maxCalls), beats: make(chan struct{}, lateBeats)}
 	first, hello, err := w.introduce()
 	if err != nil {
 		return err
@@ -74,7 +84,10 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	}
 	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room), Held: hello.Held,
+		Timestamp: first.Timestamp,
 	})
+	w.lease = time.Duration(hello.LeaseMs) * time.Millisecond
+	w.heard = time.Now()
 	defer w.worker.Detach()
 	lost := w.lost(hello)
 	if err := w.send(&perdurev1.WorkResponse{CallId: first.CallId, Kind: &perdurev1.WorkResponse_Welcome{
@@ -190,6 +203,9 @@ func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 		if err := function(fn); err != nil {
 			return nil, nil, err
 		}
+	}
+	if len(h.Held) > maxRoom {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d tasks are held, at most %d", len(h.Held), maxRoom)
 	}
 	if h.Room > maxRoom {
 		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "room for %d tasks, at most %d", h.Room, maxRoom)
@@ -398,6 +414,10 @@ func (w *session) receive() error {
 // handle takes one message, and calls release when it is done with it. Calls run beside each other: the worker has
 // many executions under way.
 func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
+	if now := time.Now(); now.Sub(w.heard) >= w.lease/hearsPerLease {
+		w.heard = now
+		w.worker.Heard(in.Timestamp)
+	}
 	if room := in.GetRoom(); room != nil {
 		release()
 		w.worker.AddRoom(int(min(room.Tasks, maxRoom)))
@@ -561,31 +581,70 @@ func commitForm(c *perdurev1.Commit) error {
 	return duration("wait", c.WaitTimeoutMs)
 }
 
-func (w *session) heartbeat(ctx context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
+// heartbeat extends the leases of what the worker holds, in all partitions beside each other. What a partition has not
+// answered within a quarter of the lease is unknown; it goes on being asked until the lease would be over.
+func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
+	if len(h.Tasks) > maxBeatTasks {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat of %d tasks exceeds %d", len(h.Tasks), maxBeatTasks)
+	}
+	size := 0
 	for _, t := range h.Tasks {
 		if err := w.own(t); err != nil {
 			return nil, err
 		}
+		size += len(t.Namespace) + len(t.Id)
 	}
-	out := &perdurev1.HeartbeatReply{}
-	var errs []error
-	answered := 0
-	for p, tokens := range w.s.router.ByPartition(h.Tasks) {
-		reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
-			Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	if size > maxBeatBytes {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat with %d bytes of ids exceeds %d", size, maxBeatBytes)
+	}
+	type answer struct {
+		partition uint32
+		reply     *commandv1.HeartbeatReply
+	}
+	asked := w.s.router.ByPartition(h.Tasks)
+	answers := make(chan answer, len(asked))
+	waiting := 0
+	for p, tokens := range asked {
+		select {
+		case w.beats <- struct{}{}:
+		default:
+			continue // too many are late already
 		}
-		answered++
-		out.Lost = append(out.Lost, reply.GetHeartbeat().Lost...)
-		out.Cancelling = append(out.Cancelling, reply.GetHeartbeat().Cancelling...)
+		waiting++
+		go func() {
+			defer func() { <-w.beats }()
+			ctx, cancel := context.WithTimeout(w.ctx, w.lease)
+			defer cancel()
+			reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
+				Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
+			if err != nil {
+				reply = nil
+			}
+			answers <- answer{p, reply.GetHeartbeat()}
+		}()
+	}
+	timeout := time.NewTimer(w.lease / 4)
+	defer timeout.Stop()
+	out := &perdurev1.HeartbeatReply{}
+	for late := false; waiting > 0 && !late; {
+		select {
+		case a := <-answers:
+			waiting--
+			if a.reply != nil {
+				out.Lost = append(out.Lost, a.reply.Lost...)
+				out.Cancelling = append(out.Cancelling, a.reply.Cancelling...)
+				delete(asked, a.partition)
+			}
+		case <-timeout.C:
+			late = true
+		case <-w.ctx.Done():
+			return nil, w.ctx.Err()
+		}
+	}
+	for _, tokens := range asked {
+		out.Unknown = append(out.Unknown, tokens...)
 	}
 	w.worker.Finished(out.Lost...)
-	if len(errs) > 0 && answered == 0 {
-		return nil, errs[0]
-	}
-	// What some partitions said is told although others could not be asked: their leases go on or end.
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: out}}, nil
 }
 

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -489,5 +490,25 @@ func TestNoTaskTwice(t *testing.T) {
 		}
 		s.noTask()
 		s.cancel()
+	}
+}
+
+// TestHeartbeatIsBounded refuses a heartbeat that names too much, by its rule.
+func TestHeartbeatIsBounded(t *testing.T) {
+	t.Parallel()
+	const maxHeartbeat = 4096
+	w := newWorld(t)
+	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, LeaseMs: 600_000})
+	beat := func(n int, id string) *perdurev1.WorkResponse {
+		h := &perdurev1.Heartbeat{}
+		for i := range n {
+			h.Tasks = append(h.Tasks, &perdurev1.TaskToken{Id: fmt.Sprint(id, i), Incarnation: 1, Version: 1})
+		}
+		return receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: h}}))
+	}
+	callRefused(t, "a heartbeat of too many tasks", beat(maxHeartbeat+1, "x"), bad)
+	callRefused(t, "a heartbeat of too many bytes", beat(2000, strings.Repeat("x", 1000)), bad)
+	if lost := beat(maxHeartbeat, "x").GetHeartbeat().GetLost(); len(lost) != maxHeartbeat {
+		t.Errorf("%d of %d tasks that are nobody's are lost", len(lost), maxHeartbeat)
 	}
 }

@@ -25,11 +25,14 @@ const (
 )
 
 type ProposeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Partition     uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	Command       *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Command   *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// Of a Release only: the worker was never sent the task, which came by Attach in this term. The leader of that
+	// term carries it out unless it has told of the task again; any other refuses it with NOT_LEADER.
+	ReturnedInTerm uint64 `protobuf:"varint,3,opt,name=returned_in_term,json=returnedInTerm,proto3" json:"returned_in_term,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ProposeRequest) Reset() {
@@ -74,6 +77,13 @@ func (x *ProposeRequest) GetCommand() *Command {
 		return x.Command
 	}
 	return nil
+}
+
+func (x *ProposeRequest) GetReturnedInTerm() uint64 {
+	if x != nil {
+		return x.ReturnedInTerm
+	}
+	return 0
 }
 
 type PeerQuery struct {
@@ -319,7 +329,6 @@ type AttachUp struct {
 	//	*AttachUp_Worker
 	//	*AttachUp_Room
 	//	*AttachUp_Recall
-	//	*AttachUp_Returned
 	Kind isAttachUp_Kind `protobuf_oneof:"kind"`
 	// The highest WorkRequest.timestamp that has come from the worker; 0: none. A message may carry nothing else: it
 	// says that the worker was heard from.
@@ -392,15 +401,6 @@ func (x *AttachUp) GetRecall() uint32 {
 	return 0
 }
 
-func (x *AttachUp) GetReturned() *AttachTask {
-	if x != nil {
-		if x, ok := x.Kind.(*AttachUp_Returned); ok {
-			return x.Returned
-		}
-	}
-	return nil
-}
-
 func (x *AttachUp) GetTimestamp() uint64 {
 	if x != nil {
 		return x.Timestamp
@@ -425,18 +425,11 @@ type AttachUp_Recall struct {
 	Recall uint32 `protobuf:"varint,3,opt,name=recall,proto3,oneof"`
 }
 
-type AttachUp_Returned struct {
-	// The worker was never sent this task, and its stream is over. It may go to another worker at once.
-	Returned *AttachTask `protobuf:"bytes,4,opt,name=returned,proto3,oneof"`
-}
-
 func (*AttachUp_Worker) isAttachUp_Kind() {}
 
 func (*AttachUp_Room) isAttachUp_Kind() {}
 
 func (*AttachUp_Recall) isAttachUp_Kind() {}
-
-func (*AttachUp_Returned) isAttachUp_Kind() {}
 
 type AttachWorker struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1618,10 +1611,11 @@ var File_command_v1_peers_proto protoreflect.FileDescriptor
 
 const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
-	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"e\n" +
+	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"\x8f\x01\n" +
 	"\x0eProposeRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x125\n" +
-	"\acommand\x18\x02 \x01(\v2\x1b.perdure.command.v1.CommandR\acommand\"p\n" +
+	"\acommand\x18\x02 \x01(\v2\x1b.perdure.command.v1.CommandR\acommand\x12(\n" +
+	"\x10returned_in_term\x18\x03 \x01(\x04R\x0ereturnedInTerm\"p\n" +
 	"\tPeerQuery\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05stale\x18\x02 \x01(\bR\x05stale\x12/\n" +
@@ -1638,14 +1632,13 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\vrun_version\x18\x06 \x01(\x04R\n" +
 	"runVersion\"\f\n" +
 	"\n" +
-	"WatchReply\"\xda\x01\n" +
+	"WatchReply\"\xa2\x01\n" +
 	"\bAttachUp\x12:\n" +
 	"\x06worker\x18\x01 \x01(\v2 .perdure.command.v1.AttachWorkerH\x00R\x06worker\x12\x14\n" +
 	"\x04room\x18\x02 \x01(\rH\x00R\x04room\x12\x18\n" +
-	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12<\n" +
-	"\breturned\x18\x04 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\breturned\x12\x1c\n" +
+	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12\x1c\n" +
 	"\ttimestamp\x18\x05 \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kind\"\xca\x01\n" +
+	"\x04kindJ\x04\b\x04\x10\x05\"\xca\x01\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -1810,48 +1803,47 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	25, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
 	26, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
 	6,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	8,  // 4: perdure.command.v1.AttachUp.returned:type_name -> perdure.command.v1.AttachTask
-	8,  // 5: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	27, // 6: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	9,  // 7: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	28, // 8: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	12, // 9: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	12, // 10: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	29, // 11: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
-	13, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	30, // 13: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	31, // 14: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	32, // 15: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	32, // 16: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 17: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 18: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 19: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 20: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 21: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 22: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 23: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 24: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	20, // 25: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	22, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	33, // 27: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	34, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	35, // 29: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 30: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 31: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 32: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 33: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 34: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 35: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 36: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	21, // 37: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	23, // 38: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	36, // 39: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	37, // 40: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	29, // [29:41] is the sub-list for method output_type
-	17, // [17:29] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	8,  // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	27, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	9,  // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	28, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	29, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
+	13, // 11: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	30, // 12: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	31, // 13: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	32, // 14: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	32, // 15: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	0,  // 16: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	1,  // 17: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	3,  // 18: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	5,  // 19: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	10, // 20: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	14, // 21: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	16, // 22: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	18, // 23: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	20, // 24: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	22, // 25: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	33, // 26: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	34, // 27: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	35, // 28: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	2,  // 29: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	4,  // 30: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	7,  // 31: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	11, // 32: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	15, // 33: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	17, // 34: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	19, // 35: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	21, // 36: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	23, // 37: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	36, // 38: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	37, // 39: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	28, // [28:40] is the sub-list for method output_type
+	16, // [16:28] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -1865,7 +1857,6 @@ func file_command_v1_peers_proto_init() {
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Room)(nil),
 		(*AttachUp_Recall)(nil),
-		(*AttachUp_Returned)(nil),
 	}
 	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),

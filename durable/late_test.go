@@ -1,0 +1,198 @@
+package durable
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// lateWorker is a worker of one function with one step, which counts its runs, and the fake clock it goes by.
+func lateWorker(t *testing.T, f *fakeServer, seen *events) (runs *counter, clock *fakeClock, w *Worker) {
+	runs, clock = &counter{}, newFakeClock()
+	w, _ = f.worker(WorkerOptions{Clock: clock, Lease: 8 * time.Second, OnEvent: seen.on}, NewFunction("f", func(ctx Context, in string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) {
+			runs.hit(in)
+			return "done", nil
+		})
+	}))
+	return runs, clock, w
+}
+
+// sleep lets time pass of which nobody is told: the process stands still, or a message is under way.
+func (c *fakeClock) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// message is a task as a leader made it, on its way.
+func (f *fakeServer) message(ex *fakeExec, after uint64) *perdurev1.WorkResponse {
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Task{Task: f.task(ex, after)}}
+}
+
+// acquire gives a pending task to a worker whose message about it is delivered by the test.
+func (f *fakeServer) acquire(c *fakeConn, ex *fakeExec) *perdurev1.WorkResponse {
+	ex.parked, ex.state, ex.worker = false, perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
+	ex.version++
+	return f.message(ex, c.stamp)
+}
+
+// park begins an execution that nobody is offered.
+func (f *fakeServer) park(id string) *fakeExec {
+	ex := f.newExec(id, "f")
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{Input: []byte(`"` + id + `"`)}}})
+	ex.state, ex.parked = perdurev1.TaskState_TASK_STATE_PENDING, true
+	return ex
+}
+
+// A task whose message was under way for longer than its lease, and which another worker has gone on with, is not
+// begun. The same holds for a process that stood still: it cannot tell the one from the other.
+func TestLateTaskIsNotBegun(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	runs, clock, w := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	ex := f.park("x")
+	late := f.acquire(c, ex)
+	f.expire(ex) // the lease ended, and another worker has the next version
+	ex.parked, ex.state, ex.worker = false, perdurev1.TaskState_TASK_STATE_ACQUIRED, "another"
+	ex.version++
+	f.mu.Unlock()
+	clock.sleep(8 * time.Second)
+	c.send(late)
+	f.wait("the question whether it is still ours", func() bool { return f.heartbeats >= 1 })
+	until(t, "the answer", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 && len(w.held) == 0 })
+	if n := runs.of("x"); n != 0 {
+		t.Errorf("the step ran %d times without the task", n)
+	}
+	if seen.count(EventTask)+seen.count(EventLost)+seen.count(EventTurnOver) != 0 {
+		t.Errorf("the user was told of a task that was not the worker's: %v", seen.all)
+	}
+	f.wait("its room", func() bool { return f.rooms == 1 })
+}
+
+// A task that came late and is still the worker's is begun, with what its journal has by then.
+func TestLateTaskIsConfirmed(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	runs, clock, _ := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	late := f.acquire(c, f.park("x"))
+	f.mu.Unlock()
+	clock.sleep(7 * time.Second) // in the margin
+	c.send(late)
+	if o := f.finished("x"); string(o.GetValue()) != `"done"` || runs.of("x") != 1 {
+		t.Errorf("%v after %d runs", o, runs.of("x"))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.heartbeats == 0 {
+		t.Error("it was begun although its lease was in doubt")
+	}
+}
+
+// A task that arrives while its lease surely holds is begun at once.
+func TestTaskInTimeIsNotAskedFor(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	_, clock, _ := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	late := f.acquire(c, f.park("x"))
+	f.mu.Unlock()
+	clock.sleep(6 * time.Second)
+	c.send(late)
+	f.finished("x")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.heartbeats != 0 {
+		t.Errorf("%d heartbeats", f.heartbeats)
+	}
+}
+
+// A second message about a task that the worker has finished with begins nothing, however fresh it looks: a former
+// leader's, which waited behind a cut while the new leader told of the task as well.
+func TestFinishedTaskIsNotBegunAgain(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	runs, _, w := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	ex := f.park("x")
+	first := f.acquire(c, ex)
+	second := f.message(ex, c.stamp)
+	f.mu.Unlock()
+	c.send(first)
+	f.finished("x")
+	until(t, "the turn to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
+	c.send(second)
+	f.start("y", "f", `"y"`) // comes behind it
+	f.finished("y")
+	if n := runs.of("x"); n != 1 {
+		t.Errorf("the step ran %d times", n)
+	}
+	if got := seen.count(EventTask); got != 2 {
+		t.Errorf("the user was told of %d tasks", got)
+	}
+}
+
+// An earlier version that comes while a later one is held, or was, begins nothing.
+func TestEarlierVersionIsNotBegun(t *testing.T) {
+	f := newFake(t)
+	var seen events
+	runs, _, w := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	ex := f.park("x")
+	earlier := f.acquire(c, ex)
+	f.expire(ex)
+	later := f.acquire(c, ex)
+	f.mu.Unlock()
+	c.send(later)
+	c.send(earlier)
+	f.finished("x")
+	until(t, "the turns to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
+	c.send(earlier)
+	f.start("y", "f", `"y"`)
+	f.finished("y")
+	if n := runs.of("x"); n != 1 {
+		t.Errorf("the step ran %d times", n)
+	}
+}
+
+// A process that stands still after it has asked for a place, and before its step is called, asks again: the check is
+// the last thing before the step.
+func TestLeaseEndsBeforeTheStep(t *testing.T) {
+	f := newFake(t)
+	clock := newFakeClock()
+	var runs counter
+	var seen events
+	stopped := false
+	f.onCommit = func(ex *fakeExec, c *perdurev1.Commit) fault {
+		if !stopped && ex.id == "x" { // the intent is recorded, and its answer takes longer than the lease
+			stopped = true
+			clock.sleep(9 * time.Second)
+		}
+		return fault{}
+	}
+	f.worker(WorkerOptions{Clock: clock, Lease: 8 * time.Second, OnEvent: seen.on}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.heartbeats == 0 {
+				t.Error("the step was called with a lease that is over")
+			}
+			runs.hit("x")
+			return "done", nil
+		}, WithIntent())
+	}))
+	f.start("x", "f", "")
+	f.finished("x")
+	if n := runs.of("x"); n != 1 {
+		t.Errorf("the step ran %d times", n)
+	}
+}

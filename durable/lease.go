@@ -1,0 +1,144 @@
+package durable
+
+import "time"
+
+// What a worker knows of its leases. The cluster counts a lease from when its leader acquires the task, at a moment
+// that the worker cannot see. So the worker counts from a moment on its own clock that surely came before: when it
+// made a message that the leader had when it proposed to acquire the task (Task.acquired_after), or when it made a
+// heartbeat that was answered. Everything here is arithmetic on times that are given: no lock, no clock.
+
+// leaseMargin is the part of a lease in which a worker does not begin anything any more: a safety for clocks that do
+// not run equally fast (the leader's, the worker's), for a leader whose clock is set forward, and for the way from the
+// check to the first effect.
+const leaseMargin = 8
+
+// elapsed is the time between two readings of a clock, and never less than passed. A monotonic clock may stand while
+// the machine is suspended, the clock on the wall may be set back: the longer of the two counts.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)), 0)
+}
+
+// leaseLeft is how much longer something may begin under a lease that surely held for a whole length from a moment
+// on; the zero time stands for a lease of which nothing is known. It is not positive when the lease must be asked
+// for.
+func leaseLeft(from, now time.Time, length time.Duration) time.Duration {
+	if from.IsZero() {
+		return 0
+	}
+	return length - length/leaseMargin - elapsed(from, now)
+}
+
+// timestamps numbers the moments at which a worker made its messages. Moments closer than step share a number, which
+// then stands for the first of them. Numbers begin at 1; the latest keep of them are remembered.
+type timestamps struct {
+	step time.Duration
+	keep int
+	last uint64
+	at   []time.Time // of the numbers up to last, oldest first
+}
+
+// newTimestamps remembers the moments of one lease, and then some.
+func newTimestamps(lease time.Duration) *timestamps {
+	const perLease = 64
+	return &timestamps{step: lease / perLease, keep: 2 * perLease}
+}
+
+// next is the number of a message that is made now.
+func (s *timestamps) next(now time.Time) uint64 {
+	if n := len(s.at); n > 0 && elapsed(s.at[n-1], now) < s.step {
+		return s.last
+	}
+	if len(s.at) == s.keep {
+		s.at = append(s.at[:0], s.at[1:]...)
+	}
+	s.at = append(s.at, now)
+	s.last++
+	return s.last
+}
+
+// when is the moment that a number stands for; the zero time when it is not known any more, or never was.
+func (s *timestamps) when(n uint64) time.Time {
+	if n == 0 || n > s.last || s.last-n >= uint64(len(s.at)) {
+		return time.Time{}
+	}
+	return s.at[uint64(len(s.at))-1-(s.last-n)]
+}
+
+// execKey names an execution. Of its tokens the highest incarnation, and in it the highest version, is the latest.
+type execKey struct{ namespace, id string }
+
+func (k tokenKey) exec() execKey { return execKey{k.namespace, k.id} }
+
+// upTo reports whether a token is another one of the same execution, or an earlier one.
+func (k tokenKey) upTo(other tokenKey) bool {
+	return k.incarnation < other.incarnation || k.incarnation == other.incarnation && k.version <= other.version
+}
+
+// ended remembers the tokens that a worker has finished with, so that a message that comes late begins none of them
+// again: 0 <= len(byExec) <= maxEnded, and the ids have at most maxEndedBytes. An entry lasts for two leases. What
+// had to go before is covered by gone: a task that was acquired after a moment not later than gone may have been
+// forgotten, and is not begun before the cluster has confirmed it.
+type ended struct {
+	lasts  time.Duration
+	byExec map[execKey]endedToken
+	order  []endedToken // as they were added; one that was replaced since is skipped
+	bytes  int
+	gone   time.Time
+}
+
+type endedToken struct {
+	key tokenKey
+	at  time.Time
+}
+
+const (
+	maxEnded      = 65_536
+	maxEndedBytes = 16 << 20
+)
+
+func newEnded(lease time.Duration) *ended {
+	return &ended{lasts: 2 * lease, byExec: map[execKey]endedToken{}}
+}
+
+// add notes that a token is finished with.
+func (e *ended) add(key tokenKey, now time.Time) {
+	if former, ok := e.byExec[key.exec()]; ok {
+		if key.upTo(former.key) && key != former.key {
+			return
+		}
+	} else {
+		e.bytes += len(key.namespace) + len(key.id)
+	}
+	token := endedToken{key, now}
+	e.byExec[key.exec()] = token
+	e.order = append(e.order, token)
+	for len(e.order) > 0 {
+		first := e.order[0]
+		current := e.byExec[first.key.exec()] == first
+		old := elapsed(first.at, now) > e.lasts
+		if current && !old && len(e.byExec) <= maxEnded && e.bytes <= maxEndedBytes {
+			if len(e.order) <= 2*maxEnded {
+				return
+			}
+			// Entries that were replaced stand behind one that still counts.
+		}
+		e.order = e.order[1:]
+		if !current {
+			continue
+		}
+		delete(e.byExec, first.key.exec())
+		e.bytes -= len(first.key.namespace) + len(first.key.id)
+		if !old && e.gone.Before(first.at) {
+			e.gone = first.at
+		}
+	}
+}
+
+// has reports whether a token is finished with: it, or a later one of its execution.
+func (e *ended) has(key tokenKey) bool {
+	last, ok := e.byExec[key.exec()]
+	return ok && key.upTo(last.key)
+}
+
+// covers reports whether every token that was acquired after a moment, and is finished with, is remembered.
+func (e *ended) covers(from time.Time) bool { return !from.IsZero() && from.After(e.gone) }
