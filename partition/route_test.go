@@ -57,7 +57,7 @@ func routerTo(t *testing.T, partitions uint32, script ...error) (*Router, *scrip
 			t.Error(err)
 		}
 	})
-	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), others: func() []string { return nil }, clock: SystemClock{},
+	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), others: func() []string { return nil }, clock: SystemClock{}, admission: newAdmission(Limits{}),
 		peers: &peers{conns: map[string]*grpc.ClientConn{"far:1": conn}}}
 	for i := range r.slots {
 		local := &Replica{id: uint32(i), address: "here:1", clock: r.clock, stopping: make(chan struct{})}
