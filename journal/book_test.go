@@ -210,7 +210,7 @@ func comparable(s *State) State {
 	c := *s.Clone()
 	c.bound, c.signalIndex = nil, nil
 	for i := range c.signals {
-		c.signals[i].buffered = append([][]byte{}, c.signals[i].buffered...)
+		c.signals[i].buffered = append([]unconsumed{}, c.signals[i].buffered...)
 	}
 	c.children = append([]child{}, c.children...)
 	c.signals = append([]signal{}, c.signals...)

@@ -24,8 +24,8 @@ func (e SignalDelivered) guard(s *State) *Violation {
 func (e SignalDelivered) apply(s *State) {
 	q := s.changeSignal(e.Name)
 	q.delivered++
-	q.buffered = append(q.buffered, e.Payload)
-	s.heldBytes += perDelivery + len(e.Payload)
+	q.buffered = append(q.buffered, unconsumed{s.seq, fingerprintOf(e.Payload)})
+	s.heldBytes += perDelivery
 }
 
 func (e SignalDelivered) encode(dst []byte) []byte {

@@ -1,10 +1,6 @@
 package journal
 
-import (
-	"bytes"
-
-	"perdure/id"
-)
+import "perdure/id"
 
 // SignalReceived records that the program consumed a delivered signal. While Running it takes the next
 // child number; while Blocked it answers the open signal wait, whose number was taken by the wait (R11).
@@ -23,7 +19,7 @@ func (e SignalReceived) guard(s *State) *Violation {
 	if v := e.guardStatus(s); v != nil {
 		return v
 	}
-	next, payload, buffered := s.NextReceipt(e.Name)
+	next, _, buffered := s.NextReceipt(e.Name)
 	delivered := s.Deliveries(e.Name)
 	switch {
 	case e.DeliveryID == 0 || e.DeliveryID > delivered:
@@ -35,7 +31,7 @@ func (e SignalReceived) guard(s *State) *Violation {
 	case e.DeliveryID != next:
 		return broken(RuleSignalFIFO, e.Promise,
 			"the oldest unconsumed delivery of signal "+quoted(e.Name)+" is "+num(next)+", not "+num(e.DeliveryID))
-	case !bytes.Equal(e.Payload, payload):
+	case !s.brought(e.Name, e.Payload):
 		return broken(RuleReceivedRequiresDelivered, e.Promise,
 			"delivery "+num(e.DeliveryID)+" of signal "+quoted(e.Name)+" brought another payload")
 	}
@@ -68,10 +64,8 @@ func (e SignalReceived) apply(s *State) {
 	}
 	q := s.changeSignal(e.Name)
 	q.received++
-	// The slot is cleared so that the array behind the queue does not keep a consumed payload alive.
-	q.buffered[0] = nil
 	q.buffered = q.buffered[1:]
-	s.heldBytes -= perDelivery + len(e.Payload)
+	s.heldBytes -= perDelivery
 }
 
 func (e SignalReceived) encode(dst []byte) []byte {

@@ -15,13 +15,13 @@ func TestSignalReceivedBuffered(t *testing.T) {
 	b.accept(received(0, "a", 1, "x"))
 	b.refuse(RuleNextChild, received(0, "a", 2, "y"))
 	b.refuse(RuleSignalConsumedOnce, received(1, "a", 1, "x"))
-	if n, payload, ok := b.state.NextReceipt("a"); n != 2 || string(payload) != "y" || !ok {
-		t.Errorf("the next receipt is %d %q %v", n, payload, ok)
+	if n, seq, ok := b.state.NextReceipt("a"); n != 2 || seq != 2 || !ok {
+		t.Errorf("the next receipt is %d, delivered by entry %d, %v", n, seq, ok)
 	}
 	b.accept(received(1, "b", 1, "z"), received(2, "a", 2, "y"))
 	b.refuse(RuleSignalConsumedOnce, received(3, "a", 2, "y"))
-	if n, payload, ok := b.state.NextReceipt("a"); n != 0 || payload != nil || ok {
-		t.Errorf("the next receipt is %d %q %v", n, payload, ok)
+	if n, seq, ok := b.state.NextReceipt("a"); n != 0 || seq != 0 || ok {
+		t.Errorf("the next receipt is %d, delivered by entry %d, %v", n, seq, ok)
 	}
 	if _, _, ok := b.state.NextReceipt("none"); ok {
 		t.Error("a receipt of a name that never came")

@@ -2,18 +2,24 @@ package journal
 
 import "unsafe"
 
-// What State.Size counts for a signal name (with its place in the index) and for a buffered payload.
+// What State.Size counts for a signal name (with its place in the index) and for an unconsumed delivery.
 const (
 	perSignal   = int(unsafe.Sizeof(signal{})) + 48
-	perDelivery = int(unsafe.Sizeof([]byte(nil)))
+	perDelivery = int(unsafe.Sizeof(unconsumed{}))
 )
+
+// unconsumed stands for a signal that nobody has consumed yet: the entry that brought it, and its payload's fingerprint.
+type unconsumed struct {
+	seq     uint64
+	payload fingerprint
+}
 
 // signal counts one name's deliveries and keeps those that nobody has consumed yet.
 type signal struct {
 	name                string
 	delivered, received uint64
-	// buffered holds the payloads of the deliveries received+1 … delivered, oldest first.
-	buffered [][]byte
+	// buffered holds the deliveries received+1 … delivered, oldest first.
+	buffered []unconsumed
 }
 
 // signal finds the counter of a name; nil if none was delivered yet.
@@ -50,11 +56,18 @@ func (s *State) Deliveries(name string) uint64 {
 }
 
 // NextReceipt returns the oldest unconsumed delivery of a name, which is the one that the next
-// SignalReceived must consume (K13); ok is false if there is none. payload must not be changed.
-func (s *State) NextReceipt(name string) (deliveryID uint64, payload []byte, ok bool) {
+// SignalReceived must consume (K13), and the sequence number of its SignalDelivered, where its payload is; ok is false
+// if there is none.
+func (s *State) NextReceipt(name string) (deliveryID, seq uint64, ok bool) {
 	q := s.signal(name)
 	if q == nil || len(q.buffered) == 0 {
-		return 0, nil, false
+		return 0, 0, false
 	}
-	return q.received + 1, q.buffered[0], true
+	return q.received + 1, q.buffered[0].seq, true
+}
+
+// brought reports whether payload is that of the oldest unconsumed delivery of a name.
+func (s *State) brought(name string, payload []byte) bool {
+	q := s.signal(name)
+	return q != nil && len(q.buffered) > 0 && q.buffered[0].payload.matches(payload)
 }

@@ -9,9 +9,9 @@ import (
 // State is what the guards remember of one execution's journal. Every append is judged and recorded in
 // constant time (an ExecutionAwaiting in the number of promises it names), whatever the journal's length.
 //
-// Results of completed invocations are remembered only as far as rule R16 needs them: up to 32 bytes as
-// they are, longer ones as their SHA-256. Payloads of signals are kept whole, shared with the event that
-// brought them, until the signal is consumed. A State is not safe for concurrent use.
+// Results of completed invocations, and payloads of signals that are not consumed, are remembered only as far as rules
+// R16 and CF-2 need them: up to 32 bytes as they are, longer ones as their SHA-256. A State is not safe for concurrent
+// use.
 type State struct {
 	eid   id.PromiseID
 	bound func(policy string) int
@@ -36,7 +36,7 @@ type head struct {
 	waitEpoch uint32
 	// waitResolved counts the members of the open wait that are resolved.
 	waitResolved int
-	// heldBytes is the size of the signal names and of the unconsumed payloads.
+	// heldBytes is the size of the signal names and of what stands for unconsumed deliveries.
 	heldBytes int
 }
 

@@ -20,7 +20,6 @@ type oldChild struct {
 type oldSignal struct {
 	i      int
 	signal signal
-	first  []byte
 }
 
 func (u *undo) saveChild(n uint32, c child) {
@@ -31,11 +30,7 @@ func (u *undo) saveChild(n uint32, c child) {
 
 func (u *undo) saveSignal(i int, q signal) {
 	if i < u.signals {
-		old := oldSignal{i: i, signal: q}
-		if len(q.buffered) > 0 {
-			old.first = q.buffered[0]
-		}
-		u.oldSignals = append(u.oldSignals, old)
+		u.oldSignals = append(u.oldSignals, oldSignal{i: i, signal: q})
 	}
 }
 
@@ -72,11 +67,7 @@ func (s *State) Rollback() {
 	clear(s.signals[u.signals:])
 	s.signals = s.signals[:u.signals]
 	for i := len(u.oldSignals) - 1; i >= 0; i-- {
-		old := u.oldSignals[i]
-		if len(old.signal.buffered) > 0 {
-			old.signal.buffered[0] = old.first
-		}
-		s.signals[old.i] = old.signal
+		s.signals[u.oldSignals[i].i] = u.oldSignals[i].signal
 	}
 }
 
@@ -91,7 +82,7 @@ func (s *State) Clone() *State {
 		c.signals = make([]signal, len(s.signals))
 		c.signalIndex = make(map[string]int, len(s.signals))
 		for i, q := range s.signals {
-			q.buffered = append([][]byte(nil), q.buffered...)
+			q.buffered = append([]unconsumed(nil), q.buffered...)
 			c.signals[i] = q
 			c.signalIndex[q.name] = i
 		}

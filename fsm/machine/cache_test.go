@@ -76,7 +76,7 @@ func TestCacheIsBounded(t *testing.T) {
 		most, least int
 	}{
 		{"number", func(c *Config) { c.CachedExecutions = 3 }, 3, 3},
-		{"bytes", func(c *Config) { c.CachedBytes = 300_000 }, 40, leastCached + 1},
+		{"bytes", func(c *Config) { c.CachedBytes = 10_000 }, 40, leastCached + 1},
 		{"few bytes", func(c *Config) { c.CachedBytes = 1 }, leastCached, leastCached},
 		{"not at all", func(*Config) {}, 200, 200},
 	} {

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"math"
 	"slices"
 
 	"perdure/api"
@@ -102,20 +103,33 @@ func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState
 	if c != nil {
 		upper = c.first
 	}
+	fits := true
 	if state == recovery.TaskAcquired && known < upper {
-		reply.Entries = t.entries(ex, known, upper)
+		reply.Entries, fits = t.entries(ex, known, upper, answerBytes)
 	}
-	if c != nil && state == recovery.TaskAcquired {
+	if c != nil && state == recovery.TaskAcquired && fits {
 		reply.Entries = append(reply.Entries, c.told()...)
+	}
+	if !fits {
+		reply.Entries = nil // the worker reads the journal, which comes in pages
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: reply}}
 }
 
-// entries reads journal entries [from, to).
-func (t *txn) entries(ex *execution, from, to uint64) []*perdurev1.JournalEntry {
-	var out []*perdurev1.JournalEntry
+// answerBytes bounds the journal entries that the answer to a commit carries. An answer with none although the journal
+// has grown sends the worker to the journal. It is no part of the state: replicas may differ in it.
+const answerBytes = 8 << 20
+
+// entries reads journal entries [from, to), and reports whether they take at most limit bytes as stored. It reads no
+// further than that.
+func (t *txn) entries(ex *execution, from, to uint64, limit int) (out []*perdurev1.JournalEntry, fits bool) {
+	fits = true
 	t.scan(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, from), keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, to),
 		func(key, value []byte) bool {
+			if limit -= len(value); limit < 0 {
+				fits = false
+				return false
+			}
 			entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 			if err != nil {
 				corrupt("journal", key, err)
@@ -123,7 +137,7 @@ func (t *txn) entries(ex *execution, from, to uint64) []*perdurev1.JournalEntry 
 			out = append(out, EntryToWire(entry))
 			return true
 		})
-	return out
+	return out, fits
 }
 
 // append writes one of the worker's events.
@@ -144,7 +158,8 @@ func (c *commit) told() []*perdurev1.JournalEntry {
 	}
 	// More came by what the commit set off: a deadline that was due, a signal it sent to itself.
 	var out []*perdurev1.JournalEntry
-	for _, e := range c.t.entries(c.ex, c.first, next) {
+	entries, _ := c.t.entries(c.ex, c.first, next, math.MaxInt)
+	for _, e := range entries {
 		if !slices.Contains(c.own, e.Seq) {
 			out = append(out, e)
 		}
@@ -294,8 +309,8 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 		if e.Wait != journal.AwaitSignal {
 			return nil
 		}
-		delivery, payload, _ := c.ex.j.NextReceipt(e.Signal)
-		return c.add(journal.SignalReceived{Promise: e.On[0], Name: e.Signal, Payload: payload, DeliveryID: delivery})
+		delivery, seq, _ := c.ex.j.NextReceipt(e.Signal)
+		return c.add(journal.SignalReceived{Promise: e.On[0], Name: e.Signal, Payload: c.t.payload(c.ex, seq), DeliveryID: delivery})
 	case err != nil:
 		return err
 	}

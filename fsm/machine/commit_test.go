@@ -265,3 +265,22 @@ func TestStepPromise(t *testing.T) {
 	w.refused(settlePromiseCmd("e:1", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, ""), perdurev1.Reason_REASON_NOT_SETTLEABLE)
 	w.refused(settlePromiseCmd("e:9", perdurev1.PromiseState_PROMISE_STATE_RESOLVED, ""), perdurev1.Reason_REASON_PROMISE_NOT_FOUND)
 }
+
+// The answer to a commit carries no more of the journal than a message should, whatever has arrived meanwhile: one
+// without entries sends the worker to the journal. It reads no more than that, either.
+func TestCommitAnswerIsBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	v := w.begin("e", "f")
+	cmd := w.commitCmd(v, "step a -> 1")
+	w.do(signalCmd(nil, "e", "s", strings.Repeat("x", 4<<20-100)))
+	w.do(signalCmd(nil, "e", "s", "small"))
+	if got := w.do(cmd).GetCommit(); len(got.Entries) != 2 || got.NextSeq != 6 || got.State != acquired {
+		t.Errorf("answered %d entries, next %d, %v", len(got.Entries), got.NextSeq, got.State)
+	}
+	w.do(signalCmd(nil, "e", "s", strings.Repeat("x", 4<<20-100)))
+	w.do(signalCmd(nil, "e", "s", strings.Repeat("x", 4<<20-100)))
+	if got := w.do(cmd).GetCommit(); len(got.Entries) != 0 || got.NextSeq != 8 || got.NextChild != 1 || got.State != acquired {
+		t.Errorf("with 12 MiB of signals it is answered %d entries, next %d, %v", len(got.Entries), got.NextSeq, got.State)
+	}
+}

@@ -1,9 +1,12 @@
 package machine
 
 import (
+	"fmt"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -42,9 +45,31 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 	if !blocked || kind != journal.AwaitSignal || waited != name {
 		return delivery, nil
 	}
-	id, buffered, _ := ex.j.NextReceipt(name)
+	id, seq, _ := ex.j.NextReceipt(name)
+	buffered := payload
+	if id != delivery {
+		buffered = t.payload(ex, seq)
+	}
 	if err := t.append(ex, journal.SignalReceived{Promise: on[0], Name: name, Payload: buffered, DeliveryID: id}); err != nil {
 		return 0, err
 	}
 	return delivery, t.settle(ex.ns, string(on[0]), recovery.PromiseResolved, buffered)
+}
+
+// payload reads the payload of a signal from the journal entry that brought it.
+func (t *txn) payload(ex *execution, seq uint64) []byte {
+	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq)
+	value, ok := t.get(key)
+	if !ok {
+		corrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
+	}
+	entry, err := journal.DecodeEntry(append([]byte(nil), value...))
+	if err != nil {
+		corrupt("journal", key, err)
+	}
+	delivered, ok := entry.Event.(journal.SignalDelivered)
+	if !ok {
+		corrupt("journal", key, fmt.Errorf("entry %d is a %s, and should have brought a signal", seq, entry.Event.Kind()))
+	}
+	return delivered.Payload
 }
