@@ -60,6 +60,18 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return entry, nil
 }
 
+// KindOf reads the kind of an encoded entry, and nothing else of it. The error is a *CorruptError.
+func KindOf(data []byte) (Kind, error) {
+	d := &decoder{data: data}
+	if d.kind = Kind(d.byte()); d.err == nil && !d.kind.Valid() {
+		d.fail("unknown kind of event")
+	}
+	if d.err != nil {
+		return 0, d.err
+	}
+	return d.kind, nil
+}
+
 func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }

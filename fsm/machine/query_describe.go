@@ -36,19 +36,29 @@ func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
 }
 
-// waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal.
+// waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal. It decodes no other
+// entry: behind the wait may lie signals of many megabytes.
 func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
-	const window = 64
-	for upper := h.Events; upper > 0; {
-		from := uint64(0)
-		if upper > window {
-			from = upper - window
-		}
-		entries := x.entries(h, from, int(upper-from), 1<<30)
-		for i := len(entries) - 1; i >= 0; i-- {
-			if w := entries[i].Event.GetExecutionAwaiting(); w != nil {
-				return w
-			}
+	window := uint64(8)
+	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
+		from := upper - min(window, upper)
+		var last *perdurev1.ExecutionAwaiting
+		x.scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
+			func(key, value []byte) bool {
+				kind, err := journal.KindOf(value)
+				if err == nil && kind == journal.KindExecutionAwaiting {
+					var entry journal.Entry
+					if entry, err = journal.DecodeEntry(value); err == nil {
+						last = EntryToWire(entry).Event.GetExecutionAwaiting()
+					}
+				}
+				if err != nil {
+					corrupt("journal", key, err)
+				}
+				return true
+			})
+		if last != nil {
+			return last
 		}
 		upper = from
 	}

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"math/rand"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -274,5 +275,26 @@ func TestReadsAreProjected(t *testing.T) {
 	}
 	if e := QueryError(w.query(&commandv1.Query{})); e == nil || e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
 		t.Errorf("a query of no kind: %v", e)
+	}
+}
+
+// Describing an execution with large signals behind its wait brings none of them into memory.
+func TestDescribeReadsNoSignals(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true
+	w.commit(w.begin("e", "f"), "child g; await 0")
+	const size = 4<<20 - 100
+	for range 20 {
+		w.do(signalCmd(nil, "e", "s", strings.Repeat("x", size)))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := w.describe("e")
+	runtime.ReadMemStats(&after)
+	if got.GetWaiting().GetWaitingOn()[0] != "e:0" {
+		t.Errorf("it waits for %v", got.GetWaiting())
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > size {
+		t.Errorf("%d bytes were allocated to describe it", n)
 	}
 }
