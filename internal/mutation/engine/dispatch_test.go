@@ -34,11 +34,11 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a task that was told before is not given back",
-		From: `return q.Cancelling || q.again })`, To: `return q.Cancelling })`, Tests: "TestUntoldGoesBack",
+		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.id] == nil`, Tests: "TestUntoldGoesBack",
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a task that nobody was told of is given back",
-		From: "for _, q := range queue {\n\t\td.returning[keyOf(q.Token)] = true\n\t}\n\tgo d.release(d.node, queue)", To: "", Tests: "TestUntoldGoesBack",
+		From: `if len(queue) == 0 || d.node == nil {`, To: `if len(queue) < 1<<20 || d.node == nil {`, Tests: "TestUntoldGoesBack",
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a worker is told that its task is cancelled",

@@ -33,4 +33,37 @@ var leaseBugs = []mutation.Bug{
 		File: "fsm/machine/commit.go", Rule: "lease: one that has run out commits nothing",
 		From: `recovery.Fence(t.store(ns), t.now, `, To: `recovery.Fence(t.store(ns), 0, `, Tests: "TestStaleTokens TestLease",
 	},
+	{
+		File: "durable/worker.go", Rule: "lease: it does not count from the arrival of its task",
+		From: `if from := w.timestamps.when(task.GetAcquiredAfter()); w.ended.covers(from) {`, To: `if from := w.clock.Now(); w.ended.covers(from) {`,
+		Tests: "TestLateTaskIsConfirmed",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: nothing begins in its last part",
+		From: `return length - length/leaseMargin - elapsed(from, now)`, To: `return length - elapsed(from, now)`, Tests: "TestLeaseLeft",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: one of which nothing is known has no time left",
+		From: "if from.IsZero() {\n\t\treturn 0\n\t}", To: "if from.IsZero() {\n\t\treturn length\n\t}", Tests: "TestLeaseLeft",
+	},
+	{
+		File: "durable/worker.go", Rule: "lease: what a worker has finished is not begun again",
+		From: `over := w.ended.has(t.key)`, To: `over := false`, Tests: "TestFinishedTaskIsNotBegunAgain",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "lease: a worker that says nothing is given nothing",
+		From: `if free <= 0 || s.silent(now) ||`, To: `if free <= 0 || now.IsZero() ||`, Tests: "TestSilentWorkerGetsNothing",
+	},
+	{
+		File: "partition/attach_leg.go", Rule: "lease: a former leader's task is not passed on",
+		From: `if d.node.knowsLaterTerm(token, k.Task.Term) {`, To: `if d.node == nil {`, Tests: "TestFormerLeadersTaskIsDropped",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "lease: a task that was told again is not returned by who did not send it",
+		From: `return led != nil && led.life == q.lead && !led.reminded.has(keyOf(q.Token))`, To: `return led != nil && led.life == q.lead`, Tests: "TestToldAgainIsNotReturned",
+	},
+	{
+		File: "durable/turn.go", Rule: "lease: it is looked at last before a step",
+		From: `if leaseLeft(from, t.w.clock.Now(), t.w.opts.Lease) > 0 {`, To: `if leaseLeft(from, from, t.w.opts.Lease) > 0 {`, Tests: "TestLeaseEndsBeforeTheStep",
+	},
 }
