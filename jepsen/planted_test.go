@@ -1,0 +1,82 @@
+package jepsen
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+)
+
+// unconfirmedReads makes a leader answer reads without a confirmation that it still leads.
+var unconfirmedReads = []Patch{{Package: "perdure/partition", File: "read.go",
+	From: "if err := r.confirm(ctx); err != nil {",
+	To:   "if r.serving() == nil {\n\t\t\tvar err error = r.notServing()"}}
+
+// lateCluster is a cluster in network namespaces of a server with a bug planted in it, or none.
+func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
+	t.Helper()
+	if err := CheckNetns(); err != nil {
+		t.Skip(err)
+	}
+	o := Options{Netns: true, Seed: *flagSeed, Keep: *flagKeep}
+	var err error
+	if bug == nil {
+		o.Binary, err = binary(ctx)
+	} else {
+		var dir string
+		if dir, err = os.MkdirTemp("", "perdure-jepsen-planted-"); err == nil {
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			o.Binary, err = Build(ctx, dir, BuildOptions{Patches: bug})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestLateAnswers sees that answers which come late confirm no read.
+func TestLateAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
+	}
+	ctx := within(t, patience)
+	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 3, Seed: *flagSeed, Out: progress{t}})
+	judge(t, r, r.Violations, err)
+}
+
+// TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership. It is short enough for -short, as far as
+// the machine allows network namespaces, since no other test that -short runs can see them.
+func TestUnconfirmedReadsAreFound(t *testing.T) {
+	ctx := within(t, patience)
+	c := lateCluster(ctx, t, unconfirmedReads)
+	for round := range 8 {
+		r, err := Late(ctx, c, LateOptions{Rounds: 1, Seed: *flagSeed + uint64(round), Out: progress{t}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StaleReads > 0 {
+			return
+		}
+	}
+	t.Error("8 rounds, and no stale read was found")
+}
+
+// TestPatchesFit sees that the planted bug still fits the sources, also where it is not tried.
+func TestPatchesFit(t *testing.T) {
+	if _, err := overlay(within(t, time.Minute), t.TempDir(), unconfirmedReads); err != nil {
+		t.Error(err)
+	}
+}
