@@ -32,7 +32,7 @@ func (a *auditor) promise(key, value []byte) {
 		return
 	}
 	a.here(ns, p.ID)
-	a.broken(ns, recovery.CheckPromise(objects{a, ns}, p))
+	a.broken(ns, recovery.CheckPromise(objects{a: a, ns: ns}, p))
 	a.promiseValue(ns, p)
 	if p.Target != "" && !a.has(keys.Of(keys.Header, ns, p.ID)) {
 		a.found(ns, p.ID, RuleOrphanExecution, "a promise that %q is to settle, and no execution", p.Target)
@@ -64,7 +64,7 @@ func (a *auditor) task(key, value []byte) {
 	if !a.has(keys.Of(keys.Header, ns, t.ID)) {
 		a.found(ns, t.ID, RuleOrphanExecution, "a task of %q, and no execution", t.Target)
 	}
-	a.broken(ns, recovery.CheckTask(objects{a, ns}, t, a.report.ClockMS))
+	a.broken(ns, recovery.CheckTask(objects{a: a, ns: ns}, t, a.report.ClockMS))
 	a.resumes(ns, t)
 	a.queued(ns, t)
 }
@@ -72,21 +72,21 @@ func (a *auditor) task(key, value []byte) {
 func (a *auditor) callback(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
 		a.report.Callbacks++
-		a.broken(ns, recovery.CheckCallback(objects{a, ns}, p.first, p.second))
+		a.broken(ns, recovery.CheckCallback(objects{a: a, ns: ns}, p.first, p.second))
 		a.awaitedOperation(ns, p.first, p.second)
 	}
 }
 
 func (a *auditor) awaited(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
-		a.broken(ns, recovery.CheckAwaitedBy(objects{a, ns}, p.first, p.second))
+		a.broken(ns, recovery.CheckAwaitedBy(objects{a: a, ns: ns}, p.first, p.second))
 	}
 }
 
 func (a *auditor) listener(key, value []byte) {
 	if ns, p, ok := a.pair(key, value); ok {
 		a.report.Listeners++
-		a.broken(ns, recovery.CheckListener(objects{a, ns}, p.first, p.second))
+		a.broken(ns, recovery.CheckListener(objects{a: a, ns: ns}, p.first, p.second))
 	}
 }
 
@@ -123,6 +123,8 @@ func (a *auditor) storedTask(ns, objectID string) (recovery.Task, bool) {
 type objects struct {
 	a  *auditor
 	ns string
+	// most bounds what is listed of a relation; 0 for all of it.
+	most int
 }
 
 // Promise implements recovery.Objects.
@@ -149,7 +151,7 @@ func (o objects) seconds(family keys.Family, first string) (out []string) {
 		if second, _, err := keys.CutString(key[len(prefix):]); err == nil {
 			out = append(out, second)
 		}
-		return true
+		return o.most == 0 || len(out) < o.most
 	})
 	return out
 }

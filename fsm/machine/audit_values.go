@@ -163,7 +163,7 @@ func (a *auditor) waitCallbacks(ns string, h Header, s *journal.State) {
 		return
 	}
 	for _, promise := range on {
-		if s.Resolved(promise) || (objects{a, ns}).HasCallback(string(promise), h.ID) {
+		if s.Resolved(promise) || (objects{a: a, ns: ns}).HasCallback(string(promise), h.ID) {
 			continue
 		}
 		if p, ok := a.storedPromise(ns, string(promise)); ok && p.State == recovery.PromisePending {

@@ -379,7 +379,7 @@ func TestInvariantsNotice(t *testing.T) {
 			ex.j.Append(ex.j.NextSeq(), journal.SignalDelivered{Name: "s", DeliveryID: 1})
 			ex.j.Append(ex.j.NextSeq(), journal.SignalReceived{Promise: "e:0", Name: "s", DeliveryID: 1})
 		},
-		"fulfilled": func(t *txn, ex *execution) {
+		recovery.SettledNotFulfilled: func(t *txn, ex *execution) {
 			task, _ := t.store(ns).Task("e")
 			task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskFulfilled, "", 0, 0
 			t.store(ns).PutTask(task)

@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"perdure/fsm/keys"
+	"perdure/recovery"
+)
+
+// What a transaction leaves broken of what it has written is refused by the invariant's name, before anything is
+// handed on: each of the thirteen of the recovery protocol.
+func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
+	_, home, name := garden(t)
+	plain := func(id string) recovery.Promise {
+		return recovery.Promise{ID: id, Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: Never, CreatedAt: 5}
+	}
+	putPromise := func(x *txn, p recovery.Promise) {
+		x.put(keys.Of(keys.Promise, ns, p.ID), recovery.AppendPromise(nil, p))
+	}
+	putTask := func(x *txn, task recovery.Task) {
+		x.put(keys.Of(keys.Task, ns, task.ID), recovery.AppendTask(nil, task))
+	}
+	promise := func(x *txn, id string, change func(*recovery.Promise)) {
+		p, _ := x.store(ns).Promise(name(id))
+		change(&p)
+		putPromise(x, p)
+		x.promise = lastPromise{}
+	}
+	task := func(x *txn, id string, change func(*recovery.Task)) {
+		found, _ := x.store(ns).Task(name(id))
+		change(&found)
+		putTask(x, found)
+		x.task = lastTask{}
+	}
+	for rule, change := range map[string]func(x *txn){
+		recovery.OrphanInvokes: func(x *txn) {
+			p := plain("new")
+			p.Target, p.External = "f", false
+			putPromise(x, p)
+		},
+		recovery.MissingPromiseTimeout: func(x *txn) {
+			p := plain("new")
+			p.TimeoutAt = 1_000_000_000
+			putPromise(x, p)
+		},
+		recovery.StalePromiseTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DuePromise, 1_000_000_000, ns, name("done")), []byte{}) },
+		recovery.TimedoutSettledAtMismatch: func(x *txn) {
+			p := plain("new")
+			p.State, p.TimeoutAt, p.SettledAt = recovery.PromiseRejectedTimedout, 100, 90
+			putPromise(x, p)
+		},
+		recovery.ListenerForSettledPromise: func(x *txn) { x.put(keys.Of(keys.Listener, ns, name("done"), "somebody"), []byte{}) },
+		recovery.OrphanTasks: func(x *txn) {
+			putTask(x, recovery.Task{ID: "new", Incarnation: 1, State: recovery.TaskHalted, Target: "f"})
+		},
+		recovery.PendingTaskNoTimeout: func(x *txn) {
+			task(x, "waiting", func(task *recovery.Task) { task.RetryAt++ })
+		},
+		recovery.AcquiredTaskNoLease: func(x *txn) {
+			task(x, "working", func(task *recovery.Task) { task.LeaseAt++ })
+		},
+		recovery.SuspendedNoCallback: func(x *txn) { x.store(ns).RemoveCallback(name("sleeping")+":0", name("sleeping")) },
+		recovery.SuspendedWithConsumedCallback: func(x *txn) {
+			task(x, "sleeping", func(task *recovery.Task) { task.Resumes = []string{"some"} })
+		},
+		recovery.SuspendedTaskHasTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DueLease, 1_000_000_000, ns, name("sleeping")), []byte{}) },
+		recovery.FulfilledTaskHasTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DueRetry, 1_000_000_000, ns, name("done")), []byte{}) },
+		recovery.CallbackAwaiterNoTarget: func(x *txn) {
+			putPromise(x, plain("other"))
+			x.store(ns).AddCallback(name("sleeping")+":0", "other")
+		},
+		// What must hold besides.
+		recovery.SettledNotFulfilled: func(x *txn) {
+			task(x, "done", func(task *recovery.Task) { task.State = recovery.TaskHalted })
+		},
+		recovery.PromiseTimes: func(x *txn) {
+			promise(x, "bare", func(p *recovery.Promise) { p.SettledAt = 7 })
+		},
+		recovery.CallbackIndex:            func(x *txn) { x.put(keys.Of(keys.AwaitedBy, ns, name("asking"), name("bare")), []byte{}) },
+		recovery.CallbackOfSettledAwaiter: func(x *txn) { x.store(ns).AddCallback(name("sleeping")+":0", name("done")) },
+	} {
+		m, err := New(home.cfg, home.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := m.txn
+		x.begin(home.index + 1)
+		if err := x.checkInvariants(); err != nil {
+			t.Fatalf("before anything was changed: %v", err)
+		}
+		change(x)
+		var broken *InvariantError
+		if err := x.commitChecked(&Effects{}); !errors.As(err, &broken) || broken.Rule != rule || broken.Namespace != ns || broken.ID == "" {
+			t.Errorf("%s: %v", rule, err)
+		}
+		if writes := m.Writes(); len(writes) > 0 {
+			t.Errorf("%s: %d writes are handed on", rule, len(writes))
+		}
+		x.abort()
+	}
+}
+
+// The cost of the check does not grow with what an execution waits for.
+func TestInvariantsOfAWideWait(t *testing.T) {
+	w := newWorld(t, 1)
+	w.unaudited = true
+	const children = 300
+	text := ""
+	on := ""
+	for n := range children {
+		text += "child g; "
+		on += fmt.Sprintf(",%d", n)
+	}
+	w.do(startCmd(w.request(), "e", "f", "in"))
+	w.commit(w.only("w1", "f"), text+"any "+on[1:])
+	p := w.parts[0]
+	reads := &keyCounter{Reader: p.state}
+	m, err := New(p.cfg, reads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.txn.begin(p.index + 1)
+	m.txn.store(ns).RemoveCallback("e:7", "e")
+	reads.keys = 0
+	if err := m.txn.checkTouched(); err != nil {
+		t.Fatal(err)
+	}
+	if reads.keys > 4*mostAwaited {
+		t.Errorf("%d keys are read", reads.keys)
+	}
+}
+
+// keyCounter counts what is read.
+type keyCounter struct {
+	Reader
+	keys int
+}
+
+func (c *keyCounter) Get(key []byte) ([]byte, bool, error) {
+	c.keys++
+	return c.Reader.Get(key)
+}
+
+func (c *keyCounter) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	return c.Reader.Scan(lower, upper, func(key, value []byte) bool {
+		c.keys++
+		return fn(key, value)
+	})
+}
