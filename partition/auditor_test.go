@@ -1,0 +1,189 @@
+package partition
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/keys"
+	"perdure/fsm/machine"
+	"perdure/recovery"
+)
+
+// plantDeadlineLost takes the deadline of a promise from the state of a member that is stopped.
+func plantDeadlineLost(t *testing.T, m *member, partition uint32, id string) {
+	t.Helper()
+	db, err := pebble.Open("data/"+stateDir(partition), &pebble.Options{FS: m.cfg.FS, DisableWAL: true, ErrorIfNotExists: true,
+		FormatMajorVersion: pebble.FormatValueSeparation, Logger: pebbleLogger{m.cfg.Logger, func(error) {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, closer, err := db.Get(keys.Of(keys.Promise, "default", id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := recovery.DecodePromise(b)
+	if err == nil {
+		err = closer.Close()
+	}
+	if err == nil {
+		err = db.Delete(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", id), pebble.NoSync)
+	}
+	if err == nil {
+		err = db.Flush()
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verified is what a verification says, by node and partition, and which nodes refused.
+func verified(t *testing.T, m *member) (audits map[string][]*perdurev1.ReplicaAudit, refused map[string]string) {
+	t.Helper()
+	audits, refused = map[string][]*perdurev1.ReplicaAudit{}, map[string]string{}
+	if err := m.Operator().Verify(bg(t), &perdurev1.VerifyRequest{}, func(ev *perdurev1.VerifyEvent) error {
+		if a := ev.GetAudit(); a != nil {
+			audits[ev.NodeId] = append(audits[ev.NodeId], a)
+		}
+		if why := ev.GetRefused(); why != "" {
+			refused[ev.NodeId] = why
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return audits, refused
+}
+
+// TestVerifyAndAudit: whichever node is asked, every replica of every node is judged; what one has found in the
+// background is in its status, without ids, and in its log, once; nothing halts for it.
+func TestVerifyAndAudit(t *testing.T) {
+	var log *logBuffer
+	all := newClusterWith(t, 3, time.Second, func(cfg *Config) {
+		if cfg.NodeID == "n3" {
+			cfg.Logger, log = newLog(t)
+			cfg.AuditShare, cfg.AuditInterval = 0.5, 20*time.Millisecond
+		}
+	})
+	id := idIn(all[0].router, 1, "promise")
+	must(t, all[0].router, promiseCmd(id, 3_600_000))
+	waitFor(t, "node 3 to have it", func() bool {
+		r := all[2].router.slots[1].Load()
+		have, err := r.store.Status()
+		want, _ := all[0].router.slots[1].Load().store.Status()
+		return err == nil && have.Applied >= want.Applied
+	}, func() string { return "" })
+	sound, refused := verified(t, all[1])
+	if len(sound) != 3 || len(refused) != 0 {
+		t.Fatalf("judged on %d nodes, refused by %v", len(sound), refused)
+	}
+	for node, audits := range sound {
+		if len(audits) != int(all[0].identity.Partitions) {
+			t.Errorf("%s judged %d replicas", node, len(audits))
+		}
+		for i, a := range audits {
+			if a.Error != "" || a.Found != 0 || a.Keys == 0 && i == 1 || a.Applied != a.Through || a.Content != sound["n1"][i].Content && a.Applied == sound["n1"][i].Applied {
+				t.Errorf("%s: %v, n1: %v", node, a, sound["n1"][i])
+			}
+		}
+	}
+	victim := all[2]
+	victim.stop(t)
+	plantDeadlineLost(t, victim, 1, id)
+	victim.start(t)
+	waitFor(t, "the audit in the background", func() bool { return victim.router.slots[1].Load().audited.Load().GetFound() > 0 },
+		func() string { return log.String() })
+	broken, refused := verified(t, all[0])
+	if len(refused) != 0 {
+		t.Fatalf("refused by %v", refused)
+	}
+	for node, audits := range broken {
+		for i, a := range audits {
+			names := slices.ContainsFunc(a.Problems, func(p *perdurev1.AuditProblem) bool {
+				return p.Rule == recovery.MissingPromiseTimeout && p.Id == id && p.Namespace == "default"
+			})
+			if here := node == "n3" && i == 1; names != here || (a.Found > 0) != here || a.Error != "" {
+				t.Errorf("%s, partition %d: %v", node, i, a)
+			}
+		}
+	}
+	if n1, n3 := broken["n1"][1], broken["n3"][1]; n1.Applied == n3.Applied && n1.Content == n3.Content {
+		t.Errorf("the same content at %d: %x", n1.Applied, n1.Content)
+	}
+	st, err := all[0].Operator().ClusterStatus(bg(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range st.Partitions[1].Replicas {
+		if (r.Audit.GetFound() > 0) != (r.NodeId == "n3") || strings.Contains(r.Audit.String(), id) || r.State == "halted" {
+			t.Errorf("status: %v", r)
+		}
+	}
+	// Some rounds later it was logged once.
+	last := victim.router.slots[1].Load().audited.Load().EndedMs
+	waitFor(t, "two more rounds", func() bool { return victim.router.slots[1].Load().audited.Load().EndedMs > last+50 }, log.String)
+	if n := strings.Count(log.String(), "event=audit_problem"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log)
+	}
+	must(t, all[0].router, promiseCmd(idIn(all[0].router, 1, "another"), 3_600_000))
+
+	// One verification at a time on each node; who is second is told, and the others judge.
+	all[1].auditor.asked.Lock()
+	some, refused := verified(t, all[0])
+	all[1].auditor.asked.Unlock()
+	if len(some) != 2 || !strings.Contains(refused["n2"], "node n2 verifies for another caller") {
+		t.Errorf("judged on %d nodes, refused by %v", len(some), refused)
+	}
+}
+
+// An audit ends with its caller, and gives way to the end of the state: a store that is closed does not wait for it.
+func TestAuditGivesWay(t *testing.T) {
+	n := newMemNode(t, 3)
+	ready(t, n)
+	must(t, n.router, promiseCmd(idIn(n.router, 0, "p"), 3_600_000))
+	r := n.router.slots[0].Load()
+	var once sync.Once
+	hold := make(chan struct{})
+	held := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.auditor.judge(context.Background(), r, 0, func() func() bool {
+			return func() bool {
+				once.Do(func() { close(held); <-hold })
+				return false
+			}
+		}, func(time.Duration, uint64) bool { return true })
+		ended <- err
+	}()
+	<-held
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := n.auditor.judge(ctx, r, 0, func() func() bool { return nil }, func(time.Duration, uint64) bool { return true }); err != context.Canceled {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := r.halted(); err != nil {
+		t.Errorf("a cancelled audit has halted the replica: %v", err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- r.store.Close() }()
+	time.AfterFunc(20*time.Millisecond, func() { close(hold) })
+	if err := <-ended; err == nil {
+		// It may have been at its last key.
+		t.Log("the audit came to its end first")
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := machine.NewAuditor(machine.Config{}, 0); err == nil {
+		t.Error("an audit of no partition")
+	}
+}
