@@ -43,7 +43,7 @@ func judge(err error, sent bool) (verdict, error) {
 	if e, ok := api.FromStatus(err); ok {
 		switch e.Reason {
 		case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
-			perdurev1.Reason_REASON_SHUTTING_DOWN, perdurev1.Reason_REASON_OVERLOADED:
+			perdurev1.Reason_REASON_SHUTTING_DOWN, perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL:
 			return refused, e
 		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 			return unclear, e

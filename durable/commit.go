@@ -166,7 +166,7 @@ func callErrorOf(e *perdurev1.CallError) error {
 func passing(e *perdurev1.CallError) bool {
 	switch e.GetReason() {
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
-		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 		return true
 	case perdurev1.Reason_REASON_UNSPECIFIED:
 		code := codes.Code(e.GetCode())

@@ -48,6 +48,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		CommitTimeout: c.CommitTimeout, MaxAppendEntries: c.MaxAppendEntries,
 		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
+		DiskReserve:        c.DiskReserve,
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,

@@ -108,6 +108,10 @@ type Config struct {
 	CacheBytes int64
 	// MemtableBytes is the memtable budget that all stores of the node share.
 	MemtableBytes int64
+	// DiskReserve is how many bytes of its disk a node keeps free for what must be written when the disk is full, in
+	// a file in DataDir and as marks below which it refuses what would fill the disk; 1 MiB at least. 0 is 1 % of the
+	// disk, 64 MiB at least and 1 GiB at most. 16 MiB in `node dev`.
+	DiskReserve int64
 	// MaxPendingCommands bounds, for each partition, the commands that wait for Raft. Beyond it a request
 	// is refused with OVERLOADED.
 	MaxPendingCommands int

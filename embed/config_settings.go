@@ -128,6 +128,8 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.CacheBytes }, check: bytesAtLeast(minStoreBytes)},
 	{Flag: "memtable-bytes", Unit: "bytes", Help: "memtables of all stores together, 1MiB at least",
 		at: func(c *Config) any { return &c.MemtableBytes }, check: bytesAtLeast(minStoreBytes)},
+	{Flag: "disk-reserve", Unit: "bytes", Help: "disk space kept free for what must be written, 1MiB at least; by default 1 % of the disk, 64MiB to 1GiB",
+		at: func(c *Config) any { return &c.DiskReserve }, check: zeroOrBytesAtLeast(minStoreBytes)},
 	{Flag: "max-pending-commands", Unit: "number", Help: "commands of one partition that may wait for Raft before requests are refused",
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
 	{Flag: "max-pending-bytes", Unit: "bytes", Help: "bytes of one partition's waiting commands before requests are refused, 64MiB at least; new work gets half",

@@ -249,6 +249,15 @@ func bytesAtLeast(low int64) func(any) string {
 	}
 }
 
+func zeroOrBytesAtLeast(low int64) func(any) string {
+	return func(value any) string {
+		if *value.(*int64) == 0 {
+			return ""
+		}
+		return bytesAtLeast(low)(value)
+	}
+}
+
 func positiveCount(value any) string {
 	if *value.(*uint64) < 1 {
 		return "at least 1"

@@ -68,7 +68,7 @@ type running struct {
 // nodeConfig is a node on free ports that checks the rules' invariants after every command.
 func nodeConfig(dir string) embed.Config {
 	return embed.Config{
-		DataDir: dir, Partitions: 4, CheckInvariants: true,
+		DataDir: dir, Partitions: 4, CheckInvariants: true, DiskReserve: 1 << 20,
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 	}
 }

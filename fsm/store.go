@@ -75,6 +75,9 @@ type Options struct {
 	// Flush makes a database durable and may give up when OnFatal was called: Pebble tries a flush that
 	// fails for ever. (*pebble.DB).Flush if nil.
 	Flush func(*pebble.DB) error
+	// Passing says of an error of a flush or a compaction that it passes by itself and has damaged nothing, as that of
+	// a full disk: the store goes on, and Pebble tries again. Nil if none does.
+	Passing func(error) bool
 	// Await runs open, once, and may give up waiting for it when OnFatal was called: pebble.Open waits for
 	// ever for a flush that fails, or that never ends. What it has given up may go on, and closes the database
 	// again if it does open; before open has returned this process must not open the directory again. Nil for
@@ -184,6 +187,9 @@ func newStore(dir string, opts Options) *Store {
 	if opts.Flush == nil {
 		opts.Flush = (*pebble.DB).Flush
 	}
+	if opts.Passing == nil {
+		opts.Passing = func(error) bool { return false }
+	}
 	if opts.Await == nil {
 		opts.Await = func(open func() error) error { return open() }
 	}
@@ -254,7 +260,13 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		MaxOpenFiles:                512,
 		Logger:                      fatalLogger{s.opts.Logger, s},
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { s.fail(s.damaged(err)) },
+			BackgroundError: func(err error) {
+				if s.opts.Passing(err) {
+					// Pebble has dropped the table and begins again; what it was made of is still there.
+					return
+				}
+				s.fail(s.damaged(err))
+			},
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.fail(&DamagedError{dir, fmt.Errorf("damaged file %s: %w", info.Path, info.Details)})
 			},
@@ -441,8 +453,11 @@ func (s *Store) Close() error {
 		return closeDB(s.db)
 	}
 	// Close alone would throw the memtable away; replay would bring it back, but a clean stop should
-	// not need one.
+	// not need one. On a full disk it does.
 	err := s.flush(s.db)
+	if err != nil && s.opts.Passing(err) {
+		err = nil
+	}
 	return errors.Join(err, s.db.Close())
 }
 

@@ -42,6 +42,8 @@ type Options struct {
 	CLI string
 	// NoInvariants leaves out --check-invariants, for measurements.
 	NoInvariants bool
+	// DiskReserve is every node's --disk-reserve; 16MiB if empty. "none" leaves it out, for servers that know none.
+	DiskReserve string
 	// Args go to every node, after the harness's own.
 	Args []string
 	// Seed draws addresses.

@@ -67,6 +67,9 @@ func (n *Node) args() []string {
 	if !n.c.opts.NoInvariants {
 		args = append(args, "--check-invariants")
 	}
+	if n.c.opts.DiskReserve != "none" {
+		args = append(args, "--disk-reserve", fallback(n.c.opts.DiskReserve, "16MiB"))
+	}
 	return append(args, n.c.opts.Args...)
 }
 

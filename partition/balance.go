@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/partition/disk"
 )
 
 const (
@@ -142,6 +143,9 @@ func (b *balancer) giveTo(m *commandv1.DirectoryMember, groups []group) {
 	}
 	if now.Sub(b.reachable[m.ServerId]) < b.settle {
 		return
+	}
+	if levelOf(said) != disk.OK {
+		return // it would hand them on again
 	}
 	for _, g := range groups {
 		if !n.ableHeir(g, said) {

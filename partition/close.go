@@ -53,6 +53,8 @@ func (n *Node) close(ctx context.Context) error {
 		errs = append(errs, r.finishStop(ctx))
 	}
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
+	_ = wait(ctx, n.diskDone)
+	n.disk.Close()
 	return errors.Join(errs...)
 }
 
@@ -197,5 +199,7 @@ func (n *Node) undo() error {
 	if n.mux != nil {
 		errs = append(errs, n.mux.Close())
 	}
-	return errors.Join(append(errs, n.closeShared())...)
+	errs = append(errs, n.closeShared())
+	n.disk.Close()
+	return errors.Join(errs...)
 }

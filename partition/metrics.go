@@ -45,12 +45,13 @@ type metricSet struct {
 	commit                                                    *prometheus.HistogramVec
 	logSync                                                   prometheus.Histogram
 	scraper                                                   *scraper
+	disk                                                      *diskMetrics
 }
 
 // newMetricSet registers the figures, if reg is not nil.
 func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
-	s := &metricSet{scraper: newScraper()}
-	all := []prometheus.Collector{s.scraper}
+	s := &metricSet{scraper: newScraper(), disk: newDiskMetrics()}
+	all := append([]prometheus.Collector{s.scraper}, s.disk.collectors()...)
 	for _, c := range []struct {
 		into       **prometheus.CounterVec
 		name, help string

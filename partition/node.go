@@ -24,6 +24,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/partition/disk"
 	"perdure/partition/raftlog"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
@@ -72,6 +73,12 @@ type Config struct {
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
 	Ahead func() time.Duration
 
+	// DiskReserve is how many bytes of the disk are kept free for what must be written when it is full; 0 for 1 % of
+	// the disk within disk.MinReserve and disk.MaxReserve. See package disk for what happens when.
+	DiskReserve int64
+	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
+	DiskUsage func() (free, total int64, err error)
+
 	Logger     *slog.Logger
 	Clock      Clock
 	Rand       io.Reader // of cluster and server ids
@@ -114,7 +121,9 @@ type Node struct {
 	watches   watches
 	shipping  *semaphore.Weighted
 	admission *admission
-	kept      *keptSet  // former replicas
+	kept      *keptSet // former replicas
+	disk      *diskSpace
+	diskDone  chan struct{}
 	episodes  *episodes // what libraries say again and again
 
 	// directory is nil for a node that is alone.
@@ -167,7 +176,11 @@ func Start(cfg Config) (n *Node, err error) {
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), auditDone: make(chan struct{}), stopping: make(chan struct{}),
-		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}}
+		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}, diskDone: make(chan struct{})}
+	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
+		Usage: cfg.DiskUsage, Logger: n.log})}
+	n.cfg.FS = n.disk.FS()
+	cfg = n.cfg
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
 	n.episodes = newEpisodes(n.log, n.clock, n.stopping)
 	n.episodes.serverOf, n.episodes.nodeOf = n.serverAt, n.nodeOf
@@ -185,6 +198,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
+	n.disk.Run()
 	n.failover, n.balancer = newFailover(n), newBalancer(n)
 	n.auditor = &auditor{n: n, logged: map[string]bool{}}
 	n.sweepCopies()
@@ -205,6 +219,8 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n.metrics.scraper.kept = n.kept
 	n.metrics.scraper.followNode(n.admission)
+	n.disk.metrics = n.metrics.disk
+	n.metrics.disk.follow(n.disk.Guard)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = newPeers(n.mux, n.mayCall)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, admission: n.admission, clock: n.clock}
@@ -270,6 +286,7 @@ func Start(cfg Config) (n *Node, err error) {
 		n.auditLoop()
 	}()
 	if n.identity.alone() {
+		close(n.diskDone)
 		close(n.controlDone)
 		close(n.tenure.asked)
 		close(n.tenure.done)
@@ -280,6 +297,7 @@ func Start(cfg Config) (n *Node, err error) {
 		go n.control()
 		go n.watchTenure()
 		go n.compareLoop()
+		go n.watchDisk()
 	}
 	return n, nil
 }
@@ -439,7 +457,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	if n.cfg.Stable != nil {
 		n.stable = n.cfg.Stable
 	} else {
-		file, err := stable.Open(n.path(stableFile), stable.Options{MustCreate: creating, MustExist: !creating, OnFatal: n.fatal})
+		file, err := stable.Open(n.path(stableFile), stable.Options{MustCreate: creating, MustExist: !creating, OnFatal: n.fatal, Insist: n.disk.Insist})
 		if err != nil {
 			return err
 		}
@@ -451,6 +469,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
 		Logger: n.episodes.libraryLogger("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnSync: n.metrics.synced, OnFatal: n.fatal,
+		Insist: n.disk.Insist,
 	}); err != nil {
 		return err
 	}
@@ -464,6 +483,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 		onServing: n.poke, mayTell: n.mayTell, pending: newPending(n.cfg.MaxPendingCommands, n.admission),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
+		disk:     n.disk,
 		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
 		ledDone: make(chan struct{}), resolved: make(chan struct{}),
 		killed: make(chan struct{}), stopped: make(chan struct{}),
@@ -475,7 +495,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / uint64(n.identity.Partitions),
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
 		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
-		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt,
+		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
 }
@@ -516,13 +536,14 @@ func (n *Node) raftConfig(name string) *raft.Config {
 // directory says so.
 func (n *Node) join(r *Replica, creating bool) error {
 	cfg := n.raftConfig(fmt.Sprintf("raft-%d", r.id))
-	logs := raftlog.NewCache(n.raftlog.Group(r.id), raftlog.CacheOptions{
+	cache := raftlog.NewCache(n.raftlog.Group(r.id), raftlog.CacheOptions{
 		Bytes: max(logCacheBytes/int(n.identity.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
 	})
-	r.entries = logs
+	r.entries = cache
+	logs := &guardedLog{LogStore: cache, disk: n.disk.Guard}
 	terms := n.stable.Group(r.id)
 	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard, Load: logs.Load,
+		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard, Load: cache.Load,
 		Leading: func(term uint64) bool {
 			g := r.group.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
@@ -538,10 +559,10 @@ func (n *Node) join(r *Replica, creating bool) error {
 		}
 	}
 	var err error
-	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: logs.Load, halt: r.halt}, logs, terms, r.snapshots, r.transport); err != nil {
+	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: cache.Load, halt: r.halt}, logs, terms, r.snapshots, r.transport); err != nil {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
-	r.bounds.logged.Store(logs.BytesAfter(r.marked)) // NewRaft has read them
+	r.bounds.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them
 	r.group.Store(r.raft)
 	return nil
 }
@@ -569,7 +590,7 @@ func (n *Node) Err() error {
 }
 
 func (n *Node) noteReady() {
-	if n.NotReady() == nil {
+	if n.notServing() == nil {
 		n.readyOnce.Do(func() { close(n.ready) })
 	}
 }
@@ -577,8 +598,11 @@ func (n *Node) noteReady() {
 // Ready is closed once every partition has served.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// NotReady says why the node cannot serve every partition now, or nil.
-func (n *Node) NotReady() error {
+// NotReady says why the node cannot serve every partition, or not every command, now, or nil.
+func (n *Node) NotReady() error { return errors.Join(n.notServing(), n.diskProblem()) }
+
+// notServing says why the node cannot serve every partition now, or nil.
+func (n *Node) notServing() error {
 	if err := n.Err(); err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
-		node.Kept = said[i].GetKept()
+		node.Kept, node.Disk = said[i].GetKept(), said[i].GetDisk()
 		for _, r := range said[i].GetReplicas() {
 			if r.Serving {
 				node.Leads++

@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/partition/disk"
 )
 
 // Group commit: an entry holds what waits when the log is free to take one, up to these bounds. Nothing
@@ -133,6 +134,9 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 	if r.isStopping() {
 		return nil, errStopping(r.id)
 	}
+	if full := r.refuseForDisk(cmd); full != nil {
+		return nil, full
+	}
 	reserved := reservationOf(int64(r.id), cmd)
 	if err := r.pending.admission.admit(reserved); err != nil {
 		r.metrics.Sheds.Inc()
@@ -214,6 +218,14 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		r.dispatcher.unreserve(f.room)
 		return f
 	}
+	if r.disk != nil && r.disk.Check(int64(len(b)), disk.Critical) != nil {
+		for _, p := range batch {
+			r.pending.answer(p, nil, r.errDiskFull(disk.Critical))
+		}
+		f.proposals = nil
+		r.dispatcher.unreserve(f.room)
+		return f
+	}
 	f.future = r.raft.Apply(b, enqueueTimeout)
 	return f
 }
@@ -238,6 +250,9 @@ func (r *Replica) resolve(f *flight) {
 	if err != nil {
 		r.dispatcher.unreserve(f.room)
 		known := raftError(r.id, r.leaderHint(), err)
+		if isDiskFull(err) {
+			known = r.errDiskFull(disk.Full)
+		}
 		if halted := r.halted(); halted != nil {
 			known = errUnknownOutcome(r.id, halted.Error())
 		}

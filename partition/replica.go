@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/partition/disk"
 	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
 )
@@ -28,6 +30,7 @@ type Replica struct {
 	clock      Clock
 	// now is the time that the state sees: see Node.now.
 	now        func() time.Time
+	disk       *diskSpace // nil in tests of parts
 	metrics    metrics
 	dispatcher *Dispatcher
 	watches    *watches
@@ -155,11 +158,21 @@ func (r *Replica) flush(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-flushed:
-		return nil
-	case <-r.halting:
-		return r.halted()
+	for {
+		c, stop := r.clock.After(time.Second)
+		select {
+		case <-flushed:
+			stop()
+			return nil
+		case <-r.halting:
+			stop()
+			return r.halted()
+		case <-c:
+		}
+		// A node that stops does not wait for space: what is not in the state is in the log.
+		if r.isStopping() && r.disk != nil && r.disk.Level() == disk.Full {
+			return fmt.Errorf("the state is not flushed: %w", r.disk.Check(0, disk.Full))
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*c
 
 // status is how this node's replicas are.
 func (n *Node) status() *commandv1.NodeStatus {
-	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.kept.list()}
+	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.kept.list(), Disk: n.diskStatus()}
 	for _, r := range n.router.Replicas() {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
 	}

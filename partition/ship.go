@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 )
 
@@ -126,7 +128,9 @@ func (s *shipper) serve(destination uint32) {
 		if s.l.ctx.Err() != nil {
 			return
 		}
-		r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
+		if !api.Is(err, perdurev1.Reason_REASON_DISK_FULL) { // the disk's guard tells
+			r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
+		}
 		c, stop := r.clock.After(pause)
 		select {
 		case <-c:

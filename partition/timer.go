@@ -4,7 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 )
 
@@ -74,8 +76,12 @@ func (t *timer) run() {
 		case <-fire:
 		}
 		if err := t.tick(); err != nil && t.l.ctx.Err() == nil {
-			r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
-			t.pause(100 * time.Millisecond)
+			if api.Is(err, perdurev1.Reason_REASON_DISK_FULL) {
+				t.pause(time.Second) // the disk's guard tells
+			} else {
+				r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
+				t.pause(100 * time.Millisecond)
+			}
 			t.at(r.now().UnixMilli())
 		}
 	}

@@ -289,7 +289,7 @@ func (s *Server) retry(ctx context.Context, try func() error) error {
 		switch {
 		case err == nil:
 			return nil
-		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED),
+		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED), api.Is(err, perdurev1.Reason_REASON_DISK_FULL),
 			api.Is(err, perdurev1.Reason_REASON_NOT_LEADER), api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN),
 			api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN) && !s.isStopping():
 		default:

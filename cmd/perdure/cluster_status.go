@@ -26,9 +26,10 @@ words that all is well, or each thing that is WRONG and what is served all the s
 and what else is worth a note.
 
 Wrong is: a node that cannot be reached, a partition or the directory without a
-leader, a replica that has halted, replicas that differ, a replica with a PROBLEM
-that its node found when it last checked its state in the background, and a cluster
-that is still being made. A replica that is being rebuilt or far behind, a clock that is off,
+leader, a replica that has halted, replicas that differ, a disk that is low on
+space, a replica with a PROBLEM that its node found when it last checked its state in
+the background, and a cluster that is still being made. A replica that is being
+rebuilt or far behind, a clock that is off,
 and former replicas that a node keeps are told, and are not wrong.
 
 COMPARED is the index at which the replicas' checksums were compared: "equal",

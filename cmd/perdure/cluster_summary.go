@@ -42,6 +42,9 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 		if offset := time.Duration(n.GetClockOffsetMs()) * time.Millisecond; offset.Abs() > slowClock {
 			note("the clock of node %s is %s", orDash(n.GetNodeId()), offsetText(n.GetClockOffsetMs()))
 		}
+		if text := diskProblem(n.GetDisk()); text != "" {
+			bad("the disk of node %s is %s", orDash(n.GetNodeId()), text)
+		}
 	}
 	switch {
 	case len(leaderless) == 1:
@@ -94,6 +97,27 @@ func rulesOf(a *perdurev1.ReplicaAudit) (rules []string) {
 		}
 	}
 	return rules
+}
+
+// diskProblem says how little space a disk has, and what is refused for it; empty if it has enough.
+func diskProblem(d *perdurev1.DiskStatus) string {
+	refused := ""
+	switch d.GetLevel() {
+	case "", "ok":
+		return ""
+	case "low":
+		refused = "what grows the state is refused where it leads"
+	case "critical":
+		refused = "it proposes nothing"
+	default:
+		refused = "it stores nothing"
+	}
+	text := fmt.Sprintf("%s (%s of %s free, the low mark is %s): %s", printable(d.GetLevel()), bytesText(d.GetFree()), bytesText(d.GetTotal()),
+		bytesText(d.GetLowMark()), refused)
+	if d.GetReserveHeld() && d.GetLevel() != "low" {
+		text += fmt.Sprintf("; deleting disk-reserve in its data directory frees %s to purge with", bytesText(d.GetReserve()))
+	}
+	return text
 }
 
 // keptNotes tells of former replicas that nodes keep, each partition once.

@@ -256,6 +256,11 @@ func TestClusterStates(t *testing.T) {
 			s.Nodes[2].Kept = []*perdurev1.KeptReplica{{Partition: 0, Name: "kept-0000-20260102T030405.678", Bytes: 13_400_000},
 				{Partition: 2, Name: "kept-0002-20260102T030405.678", Bytes: 5}, {Partition: 2, Name: "kept-0002-20260103T030405.678", Bytes: 1_999_995}}
 		}),
+		change(func(s *perdurev1.ClusterStatus) {
+			s.Nodes[0].Disk = &perdurev1.DiskStatus{Level: "ok", Free: 400_000_000_000, Total: 500_000_000_000, LowMark: 2 << 30, Reserve: 1 << 30, ReserveHeld: true}
+			s.Nodes[1].Disk = &perdurev1.DiskStatus{Level: "low", Free: 1_900_000_000, Total: 500_000_000_000, LowMark: 2 << 30, Reserve: 1 << 30, ReserveHeld: true}
+			s.Nodes[2].Disk = &perdurev1.DiskStatus{Level: "full", Free: 4096, Total: 500_000_000_000, LowMark: 2 << 30, Reserve: 1 << 30, ReserveHeld: true}
+		}),
 	}
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "cluster_states",
@@ -267,7 +272,8 @@ func TestClusterStates(t *testing.T) {
 		"# A node has come back and catches up.", "cluster status",
 		"# Nothing could be compared yet.", "cluster status",
 		"# The cluster is being made.", "cluster status",
-		"# Former replicas are kept.", "cluster status")
+		"# Former replicas are kept.", "cluster status",
+		"# Disks fill up.", "cluster status")
 }
 
 func TestReplicaForgetKept(t *testing.T) {

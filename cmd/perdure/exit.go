@@ -211,7 +211,7 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
 		return exitConflict
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
-		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 		return exitUnavailable
 	default:
 		// CORRUPT, missing credentials or rights, and reasons this binary does not know yet: asking again is no use.

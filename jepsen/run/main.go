@@ -187,6 +187,7 @@ func (co *common) register(set *flag.FlagSet) {
 	set.DurationVar(&co.timeout, "timeout", time.Hour, "when the run is given up")
 	set.BoolVar(&co.json, "json", false, "print the report as JSON")
 	set.BoolVar(&co.verbose, "v", false, "log what the harness does on stderr")
+	set.StringVar(&co.opts.DiskReserve, "disk-reserve", "16MiB", "every node's --disk-reserve; none for a server that knows none")
 	set.Var(&co.args, "arg", "a further argument for every node, --arg=--log-level=debug (may be repeated)")
 	set.StringVar(&co.faults, "fault", "kill-leader", "faults, taken in turn: see the command faults")
 }

@@ -148,7 +148,7 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 		}
 	}
 	began := time.Now()
-	if err := l.store.wrote(l.store.drv.append(l.group, restart, recs)); err != nil {
+	if err := l.store.wrote(l.store.insist(l.store.dir, func() error { return l.store.drv.append(l.group, restart, recs) })); err != nil {
 		return err
 	}
 	if l.store.onSync != nil {
@@ -192,7 +192,7 @@ func (l *groupLog) DeleteRange(min, max uint64) error {
 	if err := l.store.lower(l.group, last); err != nil {
 		return l.store.wrote(err)
 	}
-	return l.store.wrote(l.store.drv.deleteRange(l.group, min, max))
+	return l.store.wrote(l.store.insist(l.store.dir, func() error { return l.store.drv.deleteRange(l.group, min, max) }))
 }
 
 // GetLog reads one entry: raft.ErrLogNotFound outside first..last, *CorruptError if an entry inside it

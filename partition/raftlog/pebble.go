@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/go-hclog"
@@ -46,7 +47,13 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 		ErrorIfNotExists:            !fresh,
 		ErrorIfExists:               fresh,
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { log.Errorf("background: %v", err) },
+			BackgroundError: func(err error) {
+				if errors.Is(err, syscall.ENOSPC) {
+					log.Infof("background: %v", err) // it is tried again, and the disk's guard tells
+					return
+				}
+				log.Errorf("background: %v", err)
+			},
 			// Readers get the error too; Pebble's default would end the process.
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
 			FlushEnd:        func(pebble.FlushInfo) { hooks.flushed(manifest.look()) },

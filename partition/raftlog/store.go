@@ -55,6 +55,10 @@ type Options struct {
 	// it is nil, the message goes to the logger and to stderr and the process exits with 1. If it returns
 	// (in a test), the write returns the error and so does everything after it.
 	OnFatal func(error)
+
+	// Insist repeats a write that failed for want of space, before anything of it was stored, until it does not; what
+	// names the store. Pebble writes through FS, which must see to it itself: package disk does. Nil for trying once.
+	Insist func(what string, write func() error) error
 }
 
 // sealEvery bounds how often the seal follows the backend's flushes and compactions.
@@ -72,6 +76,7 @@ type Store struct {
 	fatalOnce sync.Once
 	onFatal   func(error)
 	onSync    func(time.Duration) // may be nil
+	insist    func(string, func() error) error
 
 	// life is held shared by every operation that uses drv, and exclusively by Close.
 	life sync.RWMutex
@@ -112,6 +117,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		seal:     &seal{fs: opts.FS, dir: dir},
 		onFatal:  opts.OnFatal,
 		onSync:   opts.OnSync,
+		insist:   opts.Insist,
 		groups:   map[uint32]*groupLog{},
 		sealDue:  make(chan struct{}, 1),
 		sealStop: make(chan struct{}),
@@ -123,6 +129,9 @@ func Open(dir string, opts Options) (*Store, error) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	}
+	if s.insist == nil || s.backend == Pebble {
+		s.insist = func(_ string, write func() error) error { return write() }
 	}
 	if err := s.open(opts); err != nil {
 		if s.drv != nil {

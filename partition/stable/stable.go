@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -111,6 +112,9 @@ type Options struct {
 	// If it is nil the message goes to stderr and the process exits with 1. If it returns (in a test),
 	// the write returns the error and so does everything after it.
 	OnFatal func(error)
+	// Insist repeats a write that failed for want of space until it does not; what names the file. A failed sync is
+	// not repeated. Nil for trying once.
+	Insist func(what string, write func() error) error
 }
 
 // File is the Store on disk.
@@ -118,6 +122,7 @@ type File struct {
 	path    string
 	db      *raftboltdb.BoltStore
 	onFatal func(error)
+	insist  func(string, func() error) error
 
 	mu     sync.Mutex
 	state  *state
@@ -132,7 +137,10 @@ func Open(path string, opts Options) (*File, error) {
 	if opts.MustCreate && opts.MustExist {
 		return nil, fmt.Errorf("stable: file %s: MustCreate and MustExist exclude each other", path)
 	}
-	f := &File{path: path, onFatal: opts.OnFatal}
+	f := &File{path: path, onFatal: opts.OnFatal, insist: opts.Insist}
+	if f.insist == nil {
+		f.insist = func(_ string, write func() error) error { return write() }
+	}
 	if f.onFatal == nil {
 		f.onFatal = func(err error) {
 			fmt.Fprintln(os.Stderr, err)
@@ -154,11 +162,26 @@ func Open(path string, opts Options) (*File, error) {
 		return nil, f.named(err)
 	}
 	f.db = db
+	preallocate(path)
 	if err := f.load(opts.MustCreate); err != nil {
 		_ = db.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// preallocatedBytes is more than the file ever has: the record is replaced within a few pages.
+const preallocatedBytes = 256 << 10
+
+// preallocate gives the file its space on disk at once, where the file system can, so that no term or vote meets a
+// full disk.
+func preallocate(path string) {
+	f, err := vfs.Default.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return
+	}
+	_ = f.Preallocate(0, preallocatedBytes)
+	_ = f.Close()
 }
 
 func (f *File) named(err error) error {
@@ -199,7 +222,15 @@ func (f *File) load(create bool) error {
 // write makes st durable. The caller holds mu, or is alone.
 func (f *File) write(st *state) error {
 	b := st.encode()
-	err := boltfile.Guard(f.path, func() error { return f.db.Set(recordKey, b) })
+	err := f.insist(f.path, func() error {
+		err := boltfile.Guard(f.path, func() error { return f.db.Set(recordKey, b) })
+		var write *fs.PathError
+		if err != nil && !errors.As(err, &write) {
+			// A sync: what is on disk is not known, and a second one might not tell.
+			return fmt.Errorf("%v", err) //nolint:errorlint // not to be taken for want of space
+		}
+		return err
+	})
 	if err == nil {
 		return nil
 	}

@@ -24,6 +24,95 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type NoteDiskRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// 0 ok, 1 low, 2 critical, 3 full.
+	Level         uint32 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoteDiskRequest) Reset() {
+	*x = NoteDiskRequest{}
+	mi := &file_command_v1_peers_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoteDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoteDiskRequest) ProtoMessage() {}
+
+func (x *NoteDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoteDiskRequest.ProtoReflect.Descriptor instead.
+func (*NoteDiskRequest) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *NoteDiskRequest) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *NoteDiskRequest) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+type NoteDiskReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoteDiskReply) Reset() {
+	*x = NoteDiskReply{}
+	mi := &file_command_v1_peers_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoteDiskReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoteDiskReply) ProtoMessage() {}
+
+func (x *NoteDiskReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_peers_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoteDiskReply.ProtoReflect.Descriptor instead.
+func (*NoteDiskReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{1}
+}
+
 type ProposeRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -37,7 +126,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[0]
+	mi := &file_command_v1_peers_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -49,7 +138,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[0]
+	mi := &file_command_v1_peers_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -62,7 +151,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{0}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ProposeRequest) GetPartition() uint32 {
@@ -97,7 +186,7 @@ type PeerQuery struct {
 
 func (x *PeerQuery) Reset() {
 	*x = PeerQuery{}
-	mi := &file_command_v1_peers_proto_msgTypes[1]
+	mi := &file_command_v1_peers_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -109,7 +198,7 @@ func (x *PeerQuery) String() string {
 func (*PeerQuery) ProtoMessage() {}
 
 func (x *PeerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[1]
+	mi := &file_command_v1_peers_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -122,7 +211,7 @@ func (x *PeerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerQuery.ProtoReflect.Descriptor instead.
 func (*PeerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{1}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PeerQuery) GetPartition() uint32 {
@@ -156,7 +245,7 @@ type PeerQueryReply struct {
 
 func (x *PeerQueryReply) Reset() {
 	*x = PeerQueryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[2]
+	mi := &file_command_v1_peers_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +257,7 @@ func (x *PeerQueryReply) String() string {
 func (*PeerQueryReply) ProtoMessage() {}
 
 func (x *PeerQueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[2]
+	mi := &file_command_v1_peers_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +270,7 @@ func (x *PeerQueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerQueryReply.ProtoReflect.Descriptor instead.
 func (*PeerQueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{2}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PeerQueryReply) GetReply() *QueryReply {
@@ -214,7 +303,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[3]
+	mi := &file_command_v1_peers_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +315,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[3]
+	mi := &file_command_v1_peers_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +328,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchRequest) GetPartition() uint32 {
@@ -292,7 +381,7 @@ type WatchReply struct {
 
 func (x *WatchReply) Reset() {
 	*x = WatchReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[4]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +393,7 @@ func (x *WatchReply) String() string {
 func (*WatchReply) ProtoMessage() {}
 
 func (x *WatchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[4]
+	mi := &file_command_v1_peers_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +406,7 @@ func (x *WatchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReply.ProtoReflect.Descriptor instead.
 func (*WatchReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
 }
 
 // AttachUp goes from the node a worker is connected to, to a node that leads partitions. Room given is
@@ -339,7 +428,7 @@ type AttachUp struct {
 
 func (x *AttachUp) Reset() {
 	*x = AttachUp{}
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +440,7 @@ func (x *AttachUp) String() string {
 func (*AttachUp) ProtoMessage() {}
 
 func (x *AttachUp) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[5]
+	mi := &file_command_v1_peers_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +453,7 @@ func (x *AttachUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachUp.ProtoReflect.Descriptor instead.
 func (*AttachUp) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AttachUp) GetKind() isAttachUp_Kind {
@@ -449,7 +538,7 @@ type AttachWorker struct {
 
 func (x *AttachWorker) Reset() {
 	*x = AttachWorker{}
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +550,7 @@ func (x *AttachWorker) String() string {
 func (*AttachWorker) ProtoMessage() {}
 
 func (x *AttachWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[6]
+	mi := &file_command_v1_peers_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +563,7 @@ func (x *AttachWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWorker.ProtoReflect.Descriptor instead.
 func (*AttachWorker) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachWorker) GetWorker() string {
@@ -542,7 +631,7 @@ type AttachDown struct {
 
 func (x *AttachDown) Reset() {
 	*x = AttachDown{}
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +643,7 @@ func (x *AttachDown) String() string {
 func (*AttachDown) ProtoMessage() {}
 
 func (x *AttachDown) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[7]
+	mi := &file_command_v1_peers_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +656,7 @@ func (x *AttachDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachDown.ProtoReflect.Descriptor instead.
 func (*AttachDown) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachDown) GetKind() isAttachDown_Kind {
@@ -675,7 +764,7 @@ type AttachTask struct {
 
 func (x *AttachTask) Reset() {
 	*x = AttachTask{}
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +776,7 @@ func (x *AttachTask) String() string {
 func (*AttachTask) ProtoMessage() {}
 
 func (x *AttachTask) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[8]
+	mi := &file_command_v1_peers_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +789,7 @@ func (x *AttachTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachTask.ProtoReflect.Descriptor instead.
 func (*AttachTask) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachTask) GetTask() *v1.Task {
@@ -733,7 +822,7 @@ type AttachWanted struct {
 
 func (x *AttachWanted) Reset() {
 	*x = AttachWanted{}
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +834,7 @@ func (x *AttachWanted) String() string {
 func (*AttachWanted) ProtoMessage() {}
 
 func (x *AttachWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[9]
+	mi := &file_command_v1_peers_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +847,7 @@ func (x *AttachWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachWanted.ProtoReflect.Descriptor instead.
 func (*AttachWanted) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachWanted) GetWanted() bool {
@@ -778,7 +867,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +879,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[10]
+	mi := &file_command_v1_peers_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +892,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatusRequest) GetPartition() uint32 {
@@ -822,14 +911,16 @@ type NodeStatus struct {
 	// The directory group on this node.
 	Directory *ReplicaStatus `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
 	// What it keeps aside of former replicas.
-	Kept          []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
+	Kept []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
+	// The space of its disk; absent if unknown.
+	Disk          *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +932,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[11]
+	mi := &file_command_v1_peers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +945,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -899,6 +990,13 @@ func (x *NodeStatus) GetKept() []*v1.KeptReplica {
 	return nil
 }
 
+func (x *NodeStatus) GetDisk() *v1.DiskStatus {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
 type ReplicaStatus struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -929,7 +1027,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1039,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[12]
+	mi := &file_command_v1_peers_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1052,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReplicaStatus) GetPartition() uint32 {
@@ -1079,7 +1177,7 @@ type ChecksumMark struct {
 
 func (x *ChecksumMark) Reset() {
 	*x = ChecksumMark{}
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1189,7 @@ func (x *ChecksumMark) String() string {
 func (*ChecksumMark) ProtoMessage() {}
 
 func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[13]
+	mi := &file_command_v1_peers_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1202,7 @@ func (x *ChecksumMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumMark.ProtoReflect.Descriptor instead.
 func (*ChecksumMark) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChecksumMark) GetIndex() uint64 {
@@ -1130,7 +1228,7 @@ type ContentRequest struct {
 
 func (x *ContentRequest) Reset() {
 	*x = ContentRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1240,7 @@ func (x *ContentRequest) String() string {
 func (*ContentRequest) ProtoMessage() {}
 
 func (x *ContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[14]
+	mi := &file_command_v1_peers_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1253,7 @@ func (x *ContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentRequest.ProtoReflect.Descriptor instead.
 func (*ContentRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ContentRequest) GetPartition() uint32 {
@@ -1174,7 +1272,7 @@ type ContentChunk struct {
 
 func (x *ContentChunk) Reset() {
 	*x = ContentChunk{}
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1284,7 @@ func (x *ContentChunk) String() string {
 func (*ContentChunk) ProtoMessage() {}
 
 func (x *ContentChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[15]
+	mi := &file_command_v1_peers_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1297,7 @@ func (x *ContentChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContentChunk.ProtoReflect.Descriptor instead.
 func (*ContentChunk) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ContentChunk) GetData() []byte {
@@ -1222,7 +1320,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1332,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[16]
+	mi := &file_command_v1_peers_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1345,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinRequest) GetMember() *DirectoryMember {
@@ -1287,7 +1385,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1397,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[17]
+	mi := &file_command_v1_peers_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1410,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinReply) GetDirectory() *Directory {
@@ -1330,7 +1428,7 @@ type ShowDirectoryRequest struct {
 
 func (x *ShowDirectoryRequest) Reset() {
 	*x = ShowDirectoryRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1440,7 @@ func (x *ShowDirectoryRequest) String() string {
 func (*ShowDirectoryRequest) ProtoMessage() {}
 
 func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[18]
+	mi := &file_command_v1_peers_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1453,7 @@ func (x *ShowDirectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryRequest.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
 }
 
 type ShowDirectoryReply struct {
@@ -1367,7 +1465,7 @@ type ShowDirectoryReply struct {
 
 func (x *ShowDirectoryReply) Reset() {
 	*x = ShowDirectoryReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1477,7 @@ func (x *ShowDirectoryReply) String() string {
 func (*ShowDirectoryReply) ProtoMessage() {}
 
 func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[19]
+	mi := &file_command_v1_peers_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1490,7 @@ func (x *ShowDirectoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDirectoryReply.ProtoReflect.Descriptor instead.
 func (*ShowDirectoryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ShowDirectoryReply) GetDirectory() *Directory {
@@ -1416,7 +1514,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1526,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[20]
+	mi := &file_command_v1_peers_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1539,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TransferRequest) GetPartition() uint32 {
@@ -1475,7 +1573,7 @@ type TransferReply struct {
 
 func (x *TransferReply) Reset() {
 	*x = TransferReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1585,7 @@ func (x *TransferReply) String() string {
 func (*TransferReply) ProtoMessage() {}
 
 func (x *TransferReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[21]
+	mi := &file_command_v1_peers_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1598,7 @@ func (x *TransferReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferReply.ProtoReflect.Descriptor instead.
 func (*TransferReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TransferReply) GetLeader() string {
@@ -1519,7 +1617,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1629,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[22]
+	mi := &file_command_v1_peers_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1642,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RebuildRequest) GetPartition() uint32 {
@@ -1565,7 +1663,7 @@ type RebuildReply struct {
 
 func (x *RebuildReply) Reset() {
 	*x = RebuildReply{}
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1675,7 @@ func (x *RebuildReply) String() string {
 func (*RebuildReply) ProtoMessage() {}
 
 func (x *RebuildReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_peers_proto_msgTypes[23]
+	mi := &file_command_v1_peers_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1688,7 @@ func (x *RebuildReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReply.ProtoReflect.Descriptor instead.
 func (*RebuildReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_peers_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_peers_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RebuildReply) GetApplied() uint64 {
@@ -1611,7 +1709,11 @@ var File_command_v1_peers_proto protoreflect.FileDescriptor
 
 const file_command_v1_peers_proto_rawDesc = "" +
 	"\n" +
-	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"\x8f\x01\n" +
+	"\x16command/v1/peers.proto\x12\x12perdure.command.v1\x1a\x18perdure/v1/cluster.proto\x1a\x16perdure/v1/tasks.proto\x1a\x16perdure/v1/types.proto\x1a\x18command/v1/command.proto\x1a\x1acommand/v1/directory.proto\"D\n" +
+	"\x0fNoteDiskRequest\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\rR\x05level\"\x0f\n" +
+	"\rNoteDiskReply\"\x8f\x01\n" +
 	"\x0eProposeRequest\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x125\n" +
 	"\acommand\x18\x02 \x01(\v2\x1b.perdure.command.v1.CommandR\acommand\x12(\n" +
@@ -1669,7 +1771,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\x98\x02\n" +
+	"_partition\"\xc4\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -1677,7 +1779,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x0fdirectory_epoch\x18\x03 \x01(\x04R\x0edirectoryEpoch\x12=\n" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
 	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
-	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xf5\x03\n" +
+	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
+	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\"\xf5\x03\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1729,7 +1832,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xb1\a\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\x85\b\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1743,7 +1846,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12K\n" +
 	"\n" +
 	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
-	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01B\"Z perdure/api/command/v1;commandv1b\x06proto3"
+	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12R\n" +
+	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
 	file_command_v1_peers_proto_rawDescOnce sync.Once
@@ -1757,93 +1861,99 @@ func file_command_v1_peers_proto_rawDescGZIP() []byte {
 	return file_command_v1_peers_proto_rawDescData
 }
 
-var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_command_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_command_v1_peers_proto_goTypes = []any{
-	(*ProposeRequest)(nil),        // 0: perdure.command.v1.ProposeRequest
-	(*PeerQuery)(nil),             // 1: perdure.command.v1.PeerQuery
-	(*PeerQueryReply)(nil),        // 2: perdure.command.v1.PeerQueryReply
-	(*WatchRequest)(nil),          // 3: perdure.command.v1.WatchRequest
-	(*WatchReply)(nil),            // 4: perdure.command.v1.WatchReply
-	(*AttachUp)(nil),              // 5: perdure.command.v1.AttachUp
-	(*AttachWorker)(nil),          // 6: perdure.command.v1.AttachWorker
-	(*AttachDown)(nil),            // 7: perdure.command.v1.AttachDown
-	(*AttachTask)(nil),            // 8: perdure.command.v1.AttachTask
-	(*AttachWanted)(nil),          // 9: perdure.command.v1.AttachWanted
-	(*StatusRequest)(nil),         // 10: perdure.command.v1.StatusRequest
-	(*NodeStatus)(nil),            // 11: perdure.command.v1.NodeStatus
-	(*ReplicaStatus)(nil),         // 12: perdure.command.v1.ReplicaStatus
-	(*ChecksumMark)(nil),          // 13: perdure.command.v1.ChecksumMark
-	(*ContentRequest)(nil),        // 14: perdure.command.v1.ContentRequest
-	(*ContentChunk)(nil),          // 15: perdure.command.v1.ContentChunk
-	(*JoinRequest)(nil),           // 16: perdure.command.v1.JoinRequest
-	(*JoinReply)(nil),             // 17: perdure.command.v1.JoinReply
-	(*ShowDirectoryRequest)(nil),  // 18: perdure.command.v1.ShowDirectoryRequest
-	(*ShowDirectoryReply)(nil),    // 19: perdure.command.v1.ShowDirectoryReply
-	(*TransferRequest)(nil),       // 20: perdure.command.v1.TransferRequest
-	(*TransferReply)(nil),         // 21: perdure.command.v1.TransferReply
-	(*RebuildRequest)(nil),        // 22: perdure.command.v1.RebuildRequest
-	(*RebuildReply)(nil),          // 23: perdure.command.v1.RebuildReply
-	(*Command)(nil),               // 24: perdure.command.v1.Command
-	(*Query)(nil),                 // 25: perdure.command.v1.Query
-	(*QueryReply)(nil),            // 26: perdure.command.v1.QueryReply
-	(*v1.TaskToken)(nil),          // 27: perdure.v1.TaskToken
-	(*v1.Task)(nil),               // 28: perdure.v1.Task
-	(*v1.KeptReplica)(nil),        // 29: perdure.v1.KeptReplica
-	(*v1.ReplicaAudit)(nil),       // 30: perdure.v1.ReplicaAudit
-	(*DirectoryMember)(nil),       // 31: perdure.command.v1.DirectoryMember
-	(*Directory)(nil),             // 32: perdure.command.v1.Directory
-	(*v1.ForgetKeptRequest)(nil),  // 33: perdure.v1.ForgetKeptRequest
-	(*v1.VerifyRequest)(nil),      // 34: perdure.v1.VerifyRequest
-	(*Reply)(nil),                 // 35: perdure.command.v1.Reply
-	(*v1.ForgetKeptResponse)(nil), // 36: perdure.v1.ForgetKeptResponse
-	(*v1.VerifyEvent)(nil),        // 37: perdure.v1.VerifyEvent
+	(*NoteDiskRequest)(nil),       // 0: perdure.command.v1.NoteDiskRequest
+	(*NoteDiskReply)(nil),         // 1: perdure.command.v1.NoteDiskReply
+	(*ProposeRequest)(nil),        // 2: perdure.command.v1.ProposeRequest
+	(*PeerQuery)(nil),             // 3: perdure.command.v1.PeerQuery
+	(*PeerQueryReply)(nil),        // 4: perdure.command.v1.PeerQueryReply
+	(*WatchRequest)(nil),          // 5: perdure.command.v1.WatchRequest
+	(*WatchReply)(nil),            // 6: perdure.command.v1.WatchReply
+	(*AttachUp)(nil),              // 7: perdure.command.v1.AttachUp
+	(*AttachWorker)(nil),          // 8: perdure.command.v1.AttachWorker
+	(*AttachDown)(nil),            // 9: perdure.command.v1.AttachDown
+	(*AttachTask)(nil),            // 10: perdure.command.v1.AttachTask
+	(*AttachWanted)(nil),          // 11: perdure.command.v1.AttachWanted
+	(*StatusRequest)(nil),         // 12: perdure.command.v1.StatusRequest
+	(*NodeStatus)(nil),            // 13: perdure.command.v1.NodeStatus
+	(*ReplicaStatus)(nil),         // 14: perdure.command.v1.ReplicaStatus
+	(*ChecksumMark)(nil),          // 15: perdure.command.v1.ChecksumMark
+	(*ContentRequest)(nil),        // 16: perdure.command.v1.ContentRequest
+	(*ContentChunk)(nil),          // 17: perdure.command.v1.ContentChunk
+	(*JoinRequest)(nil),           // 18: perdure.command.v1.JoinRequest
+	(*JoinReply)(nil),             // 19: perdure.command.v1.JoinReply
+	(*ShowDirectoryRequest)(nil),  // 20: perdure.command.v1.ShowDirectoryRequest
+	(*ShowDirectoryReply)(nil),    // 21: perdure.command.v1.ShowDirectoryReply
+	(*TransferRequest)(nil),       // 22: perdure.command.v1.TransferRequest
+	(*TransferReply)(nil),         // 23: perdure.command.v1.TransferReply
+	(*RebuildRequest)(nil),        // 24: perdure.command.v1.RebuildRequest
+	(*RebuildReply)(nil),          // 25: perdure.command.v1.RebuildReply
+	(*Command)(nil),               // 26: perdure.command.v1.Command
+	(*Query)(nil),                 // 27: perdure.command.v1.Query
+	(*QueryReply)(nil),            // 28: perdure.command.v1.QueryReply
+	(*v1.TaskToken)(nil),          // 29: perdure.v1.TaskToken
+	(*v1.Task)(nil),               // 30: perdure.v1.Task
+	(*v1.KeptReplica)(nil),        // 31: perdure.v1.KeptReplica
+	(*v1.DiskStatus)(nil),         // 32: perdure.v1.DiskStatus
+	(*v1.ReplicaAudit)(nil),       // 33: perdure.v1.ReplicaAudit
+	(*DirectoryMember)(nil),       // 34: perdure.command.v1.DirectoryMember
+	(*Directory)(nil),             // 35: perdure.command.v1.Directory
+	(*v1.ForgetKeptRequest)(nil),  // 36: perdure.v1.ForgetKeptRequest
+	(*v1.VerifyRequest)(nil),      // 37: perdure.v1.VerifyRequest
+	(*Reply)(nil),                 // 38: perdure.command.v1.Reply
+	(*v1.ForgetKeptResponse)(nil), // 39: perdure.v1.ForgetKeptResponse
+	(*v1.VerifyEvent)(nil),        // 40: perdure.v1.VerifyEvent
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
-	24, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
-	25, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
-	26, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
-	6,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
-	8,  // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
-	27, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
-	9,  // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
-	28, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
-	12, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
-	12, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
-	29, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
-	13, // 11: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
-	30, // 12: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
-	31, // 13: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
-	32, // 14: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
-	32, // 15: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
-	0,  // 16: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
-	1,  // 17: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
-	3,  // 18: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
-	5,  // 19: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
-	10, // 20: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
-	14, // 21: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
-	16, // 22: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
-	18, // 23: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
-	20, // 24: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
-	22, // 25: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
-	33, // 26: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	34, // 27: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	35, // 28: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	2,  // 29: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	4,  // 30: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	7,  // 31: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	11, // 32: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	15, // 33: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	17, // 34: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	19, // 35: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	21, // 36: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	23, // 37: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	36, // 38: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	37, // 39: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	28, // [28:40] is the sub-list for method output_type
-	16, // [16:28] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	26, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
+	27, // 1: perdure.command.v1.PeerQuery.query:type_name -> perdure.command.v1.Query
+	28, // 2: perdure.command.v1.PeerQueryReply.reply:type_name -> perdure.command.v1.QueryReply
+	8,  // 3: perdure.command.v1.AttachUp.worker:type_name -> perdure.command.v1.AttachWorker
+	10, // 4: perdure.command.v1.AttachDown.task:type_name -> perdure.command.v1.AttachTask
+	29, // 5: perdure.command.v1.AttachDown.cancelling:type_name -> perdure.v1.TaskToken
+	11, // 6: perdure.command.v1.AttachDown.wanted:type_name -> perdure.command.v1.AttachWanted
+	30, // 7: perdure.command.v1.AttachTask.task:type_name -> perdure.v1.Task
+	14, // 8: perdure.command.v1.NodeStatus.replicas:type_name -> perdure.command.v1.ReplicaStatus
+	14, // 9: perdure.command.v1.NodeStatus.directory:type_name -> perdure.command.v1.ReplicaStatus
+	31, // 10: perdure.command.v1.NodeStatus.kept:type_name -> perdure.v1.KeptReplica
+	32, // 11: perdure.command.v1.NodeStatus.disk:type_name -> perdure.v1.DiskStatus
+	15, // 12: perdure.command.v1.ReplicaStatus.marks:type_name -> perdure.command.v1.ChecksumMark
+	33, // 13: perdure.command.v1.ReplicaStatus.audit:type_name -> perdure.v1.ReplicaAudit
+	34, // 14: perdure.command.v1.JoinRequest.member:type_name -> perdure.command.v1.DirectoryMember
+	35, // 15: perdure.command.v1.JoinReply.directory:type_name -> perdure.command.v1.Directory
+	35, // 16: perdure.command.v1.ShowDirectoryReply.directory:type_name -> perdure.command.v1.Directory
+	2,  // 17: perdure.command.v1.Peers.Propose:input_type -> perdure.command.v1.ProposeRequest
+	3,  // 18: perdure.command.v1.Peers.Query:input_type -> perdure.command.v1.PeerQuery
+	5,  // 19: perdure.command.v1.Peers.Watch:input_type -> perdure.command.v1.WatchRequest
+	7,  // 20: perdure.command.v1.Peers.Attach:input_type -> perdure.command.v1.AttachUp
+	12, // 21: perdure.command.v1.Peers.Status:input_type -> perdure.command.v1.StatusRequest
+	16, // 22: perdure.command.v1.Peers.Content:input_type -> perdure.command.v1.ContentRequest
+	18, // 23: perdure.command.v1.Peers.Join:input_type -> perdure.command.v1.JoinRequest
+	20, // 24: perdure.command.v1.Peers.ShowDirectory:input_type -> perdure.command.v1.ShowDirectoryRequest
+	22, // 25: perdure.command.v1.Peers.Transfer:input_type -> perdure.command.v1.TransferRequest
+	24, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
+	36, // 27: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	37, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
+	0,  // 29: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	38, // 30: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	4,  // 31: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	6,  // 32: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	9,  // 33: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	13, // 34: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	17, // 35: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	19, // 36: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	21, // 37: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	23, // 38: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	25, // 39: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	39, // 40: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	40, // 41: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	1,  // 42: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	30, // [30:43] is the sub-list for method output_type
+	17, // [17:30] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_peers_proto_init() }
@@ -1853,26 +1963,26 @@ func file_command_v1_peers_proto_init() {
 	}
 	file_command_v1_command_proto_init()
 	file_command_v1_directory_proto_init()
-	file_command_v1_peers_proto_msgTypes[5].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
 		(*AttachUp_Worker)(nil),
 		(*AttachUp_Room)(nil),
 		(*AttachUp_Recall)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
+	file_command_v1_peers_proto_msgTypes[9].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),
 		(*AttachDown_Cancelling)(nil),
 		(*AttachDown_Spare)(nil),
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}
-	file_command_v1_peers_proto_msgTypes[10].OneofWrappers = []any{}
+	file_command_v1_peers_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_peers_proto_rawDesc), len(file_command_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
 	Peers_ForgetKept_FullMethodName    = "/perdure.command.v1.Peers/ForgetKept"
 	Peers_Verify_FullMethodName        = "/perdure.command.v1.Peers/Verify"
+	Peers_NoteDisk_FullMethodName      = "/perdure.command.v1.Peers/NoteDisk"
 )
 
 // PeersClient is the client API for Peers service.
@@ -70,6 +71,8 @@ type PeersClient interface {
 	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
 	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error)
+	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
+	NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error)
 }
 
 type peersClient struct {
@@ -221,6 +224,16 @@ func (c *peersClient) Verify(ctx context.Context, in *v1.VerifyRequest, opts ...
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_VerifyClient = grpc.ServerStreamingClient[v1.VerifyEvent]
 
+func (c *peersClient) NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NoteDiskReply)
+	err := c.cc.Invoke(ctx, Peers_NoteDisk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
@@ -255,6 +268,8 @@ type PeersServer interface {
 	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
 	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error
+	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
+	NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error)
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -300,6 +315,9 @@ func (UnimplementedPeersServer) ForgetKept(context.Context, *v1.ForgetKeptReques
 }
 func (UnimplementedPeersServer) Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedPeersServer) NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method NoteDisk not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -513,6 +531,24 @@ func _Peers_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_VerifyServer = grpc.ServerStreamingServer[v1.VerifyEvent]
 
+func _Peers_NoteDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NoteDiskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).NoteDisk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_NoteDisk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).NoteDisk(ctx, req.(*NoteDiskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -555,6 +591,10 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetKept",
 			Handler:    _Peers_ForgetKept_Handler,
+		},
+		{
+			MethodName: "NoteDisk",
+			Handler:    _Peers_NoteDisk_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

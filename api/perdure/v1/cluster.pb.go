@@ -170,7 +170,9 @@ type ClusterNode struct {
 	ClockOffsetMs int64  `protobuf:"varint,9,opt,name=clock_offset_ms,json=clockOffsetMs,proto3" json:"clock_offset_ms,omitempty"`
 	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	// Files of former replicas that it keeps aside on its disk, oldest first for each partition.
-	Kept          []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
+	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
+	// The free space of its disk; absent if unknown.
+	Disk          *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,6 +284,112 @@ func (x *ClusterNode) GetKept() []*KeptReplica {
 	return nil
 }
 
+func (x *ClusterNode) GetDisk() *DiskStatus {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+// DiskStatus is the space of the file system that holds a node's data.
+type DiskStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "ok"; "low": commands that grow the state are refused; "critical": the node proposes nothing; "full": it appends
+	// nothing to its logs.
+	Level string `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"`
+	// In bytes. The reserve counts as used.
+	Free  uint64 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
+	Total uint64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	// Below it the disk is low.
+	LowMark uint64 `protobuf:"varint,4,opt,name=low_mark,json=lowMark,proto3" json:"low_mark,omitempty"`
+	Reserve uint64 `protobuf:"varint,5,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	// The reserve file is there.
+	ReserveHeld bool `protobuf:"varint,6,opt,name=reserve_held,json=reserveHeld,proto3" json:"reserve_held,omitempty"`
+	// Writes that wait for space now.
+	Waiting       uint64 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskStatus) Reset() {
+	*x = DiskStatus{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskStatus) ProtoMessage() {}
+
+func (x *DiskStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskStatus.ProtoReflect.Descriptor instead.
+func (*DiskStatus) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DiskStatus) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *DiskStatus) GetFree() uint64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *DiskStatus) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *DiskStatus) GetLowMark() uint64 {
+	if x != nil {
+		return x.LowMark
+	}
+	return 0
+}
+
+func (x *DiskStatus) GetReserve() uint64 {
+	if x != nil {
+		return x.Reserve
+	}
+	return 0
+}
+
+func (x *DiskStatus) GetReserveHeld() bool {
+	if x != nil {
+		return x.ReserveHeld
+	}
+	return false
+}
+
+func (x *DiskStatus) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 type ClusterPartition struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -300,7 +408,7 @@ type ClusterPartition struct {
 
 func (x *ClusterPartition) Reset() {
 	*x = ClusterPartition{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +420,7 @@ func (x *ClusterPartition) String() string {
 func (*ClusterPartition) ProtoMessage() {}
 
 func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +433,7 @@ func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPartition.ProtoReflect.Descriptor instead.
 func (*ClusterPartition) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClusterPartition) GetPartition() uint32 {
@@ -398,7 +506,7 @@ type ClusterReplica struct {
 
 func (x *ClusterReplica) Reset() {
 	*x = ClusterReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +518,7 @@ func (x *ClusterReplica) String() string {
 func (*ClusterReplica) ProtoMessage() {}
 
 func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +531,7 @@ func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterReplica.ProtoReflect.Descriptor instead.
 func (*ClusterReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClusterReplica) GetNodeId() string {
@@ -497,7 +605,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +617,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +630,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 // VerifyEvent is what one node says in the course of a verification.
@@ -542,7 +650,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +662,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +675,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VerifyEvent) GetNodeId() string {
@@ -662,7 +770,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +782,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +795,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VerifyProgress) GetPartition() uint32 {
@@ -734,7 +842,7 @@ type ReplicaAudit struct {
 
 func (x *ReplicaAudit) Reset() {
 	*x = ReplicaAudit{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +854,7 @@ func (x *ReplicaAudit) String() string {
 func (*ReplicaAudit) ProtoMessage() {}
 
 func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +867,7 @@ func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
 func (*ReplicaAudit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReplicaAudit) GetPartition() uint32 {
@@ -875,7 +983,7 @@ type AuditProblem struct {
 
 func (x *AuditProblem) Reset() {
 	*x = AuditProblem{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +995,7 @@ func (x *AuditProblem) String() string {
 func (*AuditProblem) ProtoMessage() {}
 
 func (x *AuditProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1008,7 @@ func (x *AuditProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
 func (*AuditProblem) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AuditProblem) GetRule() string {
@@ -951,7 +1059,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1071,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1084,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -1009,7 +1117,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1129,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1142,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -1054,7 +1162,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1174,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1187,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -1106,7 +1214,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1226,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1239,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -1160,7 +1268,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1280,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1293,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -1215,7 +1323,7 @@ type KeptReplica struct {
 
 func (x *KeptReplica) Reset() {
 	*x = KeptReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1335,7 @@ func (x *KeptReplica) String() string {
 func (*KeptReplica) ProtoMessage() {}
 
 func (x *KeptReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1348,7 @@ func (x *KeptReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptReplica.ProtoReflect.Descriptor instead.
 func (*KeptReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeptReplica) GetPartition() uint32 {
@@ -1276,7 +1384,7 @@ type ForgetKeptRequest struct {
 
 func (x *ForgetKeptRequest) Reset() {
 	*x = ForgetKeptRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1396,7 @@ func (x *ForgetKeptRequest) String() string {
 func (*ForgetKeptRequest) ProtoMessage() {}
 
 func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1409,7 @@ func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptRequest.ProtoReflect.Descriptor instead.
 func (*ForgetKeptRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForgetKeptRequest) GetNodeId() string {
@@ -1335,7 +1443,7 @@ type ForgetKeptResponse struct {
 
 func (x *ForgetKeptResponse) Reset() {
 	*x = ForgetKeptResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1455,7 @@ func (x *ForgetKeptResponse) String() string {
 func (*ForgetKeptResponse) ProtoMessage() {}
 
 func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1468,7 @@ func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptResponse.ProtoReflect.Descriptor instead.
 func (*ForgetKeptResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ForgetKeptResponse) GetForgotten() []*KeptReplica {
@@ -1388,7 +1496,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
-	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\xd7\x02\n" +
+	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\x83\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1401,7 +1509,17 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\x0fclock_offset_ms\x18\t \x01(\x03R\rclockOffsetMs\x12\x18\n" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12+\n" +
-	"\x04kept\x18\v \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\"\xf9\x01\n" +
+	"\x04kept\x18\v \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
+	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\"\xbe\x01\n" +
+	"\n" +
+	"DiskStatus\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\x12\x12\n" +
+	"\x04free\x18\x02 \x01(\x04R\x04free\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x04R\x05total\x12\x19\n" +
+	"\blow_mark\x18\x04 \x01(\x04R\alowMark\x12\x18\n" +
+	"\areserve\x18\x05 \x01(\x04R\areserve\x12!\n" +
+	"\freserve_held\x18\x06 \x01(\bR\vreserveHeld\x12\x18\n" +
+	"\awaiting\x18\a \x01(\x04R\awaiting\"\xf9\x01\n" +
 	"\x10ClusterPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1c\n" +
@@ -1506,53 +1624,55 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_perdure_v1_cluster_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),           // 0: perdure.v1.GetStatusRequest
 	(*ClusterStatus)(nil),              // 1: perdure.v1.ClusterStatus
 	(*ClusterNode)(nil),                // 2: perdure.v1.ClusterNode
-	(*ClusterPartition)(nil),           // 3: perdure.v1.ClusterPartition
-	(*ClusterReplica)(nil),             // 4: perdure.v1.ClusterReplica
-	(*VerifyRequest)(nil),              // 5: perdure.v1.VerifyRequest
-	(*VerifyEvent)(nil),                // 6: perdure.v1.VerifyEvent
-	(*VerifyProgress)(nil),             // 7: perdure.v1.VerifyProgress
-	(*ReplicaAudit)(nil),               // 8: perdure.v1.ReplicaAudit
-	(*AuditProblem)(nil),               // 9: perdure.v1.AuditProblem
-	(*TransferLeadershipRequest)(nil),  // 10: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 11: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 12: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 13: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 14: perdure.v1.RebuildReplicaResponse
-	(*KeptReplica)(nil),                // 15: perdure.v1.KeptReplica
-	(*ForgetKeptRequest)(nil),          // 16: perdure.v1.ForgetKeptRequest
-	(*ForgetKeptResponse)(nil),         // 17: perdure.v1.ForgetKeptResponse
+	(*DiskStatus)(nil),                 // 3: perdure.v1.DiskStatus
+	(*ClusterPartition)(nil),           // 4: perdure.v1.ClusterPartition
+	(*ClusterReplica)(nil),             // 5: perdure.v1.ClusterReplica
+	(*VerifyRequest)(nil),              // 6: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 7: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 8: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 9: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 10: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 11: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 12: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 13: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 14: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 15: perdure.v1.RebuildReplicaResponse
+	(*KeptReplica)(nil),                // 16: perdure.v1.KeptReplica
+	(*ForgetKeptRequest)(nil),          // 17: perdure.v1.ForgetKeptRequest
+	(*ForgetKeptResponse)(nil),         // 18: perdure.v1.ForgetKeptResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	3,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	15, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
-	4,  // 3: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	8,  // 4: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
-	7,  // 5: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
-	8,  // 6: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
-	9,  // 7: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
-	12, // 8: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	15, // 9: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
-	0,  // 10: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	10, // 11: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	13, // 12: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	16, // 13: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	5,  // 14: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
-	1,  // 15: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	11, // 16: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	14, // 17: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	17, // 18: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	6,  // 19: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	16, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
+	3,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
+	5,  // 4: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	9,  // 5: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	8,  // 6: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	9,  // 7: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	10, // 8: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	13, // 9: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	16, // 10: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
+	0,  // 11: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	11, // 12: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	14, // 13: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	17, // 14: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	6,  // 15: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	1,  // 16: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	12, // 17: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	15, // 18: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	18, // 19: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	7,  // 20: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_cluster_proto_init() }
@@ -1560,21 +1680,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[6].OneofWrappers = []any{
+	file_perdure_v1_cluster_proto_msgTypes[7].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Audit)(nil),
 		(*VerifyEvent_Refused)(nil),
 		(*VerifyEvent_Done)(nil),
 	}
-	file_perdure_v1_cluster_proto_msgTypes[9].OneofWrappers = []any{}
 	file_perdure_v1_cluster_proto_msgTypes[10].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

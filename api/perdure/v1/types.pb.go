@@ -229,6 +229,9 @@ const (
 	Reason_REASON_SHUTTING_DOWN Reason = 42
 	// ResourceExhausted: a bounded queue is full; nothing was applied.
 	Reason_REASON_OVERLOADED Reason = 43
+	// ResourceExhausted: too little disk space is free for what would grow the store; nothing was applied. It goes on by
+	// itself when there is space.
+	Reason_REASON_DISK_FULL Reason = 44
 	// Unknown: the request may or may not have been applied. Repeating it with the same request id is safe.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 50
 	// DataLoss: a store is damaged; the replica has stopped.
@@ -264,6 +267,7 @@ var (
 		41: "REASON_TRY_LATER",
 		42: "REASON_SHUTTING_DOWN",
 		43: "REASON_OVERLOADED",
+		44: "REASON_DISK_FULL",
 		50: "REASON_OUTCOME_UNKNOWN",
 		60: "REASON_CORRUPT",
 		70: "REASON_UNAUTHENTICATED",
@@ -290,6 +294,7 @@ var (
 		"REASON_TRY_LATER":           41,
 		"REASON_SHUTTING_DOWN":       42,
 		"REASON_OVERLOADED":          43,
+		"REASON_DISK_FULL":           44,
 		"REASON_OUTCOME_UNKNOWN":     50,
 		"REASON_CORRUPT":             60,
 		"REASON_UNAUTHENTICATED":     70,
@@ -2228,7 +2233,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x11AWAIT_KIND_SINGLE\x10\x01\x12\x12\n" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
-	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xf6\x04\n" +
+	"\x11AWAIT_KIND_SIGNAL\x10\x04*\x8c\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2248,7 +2253,8 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x11REASON_NOT_LEADER\x10(\x12\x14\n" +
 	"\x10REASON_TRY_LATER\x10)\x12\x18\n" +
 	"\x14REASON_SHUTTING_DOWN\x10*\x12\x15\n" +
-	"\x11REASON_OVERLOADED\x10+\x12\x1a\n" +
+	"\x11REASON_OVERLOADED\x10+\x12\x14\n" +
+	"\x10REASON_DISK_FULL\x10,\x12\x1a\n" +
 	"\x16REASON_OUTCOME_UNKNOWN\x102\x12\x12\n" +
 	"\x0eREASON_CORRUPT\x10<\x12\x1a\n" +
 	"\x16REASON_UNAUTHENTICATED\x10F\x12\x1c\n" +

@@ -1,0 +1,153 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// FS is the guarded file system: see the package comment. Reads, syncs and removals are those of the one below.
+func (g *Guard) FS() vfs.FS { return &guardedFS{FS: g.fs, g: g} }
+
+type guardedFS struct {
+	vfs.FS
+	g *Guard
+}
+
+// lookBytes is how much a table may grow between two looks at the free space.
+const lookBytes = 1 << 20
+
+// spared says how much must stay free for a file that may fail, and whether it is one: tables, and copies of states.
+func spared(name string, category vfs.DiskWriteCategory) (Level, bool) {
+	base := name[strings.LastIndexAny(name, `/\`)+1:]
+	switch {
+	case category == "pebble-memtable-flush":
+		return Full, true
+	case strings.HasPrefix(string(category), "pebble-compaction"), strings.HasPrefix(string(category), "pebble-blob"):
+		return Critical, true
+	case strings.HasSuffix(base, ".sst"), strings.HasSuffix(base, ".blob"):
+		return Full, true
+	case strings.HasPrefix(base, "fetched-"), strings.HasPrefix(base, "sending-"), strings.HasPrefix(base, "received-"):
+		return Critical, true
+	}
+	return OK, false
+}
+
+// Create implements vfs.FS. A table's creation waits for space, a second at most.
+func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if level, may := spared(name, category); may {
+		if err := f.g.await(level); err != nil {
+			return nil, &fs.PathError{Op: "create", Path: name, Err: err}
+		}
+		file, err := f.FS.Create(name, category)
+		if err != nil {
+			return nil, err
+		}
+		return &table{File: file, g: f.g, level: level, name: name, unseen: lookBytes}, nil
+	}
+	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, category) })
+}
+
+// await waits until a table may begin, for pace at most.
+func (g *Guard) await(level Level) error {
+	err := g.Check(lookBytes, level)
+	for until := time.Now().Add(pace); err != nil && time.Now().Before(until); err = g.Check(lookBytes, level) {
+		t := time.NewTimer(retryEvery)
+		select {
+		case <-t.C:
+		case <-g.stop:
+			t.Stop()
+			return err
+		}
+	}
+	return err
+}
+
+// file opens a file whose writes must not fail for want of space.
+func (f *guardedFS) file(name string, open func() (vfs.File, error)) (file vfs.File, err error) {
+	if err := f.g.insist(name, func() error { file, err = open(); return err }); err != nil {
+		return nil, err
+	}
+	return &patient{File: file, g: f.g, name: name}, nil
+}
+
+func (f *guardedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return f.file(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, category, opts...) })
+}
+
+func (f *guardedFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.file(newname, func() (vfs.File, error) {
+		file, err := f.FS.ReuseForWrite(oldname, newname, category)
+		if err != nil && errors.Is(err, fs.ErrNotExist) {
+			// An attempt before may have renamed it.
+			return f.FS.Create(newname, category)
+		}
+		return file, err
+	})
+}
+
+func (f *guardedFS) Link(oldname, newname string) error {
+	return f.g.insist(newname, func() error { return f.FS.Link(oldname, newname) })
+}
+
+func (f *guardedFS) Rename(oldname, newname string) error {
+	return f.g.insist(newname, func() error { return f.FS.Rename(oldname, newname) })
+}
+
+func (f *guardedFS) MkdirAll(dir string, perm os.FileMode) error {
+	return f.g.insist(dir, func() error { return f.FS.MkdirAll(dir, perm) })
+}
+
+// Unwrap implements vfs.FS.
+func (f *guardedFS) Unwrap() vfs.FS { return f.FS }
+
+// patient is a file whose writes wait for space.
+type patient struct {
+	vfs.File
+	g    *Guard
+	name string
+}
+
+// Write implements io.Writer. It blocks while the disk is full.
+func (p *patient) Write(b []byte) (written int, err error) {
+	err = p.g.insist(p.name, func() error {
+		n, err := p.File.Write(b[written:])
+		written += n
+		return err
+	})
+	return written, err
+}
+
+// WriteAt implements io.WriterAt. It blocks while the disk is full.
+func (p *patient) WriteAt(b []byte, at int64) (written int, err error) {
+	err = p.g.insist(p.name, func() error {
+		n, err := p.File.WriteAt(b[written:], at+int64(written))
+		written += n
+		return err
+	})
+	return written, err
+}
+
+// table is a file whose writes fail while there is space left for others.
+type table struct {
+	vfs.File
+	g      *Guard
+	level  Level
+	name   string
+	unseen int64 // bytes written since the last look; its writer is one goroutine
+}
+
+// Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free.
+func (t *table) Write(b []byte) (int, error) {
+	if t.unseen += int64(len(b)); t.unseen >= lookBytes {
+		if err := t.g.Check(int64(len(b)), t.level); err != nil {
+			return 0, &fs.PathError{Op: "write", Path: t.name, Err: err}
+		}
+		t.unseen = 0
+	}
+	return t.File.Write(b)
+}

@@ -1,0 +1,294 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hashicorp/raft"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/disk"
+)
+
+// testReserve is R of the tests' disks.
+const testReserve = 1 << 20
+
+// fakeDisk is how much a test says is free on one node's disk. With nothing free every write that adds to a file fails
+// with ENOSPC, as on a disk that somebody else has filled.
+type fakeDisk struct{ free atomic.Int64 }
+
+func (d *fakeDisk) usage() (free, total int64, err error) {
+	return d.free.Load(), 100 * testReserve, nil
+}
+
+func (d *fakeDisk) fs(below vfs.FS) vfs.FS {
+	return errorfs.Wrap(below, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpCreate, errorfs.OpMkdirAll, errorfs.OpRename:
+			if d.free.Load() == 0 {
+				return syscall.ENOSPC
+			}
+		}
+		return nil
+	}))
+}
+
+// newDiskCluster is a cluster of three with disks of which the test says how full they are.
+func newDiskCluster(t *testing.T) ([]*member, []*fakeDisk) {
+	t.Helper()
+	var disks []*fakeDisk
+	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {
+		d := &fakeDisk{}
+		d.free.Store(100 * testReserve)
+		disks = append(disks, d)
+		cfg.DiskReserve, cfg.DiskUsage, cfg.FS = testReserve, d.usage, d.fs(cfg.FS)
+	})
+	return all, disks
+}
+
+// waitLevel waits until a node has noticed how full its disk is.
+func waitLevel(t *testing.T, m *member, want disk.Level) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%s to notice that its disk is %v", m.cfg.NodeID, want), func() bool { return m.disk.Level() == want },
+		func() string { return m.disk.Level().String() })
+}
+
+// TestDiskLow: below the low mark what grows the state is refused by name, what ends something goes on, and the node
+// says so. Above it everything goes on by itself.
+func TestDiskLow(t *testing.T) {
+	d := &fakeDisk{}
+	d.free.Store(100 * testReserve)
+	cfg := memConfig(t, vfs.NewMem(), nil, 3)
+	cfg.DataDir, cfg.FS = t.TempDir(), vfs.Default
+	cfg.DiskReserve, cfg.DiskUsage = testReserve, d.usage
+	n := startNode(t, cfg)
+	m := &member{cfg: cfg, Node: n}
+	must(t, n.router, createCmd("p1"))
+	must(t, n.router, startCmd("s1", "x1", "f", "in"))
+
+	d.free.Store(2*testReserve - 1)
+	waitLevel(t, m, disk.Low)
+	for name, cmd := range map[string]*commandv1.Command{
+		"a start":   startCmd("s2", "x2", "f", "in"),
+		"a signal":  signalCmd("g1", "x1", "go", "payload"),
+		"a promise": createCmd("p2"),
+	} {
+		_, err := n.router.Propose(bg(t), cmd)
+		e, _ := api.FromStatus(err)
+		if reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL || e.Meta["rule"] != "disk_low" || !strings.Contains(err.Error(), "2 MiB is the low mark") && !strings.Contains(err.Error(), "2048 KiB is the low mark") {
+			t.Errorf("%s on a low disk: %v", name, err)
+		}
+	}
+	must(t, n.router, settleCmd("p1", "v"))
+	must(t, n.router, terminateCmd("x1"))
+	if err := n.NotReady(); err == nil || !strings.Contains(err.Error(), "the disk is low (2047 KiB of 100 MiB free") {
+		t.Errorf("readiness on a low disk: %v", err)
+	}
+	if st := n.status().Disk; st.GetLevel() != "low" || st.GetFree() != 2*testReserve-1 || st.GetLowMark() != 2*testReserve {
+		t.Errorf("status on a low disk: %v", st)
+	}
+
+	d.free.Store(testReserve - 1)
+	waitLevel(t, m, disk.Critical)
+	if _, err := n.router.Propose(bg(t), terminateCmd("x1")); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL {
+		t.Errorf("a command on a critical disk: %v", err)
+	}
+	mustQuery(t, n.router, promiseQuery("p1")) // reads go on
+	if r := n.router.slots[n.router.Place(ns, "p1")].Load(); r.serving() == nil {
+		t.Error("the only node does not lead any more")
+	}
+
+	d.free.Store(100 * testReserve)
+	waitLevel(t, m, disk.OK)
+	must(t, n.router, startCmd("s2", "x2", "f", "in"))
+	if err := n.NotReady(); err != nil {
+		t.Errorf("with space again: %v", err)
+	}
+}
+
+// TestOneDiskFull: a node whose disk is full, with writes under way that find no space, ends nothing. The others lead
+// and go on; when there is space again it catches up.
+func TestOneDiskFull(t *testing.T) {
+	all, disks := newDiskCluster(t)
+	made := 0
+	create := func(n int, at ...*member) {
+		t.Helper()
+		for range n {
+			m := at[made%len(at)]
+			// What the full node led is refused until it is led elsewhere.
+			waitFor(t, "a promise to be created", func() bool {
+				_, err := m.router.Propose(bg(t), createCmd(fmt.Sprintf("p%d", made)))
+				if err != nil && reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL && reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
+					t.Fatalf("p%d: %v", made, err)
+				}
+				return err == nil
+			}, func() string { return "refused" })
+			made++
+		}
+	}
+	create(30, all...)
+	victim := leaderOf(t, all, 1)
+	var others []*member
+	for i, m := range all {
+		if m == victim {
+			disks[i].free.Store(0)
+			defer disks[i].free.Store(100 * testReserve)
+		} else {
+			others = append(others, m)
+		}
+	}
+	create(60, others...)
+	for p := range uint32(3) {
+		if leads(victim, p) {
+			t.Errorf("partition %d is led by the node whose disk is full", p)
+		}
+	}
+	if err := victim.Err(); err != nil || victim.NotReady() == nil {
+		t.Errorf("the full node: %v, %v", err, victim.NotReady())
+	}
+	for i := range all {
+		disks[i].free.Store(100 * testReserve)
+	}
+	create(30, all...)
+	for p := range uint32(3) {
+		equalReplicas(t, all, p)
+	}
+	ready(t, victim.Node)
+}
+
+// TestAllDisksFull: with all disks full writes are refused by name and reads go on; with space everything does, by
+// itself, and nothing that was acknowledged is gone.
+func TestAllDisksFull(t *testing.T) {
+	all, disks := newDiskCluster(t)
+	var acked sync.Map
+	busy, quiet := context.WithCancel(bg(t))
+	var writers sync.WaitGroup
+	t.Cleanup(func() { quiet(); writers.Wait() })
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; busy.Err() == nil; i++ {
+				id := fmt.Sprintf("w%d-%d", w, i)
+				ctx, cancel := context.WithTimeout(busy, 5*time.Second)
+				if _, err := all[i%3].router.Propose(ctx, createCmd(id)); err == nil {
+					acked.Store(id, true)
+				}
+				cancel()
+			}
+		})
+	}
+	count := func() (n int) { acked.Range(func(any, any) bool { n++; return true }); return n }
+	waitFor(t, "some writes", func() bool { return count() > 50 }, func() string { return fmt.Sprint(count()) })
+	for _, d := range disks {
+		d.free.Store(0)
+	}
+	defer func() {
+		for _, d := range disks {
+			d.free.Store(100 * testReserve)
+		}
+	}()
+	for _, m := range all {
+		waitLevel(t, m, disk.Full)
+	}
+	waitFor(t, "writes to be refused by name", func() bool {
+		_, err := all[0].router.Propose(bg(t), createCmd("late"))
+		return reasonOf(err) == perdurev1.Reason_REASON_DISK_FULL
+	}, func() string { return "not yet" })
+	waitFor(t, "a read to be answered", func() bool {
+		_, _, err := all[1].router.Query(bg(t), Linearizable, promiseQuery("w0-0"))
+		return err == nil
+	}, func() string { return "not yet" })
+	for _, d := range disks {
+		d.free.Store(100 * testReserve)
+	}
+	before := count()
+	waitFor(t, "writes to go on by themselves", func() bool { return count() > before+50 }, func() string { return fmt.Sprint(count() - before) })
+	quiet()
+	writers.Wait()
+	acked.Range(func(id, _ any) bool {
+		if reply, _, err := all[2].router.Query(bg(t), Linearizable, promiseQuery(id.(string))); err != nil || reply.GetPromise() == nil {
+			t.Errorf("%v was acknowledged: %v, %v", id, reply, err)
+		}
+		return true
+	})
+	for p := range uint32(3) {
+		equalReplicas(t, all, p)
+	}
+	for _, m := range all {
+		if err := m.Err(); err != nil {
+			t.Errorf("%s halted: %v", m.cfg.NodeID, err)
+		}
+	}
+}
+
+func TestQuorumLevel(t *testing.T) {
+	for _, c := range []struct {
+		levels []disk.Level
+		n      int
+		want   disk.Level
+	}{
+		{nil, 3, disk.OK},
+		{[]disk.Level{disk.Full}, 3, disk.OK},
+		{[]disk.Level{disk.Full, disk.Low}, 3, disk.Low},
+		{[]disk.Level{disk.Full, disk.Low, disk.Critical}, 3, disk.Critical},
+		{[]disk.Level{disk.Full, disk.Full}, 5, disk.OK},
+		{[]disk.Level{disk.Full, disk.Full, disk.Low}, 5, disk.Low},
+		{[]disk.Level{disk.Critical}, 1, disk.Critical},
+	} {
+		if got := quorumLevel(c.levels, c.n); got != c.want {
+			t.Errorf("%v of %d: %v, want %v", c.levels, c.n, got, c.want)
+		}
+	}
+}
+
+// TestGuardedLog: entries for which there is no space are refused before anything is stored, but not those that take
+// the place of a conflicting end that is gone already, nor Raft's own.
+func TestGuardedLog(t *testing.T) {
+	d := &fakeDisk{}
+	d.free.Store(100 * testReserve)
+	store := raft.NewInmemStore()
+	l := &guardedLog{LogStore: store, disk: disk.New(disk.Options{FS: vfs.NewMem(), Reserve: testReserve, Usage: d.usage})}
+	entries := func(from, n uint64, term uint64) (out []*raft.Log) {
+		for i := range n {
+			out = append(out, &raft.Log{Index: from + i, Term: term, Type: raft.LogCommand, Data: make([]byte, 100)})
+		}
+		return out
+	}
+	last := func() uint64 { i, _ := l.LastIndex(); return i }
+	if err := l.StoreLogs(entries(1, 10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	d.free.Store(testReserve / 2) // one byte would be too much
+	if err := l.StoreLogs(entries(11, 1, 1)); !isDiskFull(err) || last() != 10 {
+		t.Fatalf("an entry for which there is no space: %v, the log ends at %d", err, last())
+	}
+	if err := l.DeleteRange(6, 10); !isDiskFull(err) || last() != 10 {
+		t.Fatalf("a conflicting end without space for what follows: %v, the log ends at %d", err, last())
+	}
+	if err := l.StoreLog(&raft.Log{Index: 11, Term: 2, Type: raft.LogNoop}); err != nil {
+		t.Fatalf("an entry of Raft's own: %v", err)
+	}
+	if err := l.DeleteRange(1, 3); err != nil {
+		t.Fatalf("the beginning of the log: %v", err)
+	}
+	d.free.Store(100 * testReserve)
+	if err := l.DeleteRange(6, 11); err != nil || last() != 5 {
+		t.Fatalf("a conflicting end: %v, the log ends at %d", err, last())
+	}
+	d.free.Store(0)
+	if err := l.StoreLogs(entries(6, 2, 2)); err != nil || last() != 7 {
+		t.Fatalf("what takes its place: %v, the log ends at %d", err, last())
+	}
+	if err := l.StoreLogs(entries(8, 1, 2)); !isDiskFull(err) {
+		t.Fatalf("what follows that: %v", err)
+	}
+}
