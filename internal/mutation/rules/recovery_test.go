@@ -211,6 +211,6 @@ var recoveryBugs = []mutation.Bug{
 	},
 	{
 		File: "recovery/invariants.go", Rule: "suspended_no_callback waits for the task's own deadline",
-		From: `pending == 0 && own.Live(c.now)`, To: `pending == 0`, Tests: "TestSuspendedPastItsDeadline",
+		From: `pending == 0 && own.Live(now)`, To: `pending == 0`, Tests: "TestSuspendedPastItsDeadline",
 	},
 }
