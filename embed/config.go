@@ -131,10 +131,15 @@ type Config struct {
 	// closed. 0 means rpc.DefaultConnections, or less where the process may open few files.
 	MaxConnections int
 
-	// HTTPNodes says whether this node carries out the HTTP nodes of graphs, for the partitions it leads. Whoever
-	// may submit graphs then reaches from this machine what it reaches: loopback and internal services too. Off
-	// leaves the nodes waiting until a node leads their partition that carries them out.
+	// HTTPNodes says whether this node carries out the HTTP nodes of graphs, for the partitions it leads. Where it is
+	// off, graphs with such nodes are refused, and nodes that come to be carried out fail. All nodes of a cluster
+	// should have the same of these three settings.
 	HTTPNodes Switch
+	// HTTPHosts are the hosts that HTTP nodes may call: "host", "host:port", "*.suffix". Empty: every host.
+	HTTPHosts []string
+	// HTTPNetworks are the networks (CIDR) that HTTP nodes may reach although their addresses are not public: private,
+	// loopback, link-local and so on. Every other address of that kind is refused after the name was resolved.
+	HTTPNetworks []string
 
 	// AuditShare is the most of one processor that audits in the background take: each replica's state is judged by
 	// all rules, piece by piece. NoShare turns them off. What they find is in the metrics and in `cluster status`.
@@ -188,7 +193,7 @@ func DefaultConfig() Config {
 		MaxPendingCommands: 4096,
 		MaxWorkers:         1024,
 		MaxRequestBytes:    rpc.DefaultRequestBytes,
-		HTTPNodes:          On,
+		HTTPNodes:          Off,
 		AuditShare:         3,
 		AuditInterval:      15 * time.Minute,
 		LogLevel:           "info",

@@ -145,8 +145,12 @@ var settings = []Setting{
 	{Flag: "max-connections", Unit: "number", Help: "connections to the gRPC port; idle ones make room; by default 16384, or what the process may open",
 		at: func(c *Config) any { return &c.MaxConnections }, check: intBetween(0, maxQueue)},
 
-	{Flag: "http-nodes", Unit: "bool", Help: "let graphs call HTTP services from this node, at any address it reaches, internal ones too; when false, such calls wait",
+	{Flag: "http-nodes", Unit: "bool", Help: "carry out HTTP nodes of graphs; when false, graphs that have some are refused",
 		at: func(c *Config) any { return &c.HTTPNodes }},
+	{Flag: "http-hosts", Unit: "host,…", Help: "hosts that HTTP nodes may call: host, host:port or *.suffix; by default every one",
+		at: func(c *Config) any { return &c.HTTPHosts }, check: checkHTTPHosts},
+	{Flag: "http-networks", Unit: "cidr,…", Help: "networks that HTTP nodes may reach although they are private, loopback or otherwise not public",
+		at: func(c *Config) any { return &c.HTTPNetworks }, check: checkHTTPNetworks},
 
 	{Flag: "audit-share", Unit: "percent", Help: "most of one processor that checking the stored states in the background takes; 0 turns it off",
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},

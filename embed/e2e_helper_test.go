@@ -69,6 +69,7 @@ type running struct {
 func nodeConfig(dir string) embed.Config {
 	return embed.Config{
 		DataDir: dir, Partitions: 4, CheckInvariants: true, DiskReserve: 1 << 20,
+		HTTPNodes: embed.On, HTTPNetworks: []string{"127.0.0.0/8", "::1/128"},
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 	}
 }

@@ -1,6 +1,7 @@
 package embed_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/embed"
@@ -198,14 +200,23 @@ func TestCallsOfANodeThatStops(t *testing.T) {
 	}
 	receive(t, "the end of the call", first.ended)
 
-	// Without HTTP nodes the task waits for somebody.
+	// Without HTTP nodes the call fails for good, by name, and no graph with such nodes is taken.
 	cfg := n.cfg
 	cfg.HTTPNodes = embed.Off
 	n = startNode(t, cfg)
 	w = connect(t, n.GRPCAddr())
-	attempt := w.node("r", "a").AttemptId
-	if e := w.describe(attempt); e.WakeSource != "no worker" {
-		t.Errorf("the attempt waits for %q", e.WakeSource)
+	_, err := w.Result(soon(t), "r")
+	var failed *client.ExecutionError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "--http-nodes") {
+		t.Errorf("the run ended with %v", err)
+	}
+	if got := w.node("r", "a"); got.Failure.GetType() != "http_forbidden" {
+		t.Errorf("the node is %v", got)
+	}
+	_, err = w.SubmitGraph(soon(t), client.SubmitGraphOptions{ID: "x", Graph: &perdurev1.Graph{Nodes: []*perdurev1.GraphNode{httpNode("call", s.URL)}}})
+	var no *api.Error
+	if !errors.As(err, &no) || no.Reason != perdurev1.Reason_REASON_BAD_REQUEST || no.Meta["rule"] != "http_nodes" || no.Meta["node"] != "call" {
+		t.Errorf("submitted: %v", err)
 	}
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
@@ -214,10 +225,10 @@ func TestCallsOfANodeThatStops(t *testing.T) {
 	cfg.HTTPNodes = embed.On
 	n = startNode(t, cfg)
 	w = connect(t, n.GRPCAddr())
-	second := s.next(t)
-	if got := w.node("r", "a"); second.key != first.key || got.Attempt != 1 || got.AttemptId != attempt {
-		t.Errorf("keys %q and %q, the node is %v", first.key, second.key, got)
+	if _, err := w.RetryGraph(soon(t), "r"); err != nil {
+		t.Fatal(err)
 	}
+	second := s.next(t)
 	second.reply(http.StatusOK, "1")
 	if got := w.value("r"); got != `{"a":1}` {
 		t.Errorf("the run's result is %s", got)

@@ -41,7 +41,7 @@ type Node struct {
 	cluster  *cluster // nil for a node that is alone
 	parts    *partition.Node
 	server   *rpc.Server
-	outbound *rpc.Outbound // nil when graphs may not call from here
+	outbound *rpc.Outbound
 
 	closeOnce sync.Once
 	closeErr  error
@@ -104,18 +104,16 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 5. The ports. They answer before the partitions have leaders, and say that they are not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
-		RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
+		Outbound: cfg.outbound(), RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
 		TLS: n.security.clients, Auth: n.security.guard,
 		Logger: log, Registry: registry, NotReady: n.parts.NotReady, Operator: n.parts.Operator(), Version: Version(),
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 6. What graphs call.
-	if cfg.HTTPNodes == On {
-		if n.outbound, err = rpc.ServeOutbound(rpc.OutboundConfig{NodeID: cfg.NodeID, Lease: cfg.Lease, Version: Version(), Logger: log},
-			n.parts.Router(), n.parts.Dispatcher()); err != nil {
-			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
-		}
+	// 6. What graphs call. A node that may call nothing fails their HTTP nodes, so that no run waits for ever.
+	if n.outbound, err = rpc.ServeOutbound(rpc.OutboundConfig{NodeID: cfg.NodeID, Lease: cfg.Lease, Policy: cfg.outbound(), Version: Version(), Logger: log},
+		n.parts.Router(), n.parts.Dispatcher()); err != nil {
+		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
 	// 7. Every partition has a leader.
 	select {

@@ -38,6 +38,9 @@ func (g *graphs) Submit(ctx context.Context, in *perdurev1.SubmitGraphRequest) (
 	if err := wellFormed(in.Graph); err != nil {
 		return nil, err.With("id", in.Id)
 	}
+	if err := g.s.cfg.Outbound.checkGraph(in.Graph); err != nil {
+		return nil, err.With("id", in.Id)
+	}
 	cmd := proto.CloneOf(in)
 	cmd.Request = nil
 	reply, err := g.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_SubmitGraph{SubmitGraph: cmd}})

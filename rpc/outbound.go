@@ -37,6 +37,8 @@ type OutboundConfig struct {
 	// Version is told to the services, in User-Agent.
 	Version string
 	Logger  *slog.Logger
+	// Policy says what may be called; its zero value refuses every call, which fails the node that asks for it.
+	Policy OutboundPolicy
 	// Idle is how long a namespace without calls keeps its seat; 0 means a minute.
 	Idle time.Duration
 }
@@ -48,13 +50,13 @@ type OutboundConfig struct {
 // An answer with a status of 2xx completes the attempt, with the body as its result: JSON as it is, other text
 // as a JSON string, other bytes as one in base64, nothing as null; 4 MiB at most. Everything else fails it, with a
 // type that begins with "http_": the status ("http_503"), or "timeout", "connect", "tls", "redirects", "too_large",
-// "broken", "request".
+// "broken", "request", "forbidden".
 //
 // What a crash loses is the calls under way: their tasks go to whoever leads when the leases are over, which
 // repeats them with the same idempotency key.
 //
-// Graphs say which addresses are called, and the calls come from this machine: whoever may submit graphs
-// reaches what the node reaches, loopback and internal services among it.
+// Graphs say which addresses are called, and the calls come from this machine, so a policy says which are allowed. It
+// is asked before a request is sent, at each redirect, and for each address that is connected to.
 type Outbound struct {
 	cfg        OutboundConfig
 	log        *slog.Logger
@@ -108,7 +110,7 @@ func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *par
 		return nil, err
 	}
 	o := &Outbound{
-		cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, client: newOutboundClient(), agent: "perdure/" + strings.Trim(cfg.Version, "()"),
+		cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, client: newOutboundClient(&cfg.Policy), agent: "perdure/" + strings.Trim(cfg.Version, "()"),
 		id: functionOfHTTP + "@" + cfg.NodeID + "." + hex.EncodeToString(start), free: outboundCalls,
 		seats: map[string]*outboundSeat{}, calls: map[string]*outboundCall{}, wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}

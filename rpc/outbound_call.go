@@ -52,7 +52,7 @@ func (c *outboundCall) run() {
 		return
 	}
 	c.secureLease()
-	result, failed := callService(c.ctx, c.o.client, c.o.agent, input)
+	result, failed := callService(c.ctx, c.o.client, &c.o.cfg.Policy, c.o.agent, input)
 	switch cause := context.Cause(c.ctx); {
 	case errors.Is(cause, errCallLost):
 	case failed != nil:

@@ -42,6 +42,7 @@ const (
 	failureRedirects = "http_redirects" // too many of them, or one that leads nowhere
 	failureTooLarge  = "http_too_large" // the answer, or what its result would be
 	failureBroken    = "http_broken"    // the connection broke, or what came is no HTTP
+	failureForbidden = "http_forbidden" // the node's OutboundPolicy: no other attempt will help
 	failureRequest   = "http_request"   // no request can be made of what was given: no other attempt will help
 )
 
@@ -62,13 +63,13 @@ var (
 	errBodyTooLarge = fmt.Errorf("the answer has more than %d bytes", maxResponseBytes)
 )
 
-// newOutboundClient is the client of all calls. Credentials that a graph gives for one server are not told to
-// another that the first redirects to.
-func newOutboundClient() *http.Client {
+// newOutboundClient is the client of all calls under a policy. Credentials that a graph gives for one server are not
+// told to another that the first redirects to. Proxies that the environment names are not used: they would connect to
+// addresses that the policy does not see.
+func newOutboundClient(policy *OutboundPolicy) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            (&net.Dialer{Timeout: outboundDialTimeout}).DialContext,
+			DialContext:            (&net.Dialer{Timeout: outboundDialTimeout, Control: policy.control}).DialContext,
 			TLSHandshakeTimeout:    outboundDialTimeout,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			ForceAttemptHTTP2:      true,
@@ -83,6 +84,9 @@ func newOutboundClient() *http.Client {
 			}
 			if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 				return errScheme
+			}
+			if err := policy.checkRequest(req); err != nil {
+				return err
 			}
 			for _, former := range append(via[1:len(via):len(via)], req) {
 				if former.URL.Scheme != via[0].URL.Scheme || former.URL.Host != via[0].URL.Host {
@@ -138,7 +142,7 @@ func (r *outboundRequest) request(ctx context.Context, agent string) (*http.Requ
 }
 
 // callService makes one call. Both answers are nil when ctx has ended the call.
-func callService(ctx context.Context, client *http.Client, agent string, input []byte) (result []byte, failed *perdurev1.Failure) {
+func callService(ctx context.Context, client *http.Client, policy *OutboundPolicy, agent string, input []byte) (result []byte, failed *perdurev1.Failure) {
 	var in outboundRequest
 	if err := json.Unmarshal(input, &in); err != nil {
 		return nil, requestFailure(err)
@@ -152,6 +156,9 @@ func callService(ctx context.Context, client *http.Client, agent string, input [
 	req, err := in.request(bounded, agent)
 	if err != nil {
 		return nil, requestFailure(err)
+	}
+	if err := policy.checkRequest(req); err != nil {
+		return nil, forbiddenFailure(err)
 	}
 	resp, err := client.Do(req)
 	if resp != nil {
@@ -172,6 +179,10 @@ func callService(ctx context.Context, client *http.Client, agent string, input [
 	case errors.Is(context.Cause(bounded), errCallTimeout):
 		return nil, &perdurev1.Failure{Type: failureTimeout, Message: fmt.Sprintf("no whole answer came within %s", timeout)}
 	default:
+		var no *forbiddenError
+		if errors.As(err, &no) {
+			return nil, forbiddenFailure(no)
+		}
 		return nil, &perdurev1.Failure{Type: failureType(err), Message: excerpt([]byte(innermost(err)))}
 	}
 }
@@ -211,6 +222,11 @@ func resultOf(body []byte) ([]byte, *perdurev1.Failure) {
 			Message: fmt.Sprintf("the answer, as a JSON string, has %d bytes, at most %d are allowed", len(result), maxResponseBytes)}
 	}
 	return result, nil
+}
+
+// forbiddenFailure is for good: the policy will be the same at the next attempt.
+func forbiddenFailure(err *forbiddenError) *perdurev1.Failure {
+	return &perdurev1.Failure{Type: failureForbidden, Message: excerpt([]byte(err.Error())), NonRetryable: true}
 }
 
 func requestFailure(err error) *perdurev1.Failure {

@@ -20,13 +20,13 @@ import (
 // callOnce makes one call with a client of its own.
 func callOnce(t *testing.T, ctx context.Context, in outboundRequest) ([]byte, *perdurev1.Failure) {
 	t.Helper()
-	client := newOutboundClient()
+	client := newOutboundClient(&loopback)
 	defer client.CloseIdleConnections()
 	input, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return callService(ctx, client, "perdure/test", input)
+	return callService(ctx, client, &loopback, "perdure/test", input)
 }
 
 // fails makes a call that must fail with a type.
@@ -158,7 +158,7 @@ func TestOutboundConnections(t *testing.T) {
 			t.Errorf("%s may be tried again: %v", url, f)
 		}
 	}
-	if _, f := callService(t.Context(), http.DefaultClient, "a", []byte("{")); f.GetType() != failureRequest {
+	if _, f := callService(t.Context(), http.DefaultClient, &loopback, "a", []byte("{")); f.GetType() != failureRequest {
 		t.Errorf("an input that is no request fails with %v", f)
 	}
 }
@@ -174,13 +174,13 @@ func TestOutboundDoesNotRepeat(t *testing.T) {
 			c.Close()
 		}
 	})
-	client := newOutboundClient()
+	client := newOutboundClient(&loopback)
 	defer client.CloseIdleConnections()
 	input, _ := json.Marshal(outboundRequest{URL: s.URL, Method: "POST", Body: json.RawMessage("1"), IdempotencyKey: "k"})
-	if _, f := callService(t.Context(), client, "a", input); f != nil {
+	if _, f := callService(t.Context(), client, &loopback, "a", input); f != nil {
 		t.Fatal(f)
 	}
-	if _, f := callService(t.Context(), client, "a", input); f.GetType() != failureBroken {
+	if _, f := callService(t.Context(), client, &loopback, "a", input); f.GetType() != failureBroken {
 		t.Errorf("it fails with %v", f)
 	}
 	if n := calls.Load(); n != 2 {

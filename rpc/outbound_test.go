@@ -60,7 +60,7 @@ func newOutboundNode(t *testing.T, lease, idle time.Duration) *outboundNode {
 func (n *outboundNode) serve(lease, idle time.Duration) {
 	n.t.Helper()
 	var err error
-	n.out, err = ServeOutbound(OutboundConfig{NodeID: "n1", Lease: lease, Idle: idle, Version: "(test)", Logger: slog.New(slog.DiscardHandler)},
+	n.out, err = ServeOutbound(OutboundConfig{NodeID: "n1", Lease: lease, Policy: loopback, Idle: idle, Version: "(test)", Logger: slog.New(slog.DiscardHandler)},
 		n.parts.Router(), n.parts.Dispatcher())
 	if err != nil {
 		n.t.Fatal(err)

@@ -49,6 +49,8 @@ type Config struct {
 	Auth *auth.Guard
 	// Operator carries out what operators ask; nil leaves their service unimplemented.
 	Operator Operator
+	// Outbound says which HTTP nodes graphs may have; those of others are refused when they are submitted.
+	Outbound OutboundPolicy
 	// RequestBytes bounds the gRPC requests that are being received or handled, all together; one connection may
 	// have half of it, one namespace's tokens three quarters. DefaultRequestBytes if 0, else MinRequestBytes at
 	// least.

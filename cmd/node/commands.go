@@ -89,7 +89,8 @@ data stays, and the next start goes on from it.`,
   node dev --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 --peer-addr 127.0.0.1:0 --gossip-addr 127.0.0.1:0`,
 		Args: cobra.NoArgs,
 	}
-	defaults := map[string]string{"log-level": "warn", "check-invariants": "true", "disk-reserve": "16MiB"}
+	defaults := map[string]string{"log-level": "warn", "check-invariants": "true", "disk-reserve": "16MiB", "http-nodes": "true",
+		"http-networks": "127.0.0.0/8,::1/128"}
 	flags := addSettings(cmd, defaults, false)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := embed.Load(flags.sources(p.lookup))
