@@ -38,14 +38,26 @@ type FailoverRound struct {
 	Before, Gap, SecondGap time.Duration
 	// Slow is how long less than half of the earlier rate was acknowledged, mending included.
 	Slow time.Duration
-	// Slowest is the longest that one acknowledged write took which was under way after the fault.
-	Slowest time.Duration
+	// Slowest is the longest that one acknowledged write took which was under way after the fault; it began SlowestAt
+	// after the fault (negative: before it).
+	Slowest, SlowestAt time.Duration
+	// Over counts acknowledged writes that were under way after the fault and took longer than overTime.
+	Over int
+	// After are acknowledged writes in each 100 ms from the fault on, for afterTime.
+	After []int
 	// Rate is acknowledged writes a second before the fault.
 	Rate float64
 	// Restart is how long the nodes hit took from their start until they were ready.
 	Restart time.Duration
 	Verdict CommitVerdict
 }
+
+const (
+	// overTime is what a write should not take, whatever one node does.
+	overTime = time.Second
+	// afterTime is how long the rate after a fault is followed.
+	afterTime = 5 * time.Second
+)
 
 // FailoverReport is all rounds.
 type FailoverReport struct {
@@ -84,9 +96,9 @@ func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverRepo
 // String is one line.
 func (r FailoverRound) String() string {
 	v := r.Verdict
-	return fmt.Sprintf("%s of %s at %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s, restart %s; "+
+	return fmt.Sprintf("%s of %s at %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s (begun %s after the fault), %d over %s, restart %s; "+
 		"%.0f/s, %d acknowledged, %d unknown, %d given up, %d lost, %d doubled",
-		r.Fault, r.Hit, r.At.UTC().Format("15:04:05.000Z"), short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.Restart),
+		r.Fault, r.Hit, r.At.UTC().Format("15:04:05.000Z"), short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.SlowestAt), r.Over, short3(overTime), short3(r.Restart),
 		r.Rate, v.Acked, v.Open, v.NotDone, len(v.Lost), len(v.Doubled))
 }
 
@@ -178,6 +190,7 @@ func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) 
 	var acks []time.Duration
 	var first time.Duration = -1
 	before := 0
+	r.After = make([]int, max(0, min(end-at, afterTime))/slowBucket)
 	for _, w := range writes {
 		if w.Fate != Acked {
 			continue
@@ -188,8 +201,16 @@ func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) 
 		}
 		if w.Answered < at {
 			before++
-		} else {
-			r.Slowest = max(r.Slowest, w.Answered-w.Called)
+			continue
+		}
+		if i := int((w.Answered - at) / slowBucket); i < len(r.After) {
+			r.After[i]++
+		}
+		if took := w.Answered - w.Called; took > r.Slowest {
+			r.Slowest, r.SlowestAt = took, w.Called-at
+		}
+		if w.Answered-w.Called > overTime {
+			r.Over++
 		}
 	}
 	r.Before = LongestGap(between(acks, 0, at), max(0, first), at)
@@ -262,11 +283,12 @@ func (r *FailoverReport) String() string {
 	}
 	for _, name := range names {
 		var before, gap, second, slow, slowest, restart []time.Duration
-		var acked, open, given, lost, doubled, ghosts int
+		var acked, open, given, lost, doubled, ghosts, over int
 		var rate float64
 		for _, x := range by[name] {
 			before, gap, second = append(before, x.Before), append(gap, x.Gap), append(second, x.SecondGap)
 			slow, slowest, restart = append(slow, x.Slow), append(slowest, x.Slowest), append(restart, x.Restart)
+			over += x.Over
 			acked, open, given = acked+x.Verdict.Acked, open+x.Verdict.Open, given+x.Verdict.NotDone
 			lost, doubled = lost+len(x.Verdict.Lost), doubled+len(x.Verdict.Doubled)
 			ghosts += len(x.Verdict.Ghosts)
@@ -283,8 +305,27 @@ func (r *FailoverReport) String() string {
 		} {
 			fmt.Fprintf(&b, "  %-44s %s\n", row.what, SpreadOf(row.all))
 		}
-		fmt.Fprintf(&b, "  acknowledged %d, unknown %d, given up %d, LOST %d, DOUBLED %d, applied but denied %d\n",
-			acked, open, given, lost, doubled, ghosts)
+		fmt.Fprintf(&b, "  %-44s %s\n", "writes/s in each 100 ms after the fault", rates(by[name]))
+		fmt.Fprintf(&b, "  acknowledged %d, %d of them after more than %s, unknown %d, given up %d, LOST %d, DOUBLED %d, applied but denied %d\n",
+			acked, over, short3(overTime), open, given, lost, doubled, ghosts)
 	}
 	return b.String()
+}
+
+// rates are acknowledged writes a second in each 100 ms after the fault, the mean of all rounds that lasted so long.
+func rates(rounds []FailoverRound) string {
+	var out []string
+	for i := range int(afterTime / slowBucket) {
+		sum, n := 0, 0
+		for _, r := range rounds {
+			if i < len(r.After) {
+				sum, n = sum+r.After[i], n+1
+			}
+		}
+		if n == 0 {
+			break
+		}
+		out = append(out, fmt.Sprintf("%.0f", float64(sum)/float64(n)/slowBucket.Seconds()))
+	}
+	return strings.Join(out, " ")
 }
