@@ -56,8 +56,8 @@ type fakeServer struct {
 	patient bool
 	// refuse, if set, decides whether a worker is welcome.
 	refuse func(n int) error
-	// deaf: heartbeats are not answered.
-	deaf bool
+	// deaf: heartbeats are not answered. unknown: they are, but no partition is.
+	deaf, unknown bool
 	// onCommit may make a commit fail; it is called with the lock held.
 	onCommit func(ex *fakeExec, c *perdurev1.Commit) fault
 
@@ -568,7 +568,9 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		}
 		r := &perdurev1.HeartbeatReply{}
 		for _, token := range k.Heartbeat.GetTasks() {
-			if !f.holds(token, c.worker) {
+			if f.unknown {
+				r.Unknown = append(r.Unknown, token)
+			} else if !f.holds(token, c.worker) {
 				r.Lost = append(r.Lost, token)
 			} else if f.execs[token.GetId()].j.Status() == journal.StatusCancelling {
 				r.Cancelling = append(r.Cancelling, token)

@@ -196,3 +196,29 @@ func TestLeaseEndsBeforeTheStep(t *testing.T) {
 		t.Errorf("the step ran %d times", n)
 	}
 }
+
+// A heartbeat that the node could not pass on to a task's partition extends nothing, though it is answered.
+func TestUnknownLeaseIsNotExtended(t *testing.T) {
+	f := newFake(t)
+	f.unknown = true
+	var seen events
+	runs, clock, w := lateWorker(t, f, &seen)
+	f.mu.Lock()
+	c := f.conns[0]
+	late := f.acquire(c, f.park("x"))
+	f.mu.Unlock()
+	clock.sleep(7 * time.Second) // in the margin
+	c.send(late)
+	f.wait("a heartbeat", func() bool { return f.heartbeats >= 1 })
+	beats(t, f, w, clock, 8*time.Second/3)
+	if n := runs.of("x"); n != 0 {
+		t.Errorf("the step ran %d times under a lease of which nothing was known", n)
+	}
+	f.mu.Lock()
+	f.unknown = false
+	f.mu.Unlock()
+	clock.pass(t, 8*time.Second/3)
+	if f.finished("x"); runs.of("x") != 1 {
+		t.Errorf("the step ran %d times", runs.of("x"))
+	}
+}

@@ -1,6 +1,10 @@
 package engine
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // leaseBugs break the leases of tasks: who extends them, how long they last, what their end means.
 var leaseBugs = []mutation.Bug{
@@ -65,5 +69,21 @@ var leaseBugs = []mutation.Bug{
 	{
 		File: "durable/turn.go", Rule: "lease: it is looked at last before a step",
 		From: `if leaseLeft(from, t.w.clock.Now(), t.w.opts.Lease) > 0 {`, To: `if leaseLeft(from, from, t.w.opts.Lease) > 0 {`, Tests: "TestLeaseEndsBeforeTheStep",
+	},
+	{
+		File: "durable/run.go", Rule: "lease: a step is called while it surely holds",
+		From: "\t\t\ts.t.secureLease()\n", To: "", Tests: "TestLeaseEndsBeforeTheStep TestSleptPastTheLease",
+	},
+	{
+		File: "durable/stream.go", Rule: "lease: one of which the node knows nothing is not extended",
+		From: `if !unknown[t.key] && !t.isLost() {`, To: `if !t.isLost() {`, Tests: "TestUnknownLeaseIsNotExtended",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: what a worker may have forgotten is not trusted",
+		From: `return !from.IsZero() && from.After(e.gone)`, To: `return !from.IsZero()`, Tests: "TestEndedIsBounded",
+	},
+	{
+		File: "partition/dispatch.go", Rule: "lease: workers of different namespaces have nothing to do with each other",
+		From: `return workerKey{s.Namespace, s.ID}`, To: `return workerKey{"", s.ID}`, Tests: "TestNamespacesHaveWorkersOfTheirOwn", Hangs: 30 * time.Second,
 	},
 }
