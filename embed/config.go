@@ -106,7 +106,8 @@ type Config struct {
 
 	// CacheBytes is the block cache that all stores of the node share.
 	CacheBytes int64
-	// MemtableBytes is the memtable budget that all stores of the node share.
+	// MemtableBytes is the memtable budget that all stores of the node share. While memtables are flushed, there may be
+	// half as much again: the log takes half of it, the states the whole.
 	MemtableBytes int64
 	// DiskReserve is how many bytes of its disk a node keeps free for what must be written when the disk is full, in
 	// a file in DataDir and as marks below which it refuses what would fill the disk; 1 MiB at least. 0 is 1 % of the

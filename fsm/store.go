@@ -254,7 +254,7 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		DisableWAL:                  true,
 		FormatMajorVersion:          format,
 		MemTableSize:                s.opts.MemTableBytes,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: 2,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       32,
 		MaxOpenFiles:                512,

@@ -468,7 +468,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	}
 	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
-		Logger: n.episodes.libraryLogger("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 2), OnSync: n.metrics.synced, OnFatal: n.fatal,
+		Logger: n.episodes.libraryLogger("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 4), OnSync: n.metrics.synced, OnFatal: n.fatal,
 		Insist: n.disk.Insist,
 	}); err != nil {
 		return err
@@ -492,7 +492,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 
 func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 	return fsm.Options{
-		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / uint64(n.identity.Partitions),
+		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions),
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
 		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
 		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,

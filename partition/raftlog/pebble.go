@@ -41,7 +41,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 		Cache:                       opts.Cache,
 		FormatMajorVersion:          pebbleFormat,
 		MemTableSize:                memTable,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: 2,
 		MaxManifestFileSize:         maxManifestBytes,
 		Logger:                      log,
 		ErrorIfNotExists:            !fresh,

@@ -43,7 +43,7 @@ type Options struct {
 	Logger hclog.Logger
 	// Cache is the block cache to share with other Pebble stores; nil for one of 8 MiB.
 	Cache *pebble.Cache
-	// MemTableBytes is the size of one Pebble memtable, 64 MiB if 0. Up to four exist at once.
+	// MemTableBytes is the size of one Pebble memtable, 64 MiB if 0. Two exist at most before writes wait.
 	MemTableBytes uint64
 
 	// OnSync is called after entries were stored durably, with how long the backend took to write and sync
