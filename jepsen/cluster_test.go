@@ -110,6 +110,15 @@ func TestSteady(t *testing.T) {
 	defer c.Close()
 	r, err := Histories(t.Context(), c, HistoryOptions{Warm: 500 * time.Millisecond, Hold: time.Millisecond, Cool: time.Millisecond, Seed: *flagSeed})
 	judge(t, r, r.Violations, err)
+	if !testing.Short() { // which has no time to build the command line
+		wrong, err := c.Verify(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range append(wrong, Evidence(c)...) {
+			t.Error(text)
+		}
+	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

@@ -242,6 +242,18 @@ func (o *Options) Need(faults []Fault) {
 	}
 }
 
+// OfNodes are the faults that hit nodes, for workloads without worker processes; left are the others' names.
+func OfNodes(faults []Fault) (nodes []Fault, left []string) {
+	for _, f := range faults {
+		if f.Target == AWorker {
+			left = append(left, f.Name)
+		} else {
+			nodes = append(nodes, f)
+		}
+	}
+	return nodes, left
+}
+
 // NeedsNetns says whether any of the faults takes network namespaces.
 func NeedsNetns(faults []Fault) bool {
 	var o Options

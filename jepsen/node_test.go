@@ -256,6 +256,17 @@ func TestFindFaults(t *testing.T) {
 	if all, err := FindFaults("all"); err != nil || len(all) != len(Faults)-1 {
 		t.Errorf("all are %d of %d faults, %v", len(all), len(Faults), err)
 	}
+	all, err := FindFaults("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodes, left := OfNodes(all); len(nodes)+len(left) != len(all) || strings.Join(left, ",") != "kill-worker,pause-worker,stop-worker" {
+		t.Errorf("%d faults of nodes and %q of %d", len(nodes), left, len(all))
+	}
+	var o Options
+	if o.Need(all); !o.Netns || !o.Patched || o.DiskBytes == 0 || len(o.Args) != len(SavedOften) {
+		t.Errorf("all faults need %+v", o)
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for name, want := range map[string][2]time.Duration{"kill": {time.Second, time.Second}, "late": {1600 * time.Millisecond, 2800 * time.Millisecond},
 		"stop-worker": {5 * time.Second, 5 * time.Second}} {

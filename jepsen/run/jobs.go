@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"perdure/jepsen"
@@ -17,6 +18,18 @@ func times(set *flag.FlagSet, warm, hold, cool *time.Duration, w, h, c time.Dura
 	set.DurationVar(cool, "cool", c, "how long the load goes on after all is mended")
 }
 
+// ofNodes leaves out the faults of workers, for a workload that has none.
+func ofNodes(faults []jepsen.Fault, out io.Writer) ([]jepsen.Fault, error) {
+	nodes, left := jepsen.OfNodes(faults)
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("there are no workers here, and --fault names only faults of workers: %s", strings.Join(left, ", "))
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(out, "left out, as there are no workers here: %s\n", strings.Join(left, ", "))
+	}
+	return nodes, nil
+}
+
 func failoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.FailoverOptions{Out: out}
 	set.IntVar(&o.Rounds, "rounds", 10, "faults, one after the other")
@@ -26,7 +39,11 @@ func failoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.DurationVar(&o.MaxGap, "max-gap", 0, "a longer gap, while there is a majority, is a violation (default: only reported)")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 5*time.Second, time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
-		o.Faults, o.Seed = faults, co.opts.Seed
+		var err error
+		if o.Faults, err = ofNodes(faults, out); err != nil {
+			return nil, nil, err
+		}
+		o.Seed = co.opts.Seed
 		r, err := jepsen.Failover(ctx, c, o)
 		if r == nil {
 			return nil, nil, err
@@ -46,7 +63,11 @@ func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.DurationVar(&o.Load.Patience, "patience", 4*time.Second, "what a client gives one operation")
 	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, 3*time.Second, time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
-		o.Faults, o.Seed = faults, co.opts.Seed
+		var err error
+		if o.Faults, err = ofNodes(faults, out); err != nil {
+			return nil, nil, err
+		}
+		o.Seed = co.opts.Seed
 		r, err := jepsen.Histories(ctx, c, o)
 		if r == nil {
 			return nil, nil, err
