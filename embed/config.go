@@ -113,6 +113,9 @@ type Config struct {
 	// a file in DataDir and as marks below which it refuses what would fill the disk; 1 MiB at least. 0 is 1 % of the
 	// disk, 64 MiB at least and 1 GiB at most. 16 MiB in `node dev`.
 	DiskReserve int64
+	// MemoryLimit is what the process may take, in bytes; 0 leaves it to the control groups. The server's main
+	// function has the garbage collector keep to it; a program that embeds a node sets its own limit.
+	MemoryLimit int64
 	// MaxPendingCommands bounds, for each partition, the commands that wait for Raft. Beyond it a request
 	// is refused with OVERLOADED.
 	MaxPendingCommands int

@@ -130,6 +130,8 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MemtableBytes }, check: bytesAtLeast(minStoreBytes)},
 	{Flag: "disk-reserve", Unit: "bytes", Help: "disk space kept free for what must be written, 1MiB at least; by default 1 % of the disk, 64MiB to 1GiB",
 		at: func(c *Config) any { return &c.DiskReserve }, check: zeroOrBytesAtLeast(minStoreBytes)},
+	{Flag: "memory-limit", Unit: "bytes", Help: "memory of the process, which garbage collection keeps to, 128MiB at least; by default what its control groups allow",
+		at: func(c *Config) any { return &c.MemoryLimit }, check: zeroOrBytesAtLeast(minMemoryLimit)},
 	{Flag: "max-pending-commands", Unit: "number", Help: "commands of one partition that may wait for Raft before requests are refused",
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
 	{Flag: "max-pending-bytes", Unit: "bytes", Help: "bytes of one partition's waiting commands before requests are refused, 64MiB at least; new work gets half",

@@ -26,6 +26,7 @@ const (
 	maxNodeIDBytes      = 64
 	minStoreBytes       = 1 << 20
 	maxQueue            = 1 << 20
+	minMemoryLimit      = 128 << 20
 	maxAuditShare       = 50
 	minAuditInterval    = time.Second
 	maxAuditInterval    = 7 * 24 * time.Hour

@@ -25,6 +25,7 @@ func main() {
 		start: func(ctx context.Context, cfg embed.Config) (server, error) {
 			return embed.Start(ctx, cfg)
 		},
+		limitMemory: limitMemory,
 	}
 	os.Exit(p.run(os.Args[1:]))
 }
@@ -38,6 +39,8 @@ type process struct {
 	// exit ends the process at once. A test's may return.
 	exit  func(code int)
 	start func(ctx context.Context, cfg embed.Config) (server, error)
+	// limitMemory has the garbage collector keep to the process's limit; nil leaves it alone.
+	limitMemory func(cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger)
 }
 
 // server is the part of *embed.Node that a process needs.
@@ -66,6 +69,10 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	log := cfg.NewLogger(p.stderr)
 	cfg.Logger = log
 	log.Info("starting", "version", version(), "settings", cfg)
+
+	if p.limitMemory != nil {
+		p.limitMemory(cfg, p.lookup, log)
+	}
 
 	// 2. The first signal asks for an orderly stop, also of a start that takes long; a second one ends the
 	// process at once. Listening comes before the node, so that no signal finds nobody.
