@@ -95,13 +95,83 @@ func TestMetricNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Some gauges have no value before something has happened, and the callers' figures are package rpc's.
+	for _, g := range gauges {
+		if name := "perdure_partition_" + g.name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	own, _, _ := strings.Cut(string(doc), "\n## Callers\n")
 	var told []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(own, -1) {
 		told = append(told, m[1])
 	}
 	slices.Sort(told)
 	if !slices.Equal(told, names) {
 		t.Errorf("METRICS.md tells of\n%v, there are\n%v", told, names)
+	}
+}
+
+// The page of bounds names metrics that exist, files that exist, and settings by their flags.
+func TestBoundsPage(t *testing.T) {
+	doc, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, bounds, ok := strings.Cut(string(doc), "\n## Bounds\n")
+	if !ok {
+		t.Fatal("METRICS.md has no section of bounds")
+	}
+	// The tables above it are held against the figures themselves, here and in package rpc.
+	exist := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(before, -1) {
+		exist[m[1]] = true
+	}
+	// Package rpc, which this one cannot ask, makes the callers' figures: its sources say their names.
+	var rpc strings.Builder
+	sources, err := os.ReadDir("../rpc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range sources {
+		if strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") {
+			text, err := os.ReadFile("../rpc/" + f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			rpc.Write(text)
+		}
+	}
+	_, callers, _ := strings.Cut(before, "\n## Callers\n")
+	for _, m := range regexp.MustCompile("(?m)^\\| `perdure_([a-z_]+)`").FindAllStringSubmatch(callers, -1) {
+		if text := rpc.String(); !strings.Contains(text, `"`+m[1]+`"`) && !strings.Contains(text, `"`+strings.TrimPrefix(m[1], "grpc_")+`"`) {
+			t.Errorf("package rpc makes no %s", m[1])
+		}
+	}
+	rows := 0
+	for line := range strings.Lines(bounds) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 8 || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| what ") {
+			continue
+		}
+		rows++
+		if p, b := strings.TrimSpace(cells[3]), strings.TrimSpace(cells[4]); p == "–" && b == "–" {
+			t.Errorf("nothing bounds%s", cells[1])
+		}
+		for _, m := range regexp.MustCompile("`(perdure_[a-z_]+)`").FindAllStringSubmatch(line, -1) {
+			if !exist[m[1]] {
+				t.Errorf("%s names %s, which there is not", strings.TrimSpace(cells[1]), m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("`([a-z]+/[a-z_/]+\\.go)`").FindAllStringSubmatch(cells[2], -1) {
+			if _, err := os.Stat("../" + m[1]); err != nil {
+				t.Errorf("%s: %v", strings.TrimSpace(cells[1]), err)
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("the page has %d rows", rows)
 	}
 }
 
