@@ -87,7 +87,7 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 		sent := cmd
 		if tries++; tries > 1 && cmd.Request != nil {
 			// A repeated request says how long ago it was first made. The first one may still be on its way.
-			sent = proto.CloneOf(cmd)
+			sent = &commandv1.Command{Request: proto.CloneOf(cmd.Request), Namespace: cmd.Namespace, Id: cmd.Id, SlotEpoch: cmd.SlotEpoch, Kind: cmd.Kind}
 			sent.Request.AgeMs += uint64(max(r.clock.Now().Sub(began).Milliseconds(), 1))
 		}
 		var err error
