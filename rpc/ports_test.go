@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,6 +49,26 @@ func get(t *testing.T, n *embed.Node, path string) (code int, body string) {
 		t.Fatalf("GET %s: %v", path, err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// What METRICS.md tells of the callers' ports is there. A counter by reason has no sample before its first event.
+func TestMetricsOfCallersAreThere(t *testing.T) {
+	w := newWorld(t)
+	doc, err := os.ReadFile("../partition/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, callers, found := strings.Cut(string(doc), "\n## Callers\n")
+	names := regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(callers, -1)
+	if !found || len(names) < 4 {
+		t.Fatalf("the page names %d of them", len(names))
+	}
+	_, body := get(t, w.node, "/metrics")
+	for _, m := range names {
+		if !strings.HasSuffix(m[1], "_total") && !strings.Contains(body, "\n# TYPE "+m[1]+" ") {
+			t.Errorf("the page tells of %s, /metrics does not", m[1])
+		}
+	}
 }
 
 var sample = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}]*\})?) ([0-9.eE+-]+|\+Inf|NaN)$`)
