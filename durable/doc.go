@@ -5,7 +5,8 @@
 // journals, and the operations a function is made of. It promises that an operation whose result was
 // recorded is never run again: a function that starts over gets every recorded result from its journal.
 // A crash loses the step that was running, with every effect of it that the journal has not seen: steps
-// run at least once, results count once.
+// run at least once, results count once. A step begins only while the lease surely holds; see lease.go for how a
+// worker counts it, and the README's promises for what that cannot exclude.
 //
 // # Writing a function
 //
