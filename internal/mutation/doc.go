@@ -20,11 +20,12 @@
 // # How a bug is planted
 //
 // A row names a file, a snippet that occurs in it exactly once, what stands there instead, the rule that
-// is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary
-// folder and handed to `go test -overlay`, with just the tests that it names. All rules take some three
-// minutes on two idle cores and add some 700 MB to the build cache; the next run, with that cache, takes a third
-// of the time. When the time of a run (-timeout) is nearly over, the rows that are left are not tried, and -v
-// tells how many they are.
+// is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary folder and
+// handed to the go command with -overlay. Building and linking takes most of the time, so the rows of a package are
+// built together: a function that a row changes gets a twin with the change, and chooses by a number in the
+// environment (together.go). A row that changes something else than one function's body is built by itself, and
+// so are all rows of a package that do not build together. When the time of a run (-timeout) is nearly over, the
+// rows that are left are not tried, and -v tells how many they are.
 //
 // # When it fails
 //

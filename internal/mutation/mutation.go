@@ -104,8 +104,9 @@ func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 				left.Add(int32(len(byDir[dir])))
 				return
 			}
-			without(t, root, dir, byDir[dir])
-			for _, b := range byDir[dir] {
+			tests := together(t, root, dir, byDir[dir])
+			without(t, root, dir, tests, byDir[dir])
+			for i, b := range byDir[dir] {
 				t.Run(b.Rule, func(t *testing.T) {
 					t.Parallel()
 					slots <- struct{}{}
@@ -116,7 +117,7 @@ func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 					}
 					planted.Add(1)
 					began := time.Now()
-					if v := b.try(t, root, testTime); v.is == noticed {
+					if v := b.tryIn(t, root, tests, i, testTime); v.is == noticed {
 						caught.Add(1)
 						t.Logf("caught by %s in %.1f s, with the build", v.by, time.Since(began).Seconds())
 					} else {
@@ -134,7 +135,7 @@ func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 }
 
 // without runs the tests that the rows name with no bug planted: if they fail anyway, they notice nothing.
-func without(t *testing.T, root, dir string, bugs []Bug) {
+func without(t *testing.T, root, dir string, in *binary, bugs []Bug) {
 	for _, long := range []bool{false, true} {
 		var tests []string
 		for _, b := range bugs {
@@ -146,7 +147,13 @@ func without(t *testing.T, root, dir string, bugs []Bug) {
 			continue
 		}
 		slices.Sort(tests)
-		if v := run(t, root, dir, "", slices.Compact(tests), long, testTime); v.is != survived {
+		var v verdict
+		if in != nil {
+			v = in.run(t, dir, 0, slices.Compact(tests), long, testTime)
+		} else {
+			v = run(t, root, dir, "", slices.Compact(tests), long, testTime)
+		}
+		if v.is != survived {
 			t.Fatalf("with no bug planted: %s", v)
 		}
 	}
@@ -215,6 +222,21 @@ func testsOf(dir string) (map[string]bool, error) {
 	return known, nil
 }
 
+// tryIn is try with the binary of its package, if the bug is in that: it is the i-th of its rows.
+func (b Bug) tryIn(t *testing.T, root string, in *binary, i int, limit time.Duration) verdict {
+	if in == nil || in.numbers[i] == 0 {
+		return b.try(t, root, limit)
+	}
+	if b.Hangs != 0 {
+		limit = b.Hangs
+	}
+	v := in.run(t, b.dir(), in.numbers[i], strings.Fields(b.Tests), b.Long, limit)
+	if v.is == hung && b.Hangs != 0 {
+		v.is = noticed
+	}
+	return v
+}
+
 // try plants the bug and runs the tests that must notice, for at most limit or what the row allows.
 func (b Bug) try(t *testing.T, root string, limit time.Duration) verdict {
 	planted, err := b.plant(root)
@@ -249,17 +271,13 @@ func (b Bug) try(t *testing.T, root string, limit time.Duration) verdict {
 func run(t *testing.T, root, dir, overlay string, tests []string, long bool, limit time.Duration) verdict {
 	ctx, cancel := context.WithTimeout(t.Context(), buildTime+limit)
 	defer cancel()
-	// What is built is run once: to build it fast matters, how fast it runs does not.
-	args := []string{"test", "-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-w", "-failfast", fmt.Sprintf("-short=%t", !long), "-timeout=" + limit.String(),
-		"-run=^(" + strings.Join(tests, "|") + ")$"}
+	args := append(buildArgs("test"), "-failfast", fmt.Sprintf("-short=%t", !long), "-timeout="+limit.String(),
+		"-run=^("+strings.Join(tests, "|")+")$")
 	if overlay != "" {
 		args = append(args, "-overlay="+overlay)
 	}
 	args = append(args, "./"+dir)
-	if usesRapid(t, filepath.Join(root, filepath.FromSlash(dir))) {
-		// The same draws every time, and no record of a failure in the package's testdata.
-		args = append(args, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
-	}
+	args = append(args, rapidArgs(t, filepath.Join(root, filepath.FromSlash(dir)))...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	cmd.WaitDelay = 10 * time.Second
@@ -272,6 +290,21 @@ func run(t *testing.T, root, dir, overlay string, tests []string, long bool, lim
 		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
 	}
 	return judge(string(output), err == nil)
+}
+
+// buildArgs are the arguments of a go command that builds tests. What is built is run once, or a few times: to build
+// it fast matters, how fast it runs does not.
+func buildArgs(command string) []string {
+	return []string{command, "-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-w"}
+}
+
+// rapidArgs are those of tests that use rapid: the same draws every time, and no record of a failure in the package's
+// testdata.
+func rapidArgs(t *testing.T, dir string) []string {
+	if !usesRapid(t, dir) {
+		return nil
+	}
+	return []string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=1ms"}
 }
 
 func usesRapid(t *testing.T, dir string) bool {

@@ -18,7 +18,7 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a task uses up room",
-		From: "s.room--\n", To: "", Tests: "TestCapacityIsConserved",
+		From: "b.s.room--\n", To: "", Tests: "TestCapacityIsConserved",
 	},
 	{
 		File: "partition/attach.go", Rule: "dispatch: the next version of a task is told",
@@ -50,6 +50,6 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a worker learns what it holds when it comes back",
-		From: `if len(lives) > 0 {`, To: `if len(lives) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 30 * time.Second,
+		From: `if len(lives) > 0 {`, To: `if len(lives) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 20 * time.Second,
 	},
 }

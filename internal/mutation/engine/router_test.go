@@ -50,10 +50,6 @@ var routerBugs = []mutation.Bug{
 		Tests: "TestRefusedRetryBindsTheFirstAttempt",
 	},
 	{
-		File: "partition/pending.go", Rule: "proposal: a request that is under way is joined",
-		From: `p.lead == lead && sameRequest(p.cmd, cmd) {`, To: `p.lead == lead && p.waiting == 0 {`, Tests: "TestRequestIsJoined",
-	},
-	{
 		File: "partition/pending.go", Rule: "proposal: what the log may have is not told as dropped",
 		From: `p.waiting > 0 || p.launched || p.finished() {`, To: `p.waiting > 0 || p.finished() {`, Tests: "TestCancelledCallerAsksAgain",
 	},
