@@ -34,8 +34,8 @@ var leaseBugs = []mutation.Bug{
 		From: `err = l.inheritLeases()`, To: `err = nil`, Tests: "TestLeasesAreInherited",
 	},
 	{
-		File: "fsm/machine/commit.go", Rule: "lease: one that has run out commits nothing",
-		From: `recovery.Fence(t.store(ns), t.now, `, To: `recovery.Fence(t.store(ns), 0, `, Tests: "TestStaleTokens TestLease",
+		File: "recovery/task.go", Rule: "lease: one that has run out commits nothing",
+		From: `if t.State == TaskAcquired && t.LeaseAt <= now {`, To: `if t.State == TaskAcquired && t.LeaseAt <= 0 {`, Tests: "TestFence",
 	},
 	{
 		File: "durable/worker.go", Rule: "lease: it does not count from the arrival of its task",
