@@ -38,7 +38,7 @@ var stableBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/raftlog/group.go", Rule: "log: an entry that could not be written is not acknowledged",
-		From: "l.store.drv.append(l.group, restart, recs)); err != nil {", To: "l.store.drv.append(l.group, restart, recs)); err != nil && len(recs) > 1 {",
+		From: "l.store.drv.append(l.group, restart, recs) })); err != nil {", To: "l.store.drv.append(l.group, restart, recs) })); err != nil && len(recs) > 1 {",
 		Tests: "TestFailedSync",
 	},
 	{
