@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -154,6 +155,29 @@ func payloadJob(set *flag.FlagSet, co *common, out io.Writer) job {
 		if r == nil {
 			return nil, nil, err
 		}
+		return r, r.Violations, err
+	}
+}
+
+func callersJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.CallersOptions{Out: out}
+	co.opts.Nodes = 1
+	set.IntVar(&o.Unfinished, "unfinished", 1000, "requests that are begun and not finished, without a token")
+	set.Int64Var(&o.Size, "size", 20<<20, "bytes of each")
+	set.IntVar(&o.Idle, "idle", 10_000, "connections that are silent, idle or slow")
+	set.Int64Var(&o.MaxBytes, "max-bytes", 150e6, "what the node may hold while requests are unfinished")
+	set.DurationVar(&o.Hold, "hold", 10*time.Second, "how long each of the two lasts")
+	set.BoolFunc("token", "the node asks for tokens", func(string) error {
+		dir, err := os.MkdirTemp("", "perdure-jepsen-tokens-")
+		if err != nil {
+			return err
+		}
+		args, err := jepsen.CallersArgs(dir)
+		co.opts.Args, o.Token, co.noVerify = append(co.opts.Args, args...), jepsen.CallersToken, true
+		return err
+	})
+	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
+		r, err := jepsen.Callers(ctx, c, o)
 		return r, r.Violations, err
 	}
 }

@@ -36,6 +36,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
+  callers      --unfinished 1000 --idle 10000   callers that hold requests and connections; --token asks for tokens
   faults                                        lists the faults
   build        --out FILE                       builds a server whose clock and disk can be disturbed
   sweep                                         removes networks that a killed run has left
@@ -111,6 +112,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = recoverJob(set, &co, stdout)
 	case "payload":
 		do = payloadJob(set, &co, stdout)
+	case "callers":
+		do = callersJob(set, &co, stdout)
 	case "faults":
 		for _, f := range jepsen.Faults {
 			fmt.Fprintf(stdout, "%-14s %s\n", f.Name, f.About)
