@@ -76,10 +76,11 @@ func TestVerifyAndAudit(t *testing.T) {
 	})
 	id := idIn(all[0].router, 1, "promise")
 	must(t, all[0].router, promiseCmd(id, 3_600_000))
+	leader := leaderOf(t, all, 1)
 	waitFor(t, "node 3 to have it", func() bool {
 		r := all[2].router.slots[1].Load()
 		have, err := r.store.Status()
-		want, _ := all[0].router.slots[1].Load().store.Status()
+		want, _ := leader.router.slots[1].Load().store.Status()
 		return err == nil && have.Applied >= want.Applied
 	}, func() string { return "" })
 	sound, refused := verified(t, all[1])
