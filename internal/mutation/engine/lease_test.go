@@ -75,10 +75,6 @@ var leaseBugs = []mutation.Bug{
 		From: "\t\t\ts.t.secureLease()\n", To: "", Tests: "TestLeaseEndsBeforeTheStep TestSleptPastTheLease",
 	},
 	{
-		File: "durable/stream.go", Rule: "lease: one of which the node knows nothing is not extended",
-		From: `if !unknown[t.key] && !t.isLost() {`, To: `if !t.isLost() {`, Tests: "TestUnknownLeaseIsNotExtended",
-	},
-	{
 		File: "durable/lease.go", Rule: "lease: what a worker may have forgotten is not trusted",
 		From: `return !from.IsZero() && from.After(e.gone)`, To: `return !from.IsZero()`, Tests: "TestEndedIsBounded",
 	},

@@ -54,7 +54,7 @@ var journalBugs = []mutation.Bug{
 	},
 	{
 		File: "journal/event_signal_received.go", Rule: "CF-2 the payload is the delivered one",
-		From: `case !bytes.Equal(e.Payload, payload):`, To: `case len(e.Payload) > 0 && !bytes.Equal(e.Payload, payload):`,
+		From: `case !s.brought(e.Name, e.Payload):`, To: `case len(e.Payload) > 0 && !s.brought(e.Name, e.Payload):`,
 		Tests: "TestSignalReceivedBuffered",
 	},
 	{
