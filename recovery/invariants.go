@@ -168,9 +168,9 @@ func (w *whole) TimersOfTask(t Task) []TaskTimer           { return w.taskTimers
 // violations gathers what the checks of one object find.
 type violations []Violation
 
-func (v *violations) report(broken bool, name, id, format string, args ...any) {
+func (c *violations) report(broken bool, name, id, format string, args ...any) {
 	if broken {
-		*v = append(*v, Violation{Name: name, ID: id, Detail: fmt.Sprintf(format, args...)})
+		*c = append(*c, Violation{Name: name, ID: id, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 

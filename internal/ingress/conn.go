@@ -31,7 +31,6 @@ type Conn struct {
 	// Guarded by the gate's lock.
 	account account
 	calls   map[uint32]*call
-	closed  bool
 
 	// Used by the one goroutine that reads.
 	buffer     []byte

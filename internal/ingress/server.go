@@ -41,7 +41,6 @@ func (g *Gate) ServerOptions(creds credentials.TransportCredentials) []grpc.Serv
 		}),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(0), // Conn has one, and must see each frame before gRPC reads the next
-		grpc.SharedWriteBuffer(true),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 	}
 }
