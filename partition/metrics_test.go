@@ -309,8 +309,7 @@ func TestQueueAndDeadlineMetrics(t *testing.T) {
 	for k := range 5 {
 		go func() { _, _ = n.Router().Propose(bg(t), promiseCmd(fmt.Sprintf("waits-%d", k), 1000_000)) }()
 	}
-	// One is in the proposer's hand.
-	shows(t, reg, "queue_depth{0}", "4", equals(4))
+	shows(t, reg, "queue_depth{0}", "5", equals(5))
 	clock.advance(3 * time.Second)
 	shows(t, reg, "deadline_lag_seconds{0}", "2", equals(2))
 	clock.advance(5 * time.Second)
