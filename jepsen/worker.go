@@ -175,6 +175,7 @@ func beWorker(how []string) error {
 	w.Register(graphFunction(b.note))
 	w.Register(stepFunction(note))
 	w.Register(waitingFunction(note))
+	newScaleFunctions(note).register(w)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {

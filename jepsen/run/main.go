@@ -36,6 +36,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
+  scale        --case signals|steps|children|timers  tens of thousands of one thing: rates, memory, nothing lost
   callers      --unfinished 1000 --idle 10000   callers that hold requests and connections; --token asks for tokens
   faults                                        lists the faults
   build        --out FILE                       builds a server whose clock and disk can be disturbed
@@ -112,6 +113,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = recoverJob(set, &co, stdout)
 	case "payload":
 		do = payloadJob(set, &co, stdout)
+	case "scale":
+		do = scaleJob(set, &co, stdout)
 	case "callers":
 		do = callersJob(set, &co, stdout)
 	case "faults":
