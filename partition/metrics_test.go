@@ -422,6 +422,7 @@ func TestShipMetrics(t *testing.T) {
 	n.router.Replicas()[1].halt(planted)
 	shows(t, reg, "halted{1}", "1", equals(1))
 	shows(t, reg, "leader{1}", "0", equals(0))
+	w.Heard(1) // an hour has passed
 	spread("stalled")
 	clock.advance(7 * time.Second)
 	shows(t, reg, "ship_stalled_seconds{0}", "7", equals(7))
