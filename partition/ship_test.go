@@ -177,8 +177,11 @@ func TestTrailingLogByBytes(t *testing.T) {
 	const count, size = 150, 64 << 10
 	for i := range count {
 		id := idIn(r, 0, fmt.Sprint("p", i))
-		must(t, r, createCmd(id))
-		must(t, r, settleCmd(id, strings.Repeat("v", size)))
+		// The balancer may hand the partition on meanwhile: with a request id the router repeats what was cut off.
+		for k, cmd := range []*commandv1.Command{createCmd(id), settleCmd(id, strings.Repeat("v", size))} {
+			cmd.Request = &perdurev1.RequestID{Id: fmt.Appendf(nil, "%s %d", id, k)}
+			must(t, r, cmd)
+		}
 	}
 	for _, m := range all {
 		rep := m.router.Replicas()[0]
