@@ -28,6 +28,9 @@ type ScaleOptions struct {
 	N int
 	// Clients send signals or set timers; default 32. A client sends its signals one after the other.
 	Clients int
+	// Pause is the time between two signals of a client. With one client and a pause of 10 ms, every signal finds the
+	// receiver waiting.
+	Pause time.Duration
 	// Batch is how many children the parent starts before it waits for them; default: all.
 	Batch int
 	// Lead is the time in which all timers are to be set before they are due; default 15 s and 1 s for each 1,000.
@@ -178,6 +181,9 @@ func (r *scaleRun) signals(ctx context.Context, memory *memorySeries) error {
 					return fmt.Errorf("sender %d, signal %d: %w", s, n, err)
 				}
 				sent[s]++
+				if err := pause(ctx, r.o.Pause); err != nil {
+					return err
+				}
 			}
 			return nil
 		})

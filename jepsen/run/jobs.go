@@ -164,6 +164,7 @@ func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.StringVar(&o.Case, "case", "", "signals, steps, children or timers")
 	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers)")
 	set.IntVar(&o.Clients, "clients", 32, "clients that send signals or set timers")
+	set.DurationVar(&o.Pause, "pause", 0, "what a client waits for between two signals")
 	set.IntVar(&o.Batch, "batch", 0, "children that are started before the parent waits for them (default: all)")
 	set.DurationVar(&o.Lead, "lead", 0, "time for setting all timers (default 15 s and 1 s for each 1,000)")
 	set.DurationVar(&o.Bound, "bound", 5*time.Minute, "when the execution has to have ended, or all timers to have fired")
