@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -93,6 +94,17 @@ func (e *FatalError) Error() string {
 }
 
 func (e *FatalError) Unwrap() error { return e.Err }
+
+// syncError is a failed sync. What is on disk is not known then, and a second sync might not tell: so it never counts
+// as want of space, which would have it repeated.
+type syncError struct{ err error }
+
+func (e *syncError) Error() string { return e.err.Error() }
+
+// Is reports whether the cause is target; never for want of space.
+func (e *syncError) Is(target error) bool {
+	return target != syscall.ENOSPC && errors.Is(e.err, target)
+}
 
 // Options of Open.
 type Options struct {
@@ -226,8 +238,7 @@ func (f *File) write(st *state) error {
 		err := boltfile.Guard(f.path, func() error { return f.db.Set(recordKey, b) })
 		var write *fs.PathError
 		if err != nil && !errors.As(err, &write) {
-			// A sync: what is on disk is not known, and a second one might not tell.
-			return fmt.Errorf("%v", err) //nolint:errorlint // not to be taken for want of space
+			return &syncError{err}
 		}
 		return err
 	})
