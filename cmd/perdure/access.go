@@ -69,7 +69,8 @@ func (a *app) hintUnreached(cause string) string {
 	switch {
 	case strings.Contains(cause, "first record does not look like a TLS handshake"):
 		return "the node answers without TLS: leave out --tls and the files for it (also " + client.EnvTLS + " and its like)"
-	case strings.Contains(cause, "error reading server preface"):
+	case strings.Contains(cause, "error reading server preface"), strings.Contains(cause, "broken pipe"), strings.Contains(cause, "connection reset by peer"):
+		// A node that expects TLS hangs up on the first clear bytes. What the caller sees first depends on the moment.
 		return "the node may want TLS, or it is not a gRPC address: --tls secures the connection, --tls-ca FILE if its authority is not one of the system's"
 	}
 	return `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + ` names others; ` +
