@@ -20,7 +20,7 @@ func lateWorker(t *testing.T, f *fakeServer, seen *events) (runs *counter, clock
 	return runs, clock, w
 }
 
-// sleep lets time pass of which nobody is told: the process stands still, or a message is under way.
+// sleep advances the clock without running timers: the process stands still, or a message is under way.
 func (c *fakeClock) sleep(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package durable
 
 import "time"
 
-// What a worker knows of its leases. The cluster counts a lease from when its leader acquires the task, at a moment
+// Lease arithmetic of a worker. The cluster counts a lease from when its leader acquires the task, at a moment
 // that the worker cannot see. So the worker counts from a moment on its own clock that surely came before: when it
 // made a message that the leader had when it proposed to acquire the task (Task.acquired_after), or when it made a
 // heartbeat that was answered. Everything here is arithmetic on times that are given: no lock, no clock.

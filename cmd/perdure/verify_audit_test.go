@@ -11,8 +11,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// What several nodes say becomes one verdict: a violation of several replicas is told once, with the nodes that have
-// it, states that differ at one index are found, and whoever did not come to an end is named.
+// TestVerdictOfNodes: the audits of several nodes become one verdict. It reports a violation of several replicas once,
+// with their nodes, finds states that differ at one index, and names each audit that did not finish.
 func TestVerdictOfNodes(t *testing.T) {
 	audit := func(node string, a *perdurev1.ReplicaAudit) *perdurev1.VerifyEvent {
 		return &perdurev1.VerifyEvent{NodeId: node, Kind: &perdurev1.VerifyEvent_Audit{Audit: a}}

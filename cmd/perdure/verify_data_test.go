@@ -544,7 +544,7 @@ func plantings() []planting {
 			s.put(latchOf(s, "flow", "never"), []byte("1"))
 		}, "was never delivered"},
 
-		// What was there before.
+		// The first kinds of damage.
 		{"an attempt completed that never started", journal.RuleCompletedRequiresStarted, "asking", "", 2, func(s *state) {
 			s.event("asking", 2, journal.InvokeCompleted{Promise: "asking:0", Attempt: 1})
 		}, ""},

@@ -120,7 +120,7 @@ type Report struct {
 // every index against what it indexes. now, in unix milliseconds, is when it is asked what will wake an
 // execution, if that is later than the machine's clock; the other rules are judged as of the clock.
 //
-// What it finds is in the report; an error is of the storage, or says that a newer program wrote the state.
+// The report holds the problems found. An error comes from the storage, or says that a newer program wrote the state.
 func Audit(r Reader, now int64, cfg Config) (Report, error) {
 	a, err := NewAuditor(cfg, 0)
 	if err != nil {

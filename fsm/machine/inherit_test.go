@@ -81,7 +81,7 @@ func TestNewLeaderGivesLeasesTheirFullTime(t *testing.T) {
 		if got := w.lead(p, limit); got != 0 {
 			t.Errorf("limit %d: once more, %d leases extended", limit, got)
 		}
-		// What time it was since does count from here on.
+		// The lease lasts its full time from the leader's clock on.
 		w.now += 3_999
 		if res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(0)}}); res.Effects.Expired != 0 {
 			t.Errorf("limit %d: %d leases ended before their time", limit, res.Effects.Expired)

@@ -9,8 +9,8 @@ import (
 	"perdure/recovery"
 )
 
-// What a transaction leaves broken of what it has written is refused by the invariant's name, before anything is
-// handed on: each of the thirteen of the recovery protocol.
+// The machine checks what each command touched against the thirteen invariants of the recovery protocol. It refuses
+// the transaction by the invariant's name, before anything is stored.
 func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 	_, home, name := garden(t)
 	plain := func(id string) recovery.Promise {
@@ -71,7 +71,7 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 			putPromise(x, plain("other"))
 			x.store(ns).AddCallback(name("sleeping")+":0", "other")
 		},
-		// What must hold besides.
+		// The rules beside the thirteen.
 		recovery.SettledNotFulfilled: func(x *txn) {
 			task(x, "done", func(task *recovery.Task) { task.State = recovery.TaskHalted })
 		},
