@@ -399,6 +399,7 @@ func (s *simulation) signal(target, name string, times int) {
 	s.payloads++
 	payload := fmt.Sprint("payload-", s.payloads)
 	cmd := signalCmd(s.request(), target, name, payload)
+	answered := false
 	for n := range times {
 		cmd := proto.Clone(cmd).(*commandv1.Command)
 		cmd.Request.AgeMs = uint64(n)
@@ -409,6 +410,10 @@ func (s *simulation) signal(target, name string, times int) {
 				}
 				return
 			}
+			if answered {
+				return // the same answer again, perhaps to a later incarnation, which was sent nothing
+			}
+			answered = true
 			key := s.life(target) + " " + name
 			if s.sent[key] == nil {
 				s.sent[key] = map[uint64]string{}
