@@ -51,21 +51,6 @@ func StepInfo(ctx context.Context) Step {
 	return s
 }
 
-// goid is the number of the calling goroutine, which the runtime only tells in a stack trace
-// ("goroutine 12 [running]:"). Numbers are not used twice in a process.
-func goid() uint64 {
-	var buf [32]byte
-	n := runtime.Stack(buf[:], false)
-	var num uint64
-	for _, c := range buf[len("goroutine "):n] {
-		if c < '0' || c > '9' {
-			break
-		}
-		num = num*10 + uint64(c-'0')
-	}
-	return num
-}
-
 // enter begins an operation: it returns the turn, or an error when the operation is called where it must
 // not be. It does not return when the turn is over or to be given back.
 func enter(ctx Context, what string) (*turn, error) {
@@ -75,7 +60,7 @@ func enter(ctx Context, what string) (*turn, error) {
 		t.misuse.CompareAndSwap(nil, err)
 		return err
 	}
-	if goid() != t.goid {
+	if goroutine() != t.owner.Load() {
 		return nil, misuse("was called from another goroutine than the function's own")
 	}
 	if t.unwinding {

@@ -54,8 +54,10 @@ type turn struct {
 	via   *session
 	viaAt time.Time
 
+	// owner is the goroutine that runs the function; 0 before it begins and once it is over.
+	owner atomic.Uintptr
+
 	// What follows belongs to the goroutine.
-	goid    uint64
 	journal replay
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
@@ -159,7 +161,7 @@ func (t *turn) announce() {
 
 // run is the turn's goroutine.
 func (t *turn) run() {
-	t.goid = goid()
+	t.owner.Store(goroutine())
 	defer t.close()
 	asked := t.secureLease()
 	t.announce()
@@ -190,6 +192,7 @@ func (t *turn) run() {
 // package did not ask for are problems of the function; the execution is given back with them.
 func (t *turn) close() {
 	p := recover()
+	t.owner.Store(0) // the runtime may give the goroutine's number to another one
 	defer t.w.turnClosed(t)
 	defer t.cancel(errLost)
 	switch {
