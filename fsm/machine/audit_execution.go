@@ -257,6 +257,10 @@ func (a *auditor) operation(ns string, h Header, r journal.Recorded) {
 		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || child.ParentIncarnation != h.Incarnation):
 			bad("child of another caller")
 		}
+	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend:
+		if !pending || !ofSend(p) || p.Incarnation != h.Incarnation || r.Open != 1 {
+			bad("send")
+		}
 	case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:
 		if !pending || !p.External || p.Incarnation != h.Incarnation {
 			bad("signal wait")
@@ -288,13 +292,14 @@ func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
 	})
 }
 
-// hasPromise tells which operations have a promise besides their place in the journal.
+// hasPromise tells which operations have a promise besides their place in the journal. A send has one if another
+// partition answers it.
 func hasPromise(r journal.Recorded) bool {
 	switch r.Call {
 	case journal.KindTimerScheduled, journal.KindExecutionAwaiting, journal.KindSignalReceived:
 		return true
 	case journal.KindInvokeScheduled:
-		return r.Invoke == journal.InvokeFunction
+		return r.Invoke == journal.InvokeFunction || r.Invoke == journal.InvokeSend
 	}
 	return false
 }

@@ -29,6 +29,8 @@ import (
 //	callback                       by awaited, by awaiter                         recovery.CheckCallback, CheckAwaitedBy
 //	settled awaited promises       task's resumes, promises                       resumes
 //	result of an operation         journal, its promise                           results
+//	result of a send               journal, its promise, the answer under way     sendResult, sender
+//	target of a send               promise, the signal under way                  sender
 //	time of a timer                journal, promise                               operation, results
 //	child's function, input,       parent's journal, child's header and journal   childOf
 //	  digest
@@ -187,6 +189,10 @@ func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *
 			continue
 		}
 		child := r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction
+		if r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend {
+			a.sendResult(ns, h, r)
+			continue
+		}
 		if !child && r.Call != journal.KindTimerScheduled && !awaited[r.Promise] {
 			continue // it has no promise
 		}
@@ -219,6 +225,38 @@ func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *
 			bad("the journal has a signal of %d bytes, and the wait for it timed out", len(r.Result))
 		}
 	}
+}
+
+// sendResult judges the recorded result of a send: it is one that a target's partition gives, and that of the send's
+// promise, if another partition has answered. An open send is operation's to judge.
+func (a *auditor) sendResult(ns string, h Header, r journal.Recorded) {
+	if r.Resolved && !sendOutcome(r.Result) {
+		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
+	}
+	p, ok := a.storedPromise(ns, string(r.Promise))
+	switch {
+	case !ok && !r.Resolved:
+		a.found(ns, h.ID, RuleResult, "%q: the journal has an open send, and there is no promise of it", r.Promise)
+	case !ok, !r.Resolved:
+		// Answered in the commit that sent it, or still open.
+	case !ofSend(p) || !p.State.Settled():
+		a.found(ns, h.ID, RuleResult, "%q: the journal has the result of a send, and its promise is %s, for %q", r.Promise, p.State, p.Param)
+	case !bytes.Equal(r.Result, outcomeOf(p)):
+		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, its promise, %s, another of %d",
+			r.Promise, len(r.Result), p.State, len(outcomeOf(p)))
+	}
+}
+
+// sendOutcome says whether bytes are a result that a send can have.
+func sendOutcome(outcome []byte) bool {
+	o, err := recovery.DecodeOutcome(outcome)
+	switch {
+	case err != nil:
+		return false
+	case o.Failure != nil:
+		return o.Failure.Type == FailureTargetNotFound || o.Failure.Type == FailureTargetFinished
+	}
+	return len(o.Data) == 0
 }
 
 // failedBy says whether bytes are a failure of a type.
@@ -292,6 +330,28 @@ func (a *auditor) sender(msg *commandv1.Message) {
 			bad("it starts a child for %q, and there is no such promise", w.StartChild.GetPromiseId())
 		case root != msg.ToId || w.StartChild.GetComponentDigest() != h.Digest:
 			bad("it starts a child of digest %q, its sender's is %q and names the child %q", w.StartChild.GetComponentDigest(), h.Digest, root)
+		}
+	case *commandv1.Message_SignalCall:
+		p, ok := a.storedPromise(msg.Namespace, w.SignalCall.GetPromiseId())
+		h, there := a.storedHeader(msg.Namespace, msg.FromId)
+		if there && h.Incarnation != msg.FromIncarnation {
+			return
+		}
+		_, own := id.PromiseID(w.SignalCall.GetPromiseId()).IsChildOf(id.PromiseID(msg.FromId))
+		switch {
+		case !there || !ok || !own || p.Incarnation != msg.FromIncarnation || !ofSend(p):
+			bad("it is a signal whose answer settles %q, and there is no such send", w.SignalCall.GetPromiseId())
+		case string(p.Param) != msg.ToId || w.SignalCall.GetSignal().GetId() != msg.ToId:
+			bad("it is a signal for %q, and the send %q is to %q", w.SignalCall.GetSignal().GetId(), p.ID, p.Param)
+		}
+	case *commandv1.Message_SignalDone:
+		value, err := outcomeFromWire(w.SignalDone.GetOutcome())
+		_, there := a.storedHeader(msg.Namespace, msg.FromId)
+		switch {
+		case err != nil || !sendOutcome(value):
+			bad("it answers a signal with a result of %d bytes, which no send has", len(value))
+		case w.SignalDone.GetOutcome().GetFailure() == nil && !there:
+			bad("it says that a signal was delivered to an execution that is not there")
 		}
 	}
 }

@@ -50,6 +50,8 @@ func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyTrim}, true
 	case *commandv1.Command_InheritLeases:
 		return rule{apply: applyInheritLeases}, true
+	case *commandv1.Command_RaiseLevel:
+		return rule{apply: applyRaiseLevel}, true
 	case *commandv1.Command_Assign:
 		return rule{apply: applyAssign}, true
 	}

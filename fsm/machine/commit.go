@@ -248,6 +248,9 @@ func runsLocally(k journal.InvokeKind) bool {
 
 // invoke begins a side effect: a local step's record, a child execution, or a one-way operation.
 func (c *commit) invoke(e journal.InvokeScheduled) error {
+	if e.Invoke == journal.InvokeSend {
+		return c.send(e)
+	}
 	if err := c.append(e); err != nil {
 		return err
 	}
@@ -259,15 +262,6 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 			return err
 		}
 		return c.child(e)
-	case journal.InvokeSend:
-		if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
-			return err
-		}
-		// Before it is sent: what arrives in this partition is received at once, and may end the sender.
-		if err := c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})}); err != nil {
-			return err
-		}
-		return c.sendOut(e)
 	default:
 		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"execution %q: a worker cannot schedule an invocation of kind %s", c.ex.h.ID, e.Invoke).With("id", c.ex.h.ID)

@@ -61,8 +61,35 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	})
 }
 
-// sendOut carries out a one-way operation.
-func (c *commit) sendOut(e journal.InvokeScheduled) error {
+// send carries out a one-way operation. What arrives in this partition is received at once, and may end the sender: the
+// journal records the operation before that.
+func (c *commit) send(e journal.InvokeScheduled) error {
+	msg, err := c.message(e)
+	if err != nil {
+		return err
+	}
+	if sig := msg.GetSignal(); sig != nil && c.t.m.feature >= levelAnswers {
+		return c.signal(e, msg, sig)
+	}
+	if err := c.begun(e); err != nil {
+		return err
+	}
+	if err := c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})}); err != nil {
+		return err
+	}
+	return c.t.send(c.ex.ns, msg.ToId, msg)
+}
+
+// begun records that a one-way operation has begun.
+func (c *commit) begun(e journal.InvokeScheduled) error {
+	if err := c.append(e); err != nil {
+		return err
+	}
+	return c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1})
+}
+
+// message builds the message of a one-way operation.
+func (c *commit) message(e journal.InvokeScheduled) (*commandv1.Message, error) {
 	for _, s := range c.req.Sends {
 		if s.PromiseId != string(e.Promise) {
 			continue
@@ -71,24 +98,24 @@ func (c *commit) sendOut(e journal.InvokeScheduled) error {
 		switch w := s.What.(type) {
 		case *perdurev1.Send_Signal:
 			if err := id.Validate(w.Signal.Id); err != nil {
-				return badID(c.ex.ns, err)
+				return nil, badID(c.ex.ns, err)
 			}
 			msg.ToId, msg.Kind = w.Signal.Id, &commandv1.Message_Signal{Signal: w.Signal}
 		case *perdurev1.Send_Start:
 			if err := id.ValidateRoot(w.Start.Id); err != nil {
-				return badID(c.ex.ns, err)
+				return nil, badID(c.ex.ns, err)
 			}
 			if w.Start.Function == "" {
-				return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q names no function", e.Promise).With("id", c.ex.h.ID)
+				return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q names no function", e.Promise).With("id", c.ex.h.ID)
 			}
 			if err := reserved(w.Start.Function); err != nil {
-				return err.With("id", c.ex.h.ID)
+				return nil, err.With("id", c.ex.h.ID)
 			}
 			msg.ToId, msg.Kind = w.Start.Id, &commandv1.Message_Start{Start: w.Start}
 		default:
-			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q says nothing", e.Promise).With("id", c.ex.h.ID)
+			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "one-way operation %q says nothing", e.Promise).With("id", c.ex.h.ID)
 		}
-		return c.t.send(c.ex.ns, msg.ToId, msg)
+		return msg, nil
 	}
-	return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the commit has no content for one-way operation %q", e.Promise).With("id", c.ex.h.ID)
+	return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the commit has no content for one-way operation %q", e.Promise).With("id", c.ex.h.ID)
 }

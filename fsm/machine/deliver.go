@@ -56,6 +56,10 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		}
 		_, err := t.deliverSignal(ex, w.Signal.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.Payload}))
 		return err
+	case *commandv1.Message_SignalCall:
+		return t.receiveSignalCall(msg, w.SignalCall)
+	case *commandv1.Message_SignalDone:
+		return t.receiveSignalDone(msg, w.SignalDone)
 	case *commandv1.Message_Start:
 		if _, taken := t.store(msg.Namespace).Promise(msg.ToId); taken {
 			return nil

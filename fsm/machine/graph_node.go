@@ -231,12 +231,7 @@ func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
 // that do.
 func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, error) {
 	r := t.graph(ex)
-	// A wait whose deadline has come is over: this signal is for others.
-	for _, node := range r.engine.WaitingOn(name) {
-		if row := &r.rows[r.index(node)]; row.status == reduction.StatusWaiting {
-			t.timeout(ex.ns, row.promise(ex.h.ID))
-		}
-	}
+	t.expireWaits(ex, name)
 	if ex.h.Status.Terminal() {
 		return 0, finished(ex)
 	}
@@ -248,6 +243,17 @@ func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, e
 	}
 	t.advance(ex)
 	return ex.j.Deliveries(name), nil
+}
+
+// expireWaits ends the nodes' waits for a signal whose deadline has come: a signal that comes now is for others. It may
+// end the run.
+func (t *txn) expireWaits(ex *execution, name string) {
+	r := t.graph(ex)
+	for _, node := range r.engine.WaitingOn(name) {
+		if row := &r.rows[r.index(node)]; row.status == reduction.StatusWaiting {
+			t.timeout(ex.ns, row.promise(ex.h.ID))
+		}
+	}
 }
 
 // deliver records a signal and keeps its payload.

@@ -94,7 +94,7 @@ func TestNewLeaderGivesLeasesTheirFullTime(t *testing.T) {
 }
 
 func TestInheritRefuses(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newWorldAt(t, levelFirst, 1)
 	w.do(startCmd(w.request(), "e", "f", ""))
 	w.take("w1", 1, "f")
 	for _, from := range [][]byte{{0xff}, {byte(keys.Task)}, {byte(keys.Deadline), byte(keys.DuePromise), 0}} {

@@ -17,12 +17,14 @@ import (
 // FeatureLevel is the newest set of formats and commands this program knows. A state at a higher level
 // was written by a newer program and is refused. A state is at the level of what it holds: it rises when the
 // first thing of a level is written.
-const FeatureLevel = levelLeases
+const FeatureLevel = levelAnswers
 
 const (
 	levelFirst  = 1
 	levelGraphs = 2 // graph runs
 	levelLeases = 3 // leases that a new leader gives their full time
+	// levelAnswers: a signal to another execution is completed in the sender's journal by the target's partition.
+	levelAnswers = 4
 )
 
 // Names of the partition's own values.

@@ -95,6 +95,8 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 			continue
 		case child.Timer:
 			return "timer " + on
+		case ofSend(child):
+			return "delivery to " + string(child.Param)
 		default:
 			return "child " + on
 		}

@@ -221,6 +221,10 @@ func showMessage(m *commandv1.Message) string {
 		s += " child done " + showOutcome(k.ChildDone.Outcome)
 	case *commandv1.Message_Signal:
 		s += fmt.Sprintf(" signal %s %q", k.Signal.Name, k.Signal.Payload)
+	case *commandv1.Message_SignalCall:
+		s += fmt.Sprintf(" signal %s %q for %s", k.SignalCall.Signal.Name, k.SignalCall.Signal.Payload, k.SignalCall.PromiseId)
+	case *commandv1.Message_SignalDone:
+		s += " signal done " + showOutcome(k.SignalDone.Outcome)
 	case *commandv1.Message_Start:
 		s += fmt.Sprintf(" start %s %q", k.Start.Function, k.Start.Input)
 	}

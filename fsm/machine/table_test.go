@@ -23,7 +23,7 @@ func TestCommandTable(t *testing.T) {
 	want := map[protoreflect.FieldNumber]string{
 		16: "start", 17: "commit", 18: "release", 19: "heartbeat", 20: "signal", 21: "cancel", 22: "terminate",
 		23: "create_promise", 24: "settle_promise", 25: "tick", 26: "register_functions", 27: "deliver", 28: "trim", 29: "assign",
-		30: "submit_graph", 31: "retry_graph", 40: "inherit_leases",
+		30: "submit_graph", 31: "retry_graph", 40: "inherit_leases", 41: "raise_level",
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {

@@ -38,6 +38,8 @@ type world struct {
 	// effectsUnchecked skips the comparison of effects and state.
 	effectsUnchecked bool
 	requests         uint64
+	// level is the feature level that the first entry of each partition raises its state to.
+	level uint64
 	// skew is how far the leader's clock is behind.
 	skew int64
 }
@@ -57,7 +59,13 @@ type part struct {
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{t: t, now: 1000, views: map[viewKey]*view{}}
+	return newWorldAt(t, FeatureLevel, partitions, change...)
+}
+
+// newWorldAt is newWorld with states of another feature level.
+func newWorldAt(t tester, level uint64, partitions int, change ...func(*Config)) *world {
+	t.Helper()
+	w := &world{t: t, now: 1000, views: map[viewKey]*view{}, level: level}
 	for n := range partitions {
 		cfg := Config{Partition: uint32(n), Partitions: uint32(partitions), CheckInvariants: true}
 		for _, f := range change {
@@ -68,6 +76,12 @@ func newWorld(t tester, partitions int, change ...func(*Config)) *world {
 		w.open(p)
 	}
 	return w
+}
+
+// raise raises the feature level of a partition, as its leader does when every member knows the level.
+func (w *world) raise(p *part, level uint64) {
+	w.t.Helper()
+	w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(level)}})
 }
 
 // open makes a partition's machine anew over its state, as a replica does when it starts.
@@ -92,6 +106,11 @@ func (w *world) request() []byte {
 func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	w.t.Helper()
 	entry.TimeMs = w.now - w.skew
+	raises := p.index == 0 && w.level > levelFirst
+	if raises {
+		entry = proto.CloneOf(entry)
+		entry.Commands = append([]*commandv1.Command{raiseLevelCmd(w.level)}, entry.Commands...)
+	}
 	raw, err := wire.Marshal(entry)
 	if err != nil {
 		w.t.Fatalf("marshal: %v", err)
@@ -109,6 +128,11 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	p.state.Apply(p.m.Writes())
 	p.m.Committed()
 	p.log, p.results = append(p.log, raw), append(p.results, res)
+	if raises {
+		told := *res
+		told.Replies = told.Replies[1:]
+		res = &told
+	}
 	w.checkFronts(p, res)
 	if !w.effectsUnchecked {
 		w.checkEffects(before, p, res)
@@ -471,6 +495,10 @@ func settlePromiseCmd(objectID string, state perdurev1.PromiseState, value strin
 	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_SettlePromise{
 		SettlePromise: &perdurev1.SettlePromiseRequest{Id: objectID, State: state,
 			Value: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}}}}
+}
+
+func raiseLevelCmd(level uint64) *commandv1.Command {
+	return &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: level}}}
 }
 
 func heartbeatCmd(worker string, tokens ...*perdurev1.TaskToken) *commandv1.Command {

@@ -193,6 +193,7 @@ type Command struct {
 	//	*Command_SubmitGraph
 	//	*Command_RetryGraph
 	//	*Command_InheritLeases
+	//	*Command_RaiseLevel
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -416,6 +417,15 @@ func (x *Command) GetInheritLeases() *InheritLeases {
 	return nil
 }
 
+func (x *Command) GetRaiseLevel() *RaiseLevel {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RaiseLevel); ok {
+			return x.RaiseLevel
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -490,6 +500,10 @@ type Command_InheritLeases struct {
 	InheritLeases *InheritLeases `protobuf:"bytes,40,opt,name=inherit_leases,json=inheritLeases,proto3,oneof"`
 }
 
+type Command_RaiseLevel struct {
+	RaiseLevel *RaiseLevel `protobuf:"bytes,41,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -524,6 +538,55 @@ func (*Command_RetryGraph) isCommand_Kind() {}
 
 func (*Command_InheritLeases) isCommand_Kind() {}
 
+func (*Command_RaiseLevel) isCommand_Kind() {}
+
+// RaiseLevel raises the feature level of a partition's state, from which on its machine does what only programs that
+// know the level do. A leader proposes it when every member of the cluster says that it knows the level
+// (NodeStatus.feature_level). A replica that does not know the level stops.
+type RaiseLevel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint64                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLevel) Reset() {
+	*x = RaiseLevel{}
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLevel) ProtoMessage() {}
+
+func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
+func (*RaiseLevel) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RaiseLevel) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 // InheritLeases gives every lease that runs its full time from now_ms on. A new leader proposes it before anything
 // else, in an entry whose time_ms is 0, so that the machine's clock does not move: no lease ends for a time in which
 // no leader could extend it.
@@ -540,7 +603,7 @@ type InheritLeases struct {
 
 func (x *InheritLeases) Reset() {
 	*x = InheritLeases{}
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +615,7 @@ func (x *InheritLeases) String() string {
 func (*InheritLeases) ProtoMessage() {}
 
 func (x *InheritLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[3]
+	mi := &file_command_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +628,7 @@ func (x *InheritLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeases.ProtoReflect.Descriptor instead.
 func (*InheritLeases) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InheritLeases) GetNowMs() int64 {
@@ -599,7 +662,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +674,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[4]
+	mi := &file_command_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +687,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Heartbeat) GetWorker() string {
@@ -651,7 +714,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +726,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[5]
+	mi := &file_command_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +739,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Tick) GetLimit() uint32 {
@@ -695,7 +758,7 @@ type RegisterFunctions struct {
 
 func (x *RegisterFunctions) Reset() {
 	*x = RegisterFunctions{}
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +770,7 @@ func (x *RegisterFunctions) String() string {
 func (*RegisterFunctions) ProtoMessage() {}
 
 func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[6]
+	mi := &file_command_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +783,7 @@ func (x *RegisterFunctions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctions.ProtoReflect.Descriptor instead.
 func (*RegisterFunctions) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegisterFunctions) GetFunctions() []string {
@@ -738,7 +801,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +813,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[7]
+	mi := &file_command_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +826,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 // Deliver applies messages of another partition's outbox, in order; those at or below the inbox's
@@ -779,7 +842,7 @@ type Deliver struct {
 
 func (x *Deliver) Reset() {
 	*x = Deliver{}
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +854,7 @@ func (x *Deliver) String() string {
 func (*Deliver) ProtoMessage() {}
 
 func (x *Deliver) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[8]
+	mi := &file_command_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +867,7 @@ func (x *Deliver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deliver.ProtoReflect.Descriptor instead.
 func (*Deliver) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Deliver) GetSource() uint32 {
@@ -840,7 +903,7 @@ type Trim struct {
 
 func (x *Trim) Reset() {
 	*x = Trim{}
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +915,7 @@ func (x *Trim) String() string {
 func (*Trim) ProtoMessage() {}
 
 func (x *Trim) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[9]
+	mi := &file_command_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +928,7 @@ func (x *Trim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trim.ProtoReflect.Descriptor instead.
 func (*Trim) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Trim) GetDestination() uint32 {
@@ -905,6 +968,8 @@ type Message struct {
 	//	*Message_ChildDone
 	//	*Message_Signal
 	//	*Message_Start
+	//	*Message_SignalCall
+	//	*Message_SignalDone
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -912,7 +977,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +989,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[10]
+	mi := &file_command_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1002,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Message) GetSeq() uint64 {
@@ -1025,6 +1090,24 @@ func (x *Message) GetStart() *v1.StartSend {
 	return nil
 }
 
+func (x *Message) GetSignalCall() *SignalCall {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_SignalCall); ok {
+			return x.SignalCall
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetSignalDone() *SignalDone {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_SignalDone); ok {
+			return x.SignalDone
+		}
+	}
+	return nil
+}
+
 type isMessage_Kind interface {
 	isMessage_Kind()
 }
@@ -1045,6 +1128,14 @@ type Message_Start struct {
 	Start *v1.StartSend `protobuf:"bytes,13,opt,name=start,proto3,oneof"`
 }
 
+type Message_SignalCall struct {
+	SignalCall *SignalCall `protobuf:"bytes,14,opt,name=signal_call,json=signalCall,proto3,oneof"`
+}
+
+type Message_SignalDone struct {
+	SignalDone *SignalDone `protobuf:"bytes,15,opt,name=signal_done,json=signalDone,proto3,oneof"`
+}
+
 func (*Message_StartChild) isMessage_Kind() {}
 
 func (*Message_ChildDone) isMessage_Kind() {}
@@ -1052,6 +1143,111 @@ func (*Message_ChildDone) isMessage_Kind() {}
 func (*Message_Signal) isMessage_Kind() {}
 
 func (*Message_Start) isMessage_Kind() {}
+
+func (*Message_SignalCall) isMessage_Kind() {}
+
+func (*Message_SignalDone) isMessage_Kind() {}
+
+// SignalCall is a signal whose sender's journal waits for the answer, a SignalDone. A signal (12) has none: it comes
+// from a state below feature level 4.
+type SignalCall struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Signal *v1.SignalSend         `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"`
+	// The promise of the send, which the answer settles.
+	PromiseId     string `protobuf:"bytes,2,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalCall) Reset() {
+	*x = SignalCall{}
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalCall) ProtoMessage() {}
+
+func (x *SignalCall) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
+func (*SignalCall) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SignalCall) GetSignal() *v1.SignalSend {
+	if x != nil {
+		return x.Signal
+	}
+	return nil
+}
+
+func (x *SignalCall) GetPromiseId() string {
+	if x != nil {
+		return x.PromiseId
+	}
+	return ""
+}
+
+// SignalDone answers a SignalCall: an empty value if the target got the signal, else a failure of type
+// target_not_found or target_finished.
+type SignalDone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       *v1.Outcome            `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalDone) Reset() {
+	*x = SignalDone{}
+	mi := &file_command_v1_command_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalDone) ProtoMessage() {}
+
+func (x *SignalDone) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
+func (*SignalDone) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SignalDone) GetOutcome() *v1.Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
 
 type StartChild struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1069,7 +1265,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1277,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[11]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1290,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1155,7 +1351,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1363,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1376,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1212,6 +1408,7 @@ type Reply struct {
 	//	*Reply_SubmitGraph
 	//	*Reply_RetryGraph
 	//	*Reply_InheritLeases
+	//	*Reply_RaiseLevel
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1219,7 +1416,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1428,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1441,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -1407,6 +1604,15 @@ func (x *Reply) GetInheritLeases() *InheritLeasesReply {
 	return nil
 }
 
+func (x *Reply) GetRaiseLevel() *RaiseLevelReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_RaiseLevel); ok {
+			return x.RaiseLevel
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1479,6 +1685,10 @@ type Reply_InheritLeases struct {
 	InheritLeases *InheritLeasesReply `protobuf:"bytes,40,opt,name=inherit_leases,json=inheritLeases,proto3,oneof"`
 }
 
+type Reply_RaiseLevel struct {
+	RaiseLevel *RaiseLevelReply `protobuf:"bytes,41,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1513,6 +1723,53 @@ func (*Reply_RetryGraph) isReply_Kind() {}
 
 func (*Reply_InheritLeases) isReply_Kind() {}
 
+func (*Reply_RaiseLevel) isReply_Kind() {}
+
+type RaiseLevelReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The state's level afterwards.
+	Level         uint64 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLevelReply) Reset() {
+	*x = RaiseLevelReply{}
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLevelReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLevelReply) ProtoMessage() {}
+
+func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
+func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RaiseLevelReply) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type InheritLeasesReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many leases were extended.
@@ -1525,7 +1782,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1794,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1807,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -1577,7 +1834,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1846,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1859,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -1628,7 +1885,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1897,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1910,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -1671,7 +1928,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1940,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1953,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 type DeliverReply struct {
@@ -1708,7 +1965,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1977,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1990,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -1751,7 +2008,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +2020,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +2033,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 type AssignReply struct {
@@ -1787,7 +2044,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2056,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2069,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 // Error is a refusal. Nothing was changed.
@@ -1827,7 +2084,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2096,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2109,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -1886,7 +2143,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2155,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2168,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Detail) GetKey() string {
@@ -1953,7 +2210,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2222,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2235,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2183,7 +2440,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2452,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2465,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2234,7 +2491,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2503,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2516,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -2278,7 +2535,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2547,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2560,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -2336,7 +2593,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2605,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2618,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -2564,7 +2821,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2833,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2846,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -2609,7 +2866,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2878,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2891,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -2658,7 +2915,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\x97\t\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xda\t\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2682,8 +2939,13 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fsubmit_graph\x18\x1e \x01(\v2\x1e.perdure.v1.SubmitGraphRequestH\x00R\vsubmitGraph\x12@\n" +
 	"\vretry_graph\x18\x1f \x01(\v2\x1d.perdure.v1.RetryGraphRequestH\x00R\n" +
 	"retryGraph\x12J\n" +
-	"\x0einherit_leases\x18( \x01(\v2!.perdure.command.v1.InheritLeasesH\x00R\rinheritLeasesB\x06\n" +
-	"\x04kind\"P\n" +
+	"\x0einherit_leases\x18( \x01(\v2!.perdure.command.v1.InheritLeasesH\x00R\rinheritLeases\x12A\n" +
+	"\vraise_level\x18) \x01(\v2\x1e.perdure.command.v1.RaiseLevelH\x00R\n" +
+	"raiseLevelB\x06\n" +
+	"\x04kind\"\"\n" +
+	"\n" +
+	"RaiseLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x04R\x05level\"P\n" +
 	"\rInheritLeases\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
@@ -2703,7 +2965,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\xa5\x03\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\xab\x04\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
@@ -2717,8 +2979,20 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\n" +
 	"child_done\x18\v \x01(\v2\x1d.perdure.command.v1.ChildDoneH\x00R\tchildDone\x120\n" +
 	"\x06signal\x18\f \x01(\v2\x16.perdure.v1.SignalSendH\x00R\x06signal\x12-\n" +
-	"\x05start\x18\r \x01(\v2\x15.perdure.v1.StartSendH\x00R\x05startB\x06\n" +
-	"\x04kind\"\xc9\x02\n" +
+	"\x05start\x18\r \x01(\v2\x15.perdure.v1.StartSendH\x00R\x05start\x12A\n" +
+	"\vsignal_call\x18\x0e \x01(\v2\x1e.perdure.command.v1.SignalCallH\x00R\n" +
+	"signalCall\x12A\n" +
+	"\vsignal_done\x18\x0f \x01(\v2\x1e.perdure.command.v1.SignalDoneH\x00R\n" +
+	"signalDoneB\x06\n" +
+	"\x04kind\"[\n" +
+	"\n" +
+	"SignalCall\x12.\n" +
+	"\x06signal\x18\x01 \x01(\v2\x16.perdure.v1.SignalSendR\x06signal\x12\x1d\n" +
+	"\n" +
+	"promise_id\x18\x02 \x01(\tR\tpromiseId\";\n" +
+	"\n" +
+	"SignalDone\x12-\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xc9\x02\n" +
 	"\n" +
 	"StartChild\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
@@ -2734,7 +3008,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xa0\b\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xe8\b\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -2753,8 +3027,12 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\fsubmit_graph\x18\x1e \x01(\v2\x1f.perdure.v1.SubmitGraphResponseH\x00R\vsubmitGraph\x12A\n" +
 	"\vretry_graph\x18\x1f \x01(\v2\x1e.perdure.v1.RetryGraphResponseH\x00R\n" +
 	"retryGraph\x12O\n" +
-	"\x0einherit_leases\x18( \x01(\v2&.perdure.command.v1.InheritLeasesReplyH\x00R\rinheritLeasesB\x06\n" +
-	"\x04kind\"D\n" +
+	"\x0einherit_leases\x18( \x01(\v2&.perdure.command.v1.InheritLeasesReplyH\x00R\rinheritLeases\x12F\n" +
+	"\vraise_level\x18) \x01(\v2#.perdure.command.v1.RaiseLevelReplyH\x00R\n" +
+	"raiseLevelB\x06\n" +
+	"\x04kind\"'\n" +
+	"\x0fRaiseLevelReply\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x04R\x05level\"D\n" +
 	"\x12InheritLeasesReply\x12\x1a\n" +
 	"\bextended\x18\x01 \x01(\rR\bextended\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\fR\x04next\"r\n" +
@@ -2833,160 +3111,170 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Offer)(nil),                   // 1: perdure.command.v1.Offer
 	(*Command)(nil),                 // 2: perdure.command.v1.Command
-	(*InheritLeases)(nil),           // 3: perdure.command.v1.InheritLeases
-	(*Heartbeat)(nil),               // 4: perdure.command.v1.Heartbeat
-	(*Tick)(nil),                    // 5: perdure.command.v1.Tick
-	(*RegisterFunctions)(nil),       // 6: perdure.command.v1.RegisterFunctions
-	(*Assign)(nil),                  // 7: perdure.command.v1.Assign
-	(*Deliver)(nil),                 // 8: perdure.command.v1.Deliver
-	(*Trim)(nil),                    // 9: perdure.command.v1.Trim
-	(*Message)(nil),                 // 10: perdure.command.v1.Message
-	(*StartChild)(nil),              // 11: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 12: perdure.command.v1.ChildDone
-	(*Reply)(nil),                   // 13: perdure.command.v1.Reply
-	(*InheritLeasesReply)(nil),      // 14: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 15: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 16: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 17: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 18: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 19: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 20: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 21: perdure.command.v1.Error
-	(*Detail)(nil),                  // 22: perdure.command.v1.Detail
-	(*Query)(nil),                   // 23: perdure.command.v1.Query
-	(*TaskQuery)(nil),               // 24: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 25: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 26: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 27: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 28: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 29: perdure.command.v1.FunctionsReply
-	nil,                             // 30: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 31: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 32: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 33: perdure.v1.Commit
-	(*v1.Release)(nil),              // 34: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 35: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 36: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 37: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 38: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 39: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 40: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 41: perdure.v1.RetryGraphRequest
-	(*v1.TaskToken)(nil),            // 42: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 43: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 44: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 45: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 46: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 47: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 48: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 49: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 50: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 51: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 52: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 53: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 54: perdure.v1.RetryGraphResponse
-	(v1.Reason)(0),                  // 55: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 56: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 57: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 58: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 59: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 60: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 61: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 62: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 63: perdure.v1.NodeOutcomeRequest
-	(*v1.DescribeResponse)(nil),     // 64: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 65: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 66: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 67: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 68: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 69: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 70: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 71: perdure.v1.NodeOutcome
+	(*RaiseLevel)(nil),              // 3: perdure.command.v1.RaiseLevel
+	(*InheritLeases)(nil),           // 4: perdure.command.v1.InheritLeases
+	(*Heartbeat)(nil),               // 5: perdure.command.v1.Heartbeat
+	(*Tick)(nil),                    // 6: perdure.command.v1.Tick
+	(*RegisterFunctions)(nil),       // 7: perdure.command.v1.RegisterFunctions
+	(*Assign)(nil),                  // 8: perdure.command.v1.Assign
+	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
+	(*Trim)(nil),                    // 10: perdure.command.v1.Trim
+	(*Message)(nil),                 // 11: perdure.command.v1.Message
+	(*SignalCall)(nil),              // 12: perdure.command.v1.SignalCall
+	(*SignalDone)(nil),              // 13: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 14: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 15: perdure.command.v1.ChildDone
+	(*Reply)(nil),                   // 16: perdure.command.v1.Reply
+	(*RaiseLevelReply)(nil),         // 17: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 18: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 19: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 20: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 21: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 22: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 23: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 24: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 25: perdure.command.v1.Error
+	(*Detail)(nil),                  // 26: perdure.command.v1.Detail
+	(*Query)(nil),                   // 27: perdure.command.v1.Query
+	(*TaskQuery)(nil),               // 28: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 29: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 30: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 31: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 32: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 33: perdure.command.v1.FunctionsReply
+	nil,                             // 34: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 35: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 36: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 37: perdure.v1.Commit
+	(*v1.Release)(nil),              // 38: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 39: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 40: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 41: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 42: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 43: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 44: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 45: perdure.v1.RetryGraphRequest
+	(*v1.TaskToken)(nil),            // 46: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 47: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 48: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 49: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 50: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 51: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 52: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 53: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 54: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 55: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 56: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 57: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 58: perdure.v1.RetryGraphResponse
+	(v1.Reason)(0),                  // 59: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 60: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 61: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 62: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 63: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 64: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 65: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 66: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 67: perdure.v1.NodeOutcomeRequest
+	(*v1.DescribeResponse)(nil),     // 68: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 69: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 70: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 71: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 72: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 73: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 74: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 75: perdure.v1.NodeOutcome
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,  // 1: perdure.command.v1.Entry.offers:type_name -> perdure.command.v1.Offer
-	31, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	32, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	33, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	34, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	4,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	35, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	36, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	37, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	38, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	39, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	5,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	6,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	8,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	9,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	7,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	40, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	41, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	3,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
-	42, // 20: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	10, // 21: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	11, // 22: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	12, // 23: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	43, // 24: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	44, // 25: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	30, // 26: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	45, // 27: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	21, // 28: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	46, // 29: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	47, // 30: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	48, // 31: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	15, // 32: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	49, // 33: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	50, // 34: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	51, // 35: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	52, // 36: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	16, // 37: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	17, // 38: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	18, // 39: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	19, // 40: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	20, // 41: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	53, // 42: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	54, // 43: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	14, // 44: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	42, // 45: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	42, // 46: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	55, // 47: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	22, // 48: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	56, // 49: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	57, // 50: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	58, // 51: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	59, // 52: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	60, // 53: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	24, // 54: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	25, // 55: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	26, // 56: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	61, // 57: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	62, // 58: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	63, // 59: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	21, // 60: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	64, // 61: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	65, // 62: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	66, // 63: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	67, // 64: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	52, // 65: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	68, // 66: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	28, // 67: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	29, // 68: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	69, // 69: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	70, // 70: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	71, // 71: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	42, // 72: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	35, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	36, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	37, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	38, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	5,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	39, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	40, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	41, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	42, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	43, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	6,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	7,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	9,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	10, // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	8,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	44, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	45, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	4,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	3,  // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
+	46, // 21: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	11, // 22: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	14, // 23: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	15, // 24: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	47, // 25: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	48, // 26: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	12, // 27: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	13, // 28: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	47, // 29: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	49, // 30: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	34, // 31: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	49, // 32: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	25, // 33: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	50, // 34: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	51, // 35: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	52, // 36: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	19, // 37: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	53, // 38: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	54, // 39: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	55, // 40: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	56, // 41: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	20, // 42: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	21, // 43: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	22, // 44: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	23, // 45: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	24, // 46: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	57, // 47: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	58, // 48: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	18, // 49: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	17, // 50: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	46, // 51: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	46, // 52: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	59, // 53: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	26, // 54: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	60, // 55: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	61, // 56: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	62, // 57: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	63, // 58: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	64, // 59: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	28, // 60: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	29, // 61: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	30, // 62: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	65, // 63: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	66, // 64: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	67, // 65: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	25, // 66: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	68, // 67: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	69, // 68: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	70, // 69: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	71, // 70: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	56, // 71: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	72, // 72: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	32, // 73: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	33, // 74: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	73, // 75: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	74, // 76: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	75, // 77: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	46, // 78: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3012,14 +3300,17 @@ func file_command_v1_command_proto_init() {
 		(*Command_SubmitGraph)(nil),
 		(*Command_RetryGraph)(nil),
 		(*Command_InheritLeases)(nil),
+		(*Command_RaiseLevel)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[10].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[11].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
 		(*Message_ChildDone)(nil),
 		(*Message_Signal)(nil),
 		(*Message_Start)(nil),
+		(*Message_SignalCall)(nil),
+		(*Message_SignalDone)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[13].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[16].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -3037,8 +3328,9 @@ func file_command_v1_command_proto_init() {
 		(*Reply_SubmitGraph)(nil),
 		(*Reply_RetryGraph)(nil),
 		(*Reply_InheritLeases)(nil),
+		(*Reply_RaiseLevel)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[23].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[27].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -3051,7 +3343,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Graph)(nil),
 		(*Query_NodeOutcome)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[27].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[31].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -3071,7 +3363,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -913,7 +913,9 @@ type NodeStatus struct {
 	// What it keeps aside of former replicas.
 	Kept []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The space of its disk; absent if unknown.
-	Disk          *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
+	Disk *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
+	// The newest feature level that its program knows; 0 from a program that does not say.
+	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +997,13 @@ func (x *NodeStatus) GetDisk() *v1.DiskStatus {
 		return x.Disk
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 type ReplicaStatus struct {
@@ -1771,7 +1780,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\rStatusRequest\x12!\n" +
 	"\tpartition\x18\x01 \x01(\rH\x00R\tpartition\x88\x01\x01B\f\n" +
 	"\n" +
-	"_partition\"\xc4\x02\n" +
+	"_partition\"\xe9\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -1780,7 +1789,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\breplicas\x18\x04 \x03(\v2!.perdure.command.v1.ReplicaStatusR\breplicas\x12?\n" +
 	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
 	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
-	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\"\xf5\x03\n" +
+	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xf5\x03\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +

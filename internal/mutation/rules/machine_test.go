@@ -112,6 +112,42 @@ var machineBugs = []mutation.Bug{
 		From: `t.timeout(ex.ns, wait)`, To: `_ = wait`, Tests: "TestSignalPastDeadline",
 	},
 	{
+		File: "fsm/machine/signal_call.go", Rule: "send: a signal to nobody was not delivered",
+		From: `return nil, failureBytes(FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))`,
+		To:   `return nil, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte(fmt.Sprint())})`, Tests: "TestSignalToNobody",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: a signal to what has ended was not delivered",
+		From: `return nil, failureBytes(FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))`,
+		To:   `return nil, recovery.AppendOutcome(nil, recovery.Outcome{})`, Tests: "TestSignalToNobody",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: what another partition has not answered is not complete",
+		From:  "msg.Kind = &commandv1.Message_SignalCall{",
+		To:    "if err := c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{})}); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tmsg.Kind = &commandv1.Message_SignalCall{",
+		Tests: "TestSignalToNobody",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: the answer tells what became of the signal",
+		From: `SignalDone{Outcome: outcomeToWire(result)}`, To: `SignalDone{Outcome: outcomeToWire(result[:0])}`, Tests: "TestSignalToNobody",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: an answer is for one incarnation of the sender",
+		From: `p.Incarnation != msg.ToIncarnation || `, To: ``, Tests: "TestSignalAnsweredOnce",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: what failed rejects its promise",
+		From: `if w.Outcome.GetFailure() != nil {`, To: `if w.Outcome == nil {`, Tests: "TestSignalAnsweredAfterTheEnd",
+	},
+	{
+		File: "fsm/machine/commit_child.go", Rule: "send: a state below the level does what older programs do",
+		From: `sig != nil && c.t.m.feature >= levelAnswers {`, To: `sig != nil {`, Tests: "TestSignalBelowLevel",
+	},
+	{
+		File: "fsm/machine/signal_call.go", Rule: "send: a state that got a signal to answer is of the level",
+		From: "t.level = max(t.level, levelAnswers)\n\ttarget,", To: "target,", Tests: "TestSignalBelowLevel",
+	},
+	{
 		File: "fsm/machine/deliver.go", Rule: "channel: a message is applied once",
 		From: "if msg.Seq <= through {\n\t\t\tcontinue", To: "if msg.Seq < through {\n\t\t\tcontinue", Tests: "TestSpreadDelivery",
 	},

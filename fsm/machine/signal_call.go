@@ -1,0 +1,133 @@
+package machine
+
+import (
+	"fmt"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// Failure types of a send whose target did not get the signal.
+const (
+	// FailureTargetNotFound: no execution has the target's id.
+	FailureTargetNotFound = "target_not_found"
+	// FailureTargetFinished: the target had ended before the signal came.
+	FailureTargetFinished = "target_finished"
+)
+
+// signal sends a signal to another execution. The journal records the send as completed when the answer of the
+// target's partition is there: in this commit if the target lives in this partition, else when a SignalDone comes.
+// The sender does not wait for it, unless it awaits the promise of the send.
+func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *perdurev1.SignalSend) error {
+	t, ex := c.t, c.ex
+	remote := Place(ex.ns, msg.ToId, t.m.cfg.Partitions) != t.m.cfg.Partition
+	var target *execution
+	var result []byte
+	if !remote {
+		// What was due on the target may have ended or cancelled the sender, which works for it. The rest of the commit
+		// is void then.
+		target, result = t.target(ex.ns, msg.ToId, sig.Name)
+		if ex.h.Status.Terminal() {
+			c.state = recovery.TaskFulfilled
+			return nil
+		}
+		if ex.h.Status == journal.StatusCancelling {
+			return nil
+		}
+	}
+	if err := c.begun(e); err != nil {
+		return err
+	}
+	if remote {
+		if _, err := c.promise(recovery.CreateRequest{
+			ID: string(e.Promise), Param: []byte(msg.ToId), External: true, TimeoutAt: Never,
+		}); err != nil {
+			return err
+		}
+		msg.Kind = &commandv1.Message_SignalCall{SignalCall: &commandv1.SignalCall{Signal: sig, PromiseId: string(e.Promise)}}
+		return t.send(ex.ns, msg.ToId, msg)
+	}
+	// Recorded before the delivery, which may end the sender.
+	if err := c.add(journal.InvokeCompleted{Promise: e.Promise, Attempt: 1, Result: result}); err != nil || target == nil {
+		return err
+	}
+	if _, err := t.deliverSignal(target, sig.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: sig.Payload})); err != nil {
+		return err
+	}
+	if ex.h.Status.Terminal() {
+		c.state = recovery.TaskFulfilled
+	}
+	return nil
+}
+
+// target finds the execution that is to get a signal, after everything due on it was carried out. It returns the
+// result that the sender records; the execution is nil if that is a failure.
+func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
+	t.carryOutDue(ns, objectID)
+	ex, ok := t.execution(ns, objectID)
+	if !ok {
+		return nil, failureBytes(FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))
+	}
+	if !ex.h.Status.Terminal() && ex.h.Kind == KindGraph {
+		t.expireWaits(ex, name)
+	}
+	if ex.h.Status.Terminal() {
+		return nil, failureBytes(FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))
+	}
+	return ex, recovery.AppendOutcome(nil, recovery.Outcome{})
+}
+
+// receiveSignalCall delivers a signal of another partition and answers it. The inbox's high-water skips a repeated
+// SignalCall, and the outbox keeps the answer until the sender's partition has applied it: each signal is answered
+// once, by what its target was when it came.
+func (t *txn) receiveSignalCall(msg *commandv1.Message, w *commandv1.SignalCall) error {
+	t.level = max(t.level, levelAnswers)
+	target, result := t.target(msg.Namespace, msg.ToId, w.Signal.GetName())
+	if target != nil {
+		payload := recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.GetPayload()})
+		if _, err := t.deliverSignal(target, w.Signal.GetName(), payload); err != nil {
+			return err
+		}
+	}
+	return t.send(msg.Namespace, msg.FromId, &commandv1.Message{
+		FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
+		Kind: &commandv1.Message_SignalDone{SignalDone: &commandv1.SignalDone{Outcome: outcomeToWire(result)}},
+	})
+}
+
+// receiveSignalDone settles the promise of a send, and so completes the send in its sender's journal. An answer for a
+// sender that has ended settles the promise alone; one for another incarnation, or a second one, changes nothing.
+func (t *txn) receiveSignalDone(msg *commandv1.Message, w *commandv1.SignalDone) error {
+	t.level = max(t.level, levelAnswers)
+	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
+	if !ok || p.Incarnation != msg.ToIncarnation || !ofSend(p) || p.State.Settled() {
+		return nil
+	}
+	value, refused := outcomeFromWire(w.Outcome)
+	if refused != nil {
+		return refused
+	}
+	state := recovery.PromiseResolved
+	if w.Outcome.GetFailure() != nil {
+		state = recovery.PromiseRejected
+	}
+	return t.settle(msg.Namespace, msg.ToId, state, value)
+}
+
+// ofSend reports whether a promise is that of a send. Its parameter is the id of the target.
+func ofSend(p recovery.Promise) bool {
+	return p.External && p.Target == "" && len(p.Param) > 0
+}
+
+// applyRaiseLevel raises the state's feature level. It is idempotent: a level that the state has is kept.
+func applyRaiseLevel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	level := cmd.GetRaiseLevel().Level
+	if level > FeatureLevel {
+		panic(fault{fmt.Errorf("the feature level is raised to %d, this program knows up to %d: written by a newer version", level, FeatureLevel)})
+	}
+	t.level = level
+	return &commandv1.Reply{Kind: &commandv1.Reply_RaiseLevel{RaiseLevel: &commandv1.RaiseLevelReply{Level: max(level, t.m.feature, levelFirst)}}}, nil
+}
