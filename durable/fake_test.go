@@ -50,6 +50,8 @@ type fakeServer struct {
 	children map[string]func(input []byte) *perdurev1.Outcome
 	// signals are what the world sends when an execution waits for that name, by number of delivery.
 	signals map[string][]string
+	// others is how many nodes the cluster has besides one; all of them are this server.
+	others int
 	// page, if positive, is how many entries a task or a page carries.
 	page int
 	// patient: the world does nothing by itself.
@@ -131,7 +133,7 @@ func newFake(t testing.TB) *fakeServer {
 
 func (f *fakeServer) client(opts client.Options) *client.Client {
 	f.t.Helper()
-	opts.Addrs = []string{"passthrough:///fake"}
+	opts.Addrs = slices.Repeat([]string{"passthrough:///fake"}, 1+f.others)
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return f.lis.DialContext(ctx)
 	})}

@@ -222,3 +222,31 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 		t.Errorf("the step ran %d times", runs.of("x"))
 	}
 }
+
+// A node that does not extend leases is left when a lease is half over: the other half is for the way to another node.
+func TestNodeThatExtendsNothingIsLeft(t *testing.T) {
+	const lease, third = 8 * time.Second, 8 * time.Second / 3
+	f := newFake(t)
+	f.others = 1
+	clock := newFakeClock()
+	release := make(chan struct{})
+	w, _ := f.worker(WorkerOptions{Clock: clock, Lease: lease}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		return Run(ctx, "s", func(context.Context) (string, error) {
+			<-release
+			return "done", nil
+		})
+	}))
+	f.start("x", "f", "")
+	f.wait("the task", func() bool { return f.execs["x"].state == perdurev1.TaskState_TASK_STATE_ACQUIRED })
+	until(t, "the task to be held", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.held) == 1 })
+	beats(t, f, w, clock, third)
+	f.mu.Lock()
+	f.unknown = true
+	f.mu.Unlock()
+	beats(t, f, w, clock, third) // says nothing of the lease, of which a third is over
+	clock.pass(t, lease/2-third) // half is over
+	clock.pass(t, reconnectMin)
+	f.wait("a second stream", func() bool { return len(f.hellos) == 2 })
+	close(release)
+	f.finished("x")
+}

@@ -324,9 +324,20 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	}
 	tick := w.clock.After(w.opts.Lease / 3)
 	for {
+		move, again := w.moveOn(s)
+		if move {
+			s.cancel(errors.New("the node does not extend leases"))
+			return
+		}
+		var half <-chan time.Time
+		if again > 0 {
+			half = w.clock.After(again)
+		}
 		select {
 		case <-w.beat:
 			w.sendBeat(s)
+			continue
+		case <-half:
 			continue
 		case <-tick:
 		case <-ctx.Done():
@@ -336,32 +347,38 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 			s.cancel(errors.New("no answer to heartbeats"))
 			return
 		}
-		if w.moveOn(s) {
-			s.cancel(errors.New("the node does not extend leases"))
-			return
-		}
 		w.sendBeat(s)
 		tick = w.clock.After(w.opts.Lease / 3)
 	}
 }
 
 // moveOn reports whether another node should be tried: a lease is half over, although a heartbeat by this session
-// had the time to extend it. Each node is tried once before all leases are extended again.
-func (w *Worker) moveOn(s *session) bool {
+// had a quarter of a lease to extend it. The other half is for the way to another node. Each node is tried once before
+// all leases are extended again. again is when the answer may change if no lease is extended until then; 0 for never.
+func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 	now := w.clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.moves >= w.c.Nodes()-1 {
-		return false
+		return false, 0
 	}
 	for _, t := range w.held {
-		from, _ := t.lease()
-		if t.via == s && elapsed(t.viaAt, now) >= w.opts.Lease/4 && (from.IsZero() || elapsed(from, now) > w.opts.Lease/2) {
+		if t.via != s {
+			continue
+		}
+		wait := w.opts.Lease/4 - elapsed(t.viaAt, now)
+		if from, _ := t.lease(); !from.IsZero() {
+			wait = max(wait, w.opts.Lease/2-elapsed(from, now))
+		}
+		if wait <= 0 {
 			w.moves++
-			return true
+			return true, 0
+		}
+		if again == 0 || wait < again {
+			again = wait
 		}
 	}
-	return false
+	return false, again
 }
 
 // beatRest is how long a heartbeat that was asked for may take before another one is sent instead.

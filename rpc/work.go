@@ -29,7 +29,9 @@ const (
 	helloTimeout   = 10 * time.Second
 	// introducePatience is how long a worker waits for partitions that do not answer before it begins.
 	introducePatience = 3 * time.Second
-	drainPatience     = time.Second
+	// heldPatience is the part of a lease that it waits for partitions to say what it holds.
+	heldPatience  = 4
+	drainPatience = time.Second
 	// Of one heartbeat: tasks, and bytes of their ids.
 	maxBeatTasks = 4096
 	maxBeatBytes = 1 << 20
@@ -74,24 +76,21 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "the node has %d worker streams, which is its limit", t.s.cfg.MaxWorkers)
 	}
 	defer t.s.workers.release()
+	w.lease = time.Duration(hello.LeaseMs) * time.Millisecond
+	lost := w.extendHeld(hello) // before all else: the worker's former node may have extended none of these leases
 	if err := w.register(hello); err != nil {
 		return err
-	}
-	for _, t := range hello.Held {
-		if t.Namespace == "" {
-			t.Namespace = w.ns
-		}
 	}
 	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room), Held: hello.Held,
 		Timestamp: first.Timestamp,
 	})
-	w.lease = time.Duration(hello.LeaseMs) * time.Millisecond
 	w.heard = time.Now()
 	defer w.worker.Detach()
-	lost := w.lost(hello)
+	gone := lost()
+	w.worker.Finished(gone...)
 	if err := w.send(&perdurev1.WorkResponse{CallId: first.CallId, Kind: &perdurev1.WorkResponse_Welcome{
-		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: lost}}}); err != nil {
+		Welcome: &perdurev1.Welcome{NodeId: t.s.cfg.NodeID, LeaseMs: hello.LeaseMs, Lost: gone}}}); err != nil {
 		return err
 	}
 	t.s.log.Info("worker attached", "event", "worker_attached", "worker", hello.WorkerId, "namespace", w.ns, "functions", len(hello.Functions), "held", len(hello.Held))
@@ -217,13 +216,18 @@ func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a lease of %d ms; it must be %d to %d", h.LeaseMs, minLeaseMS, maxLeaseMS)
 	}
 	w.ns = ns
+	for _, t := range h.Held {
+		if err := w.own(t); err != nil {
+			return nil, nil, err
+		}
+	}
 	return m.in, h, nil
 }
 
-// everywhere has something done for partitions, beside each other. It waits for introducePatience; what is
+// everywhere has something done for partitions, beside each other, and waits for it, but not beyond a deadline. What is
 // not done by then, because a partition has no leader, goes on while the stream lives: the worker serves the
 // others. A refusal that will not change is answered at once.
-func (w *session) everywhere(what string, partitions []uint32, do func(ctx context.Context, partition uint32) error) error {
+func (w *session) everywhere(what string, within time.Duration, partitions []uint32, do func(ctx context.Context, partition uint32) error) error {
 	refusals := make(chan error, len(partitions))
 	for _, p := range partitions {
 		go func() {
@@ -240,7 +244,7 @@ func (w *session) everywhere(what string, partitions []uint32, do func(ctx conte
 			refusals <- err
 		}()
 	}
-	patience := time.NewTimer(introducePatience)
+	patience := time.NewTimer(within)
 	defer patience.Stop()
 	for range partitions {
 		select {
@@ -264,7 +268,7 @@ func (w *session) register(h *perdurev1.Hello) error {
 	for p := range w.s.router.Partitions() {
 		all = append(all, p)
 	}
-	return w.everywhere("its functions", all, func(ctx context.Context, p uint32) error {
+	return w.everywhere("its functions", introducePatience, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; they are registered once more then.
 		reply, _, err := w.s.router.Read(ctx, p, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
 			Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
@@ -306,35 +310,52 @@ func (s *Server) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// lost are the tasks the worker believes to hold that are no longer its own by the state. What nobody can say
-// now its heartbeats will tell. Those that it holds and does not know of come with the others.
-func (w *session) lost(h *perdurev1.Hello) []*perdurev1.TaskToken {
+// extendHeld extends the leases of the tasks that a worker says it holds, in all partitions beside each other, as a
+// heartbeat does. The function that it returns waits for the partitions, at most for an eighth of the lease, and
+// returns the tasks that are no longer the worker's by the state. The worker's heartbeats find out what a partition
+// has not said by then. Tasks that the worker holds and does not know of come with the others.
+func (w *session) extendHeld(h *perdurev1.Hello) (lost func() []*perdurev1.TaskToken) {
 	claimed := w.s.router.ByPartition(h.Held)
 	var mu sync.Mutex
-	var lost []*perdurev1.TaskToken
-	err := w.everywhere("what it holds", slices.Sorted(maps.Keys(claimed)), func(ctx context.Context, p uint32) error {
-		reply, _, err := w.s.router.Read(ctx, p, partition.Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{
-			Held: &commandv1.HeldQuery{Worker: h.WorkerId}}})
-		if err != nil {
-			return err
+	var gone []*perdurev1.TaskToken
+	done := make(chan error, 1)
+	go func() {
+		done <- w.everywhere("what it holds", w.lease/heldPatience, slices.Sorted(maps.Keys(claimed)), func(ctx context.Context, p uint32) error {
+			for left := claimed[p]; len(left) > 0; {
+				n := beatLength(left)
+				reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
+					Heartbeat: &commandv1.Heartbeat{Worker: h.WorkerId, Tasks: left[:n]}}})
+				if err != nil {
+					return err
+				}
+				left = left[n:]
+				mu.Lock()
+				gone = append(gone, reply.GetHeartbeat().GetLost()...)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}()
+	return func() []*perdurev1.TaskToken {
+		if err := <-done; err != nil && w.ctx.Err() == nil {
+			w.s.log.Warn("what a worker holds could not be compared", "event", "worker_not_compared", "worker", h.WorkerId, "error", err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, t := range claimed[p] {
-			if !slices.ContainsFunc(reply.GetHeld().Tasks, func(x *perdurev1.TaskToken) bool { return proto.Equal(x, t) }) {
-				lost = append(lost, t)
-			}
-		}
-		return nil
-	})
-	if err != nil && w.ctx.Err() == nil {
-		w.s.log.Warn("what a worker holds could not be compared", "event", "worker_not_compared", "worker", h.WorkerId, "error", err)
+		return slices.Clone(gone)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	out := slices.Clone(lost)
-	w.worker.Finished(out...)
-	return out
+}
+
+// beatLength is how many of these tasks one heartbeat may name: at least one.
+func beatLength(tasks []*perdurev1.TaskToken) int {
+	size := 0
+	for i, t := range tasks {
+		size += len(t.Namespace) + len(t.Id)
+		if i > 0 && (i == maxBeatTasks || size > maxBeatBytes) {
+			return i
+		}
+	}
+	return len(tasks)
 }
 
 func (w *session) send(m *perdurev1.WorkResponse) error {

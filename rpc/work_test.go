@@ -39,6 +39,7 @@ func TestHello(t *testing.T) {
 		"a short lease":       func(h *perdurev1.Hello) { h.LeaseMs = 999 },
 		"a long lease":        func(h *perdurev1.Hello) { h.LeaseMs = 600_001 },
 		"a negative lease":    func(h *perdurev1.Hello) { h.LeaseMs = -1 },
+		"another's task":      func(h *perdurev1.Hello) { h.Held = []*perdurev1.TaskToken{{Namespace: w.ns + "-other", Id: "x"}} },
 	} {
 		h := good()
 		change(h)
@@ -313,6 +314,39 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 	if task := again.task(); task.Token.Id != "more-1" {
 		t.Errorf("the task %v came", task)
+	}
+}
+
+// TestHelloExtendsLeases opens a second stream that claims a task: the claim counts as a heartbeat, for the node of the
+// first stream may have passed none on.
+func TestHelloExtendsLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, id := range []string{"claimed", "not claimed"} {
+		w.start(id, "f")
+	}
+	hello := &perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 2, LeaseMs: 600_000}
+	first := w.hello(hello)
+	leases := map[string]int64{}
+	for range 2 {
+		task := first.task()
+		leases[task.Token.Id] = w.describe(task.Token.Id).Task.LeaseUntilMs
+		if task.Token.Id == "claimed" {
+			hello.Held = append(hello.Held, task.Token)
+		}
+	}
+	until(t, "the clock to go on", func() error {
+		if now := time.Now().UnixMilli(); now <= leases["claimed"]-hello.LeaseMs {
+			return fmt.Errorf("it is %d", now)
+		}
+		return nil
+	})
+	w.hello(hello)
+	if got := w.describe("claimed").Task.LeaseUntilMs; got <= leases["claimed"] {
+		t.Errorf("the lease of the claimed task lasts until %d, as before (%d)", got, leases["claimed"])
+	}
+	if got := w.describe("not claimed").Task.LeaseUntilMs; got != leases["not claimed"] {
+		t.Errorf("the lease of the other task lasts until %d, before %d", got, leases["not claimed"])
 	}
 }
 
