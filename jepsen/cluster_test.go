@@ -173,7 +173,7 @@ func TestAmnesiaIsFound(t *testing.T) {
 	if v := CheckCommits(writes); len(v.Lost) < 100 || len(v.Lost) == v.Acked {
 		t.Errorf("%d of %d acknowledged writes are called lost, expected those before the loss", len(v.Lost), v.Acked)
 	}
-	if v := CheckRegister(h.Ops, time.Second); v.OK() {
+	if v := CheckRegister(h.Ops, time.Second, 0); v.OK() {
 		t.Errorf("%d operations on %d promises pass", v.Ops, v.IDs)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -28,8 +29,9 @@ const leastOps = 20
 // HistoryReport is what became of all histories.
 type HistoryReport struct {
 	Histories, IDs, Ops, Open, Dropped int
-	Undecided, Late                    int
-	Violations                         []string
+	// TimedOut are promises that timed out.
+	Undecided, Late, TimedOut int
+	Violations                []string
 }
 
 // Histories records histories of registers while the cluster is broken and mended, and has each judged by
@@ -45,6 +47,10 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 2))
 	report := &HistoryReport{}
+	slack := time.Duration(0)
+	if slices.ContainsFunc(o.Faults, func(f Fault) bool { return f.Patched }) {
+		slack = clockSlack
+	}
 	for i := range o.Histories {
 		f, load := o.Faults[i%len(o.Faults)], o.Load
 		load.Seed = o.Seed + uint64(i)
@@ -58,7 +64,7 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 		if err != nil {
 			return report, fmt.Errorf("history %d: %w", i+1, err)
 		}
-		v := CheckRegister(h.Ops, 0)
+		v := CheckRegister(h.Ops, 0, slack)
 		report.add(h, v, o.AllowLate)
 		fmt.Fprintf(o.Out, "history %d: %s of %s: %d operations on %d promises, %d open, %d dropped: %s\n",
 			i+1, f.Name, w.Names(), v.Ops, v.IDs, v.Open, h.Dropped, v.word())
@@ -73,7 +79,7 @@ func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryRepor
 func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict, allowLate bool) {
 	r.Histories++
 	r.IDs, r.Ops, r.Open, r.Dropped = r.IDs+v.IDs, r.Ops+v.Ops, r.Open+v.Open, r.Dropped+h.Dropped
-	r.Undecided += len(v.Undecided)
+	r.Undecided, r.TimedOut = r.Undecided+len(v.Undecided), r.TimedOut+v.TimedOut
 	for _, text := range v.Violations {
 		r.Violations = append(r.Violations, "not linearizable: "+text)
 	}
@@ -82,6 +88,9 @@ func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict, allowLate bool
 		if !allowLate {
 			r.Violations = append(r.Violations, "late answer: "+text)
 		}
+	}
+	for _, text := range v.Early {
+		r.Violations = append(r.Violations, "too early: "+text)
 	}
 	for _, text := range v.Undecided {
 		r.Violations = append(r.Violations, "undecided: "+text)
@@ -93,6 +102,6 @@ func (r *HistoryReport) add(h RegisterHistory, v RegisterVerdict, allowLate bool
 
 // String is the summary.
 func (r *HistoryReport) String() string {
-	return fmt.Sprintf("%d histories: %d operations on %d promises, %d left open, %d surely not done, %d undecided, %d late answers, %d violations\n",
-		r.Histories, r.Ops, r.IDs, r.Open, r.Dropped, r.Undecided, r.Late, len(r.Violations))
+	return fmt.Sprintf("%d histories: %d operations on %d promises, %d timed out, %d left open, %d surely not done, %d undecided, %d late answers, %d violations\n",
+		r.Histories, r.Ops, r.IDs, r.TimedOut, r.Open, r.Dropped, r.Undecided, r.Late, len(r.Violations))
 }

@@ -315,7 +315,7 @@ func (report *LateReport) add(r *lateRound, opened time.Duration, elected *[]tim
 				read.at.Name, read.op.ID, r.acked[read.op.ID].Seconds(), r.closed.Seconds(), opened.Seconds(), read.op))
 		}
 	}
-	if v := CheckRegister(r.history, 0); !v.OK() && stale == 0 {
+	if v := CheckRegister(r.history, 0, 0); !v.OK() && stale == 0 {
 		report.Violations = append(report.Violations, append(v.Violations, v.Undecided...)...)
 	}
 	report.AtRisk += risk

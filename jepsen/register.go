@@ -21,6 +21,9 @@ type RegisterOptions struct {
 	// Live is how many promises are in use at a time, default 6; each for about OpsPerID operations,
 	// default 18. Then another takes its place.
 	Live, OpsPerID int
+	// Deadlines is how many more promises are in use that time out within 1.6 s, if nobody settles them before; every
+	// second operation is on one of these. Default 40; negative for none.
+	Deadlines int
 	// Patience bounds one operation; default 4 s. What has no answer by then stays open. Every second one of
 	// the clients that know one node has a quarter of it, so that faults leave operations open.
 	Patience time.Duration
@@ -35,6 +38,7 @@ func (o *RegisterOptions) fill() {
 	o.Clients = fallback(o.Clients, 9)
 	o.Live = fallback(o.Live, 6)
 	o.OpsPerID = fallback(o.OpsPerID, 18)
+	o.Deadlines = max(fallback(o.Deadlines, 40), 0)
 	o.Patience = fallback(o.Patience, 4*time.Second)
 	o.Pause = fallback(o.Pause, 2*time.Millisecond)
 	o.Prefix = fallback(o.Prefix, fmt.Sprintf("reg-%x", o.Seed))
@@ -60,18 +64,25 @@ type RegisterRun struct {
 	history  []RegisterOp
 	refusals []string
 	dropped  int
-	live     []string
-	used     []int
-	made     int
+	// live are the promises in use: first those without deadlines, then those with deadlines.
+	live []register
+	made int
+}
+
+// register is one promise in use.
+type register struct {
+	id       string
+	deadline time.Duration
+	used     int
 }
 
 // StartRegisters starts the workload. Stop ends it.
 func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*RegisterRun, error) {
 	o.fill()
 	ctx, cancel := context.WithCancel(ctx)
-	r := &RegisterRun{o: o, began: time.Now(), stop: cancel, used: make([]int, o.Live)}
-	for range o.Live {
-		r.live = append(r.live, r.fresh())
+	r := &RegisterRun{o: o, began: time.Now(), stop: cancel}
+	for i := range o.Live + o.Deadlines {
+		r.live = append(r.live, r.fresh(i))
 	}
 	for i := range o.Clients {
 		var only []*Node
@@ -103,29 +114,38 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 	return r, nil
 }
 
-// fresh is the next unused id. The caller holds the lock, or is alone.
-func (r *RegisterRun) fresh() string {
+// fresh is the next unused promise for a place in live. The caller holds the lock, or is alone.
+func (r *RegisterRun) fresh(place int) register {
 	r.made++
-	return fmt.Sprintf("%s-%d", r.o.Prefix, r.made)
+	next := register{id: fmt.Sprintf("%s-%d", r.o.Prefix, r.made)}
+	if place >= r.o.Live {
+		next.deadline = time.Duration(100+r.made*37%1500) * time.Millisecond
+	}
+	return next
 }
 
 // pick chooses a promise in use.
-func (r *RegisterRun) pick(rng *rand.Rand) string {
+func (r *RegisterRun) pick(rng *rand.Rand) register {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := rng.IntN(len(r.live))
-	if r.used[i]++; r.used[i] > r.o.OpsPerID {
-		r.live[i], r.used[i] = r.fresh(), 1
+	i := rng.IntN(r.o.Live)
+	if r.o.Deadlines > 0 && rng.IntN(2) == 0 {
+		i = r.o.Live + rng.IntN(r.o.Deadlines)
 	}
+	if r.live[i].used >= r.o.OpsPerID {
+		r.live[i] = r.fresh(i)
+	}
+	r.live[i].used++
 	return r.live[i]
 }
 
-// promiseTimeout is beyond every run: no promise here times out.
+// promiseTimeout is the timeout of promises without a deadline, beyond every run.
 const promiseTimeout = 24 * time.Hour
 
 // one makes one operation and writes it down.
 func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patience time.Duration, rng *rand.Rand) {
-	op := RegisterOp{Client: who, ID: r.pick(rng), Kind: RegisterGet}
+	on := r.pick(rng)
+	op := RegisterOp{Client: who, ID: on.id, Deadline: on.deadline, Kind: RegisterGet}
 	value := fmt.Sprintf("%d.%d", who, rng.Uint32())
 	rejected := rng.IntN(4) == 0
 	switch n := rng.IntN(10); {
@@ -145,7 +165,7 @@ func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patie
 	op.Called = time.Since(r.began)
 	switch op.Kind {
 	case RegisterCreate:
-		p, err = cl.CreatePromise(ctx, op.ID, client.PromiseOptions{Param: []byte(value), Timeout: promiseTimeout})
+		p, err = cl.CreatePromise(ctx, op.ID, client.PromiseOptions{Param: []byte(value), Timeout: fallback(on.deadline, promiseTimeout)})
 	case RegisterSettle:
 		state := perdurev1.PromiseState_PROMISE_STATE_RESOLVED
 		outcome := &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}
@@ -191,6 +211,8 @@ func seen(p *perdurev1.Promise) RegisterState {
 		s.Value = "resolved " + string(p.GetValue().GetValue())
 	case perdurev1.PromiseState_PROMISE_STATE_REJECTED:
 		s.Value = "rejected " + p.GetValue().GetFailure().GetMessage()
+	case perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT:
+		s.Value = timedOut
 	default:
 		s.Value = p.GetState().String() // nobody asked for that: no order explains it
 	}

@@ -51,9 +51,14 @@ type RegisterOp struct {
 	// Open says that there was no answer to a write: it may have taken place at any time after Called, or
 	// may still do so, or never.
 	Open bool
+	// Deadline is how long after its creation the promise times out; 0 for never.
+	Deadline time.Duration
 	// Seen is the answer.
 	Seen RegisterState
 }
+
+// timedOut is the value of a promise whose deadline has passed.
+const timedOut = "timed out"
 
 // String is one line of a report.
 func (o RegisterOp) String() string {
@@ -77,12 +82,16 @@ func (o RegisterOp) next(s RegisterState) RegisterState {
 
 // registerModel is the write-once register. Every operation answers with the state it leaves. An open one
 // answers nothing and ends with the history, so it may stand anywhere after its call, and at the end,
-// where it changes what nobody sees.
+// where it changes what nobody sees. A pending promise with a deadline times out at some moment before the first
+// answer that shows so, and has timed out from then on.
 var registerModel = porcupine.Model{
 	Init: func() any { return RegisterState{} },
 	Step: func(state, input, _ any) (bool, any) {
-		op := input.(RegisterOp)
-		next := op.next(state.(RegisterState))
+		op, s := input.(RegisterOp), state.(RegisterState)
+		if !op.Open && op.Deadline > 0 && op.Seen.Value == timedOut && s.Created && s.Value == "" {
+			s.Value = timedOut
+		}
+		next := op.next(s)
 		return op.Open || op.Seen == next, next
 	},
 	Equal: func(a, b any) bool { return a.(RegisterState) == b.(RegisterState) },
@@ -97,19 +106,24 @@ type RegisterVerdict struct {
 	// answer with the state of a later one: a create that was sent again, because its first answer was lost,
 	// is answered with the promise as it is by then.
 	Late []string
+	// Early are promises that timed out before their deadlines. TimedOut counts those that timed out.
+	Early    []string
+	TimedOut int
 	// Undecided are those the checker has not come to an end with. They are no pass.
 	Undecided []string
 }
 
-// OK says that every id's history has an explanation, in which no answer was late.
-func (v *RegisterVerdict) OK() bool { return len(v.Violations)+len(v.Late)+len(v.Undecided) == 0 }
+// OK says that every id's history has an explanation, in which no answer was late and no deadline early.
+func (v *RegisterVerdict) OK() bool {
+	return len(v.Violations)+len(v.Late)+len(v.Early)+len(v.Undecided) == 0
+}
 
 // word is the verdict in a word or two.
 func (v *RegisterVerdict) word() string {
 	switch {
 	case v.OK():
 		return "ok"
-	case len(v.Violations)+len(v.Undecided) == 0:
+	case len(v.Violations)+len(v.Early)+len(v.Undecided) == 0:
 		return fmt.Sprintf("%d late answers", len(v.Late))
 	}
 	return "NOT OK"
@@ -117,8 +131,8 @@ func (v *RegisterVerdict) word() string {
 
 // CheckRegister asks for each id whether some order of its operations, in keeping with their times, explains
 // every answer. Each id is given patience; 0 means half a minute, which an id of a few dozen operations does not
-// need by far, wherever the checker waits for a core meanwhile.
-func CheckRegister(history []RegisterOp, patience time.Duration) RegisterVerdict {
+// need by far, wherever the checker waits for a core meanwhile. A deadline may pass sooner by slack.
+func CheckRegister(history []RegisterOp, patience, slack time.Duration) RegisterVerdict {
 	if patience == 0 {
 		patience = 30 * time.Second
 	}
@@ -151,8 +165,35 @@ func CheckRegister(history []RegisterOp, patience time.Duration) RegisterVerdict
 		case verdict == porcupine.Unknown:
 			v.Undecided = append(v.Undecided, describe(name, fmt.Sprintf("not decided within %v", patience), byID[name]))
 		}
+		v.checkDeadline(name, byID[name], slack)
 	}
 	return v
+}
+
+// checkDeadline looks whether the promise timed out, and whether that was too early: it was created no sooner than the
+// create was asked for whose param it has.
+func (v *RegisterVerdict) checkDeadline(name string, ops []RegisterOp, slack time.Duration) {
+	called := map[string]time.Duration{}
+	for _, o := range ops {
+		if o.Kind == RegisterCreate {
+			called[o.Value] = o.Called
+		}
+	}
+	found, early := false, time.Duration(0)
+	for _, o := range ops {
+		created, known := called[o.Seen.Param]
+		if o.Open || o.Seen.Value != timedOut || !known {
+			continue // an unknown param is no order's
+		}
+		found = true
+		early = max(early, created+o.Deadline-slack-o.Answered)
+	}
+	if found {
+		v.TimedOut++
+	}
+	if early > 0 {
+		v.Early = append(v.Early, describe(name, "it timed out "+short3(early)+" before its deadline", ops))
+	}
 }
 
 // operations are the operations on one id as the checker takes them. With late, an answered create is two

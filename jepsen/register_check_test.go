@@ -71,7 +71,7 @@ func TestRegisterChecker(t *testing.T) {
 			op(get, "", 0, 1, pending("a")), open(create, "a", 2)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := CheckRegister(c.ops, 10*time.Second)
+			v := CheckRegister(c.ops, 10*time.Second, 0)
 			if v.OK() != c.ok {
 				t.Errorf("ok is %v, expected %v: %+v", v.OK(), c.ok, v)
 			}
@@ -88,7 +88,7 @@ func TestLateAnswer(t *testing.T) {
 	// The create takes effect by 3, since it is seen; its answer has what was settled from 4 on.
 	late := []RegisterOp{
 		op(create, "a", 0, 9, settled("a", "x")), op(create, "b", 2, 3, pending("a")), op(settle, "x", 4, 5, settled("a", "x"))}
-	if v := CheckRegister(late, 10*time.Second); v.OK() || len(v.Late) != 1 || len(v.Violations) != 0 {
+	if v := CheckRegister(late, 10*time.Second, 0); v.OK() || len(v.Late) != 1 || len(v.Violations) != 0 {
 		t.Errorf("a late answer: %+v", v)
 	}
 	for name, more := range map[string]RegisterOp{
@@ -96,15 +96,63 @@ func TestLateAnswer(t *testing.T) {
 		"another winner":          op(create, "c", 10, 11, settled("c", "x")),
 		"gone":                    op(get, "", 10, 11, absent),
 	} {
-		v := CheckRegister(append(slices.Clone(late), more), 10*time.Second)
+		v := CheckRegister(append(slices.Clone(late), more), 10*time.Second, 0)
 		if len(v.Violations) != 1 || len(v.Late) != 0 {
 			t.Errorf("%s passes as a late answer: %+v", name, v)
 		}
 	}
 	// An answer later than the call's end is nothing that a repeated create explains.
 	early := []RegisterOp{op(create, "a", 0, 3, settled("a", "x")), op(settle, "x", 4, 5, settled("a", "x"))}
-	if v := CheckRegister(early, 10*time.Second); len(v.Violations) != 1 {
+	if v := CheckRegister(early, 10*time.Second, 0); len(v.Violations) != 1 {
 		t.Errorf("an answer from the future: %+v", v)
+	}
+}
+
+// TestRegisterDeadline plants what a server may do with a promise that times out 10 after its creation, and what not.
+func TestRegisterDeadline(t *testing.T) {
+	const create, settle, get = RegisterCreate, RegisterSettle, RegisterGet
+	const slack = 3
+	expired := settled("a", timedOut)
+	for _, c := range []struct {
+		name        string
+		ok, noOrder bool
+		ops         []RegisterOp
+	}{
+		{"a read after the deadline", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 2, 3, pending("a")), op(get, "", 10, 11, expired)}},
+		{"a settle after the deadline", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(settle, "x", 10, 11, expired), op(get, "", 12, 13, expired)}},
+		{"settled before, and seen after the deadline", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(settle, "x", 8, 9, settled("a", "x")), op(get, "", 20, 21, settled("a", "x"))}},
+		{"an open settle that came too late", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), open(settle, "x", 5), op(get, "", 15, 16, expired), op(get, "", 90, 91, expired)}},
+		{"nobody has carried the deadline out", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 30, 31, pending("a")), op(get, "", 32, 33, expired)}},
+		{"a clock that is ahead within the bound", true, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 7, 8, expired)}},
+
+		{"timed out, later resolved", false, true, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 10, 11, expired), op(settle, "x", 12, 13, settled("a", "x"))}},
+		{"timed out, later pending", false, true, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 10, 11, expired), op(get, "", 12, 13, pending("a"))}},
+		{"resolved, later timed out", false, true, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(settle, "x", 2, 3, settled("a", "x")), op(get, "", 12, 13, expired)}},
+		{"timed out too early", false, false, []RegisterOp{
+			op(create, "a", 0, 1, pending("a")), op(get, "", 2, 6, expired)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.ops {
+				c.ops[i].Deadline = 10
+			}
+			v := CheckRegister(c.ops, 10*time.Second, slack)
+			if v.OK() != c.ok || (len(v.Violations) == 1) != c.noOrder {
+				t.Errorf("%+v", v)
+			}
+		})
+	}
+	never := []RegisterOp{op(create, "a", 0, 1, pending("a")), op(get, "", 20, 21, expired)}
+	if v := CheckRegister(never, 10*time.Second, slack); len(v.Violations) != 1 {
+		t.Errorf("a promise without a deadline times out: %+v", v)
 	}
 }
 
@@ -121,7 +169,7 @@ func TestRegisterCheckerKeepsIDsApart(t *testing.T) {
 			ops = append(ops, o)
 		}
 	}
-	v := CheckRegister(ops, 10*time.Second)
+	v := CheckRegister(ops, 10*time.Second, 0)
 	if len(v.Violations) != 1 || v.Violations[0][:4] != "p17:" {
 		t.Errorf("violations: %q", v.Violations)
 	}
@@ -134,7 +182,7 @@ func TestUndecidedIsNoPass(t *testing.T) {
 		ops = append(ops, open(RegisterSettle, fmt.Sprint(i), 2))
 	}
 	ops = append(ops, op(RegisterGet, "", 3, 4, settled("a", "nobody's")))
-	v := CheckRegister(ops, time.Nanosecond)
+	v := CheckRegister(ops, time.Nanosecond, 0)
 	if v.OK() || len(v.Undecided) != 1 {
 		t.Errorf("ok is %v, undecided %q", v.OK(), v.Undecided)
 	}
@@ -163,7 +211,7 @@ func TestRegisterLaw(t *testing.T) {
 			ops = append(ops, o)
 		}
 		shuffled := rapid.Permutation(ops).Draw(t, "order of notes")
-		if v := CheckRegister(shuffled, time.Minute); !v.OK() {
+		if v := CheckRegister(shuffled, time.Minute, 0); !v.OK() {
 			t.Fatalf("a good history is refused: %v", v.Violations)
 		}
 		closed := slices.IndexFunc(shuffled, func(o RegisterOp) bool { return !o.Open })
@@ -171,7 +219,7 @@ func TestRegisterLaw(t *testing.T) {
 			return
 		}
 		shuffled[closed].Seen.Value = "never"
-		if v := CheckRegister(shuffled, time.Minute); v.OK() {
+		if v := CheckRegister(shuffled, time.Minute, 0); v.OK() {
 			t.Fatalf("a planted answer is accepted: %v", shuffled)
 		}
 	})

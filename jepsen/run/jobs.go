@@ -59,6 +59,7 @@ func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Load.Clients, "clients", 9, "clients; a third of them know all nodes, the others one each")
 	set.IntVar(&o.Load.OpsPerID, "ops", 18, "operations on one promise")
 	set.IntVar(&o.Load.Live, "live", 6, "promises in use at a time")
+	set.IntVar(&o.Load.Deadlines, "deadlines", 40, "promises with a deadline in use at a time; -1 for none")
 	set.BoolVar(&o.AllowLate, "allow-late", false, "a create that is answered with a state later than its effect is counted and no violation")
 	set.DurationVar(&o.Load.Pause, "pause", 2*time.Millisecond, "what a client waits for between two operations")
 	set.DurationVar(&o.Load.Patience, "patience", 4*time.Second, "what a client gives one operation")
