@@ -98,12 +98,12 @@ func TestRetryAfter(t *testing.T) {
 	full := func(ms int64) error {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "planted").WithRetryAfterMS(ms)
 	}
-	c.answer = script(started, full(300), full(300), full(300), full(300), full(300), full(300), refusal(perdurev1.Reason_REASON_TRY_LATER), full(40_000))
+	c.answer = script(started, full(300), full(300), full(300), full(300), full(300), full(300), refusal(perdurev1.Reason_REASON_TRY_LATER), full(300), full(40_000))
 	cl := c.client(Options{Clock: clock, Timeout: time.Hour})
 	if _, err := cl.Start(t.Context(), StartOptions{ID: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(clock.waits); got != "[300ms 600ms 1.2s 2.4s 4.8s 5s 1s 40s]" {
+	if got := fmt.Sprint(clock.waits); got != "[300ms 600ms 1.2s 2.4s 4.8s 5s 1s 300ms 40s]" {
 		t.Errorf("waited %s", got)
 	}
 	cl.opts.Rand = ones{}

@@ -106,15 +106,16 @@ func TestForeignGoroutineAtReplay(t *testing.T) {
 			}))
 			f.restore("x", "f", recorded)
 			want := `durable: Run("` + step + `") of x was called from another goroutine than the function's own`
+			f.wait("the turn to end", func() bool { return len(f.releases) > 0 || f.execs["x"].j.Status().Terminal() })
+			if got := f.journalOf("x"); len(got) != len(recorded) {
+				t.Fatalf("the journal has %d entries, not %d", len(got), len(recorded))
+			}
 			if r := f.released(1); r.GetProblem() != want {
 				t.Errorf("released with %q\nwant %q", r.GetProblem(), want)
 			}
 			var m *MisuseError
 			if err := <-answers; !errors.As(err, &m) || m.Error() != want {
 				t.Errorf("the other goroutine got %v", err)
-			}
-			if got := f.journalOf("x"); len(got) != len(recorded) {
-				t.Errorf("the journal has %d entries, not %d", len(got), len(recorded))
 			}
 		})
 	}

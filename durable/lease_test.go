@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // A lease is counted from a moment before its acquisition, and nothing begins in its last eighth.
@@ -29,22 +30,38 @@ func TestLeaseLeft(t *testing.T) {
 	}
 }
 
+// reading is what a clock shows after both its parts went on, or were set, since an earlier reading. The package time
+// makes no Time whose parts differ, so the monotonic one, its second word, is set here.
+func reading(t *testing.T, from time.Time, wall, monotonic time.Duration) time.Time {
+	t.Helper()
+	to := from.Add(wall)
+	(*struct{ wall, ext int64 })(unsafe.Pointer(&to)).ext += int64(monotonic - wall)
+	if to.Sub(from) != monotonic || to.Round(0).Sub(from.Round(0)) != wall {
+		t.Fatalf("a time.Time has another layout: %v and %v", to.Sub(from), to.Round(0).Sub(from.Round(0)))
+	}
+	return to
+}
+
 // Of the two clocks that a time.Time reads, the one on which more has passed counts: the monotonic one stands in a
 // suspended machine, the other may be set back.
 func TestElapsed(t *testing.T) {
 	from := time.Now() // has both
 	for _, c := range []struct {
-		what string
-		to   time.Time
-		want time.Duration
+		what                  string
+		wall, monotonic, want time.Duration
 	}{
-		{"both went on", from.Add(time.Second), time.Second},
-		{"only the wall's did", from.Round(0).Add(time.Minute), time.Minute},
-		{"nothing but a clock set back", from.Round(0).Add(-time.Minute), 0},
+		{"both went on", time.Second, time.Second, time.Second},
+		{"the machine was suspended", time.Minute, time.Second, time.Minute},
+		{"the wall's clock was set back", -time.Minute, time.Second, time.Second},
+		{"the wall's clock was set forward", time.Hour, time.Second, time.Hour},
+		{"both readings were taken at once, and the clock was set back between", -time.Minute, 0, 0},
 	} {
-		if got := elapsed(from, c.to); got != c.want {
+		if got := elapsed(from, reading(t, from, c.wall, c.monotonic)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
+	}
+	if got := elapsed(from.Round(0), from.Round(0).Add(-time.Minute)); got != 0 {
+		t.Errorf("without a monotonic clock, set back: %v", got)
 	}
 }
 

@@ -100,12 +100,16 @@ func TestDiskLow(t *testing.T) {
 
 	d.free.Store(testReserve - 1)
 	waitLevel(t, m, disk.Critical)
-	if _, err := n.router.Propose(bg(t), terminateCmd("x1")); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL {
+	r := n.router.slots[n.router.Place(ns, "x1")].Load()
+	term := r.raft.CurrentTerm()
+	_, err := n.router.Propose(bg(t), terminateCmd("x1"))
+	if e, _ := api.FromStatus(err); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL || e.Meta["rule"] != "disk_critical" {
 		t.Errorf("a command on a critical disk: %v", err)
 	}
 	mustQuery(t, n.router, promiseQuery("p1")) // reads go on
-	if r := n.router.slots[n.router.Place(ns, "p1")].Load(); r.serving() == nil {
-		t.Error("the only node does not lead any more")
+	mustQuery(t, n.router, describeQuery("x1"))
+	if now := r.raft.CurrentTerm(); r.serving() == nil || now != term {
+		t.Errorf("the only node went from term %d to %d: what it cannot store was proposed", term, now)
 	}
 
 	d.free.Store(100 * testReserve)

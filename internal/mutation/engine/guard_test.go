@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
+
+// guardBugs undo single defences whose tests need no cluster: clocks, joined requests, pauses, memory limits, want of
+// space.
+var guardBugs = []mutation.Bug{
+	{
+		File: "durable/context.go", Rule: "worker: a replayed operation belongs to the function's goroutine too",
+		From: `if goroutine() != t.owner.Load() {`, To: `if t.live.Load() && goroutine() != t.owner.Load() {`, Tests: "TestForeignGoroutineAtReplay",
+	},
+	{
+		File: "durable/stream.go", Rule: "lease: one of which the node knows nothing is not extended",
+		From: `if !unknown[t.key] && !t.isLost() {`, To: `if !t.isLost() {`, Tests: "TestUnknownLeaseIsNotExtended",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: a suspended machine's time counts",
+		From: `return max(to.Sub(from), to.Round(0).Sub(from.Round(0)), 0)`, To: `return max(to.Sub(from), 0)`, Tests: "TestElapsed",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: a clock that is set back takes no time away",
+		From: `return max(to.Sub(from), to.Round(0).Sub(from.Round(0)), 0)`, To: `return max(to.Round(0).Sub(from.Round(0)), 0)`, Tests: "TestElapsed",
+	},
+	{
+		File: "durable/lease.go", Rule: "lease: time never runs backwards",
+		From: `return max(to.Sub(from), to.Round(0).Sub(from.Round(0)), 0)`, To: `return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))`,
+		Tests: "TestElapsed",
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: stamps go on as time does",
+		From: `return l.at.Add(elapsed - l.correction())`, To: `return l.at.Add(elapsed*0 - l.correction())`, Tests: "TestStampAfterStep",
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: one that is ahead is corrected",
+		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead >= -maxAhead {`, Tests: "TestStampAfterStep",
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: one that is behind is corrected",
+		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead <= maxAhead {`, Tests: "TestStampAfterStep",
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: one that nearly agrees is left alone",
+		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead == 0 {`, Tests: "TestStampAfterStep",
+	},
+	{
+		File: "partition/pending.go", Rule: "pending: a request that waits is joined",
+		From: `if p := q.requests[id]; id != "" && p != nil && p.lead == lead &&`, To: `if p := q.requests[id]; id == "" && p != nil && p.lead == lead &&`,
+		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/pending.go", Rule: "pending: another content is another request",
+		From: `return proto.Equal(with(a), with(b))`, To: `return proto.Equal(with(a), with(a))`,
+		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/pending.go", Rule: "pending: the end of one caller's context is not the other's",
+		From: "p.waiting++\n\t\treturn p, true, true", To: "return p, true, true",
+		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
+	},
+	{
+		File: "client/call.go", Rule: "client: it asks no earlier than the node says",
+		From: `if after := retryAfter(err); after > 0 {`, To: `if after := retryAfter(err); after < 0 {`, Tests: "TestRetryAfter",
+	},
+	{
+		File: "client/call.go", Rule: "client: it asks later each time",
+		From: `after<<min(refusals, 6)`, To: `after<<min(refusals, 0)`, Tests: "TestRetryAfter",
+	},
+	{
+		File: "client/call.go", Rule: "client: a hint beyond its own bound holds",
+		From: `d := max(after, min(after<<min(refusals, 6), overloadMax))`, To: `d := min(after<<min(refusals, 6), overloadMax)`, Tests: "TestRetryAfter",
+	},
+	{
+		File: "client/call.go", Rule: "client: those refused together do not return together",
+		From: `return d + time.Duration(c.fraction()*float64(d)/2)`, To: `return d`, Tests: "TestRetryAfter",
+	},
+	{
+		File: "client/call.go", Rule: "client: another refusal forgets the hints before it",
+		From: "\t\t} else {\n\t\t\thinted = 0\n\t\t}\n", To: "\t\t}\n", Tests: "TestRetryAfter",
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: the environment comes first",
+		From: `if v, ok := r.Lookup(Variable); ok && v != "" {`, To: `if v, ok := r.Lookup(Variable); ok && v != "" && r.Configured == 0 {`, Tests: "TestFind",
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: the configuration comes before the groups",
+		From: `if r.Configured > 0 {`, To: `if r.Configured < 0 {`, Tests: "TestFind",
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: the least of all groups above counts",
+		From: `(least == 0 || int64(n) < least)`, To: `least == 0`, Tests: "TestFind",
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: v1's number for no limit is none",
+		From: `if n > 0 && n < unlimited && (`, To: `if n > 0 && n <= unlimited*4 && (`, Tests: "TestFind",
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: a path that climbs stays below the top",
+		From: `group = path.Clean("/" + group)`, To: `group = path.Clean(group[1:])`, Tests: "TestFind", Hangs: 10 * time.Second,
+	},
+	{
+		File: "internal/memlimit/memlimit.go", Rule: "memory: libraries never get more than half",
+		From: `return max(process/10*9-offHeap, process/2)`, To: `return process/10*9 - offHeap`, Tests: "TestFind",
+	},
+	{
+		File: "partition/diskspace.go", Rule: "disk: what grows the state is refused below the low mark",
+		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
+	},
+	{
+		File: "partition/diskspace.go", Rule: "disk: what ends something goes on below the low mark",
+		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
+	},
+	{
+		File: "partition/diskspace.go", Rule: "disk: a signal grows the state",
+		From: `case *commandv1.Command_Start, *commandv1.Command_Signal, *`, To: `case *commandv1.Command_Start, *`, Tests: "TestDiskLow",
+	},
+	{
+		File: "partition/diskspace.go", Rule: "disk: a node whose disk is low says so",
+		From: "case disk.Low:\n\t\twhat = \"commands that grow the state are refused\"", To: "case disk.Low:\n\t\treturn nil", Tests: "TestDiskLow",
+	},
+}
