@@ -20,7 +20,10 @@ import (
 	"perdure/partition/stable"
 )
 
-var crashSeed = flag.Uint64("crash.seed", 0, "seed of the power loss test; 0 for a new one")
+var (
+	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the power loss test; 0 for a new one")
+	crashRounds = flag.Int("crash.rounds", 3, "rounds of the power loss test, each of some 60 copies of the disk")
+)
 
 // Power loss. A node works under load; at random points its disk is copied as a power loss would leave it,
 // with none, half and all of what was not synced, and a new node is started on each copy. It must serve
@@ -32,15 +35,17 @@ func TestPowerLoss(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("seed %d: go test ./partition -run TestPowerLoss -crash.seed=%d", seed, seed)
-	rounds, generations, points := 10, 4, 5
+	t.Logf("seed %d: go test ./partition -run TestPowerLoss -crash.seed=%d -crash.rounds=%d", seed, seed, *crashRounds)
+	t.Parallel() // others wait most of the time
+	rounds, generations, points := *crashRounds, 4, 5
 	if testing.Short() {
 		rounds, generations, points = 1, 3, 3
 	}
 	c := &crashTest{t: t, rng: rand.New(rand.NewPCG(seed, 1)), base: memConfig(t, nil, nil, crashPartitions)}
 	// Markers, cut logs, flushes and compactions, as often as they can be had.
 	c.base.SnapshotThreshold, c.base.SnapshotInterval, c.base.TrailingLogs = 32, 20*time.Millisecond, 128
-	c.base.SnapshotBytes, c.base.TrailingBytes = 64<<10, 64<<10
+	// The log keeps the entries that the follower of the load may not have read yet, of up to 10 KiB each.
+	c.base.SnapshotBytes, c.base.TrailingBytes = 64<<10, maxLag*10<<10
 	c.base.CacheBytes, c.base.MemtableBytes = 1<<20, 192<<10
 	c.sum.kinds = map[string]int{}
 	c.base.Logger = slog.New(slog.DiscardHandler)

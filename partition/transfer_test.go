@@ -371,6 +371,7 @@ func TestProbe(t *testing.T) {
 
 // TestStuckTransfer: a group that refuses writes because a transfer does not end is found out.
 func TestStuckTransfer(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	var astray atomic.Bool
 	silent := newSilent(t)
 	all := newClusterWith(t, 1, neverActs, func(cfg *Config) {
