@@ -77,6 +77,7 @@ func clusterClient(t *testing.T, cfgs ...embed.Config) *client.Client {
 // TestThreeMembers: three nodes find each other by gossip and become one cluster; a fourth is refused; one
 // whose data is gone takes its place again as a new server; all of them restart.
 func TestThreeMembers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -153,6 +154,7 @@ func TestThreeMembers(t *testing.T) {
 
 // TestMembersThatDisagree: nodes with other settings make no cluster and say why.
 func TestMembersThatDisagree(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	cfgs[1].Partitions = 8
 	ctx, cancel := context.WithCancel(context.Background())
@@ -201,6 +203,7 @@ func eventually(t *testing.T, what string, is func() bool, see func() string) {
 // TestNoiseOnEveryPort: whoever throws bytes at the ports of a cluster is refused, logged, and disturbs
 // nothing.
 func TestNoiseOnEveryPort(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

@@ -19,6 +19,7 @@ import (
 	"perdure/durable"
 	"perdure/embed"
 	"perdure/internal/freeport"
+	"perdure/internal/testkit"
 )
 
 const (
@@ -45,6 +46,7 @@ var shared = sync.OnceValues(func() (*running, error) {
 var sharedUsed atomic.Bool
 
 func TestMain(m *testing.M) {
+	testkit.WaitingTests(4)
 	code := m.Run()
 	if sharedUsed.Load() {
 		if n, err := shared(); err == nil {

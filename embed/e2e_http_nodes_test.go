@@ -190,6 +190,7 @@ func TestGraphEndsCalls(t *testing.T) {
 
 // A node that stops gives its calls back: they are not failures, and are made again with the same key.
 func TestCallsOfANodeThatStops(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newService(t)
 	n := startNode(t, nodeConfig(t.TempDir()))
 	w := connect(t, n.GRPCAddr())
@@ -296,6 +297,7 @@ func TestCallsAreBounded(t *testing.T) {
 
 // The calls of a member that stops are made by another.
 func TestCallsMoveToAnotherMember(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
 	s := newService(t)

@@ -22,6 +22,7 @@ import (
 // and somebody starts it as a process on other ports. It says whose place it has lost and exits with 1, and again
 // when it is started once more; it never opens a port to clients, and the cluster does not mind.
 func TestReplacedServer(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	if testing.Short() {
 		t.Skip("builds the node's binary; left out with -short")
 	}

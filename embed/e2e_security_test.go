@@ -116,6 +116,7 @@ func (h *house) get(t *testing.T, path, token string) int {
 
 // A node as operators run it: roles and namespaces at both ports, garbage, and files that are replaced.
 func TestSecuredNode(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	h := newHouse(t, func(h *house, cfg *embed.Config) {
 		cfg.TokensFile = certstest.Write(t, h.dir, "tokens",
 			rows(t, [3]string{nodeReader, "a", "read"}, [3]string{nodeWriter, "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
@@ -293,6 +294,7 @@ func TestNothingIsOpen(t *testing.T) {
 
 // Certificates of clients may take the place of tokens.
 func TestClientCertificatesInsteadOfTokens(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	h := newHouse(t, func(h *house, cfg *embed.Config) { cfg.TLSClientCA = filepath.Join(h.dir, "ca") })
 	other := certstest.NewAuthority(t, "other")
 	ask := func(by *certstest.Authority) error {
@@ -338,6 +340,7 @@ func TestClientCertificatesInsteadOfTokens(t *testing.T) {
 // Three members whose peer ports and gossip are secured. Strangers get no further than the door; the
 // members move to another authority while they serve.
 func TestSecuredMembers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	dir := t.TempDir()
 	ca, next := certstest.NewAuthority(t, "ca"), certstest.NewAuthority(t, "next")
 	keys := certstest.Write(t, dir, "gossip", []byte("bm90IGEgc2VjcmV0OiAzMiBieXRlcyBvZiB0ZXh0ISE=\n"))

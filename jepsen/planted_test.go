@@ -53,7 +53,7 @@ func TestLateAnswers(t *testing.T) {
 		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
 	}
 	ctx := within(t, patience)
-	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 3, Seed: *flagSeed, Out: progress{t}})
+	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 2, Seed: *flagSeed, Out: progress{t}})
 	judge(t, r, r.Violations, err)
 }
 

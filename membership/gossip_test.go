@@ -186,6 +186,7 @@ func TestLeaveKeepsTheDeadline(t *testing.T) {
 
 // A killed server that starts again elsewhere is heard before the others have noticed its death.
 func TestRestartAtAnotherPort(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	slow := quick
 	slow.ProbeInterval, slow.ProbeTimeout = 20*time.Second, 10*time.Second // nobody is found dead in this test
 	with := func(more func(*Config)) func(*Config) {
@@ -221,6 +222,7 @@ func TestRestartAtAnotherPort(t *testing.T) {
 
 // The instance before a restart dies unseen, and nobody is called dead.
 func TestRestartAtTheSamePort(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	addr := freeAddr(t)
 	a := start(t, "a", calm)
 	b := start(t, "b", func(c *Config) { both(calm, join(a))(c); c.BindAddr = addr })
@@ -248,6 +250,7 @@ func TestRestartAtTheSamePort(t *testing.T) {
 
 // Two living processes of one server: the one that started last counts, and both say so in their logs.
 func TestTwins(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	a := start(t, "a", calm)
 	b := start(t, "b", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1")
@@ -267,6 +270,7 @@ func TestTwins(t *testing.T) {
 }
 
 func TestJoinIsRetried(t *testing.T) {
+	t.Parallel()        // it waits most of the time
 	addr := freeAddr(t) // nobody is there yet
 	a := start(t, "a", func(c *Config) { c.Join = []string{addr} })
 	eventually(t, "a first failure", func() (string, bool) {

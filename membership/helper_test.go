@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -11,7 +12,13 @@ import (
 	"time"
 
 	"perdure/internal/freeport"
+	"perdure/internal/testkit"
 )
+
+func TestMain(m *testing.M) {
+	testkit.WaitingTests(6)
+	os.Exit(m.Run())
+}
 
 // quick is a timing for tests on one host: a death is noticed in about a second.
 var quick = Timing{

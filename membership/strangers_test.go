@@ -30,6 +30,7 @@ func both(fs ...func(*Config)) func(*Config) {
 func inCluster(id string) func(*Config) { return func(c *Config) { c.Self.ClusterID = id } }
 
 func TestTwoClustersNeverMerge(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	a := start(t, "a", both(calm, inCluster("one")))
 	b := start(t, "b", both(calm, inCluster("one"), join(a)))
 	c := start(t, "c", both(calm, inCluster("two"), join(a, b)))
@@ -245,6 +246,7 @@ func TestCloseCutsStreams(t *testing.T) {
 }
 
 func TestLongStreamsAreCut(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	server, client := net.Pipe()
 	defer client.Close()
 	g := &gate{open: make(map[*stream]struct{})}

@@ -21,6 +21,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/embed"
+	"perdure/internal/testkit"
 )
 
 // patience bounds every wait of these tests; nothing waits for it to pass.
@@ -43,6 +44,7 @@ var shared = sync.OnceValues(func() (*embed.Node, error) {
 var sharedDir string
 
 func TestMain(m *testing.M) {
+	testkit.WaitingTests(4)
 	code := m.Run()
 	if sharedDir != "" {
 		if n, err := shared(); err == nil {

@@ -25,6 +25,7 @@ import (
 	"perdure/embed"
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -91,6 +92,7 @@ func copyAlive(ctx context.Context, from, to string) error {
 }
 
 func TestMain(m *testing.M) {
+	testkit.WaitingTests(4)
 	code := m.Run()
 	if used {
 		if n, err := theNode(); err == nil {

@@ -24,9 +24,24 @@ type process struct {
 	ended          chan struct{}
 }
 
-func start(t *testing.T, ctx context.Context, binary string, args ...string) *process {
+// beExample, in the environment, makes the test binary the example: nothing has to be built for its processes.
+const beExample = "GRAPH_TEST_BE_EXAMPLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beExample) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T, ctx context.Context, args ...string) *process {
 	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := &process{cmd: exec.CommandContext(ctx, binary, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), beExample+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -75,20 +90,16 @@ func completedNodes(t *testing.T, ctx context.Context, addr string) (nodes []str
 // TestKilled kills the process with everything in it (the functions, the worker, the node) at three points of
 // the run, and starts it again. What had completed does not run again; the report is the same.
 func TestKilled(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "graph")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	work := filepath.Join(dir, "run")
+	work := filepath.Join(t.TempDir(), "run")
 	args := []string{"--work", work, "--latency", "150ms", "--json"}
 
 	// The lives that are killed leave the approval to somebody else, so none of them can end before that.
 	done := map[string]int{} // nodes that were seen to have completed, and how much had run when they were
 	for life, target := range []int{3, 7, 11} {
-		p := start(t, ctx, binary, append(args, "--wait-for-signal")...)
+		p := start(t, ctx, append(args, "--wait-for-signal")...)
 		waitFor(t, ctx, fmt.Sprintf("%d nodes to have ended in life %d", target, life+1), func() (bool, string) {
 			select {
 			case <-p.ended:
@@ -116,7 +127,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 	}
-	p := start(t, ctx, binary, args...)
+	p := start(t, ctx, args...)
 	select {
 	case <-p.ended:
 	case <-ctx.Done():

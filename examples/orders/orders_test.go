@@ -85,6 +85,7 @@ func TestUndisturbed(t *testing.T) {
 // TestKilled kills the process with everything in it (the functions, the warehouse, the node) at random
 // points and starts it again. Set ORDERS_SEED to repeat a run's points.
 func TestKilled(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	undisturbedRun(t, ctx)
@@ -164,6 +165,7 @@ func TestKilled(t *testing.T) {
 
 // TestInterrupted stops the process in order, continues, and starts it again when all is done.
 func TestInterrupted(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,35 +14,23 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // testTime bounds every test that has processes.
 const testTime = 3 * time.Minute
 
-// TestMain removes the binary that the tests build.
+// beExample, in the environment, makes the test binary the example: nothing has to be built for its processes.
+const beExample = "ORDERS_TEST_BE_EXAMPLE"
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if builtDir != "" {
-		os.RemoveAll(builtDir)
+	if os.Getenv(beExample) != "" {
+		main()
 	}
-	os.Exit(code)
+	testkit.WaitingTests(4)
+	os.Exit(m.Run())
 }
-
-var builtDir string
-
-// binary builds the example once and returns its path.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "orders-test-")
-	if err != nil {
-		return "", err
-	}
-	builtDir = dir
-	path := filepath.Join(dir, "orders")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
 
 // process is the example as a process of its own.
 type process struct {
@@ -81,11 +68,12 @@ func start(t *testing.T, ctx context.Context, args ...string) *process {
 // startIn starts it in a folder.
 func startIn(t *testing.T, ctx context.Context, dir string, args ...string) *process {
 	t.Helper()
-	path, err := binary()
+	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{t: t, cmd: exec.CommandContext(ctx, path, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), beExample+"=1")
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, &p.stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -680,6 +681,8 @@ func TestSimulation(t *testing.T) {
 	actions := 700
 	if testing.Short() {
 		actions = 400
+	} else {
+		testkit.Checks(t, 40)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := map[int]*rapid.Generator[int]{}
