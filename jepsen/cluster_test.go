@@ -76,7 +76,7 @@ func TestHistories(t *testing.T) {
 
 func TestExecutions(t *testing.T) {
 	c := sharedCluster(t)
-	r, err := Executions(t.Context(), c, ExecutionOptions{N: 200, Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, Warm: time.Second,
+	r, err := Executions(t.Context(), c, ExecutionOptions{N: 200, Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, LongEvery: -1, Warm: time.Second,
 		Hold: 2 * time.Second, Cool: time.Second, Patience: 2 * time.Minute, Journals: 100, Seed: *flagSeed, Out: progress{t}})
 	judge(t, r, r.Violations, err)
 }

@@ -30,8 +30,10 @@ type ExecutionOptions struct {
 	// the cluster waits for them; default 5 s. A cluster that has so many workers keeps them as they are.
 	Workers int
 	Lease   time.Duration
-	// StepTime is how long a step takes; default 2 ms.
-	StepTime time.Duration
+	// StepTime is how long a step takes; default 2 ms. In every LongEvery-th execution (default 32; negative for none)
+	// it takes a third of the lease, so that the task is held for as long as a lease lasts, and across faults.
+	StepTime  time.Duration
+	LongEvery int
 	// Patience bounds one execution, for its client; default 60 s.
 	Patience time.Duration
 	// Faults are taken in turn, Rounds of them (default one each); default kill-leader.
@@ -49,6 +51,7 @@ type ExecutionOptions struct {
 func (o *ExecutionOptions) fill() {
 	o.N, o.Clients, o.Workers = fallback(o.N, 200), fallback(o.Clients, 64), fallback(o.Workers, 3)
 	o.Lease, o.StepTime = fallback(o.Lease, 5*time.Second), fallback(o.StepTime, 2*time.Millisecond)
+	o.LongEvery = fallback(o.LongEvery, 32)
 	o.Patience = fallback(o.Patience, time.Minute)
 	if len(o.Faults) == 0 {
 		o.Faults, _ = FindFaults("kill-leader")
@@ -259,6 +262,9 @@ func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
 	n := r.made.Add(1)
 	e := Execution{ID: fmt.Sprintf("%s-%d", r.o.Prefix, n), Acked: -1, Done: -1, Words: -1}
 	in := stepsInput{ID: e.ID, Micros: r.o.StepTime.Microseconds()}
+	if r.o.LongEvery > 0 && n%int64(r.o.LongEvery) == 0 {
+		in.Micros = (r.o.Lease / 3).Microseconds()
+	}
 	fn := r.fn
 	if waits(e.ID) {
 		fn = r.waiting

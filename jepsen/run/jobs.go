@@ -86,6 +86,7 @@ func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Workers, "workers", 3, "workers")
 	set.IntVar(&o.Journals, "journals", 500, "journals that are read through afterwards")
 	set.DurationVar(&o.StepTime, "step", 2*time.Millisecond, "how long a step takes")
+	set.IntVar(&o.LongEvery, "long-every", 32, "every so manieth execution has steps of a third of the lease; -1 for none")
 	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
 	set.DurationVar(&o.Patience, "patience", time.Minute, "what a client gives one execution")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 8*time.Second, 2*time.Second)
