@@ -77,6 +77,7 @@ func (n *Node) startDirectory() error {
 	d.transport, d.acks = carrier, carrier.Acks()
 	// Before its group runs: what that applies looks at it.
 	n.directory = d
+	n.tenure.directory.Store(d)
 	var err error
 	if d.raft, err = raft.NewRaft(cfg, d, n.raftlog.Group(directoryGroup), n.stable.Group(directoryGroup), raft.NewDiscardSnapshotStore(), d.transport); err != nil {
 		n.directory = nil

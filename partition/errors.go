@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -19,6 +20,12 @@ func errNotLeader(partition uint32, leader string) *api.Error {
 
 func errTryLater(partition uint32, why string) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "partition %d: %s", partition, why)
+}
+
+// errPeersBusy refuses a call of another node whose request was not read.
+func errPeersBusy(message string, retryAfter time.Duration) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "calls between nodes: %s", message).With("bound", "peer").
+		WithRetryAfterMS(retryAfter.Milliseconds())
 }
 
 func errOverloaded(partition uint32) *api.Error {

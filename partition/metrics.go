@@ -46,12 +46,13 @@ type metricSet struct {
 	logSync                                                   prometheus.Histogram
 	scraper                                                   *scraper
 	disk                                                      *diskMetrics
+	peers                                                     *peerMetrics
 }
 
 // newMetricSet registers the figures, if reg is not nil.
 func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
-	s := &metricSet{scraper: newScraper(), disk: newDiskMetrics()}
-	all := append([]prometheus.Collector{s.scraper}, s.disk.collectors()...)
+	s := &metricSet{scraper: newScraper(), disk: newDiskMetrics(), peers: newPeerMetrics()}
+	all := append(append([]prometheus.Collector{s.scraper}, s.disk.collectors()...), s.peers.collectors()...)
 	for _, c := range []struct {
 		into       **prometheus.CounterVec
 		name, help string

@@ -208,7 +208,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
-		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred,
+		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred, Member: n.listed,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -222,7 +222,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
-	n.peers = newPeers(n.mux, n.mayCall)
+	n.peers = newPeers(n.mux, n.mayCall, n.metrics.peers.unread.Inc)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, admission: n.admission, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
@@ -277,6 +277,7 @@ func Start(cfg Config) (n *Node, err error) {
 		}
 	}
 	n.peers.serve(&peerService{n: n})
+	n.metrics.peers.follow(n.peers)
 	for _, r := range n.replicas {
 		r.run()
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/internal/ingress"
 	"perdure/partition/transport"
 )
 
@@ -23,8 +24,26 @@ const peersService = "peers"
 
 // Bounds of the calls between nodes.
 const (
-	maxPeerMessage  = 64 << 20
-	peerStreams     = 100_000
+	maxPeerMessage = 64 << 20
+	peerStreams    = 100_000
+	// peerBytes bounds the requests of all other nodes that are being received or handled, onePeerBytes those of
+	// one; peerReserve comes on top for requests of 64 KiB at most. peerCalls bounds the calls under way.
+	peerBytes    = 128 << 20
+	onePeerBytes = 96 << 20
+	peerReserve  = 32 << 20
+	peerCalls    = 100_000
+	// The same for servers that are no members: they may ask for a place and for the directory.
+	strangerBytes   = 1 << 20
+	strangerReserve = 4 << 20
+	strangerCalls   = 64
+	strangerStreams = 16
+	strangerMessage = 16 << 10
+	// The connection of a server that is no member ends after strangerAge; calls under way have strangerGrace to end. A
+	// server that was admitted since connects again as a member.
+	strangerAge   = 10 * time.Second
+	strangerGrace = 10 * time.Second
+	// helloTimeout bounds the wait for the first bytes of a connection.
+	helloTimeout    = 10 * time.Second
 	peerKeepalive   = 5 * time.Second
 	peerSilence     = 3 * time.Second
 	peerDialTimeout = 2 * time.Second
@@ -35,16 +54,21 @@ const (
 // to learn that it is none any more.
 type peers struct {
 	mux     *transport.Mux
-	server  *grpc.Server
 	mayCall func(server string) error
+	// servers are two: what servers that are no members send and hold is bounded apart from what members do.
+	servers []*grpc.Server
+	gates   []*ingress.Gate // the members' first
+	// refused is called for each call whose request was not read.
+	refused                   func()
+	strangerAge, helloTimeout time.Duration
 
 	mu     sync.Mutex
 	closed bool
 	conns  map[string]*grpc.ClientConn
 }
 
-func newPeers(mux *transport.Mux, mayCall func(server string) error) *peers {
-	return &peers{mux: mux, mayCall: mayCall, conns: map[string]*grpc.ClientConn{}}
+func newPeers(mux *transport.Mux, mayCall func(server string) error, refused func()) *peers {
+	return &peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]*grpc.ClientConn{}}
 }
 
 // forStrangers are the calls that servers may make that are no members.
@@ -59,12 +83,21 @@ func (p *peers) admit(ctx context.Context, method string) error {
 	if forStrangers[method] {
 		return nil
 	}
+	return p.mayCall(callerOf(ctx))
+}
+
+// callerOf is the server that calls; "" if it is not known.
+func callerOf(ctx context.Context) string {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
-		return p.mayCall("")
+		return ""
 	}
-	who, _ := from.AuthInfo.(caller)
-	return p.mayCall(who.server)
+	info := from.AuthInfo
+	if gated, is := info.(ingress.AuthInfo); is {
+		info = gated.AuthInfo
+	}
+	who, _ := info.(caller)
+	return who.server
 }
 
 // portCredentials tell the Peers service who calls. The peer port has shaken hands, and secured the
@@ -93,27 +126,101 @@ func (portCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 
 // serve answers the other nodes. It returns at once.
 func (p *peers) serve(service commandv1.PeersServer) {
-	p.server = grpc.NewServer(
-		grpc.Creds(portCredentials{insecure.NewCredentials()}),
-		grpc.UnaryInterceptor(func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			if err := p.admit(ctx, info.FullMethod); err != nil {
-				return nil, err
+	from := p.mux.Service(peersService)
+	members, strangers := newPart(from), newPart(from)
+	p.serveTo(members, service, ingress.Limits{Message: maxPeerMessage, Node: peerBytes, Connection: onePeerBytes, Class: onePeerBytes,
+		Reserve: peerReserve, Calls: peerCalls},
+		grpc.MaxConcurrentStreams(peerStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence}))
+	p.serveTo(strangers, service, ingress.Limits{Message: maxPeerMessage, Node: strangerBytes, Connection: strangerBytes, Class: strangerBytes,
+		Reserve: strangerReserve, Calls: 2 * strangerCalls, Strangers: strangerCalls, StrangerMessage: strangerMessage},
+		grpc.MaxConcurrentStreams(strangerStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence, MaxConnectionAge: p.strangerAge, MaxConnectionAgeGrace: strangerGrace}))
+	go func() {
+		defer members.end()
+		defer strangers.end()
+		for {
+			conn, err := from.Accept()
+			if err != nil {
+				return // the port closes
 			}
-			return handle(ctx, in)
-		}),
-		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			if err := p.admit(stream.Context(), info.FullMethod); err != nil {
-				return err
+			to := members
+			if who, _ := transport.PeerOf(conn); who.Stranger {
+				to = strangers
 			}
-			return handle(srv, stream)
-		}),
-		grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(maxPeerMessage), grpc.MaxSendMsgSize(maxPeerMessage),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence}),
+			if !to.take(conn) {
+				_ = conn.Close()
+			}
+		}
+	}()
+}
+
+// serveTo answers the connections of a listener within limits. Who calls is looked at before the request is read.
+func (p *peers) serveTo(listener *part, service commandv1.PeersServer, limits ingress.Limits, options ...grpc.ServerOption) {
+	gate := ingress.New(ingress.Options{
+		Limits: limits,
+		Check: func(ctx context.Context, method string) (class string, stranger bool, err error) {
+			return callerOf(ctx), limits.Strangers > 0, p.admit(ctx, method)
+		},
+		Overloaded: func(message string, retryAfter time.Duration) error { return errPeersBusy(message, retryAfter) },
+		Refused:    func(string, error, string) { p.refused() },
+	})
+	server := grpc.NewServer(append(append(options, gate.ServerOptions(portCredentials{insecure.NewCredentials()})...),
+		grpc.MaxRecvMsgSize(maxPeerMessage), grpc.MaxSendMsgSize(maxPeerMessage), grpc.ConnectionTimeout(p.helloTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)
-	commandv1.RegisterPeersServer(p.server, service)
-	listener := p.mux.Service(peersService)
-	go func() { _ = p.server.Serve(listener) }() // it ends when the port closes
+	)...)
+	commandv1.RegisterPeersServer(gate.Registrar(server), service)
+	p.servers, p.gates = append(p.servers, server), append(p.gates, gate)
+	go func() { _ = server.Serve(listener) }() // it ends when the port closes
+}
+
+// stats are what the calls of other nodes hold.
+func (p *peers) stats() (out ingress.Stats) {
+	for _, g := range p.gates {
+		st := g.Stats()
+		out.Bytes, out.Calls, out.Waiting = out.Bytes+st.Bytes, out.Calls+st.Calls, out.Waiting+st.Waiting
+	}
+	return out
+}
+
+// part is a listener of some of the connections of another one.
+type part struct {
+	net.Listener
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPart(of net.Listener) *part {
+	return &part{Listener: of, conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// take hands a connection over; false when the part is closed. It blocks until the connection is accepted.
+func (l *part) take(c net.Conn) bool {
+	select {
+	case l.conns <- c:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// Accept implements net.Listener.
+func (l *part) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *part) end() { l.once.Do(func() { close(l.done) }) }
+
+// Close implements net.Listener. It closes the whole listener.
+func (l *part) Close() error {
+	l.end()
+	return l.Listener.Close()
 }
 
 // client is the service of the node at an address. It does no I/O; calls fail at once when nobody is there.
@@ -159,8 +266,8 @@ func (p *peers) close() error {
 		errs = append(errs, c.Close())
 	}
 	p.mu.Unlock()
-	if p.server != nil {
-		p.server.Stop()
+	for _, server := range p.servers {
+		server.Stop()
 	}
 	return errors.Join(errs...)
 }

@@ -69,6 +69,8 @@ const (
 type tenure struct {
 	// replaced is set once another server is known to have it.
 	replaced atomic.Pointer[error]
+	// directory is the node's own, for the peer port, which is open before there is one.
+	directory atomic.Pointer[directoryReplica]
 	// former are the servers that once had a place and have none any more.
 	former sync.Map
 	// asked is closed when the place is known, or everybody was asked in vain once; done when nobody asks.
@@ -281,6 +283,17 @@ func (n *Node) noteFormer(was, is *commandv1.Directory) {
 func (n *Node) barred(server string) bool {
 	_, is := n.tenure.former.Load(server)
 	return is
+}
+
+// listed reports whether a server is a member by this node's directory. Without a directory nobody is judged, as in
+// mayCall. The peer port asks; it must not block.
+func (n *Node) listed(server string) bool {
+	if n.identity.alone() {
+		return server == n.identity.ServerID
+	}
+	dir := n.tenure.directory.Load().current()
+	_, is := directory.Holds(dir, server)
+	return is || dir == nil
 }
 
 // refusedEvery is how often it is told that one server's calls are refused.

@@ -70,7 +70,7 @@ func (s *Server) newGate() *ingress.Gate {
 func overloaded(message string, retryAfter time.Duration) *api.Error {
 	e := api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%s", message)
 	if retryAfter > 0 {
-		_ = e.With("retry_after", retryAfter.String())
+		return e.WithRetryAfterMS(retryAfter.Milliseconds())
 	}
 	return e
 }

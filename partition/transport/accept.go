@@ -48,14 +48,10 @@ func (m *Mux) admit(raw net.Conn) bool {
 		return false
 	}
 	if len(m.pending) >= m.opts.MaxPending {
-		var oldest net.Conn
-		for c, n := range m.pending {
-			if oldest == nil || n < m.pending[oldest] {
-				oldest = c
-			}
-		}
-		delete(m.pending, oldest)
-		_ = oldest.Close()
+		out := crowding(m.pending)
+		delete(m.pending, out)
+		m.stats.Evicted++
+		_ = out.Close()
 	}
 	m.arrivals++
 	m.pending[raw] = m.arrivals
@@ -162,9 +158,13 @@ func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 	}
 	key := endpointKey{kind: h.kind, group: h.group, service: h.service}
 	m.mu.Lock()
-	e, full := m.endpoints[key], m.accepted >= m.opts.MaxConns
-	if e != nil && !full {
+	e := m.endpoints[key]
+	full := m.accepted >= m.opts.MaxConns
+	// One server, or whoever uses its id, does not shut the others out.
+	greedy := m.servers[h.server] >= m.opts.perServer()
+	if e != nil && !full && !greedy {
 		m.accepted++
+		m.servers[h.server]++
 		m.stats.Accepted++
 	}
 	m.mu.Unlock()
@@ -177,21 +177,38 @@ func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 		return nil, nil, refuse(code, "%s is not open on %s", key, m.opts.ServerID)
 	case full:
 		return nil, nil, refuse(CodeBusy, "%d connections are open", m.opts.MaxConns)
+	case greedy:
+		return nil, nil, refuse(CodeBusy, "%d connections of server %s are open", m.opts.perServer(), h.server)
 	}
 	c := &Conn{Conn: conn, owner: e, counted: true,
-		peer: Peer{ServerID: h.server, Addr: h.address, Group: h.group, Kind: h.kind}}
+		peer: Peer{ServerID: h.server, Addr: h.address, Group: h.group, Kind: h.kind, Stranger: !m.member(h.server)}}
+	if h.kind == KindGroup {
+		c.meter = newMeter(m.members, true)
+		if c.peer.Stranger {
+			c.meter = newMeter(m.strangers, false)
+		}
+	}
 	if err := e.track(c); err != nil {
-		m.released()
+		m.released(c)
 		return nil, nil, refuse(code, "%s is closing on %s", key, m.opts.ServerID)
+	}
+	if c.peer.Stranger {
+		if out := m.welcomeStranger(c); out != nil {
+			_ = out.Close()
+		}
 	}
 	return c, e, nil
 }
 
 // released counts an accepted connection that ended.
-func (m *Mux) released() {
+func (m *Mux) released(c *Conn) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.accepted--
-	m.mu.Unlock()
+	if m.servers[c.peer.ServerID]--; m.servers[c.peer.ServerID] == 0 {
+		delete(m.servers, c.peer.ServerID)
+	}
+	delete(m.guests.conns, c)
 }
 
 // reportEvery bounds how often refused connections are told of: strangers must not fill the log.

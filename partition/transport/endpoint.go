@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -112,6 +113,8 @@ type Peer struct {
 	Group    uint32 // meaningful when Kind is KindGroup
 	Kind     Kind
 	Dialled  bool // by this node
+	// Stranger says of an accepted connection that its server was no member when it shook hands.
+	Stranger bool
 }
 
 // Conn is a connection past its handshake.
@@ -120,6 +123,7 @@ type Conn struct {
 	owner   *endpoint
 	peer    Peer
 	counted bool
+	meter   *meter // of an accepted connection of a group
 
 	closed atomic.Bool
 	told   atomic.Bool
@@ -140,20 +144,38 @@ func (c *Conn) Close() error {
 	}
 	c.owner.untrack(c)
 	if c.counted {
-		c.owner.mux.released()
+		c.owner.mux.released(c)
+	}
+	if c.meter != nil {
+		c.meter.close()
 	}
 	return c.Conn.Close()
 }
 
+// Read implements net.Conn. On an accepted connection of a group it waits, for permitTimeout at most, while too many
+// large requests are being received.
 func (c *Conn) Read(b []byte) (int, error) {
+	if c.meter != nil {
+		if err := c.meter.before(); err != nil {
+			c.owner.mux.refused(c.RemoteAddr(), fmt.Errorf("server %s, group %d: %w", c.peer.ServerID, c.peer.Group, err))
+			return 0, err
+		}
+	}
 	n, err := c.Conn.Read(b)
+	if c.meter != nil {
+		c.meter.took(b[:n])
+	}
 	if err != nil {
 		c.broke(err)
 	}
 	return n, err
 }
 
+// Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
+	if c.meter != nil {
+		c.meter.answered()
+	}
 	n, err := c.Conn.Write(b)
 	if err != nil {
 		c.broke(err)

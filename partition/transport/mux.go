@@ -34,9 +34,15 @@ type Options struct {
 	// MaxConns bounds the accepted connections past their handshake; further ones are refused as busy.
 	// 4096 if 0.
 	MaxConns int
-	// MaxPending bounds the accepted connections still in their handshake. When it is reached the oldest
-	// is closed to make room, so silent strangers cannot keep peers out. 256 if 0.
+	// MaxPending bounds the accepted connections still in their handshake. When it is reached the oldest of the
+	// address that has the most is closed, so silent strangers cannot keep peers out. 256 if 0.
 	MaxPending int
+	// MaxStrangers bounds the accepted connections past their handshake of servers that are no members. When it is
+	// reached the oldest of the address that has the most is closed. 256 if 0.
+	MaxStrangers int
+	// Member reports whether a server is a member of the cluster, as far as this node knows; nil takes every server
+	// for one. It is asked in the handshake and must not block.
+	Member func(serverID string) bool
 	// OnPeerConnClosed is called when the other side ended a connection of a Raft group, or it broke. It is
 	// a hint, not a proof of death (Raft also drops connections in passing): Probe tells. It is called on the
 	// goroutine that was reading or writing and must not block.
@@ -50,8 +56,12 @@ const (
 	defaultHandshakeTimeout = 5 * time.Second
 	defaultMaxConns         = 4096
 	defaultMaxPending       = 256
+	defaultMaxStrangers     = 256
 	acceptBacklog           = 16 // handed-over connections waiting for Accept, per group or service
 )
+
+// perServer bounds the accepted connections past their handshake of one server.
+func (o *Options) perServer() int { return o.MaxConns - o.MaxConns/4 }
 
 // ErrClosed is returned by operations on a closed Mux, group or service. It is net.ErrClosed.
 var ErrClosed = net.ErrClosed
@@ -76,8 +86,13 @@ type Mux struct {
 	// reported is when a refusal was last told of, unreported how many were not since.
 	reported   time.Time
 	unreported int
-	accepted   int // tracked connections past their handshake
+	accepted   int            // tracked connections past their handshake
+	servers    map[string]int // these by the other server; see perServer
+	guests     guests
 	stats      Stats
+
+	// What connections of groups may receive at a time, of members and of others.
+	members, strangers *permits
 }
 
 // Stats counts since Listen, and what is open now.
@@ -85,8 +100,13 @@ type Stats struct {
 	Accepted uint64 // handshakes answered with yes
 	Refused  uint64 // handshakes answered with no, broken off or timed out
 	Dialled  uint64 // own dials answered with yes
+	Evicted  uint64 // connections closed for others: in their handshake, or of servers that are no members
 	Open     int    // accepted connections open now
 	Pending  int    // accepted connections in their handshake now
+	// Strangers are the open connections of servers that are no members.
+	Strangers int
+	// Receiving are the bytes granted to large requests of groups that are being received.
+	Receiving int64
 }
 
 type endpointKey struct {
@@ -131,6 +151,9 @@ func Listen(addr string, opts Options) (*Mux, error) {
 	if opts.MaxPending <= 0 {
 		opts.MaxPending = defaultMaxPending
 	}
+	if opts.MaxStrangers <= 0 {
+		opts.MaxStrangers = defaultMaxStrangers
+	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -142,6 +165,9 @@ func Listen(addr string, opts Options) (*Mux, error) {
 		addr:      peerAddr(opts.Advertise),
 		endpoints: map[endpointKey]*endpoint{},
 		pending:   map[net.Conn]uint64{},
+		servers:   map[string]int{},
+		members:   newPermits(memberMedium, memberLarge),
+		strangers: newPermits(strangerMedium, strangerLarge),
 	}
 	if m.addr == "" {
 		m.addr = peerAddr(ln.Addr().String())
@@ -163,7 +189,8 @@ func (m *Mux) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stats
-	s.Open, s.Pending = m.accepted, len(m.pending)
+	s.Open, s.Pending, s.Strangers = m.accepted, len(m.pending), len(m.guests.conns)
+	s.Receiving = m.members.held.Load() + m.strangers.held.Load()
 	return s
 }
 

@@ -54,6 +54,11 @@ func Dial(addr string, frame int) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
+	return New(conn, frame)
+}
+
+// New is Dial over a connection that is there already.
+func New(conn net.Conn, frame int) (*Caller, error) {
 	if frame == 0 {
 		frame = maxFrame
 	}
@@ -61,7 +66,7 @@ func Dial(addr string, frame int) (*Caller, error) {
 	c.changed = sync.NewCond(&c.mu)
 	c.encoder = hpack.NewEncoder(&c.headers)
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_, err = io.WriteString(conn, http2.ClientPreface)
+	_, err := io.WriteString(conn, http2.ClientPreface)
 	if err == nil {
 		err = c.framer.WriteSettings()
 	}

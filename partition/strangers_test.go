@@ -1,0 +1,115 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/internal/ingress/ingresstest"
+	"perdure/partition/transport"
+)
+
+// stranger opens a connection to the Peers service of an address, as a server that is no member.
+func stranger(t testing.TB, server, addr string) *ingresstest.Caller {
+	t.Helper()
+	mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mux.Close() })
+	conn, err := mux.Dial(context.Background(), addr, peersService)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller, err := ingresstest.New(conn, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = caller.Close() })
+	return caller
+}
+
+// TestStrangersBodiesAreNotRead: what servers that are no members send is not read, for the methods that they may call
+// as for the others, and members' calls go on beside it.
+func TestStrangersBodiesAreNotRead(t *testing.T) {
+	all := newCluster(t, 1)
+	addr := all[0].cfg.PeerAddr
+	const conns, calls, each = 8, 12, 4 << 20
+	methods := []string{commandv1.Peers_Propose_FullMethodName, commandv1.Peers_Join_FullMethodName, commandv1.Peers_Attach_FullMethodName}
+	var taken atomic.Int64
+	var flood sync.WaitGroup
+	for i := range conns {
+		caller := stranger(t, fmt.Sprint("stranger", i), addr)
+		for j := range calls {
+			flood.Go(func() {
+				r := caller.Begin(methods[j%len(methods)], "")
+				r.Announce(60 << 20)
+				taken.Add(r.Push(each, 2*time.Second))
+			})
+		}
+	}
+	conn, err := dialPeer(all[1].mux, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 20 {
+		if _, err := commandv1.NewPeersClient(conn).Status(bg(t), &commandv1.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
+			t.Errorf("a member's call: %v", err)
+		}
+	}
+	flood.Wait()
+	// A call's window is sent before its end is heard of.
+	if n := taken.Load(); n > conns*calls*(128<<10) {
+		t.Errorf("%d bytes were taken of strangers' calls that announce 60 MiB each", n)
+	}
+}
+
+// TestStrangersConnectionsEnd: the connection of a server that is no member ends after a while. One that is admitted
+// meanwhile connects again as a member and stays.
+func TestStrangersConnectionsEnd(t *testing.T) {
+	var admitted atomic.Bool
+	mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: "s", Member: func(string) bool { return admitted.Load() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mux.Close()
+	p := newPeers(mux, func(string) error { return nil }, func() {})
+	p.strangerAge, p.helloTimeout = 200*time.Millisecond, 500*time.Millisecond
+	p.serve(&elder{})
+	defer p.close()
+	from, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: "joining"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	conn, err := dialPeer(from, mux.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func() {
+		t.Helper()
+		if _, err := commandv1.NewPeersClient(conn).ShowDirectory(bg(t), &commandv1.ShowDirectoryRequest{}, grpc.WaitForReady(true)); err != nil {
+			t.Error(err)
+		}
+	}
+	show := func() string { return fmt.Sprintf("%+v", mux.Stats()) }
+	ask()
+	waitFor(t, "the stranger's connection to end", func() bool { return mux.Stats().Strangers == 0 && mux.Stats().Open == 0 }, show)
+	ask()
+	admitted.Store(true)
+	waitFor(t, "it to connect as a member", func() bool { ask(); return mux.Stats().Strangers == 0 && mux.Stats().Open == 1 }, show)
+	// A connection without a word is ended as well.
+	admitted.Store(false)
+	if _, err := from.Dial(bg(t), mux.Addr().String(), peersService); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the silent connection to end", func() bool { return mux.Stats().Open == 1 }, show)
+}
