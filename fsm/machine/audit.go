@@ -362,7 +362,7 @@ func (a *auditor) number(name string) uint64 {
 // machineMeta tells the machine's own values from those of the store that keeps the state.
 func machineMeta(name string) bool {
 	switch name {
-	case metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies:
+	case metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies, metaReplyBytes:
 		return true
 	}
 	return false

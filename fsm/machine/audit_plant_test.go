@@ -478,6 +478,15 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		}},
 		{"an age without a reply", RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
 		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplies), keys.AppendUint64(nil, 77)) }},
+		{"another number of replies' bytes", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplyBytes), keys.AppendUint64(nil, 77)) }},
+		{"another size of a reply", RuleReplies, "", func(s *plot) {
+			e := encoder{}
+			e.i64(5)
+			e.bytes(nil)
+			s.put(keys.ReplyOf([]byte("request")), e.b)
+			s.put(keys.ReplyAgeOf(5, []byte("request")), keys.AppendUint64(nil, 1))
+		}},
+		{"a size that is none", RuleDamaged, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{1}) }},
 		{"a clock of three bytes", RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(metaClock), []byte{1, 2, 3}) }},
 	} {
 		s := &plot{t, home.state.Clone(), home.cfg}

@@ -50,7 +50,7 @@ func takeCensus(r Reader) *census {
 		journals: map[string][]journal.Entry{}, timers: map[keys.DeadlineKind][]timer{}, ready: map[string]int64{},
 		visibility: map[string]keys.VisibilityClass{},
 	}
-	replies, ages := map[string]bool{}, 0
+	replies, ages, sized := map[string]bool{}, 0, uint64(0)
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		var err error
 		switch keys.Family(key[0]) {
@@ -103,6 +103,8 @@ func takeCensus(r Reader) *census {
 		case keys.ReplyAge:
 			ages++
 			_, rid, _ := keys.CutUint64(key[1:])
+			size, serr := replySize(value)
+			sized, err = sized+size, serr
 			if !replies[string(rid)] {
 				c.problem("the age of a reply that is not there: %q", rid)
 			}
@@ -121,6 +123,9 @@ func takeCensus(r Reader) *census {
 		}
 		return true
 	})
+	if n, err := metaNumber(r, metaReplyBytes); err != nil || n != sized {
+		c.problem("replies of %d bytes, %d are counted (%v)", sized, n, err)
+	}
 	stored, err := metaNumber(r, metaReplies)
 	if err != nil || ages != len(replies) || stored != uint64(ages) {
 		c.problem("%d replies, %d ages, %d counted (%v)", len(replies), ages, stored, err)

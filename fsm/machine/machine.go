@@ -17,7 +17,7 @@ import (
 // FeatureLevel is the newest set of formats and commands this program knows. A state at a higher level
 // was written by a newer program and is refused. A state is at the level of what it holds: it rises when the
 // first thing of a level is written.
-const FeatureLevel = levelAnswers
+const FeatureLevel = levelReplies
 
 const (
 	levelFirst  = 1
@@ -25,6 +25,8 @@ const (
 	levelLeases = 3 // leases that a new leader gives their full time
 	// levelAnswers: a signal to another execution is completed in the sender's journal by the target's partition.
 	levelAnswers = 4
+	// levelReplies: stored replies hold no values of promises, and are bounded in bytes.
+	levelReplies = 5
 )
 
 // Names of the partition's own values.
@@ -35,6 +37,8 @@ const (
 	metaFeature  = "feature"  // the feature level
 	metaEvicted  = "evicted"  // stored replies up to this time are gone
 	metaReplies  = "replies"  // how many replies are stored
+
+	metaReplyBytes = "reply_bytes" // and their bytes, of those stored at levelReplies
 )
 
 // Config is what a machine needs to know of its surroundings. It must be the same on every replica of a
@@ -45,8 +49,8 @@ type Config struct {
 	// CachedExecutions bounds the decoded executions kept in memory, 0 means 8,192; CachedBytes what they
 	// take, 0 means 64 MiB. The few used last are kept in any case.
 	CachedExecutions, CachedBytes int
-	// MaxReplies bounds stored replies; 0 means 100,000.
-	MaxReplies uint64
+	// MaxReplies bounds stored replies, 0 means 100,000; MaxReplyBytes what they take with their keys, 0 means 64 MiB.
+	MaxReplies, MaxReplyBytes uint64
 	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
 	// machine on a violation.
 	CheckInvariants bool
@@ -68,7 +72,9 @@ type Machine struct {
 	feature  uint64
 	evicted  int64
 	replies  uint64
-	cache    *execCache
+	// replyBytes is what the stored replies take, of those that say so: those stored at levelReplies.
+	replyBytes uint64
+	cache      *execCache
 	// ready counts the pending tasks in each function's queue; a cache of the state.
 	ready map[Queue]int
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock,
@@ -93,12 +99,15 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.MaxReplies == 0 {
 		cfg.MaxReplies = 100_000
 	}
+	if cfg.MaxReplyBytes == 0 {
+		cfg.MaxReplyBytes = 64 << 20
+	}
 	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
 		into *uint64
-	}{{metaApplied, &m.applied}, {metaChecksum, &m.checksum}, {metaFeature, &m.feature}, {metaReplies, &m.replies}} {
+	}{{metaApplied, &m.applied}, {metaChecksum, &m.checksum}, {metaFeature, &m.feature}, {metaReplies, &m.replies}, {metaReplyBytes, &m.replyBytes}} {
 		n, err := metaNumber(state, v.name)
 		if err != nil {
 			return nil, err

@@ -1,16 +1,22 @@
 package machine
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/recovery"
 )
 
-// Stored replies are kept for this long (machine time), and at most Config.MaxReplies of them.
+// Stored replies are kept for this long (machine time), and at most Config.MaxReplies of them, of Config.MaxReplyBytes.
 const replyLifeMS = 10 * 60 * 1000
+
+// replyCost is what a stored reply counts beside its value and twice its request id.
+const replyCost = 32
 
 // clockSlackMS is how far the caller's clock may have drifted from the machine's between two attempts.
 const clockSlackMS = 5_000
@@ -31,6 +37,10 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 		stored := &commandv1.Reply{}
 		if err := proto.Unmarshal(d.bytes(), stored); err != nil || d.end() != nil {
 			corrupt("stored reply", key, &CorruptError{What: "stored reply", Key: key, Detail: "cannot be decoded"})
+		}
+		if short := stored.GetPromiseAnswer(); short != nil {
+			whole, refused := t.wholeAnswer(cmd, short)
+			return whole, true, refused
 		}
 		return stored, true, nil
 	}
@@ -63,6 +73,10 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	if len(rid) == 0 {
 		return
 	}
+	sized := t.m.feature >= levelReplies
+	if sized {
+		reply = t.shortAnswer(cmd, reply)
+	}
 	b, err := wire.Marshal(reply)
 	if err != nil {
 		panic(fault{err})
@@ -71,12 +85,51 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	e.i64(t.now)
 	e.bytes(b)
 	t.put(keys.ReplyOf(rid), e.b)
-	t.put(keys.ReplyAgeOf(t.now, rid), []byte{})
+	size := []byte{}
+	if sized {
+		n := uint64(2*len(rid) + len(e.b) + replyCost)
+		size = keys.AppendUint64(nil, n)
+		t.m.replyBytes += n
+		t.m.putMeta(metaReplyBytes, t.m.replyBytes)
+	}
+	t.put(keys.ReplyAgeOf(t.now, rid), size)
 	t.m.replies++
 	t.m.putMeta(metaReplies, t.m.replies)
-	if t.m.replies > t.m.cfg.MaxReplies {
+	if t.m.replies > t.m.cfg.MaxReplies || t.m.replyBytes > t.m.cfg.MaxReplyBytes {
 		t.evictReplies()
 	}
+}
+
+// shortAnswer is what is stored of an answer. An answer that shows a promise would keep its parameter and its value, of
+// megabytes, once more for each request; but nothing of a promise changes, other than that it is settled once. So its
+// name is stored, and whether it was pending then.
+func (t *txn) shortAnswer(cmd *commandv1.Command, reply *commandv1.Reply) *commandv1.Reply {
+	shown := reply.GetPromise().GetPromise()
+	if shown == nil {
+		return reply
+	}
+	p, ok := t.store(cmd.Namespace).Promise(shown.Id)
+	pending := shown.State == perdurev1.PromiseState_PROMISE_STATE_PENDING
+	if !ok || !pending && p.State == recovery.PromisePending {
+		return reply
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_PromiseAnswer{PromiseAnswer: &commandv1.PromiseAnswer{
+		Id: shown.Id, Incarnation: p.Incarnation, Pending: pending}}}
+}
+
+// wholeAnswer is the answer that a stored one stands for. If the promise has given way to a later incarnation of its
+// id, the caller is told that the outcome is unknown: it was applied, and what the answer showed is gone.
+func (t *txn) wholeAnswer(cmd *commandv1.Command, short *commandv1.PromiseAnswer) (*commandv1.Reply, *api.Error) {
+	p, ok := t.store(cmd.Namespace).Promise(short.Id)
+	if !ok || p.Incarnation != short.Incarnation {
+		return nil, api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN,
+			"the first attempt was applied, and its answer showed a promise that has given way to a later one").
+			With("namespace", cmd.Namespace).With("id", short.Id)
+	}
+	if short.Pending {
+		p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0
+	}
+	return promiseReply(cmd.Namespace, p), nil
 }
 
 // evictReplies forgets answers that are too old or too many, a bounded number at a time.
@@ -92,14 +145,20 @@ func (t *txn) evictReplies() {
 		rid []byte
 	}
 	var gone []old
-	t.scan(from, keys.After(prefix), func(key, _ []byte) bool {
+	bytes := t.m.replyBytes
+	t.scan(from, keys.After(prefix), func(key, size []byte) bool {
 		at, rid, err := keys.CutUint64(key[1:])
 		if err != nil {
 			corrupt("stored reply's age", key, err)
 		}
-		if int64(len(gone)) >= over && int64(at) > t.now-replyLifeMS {
+		if int64(len(gone)) >= over && bytes <= t.m.cfg.MaxReplyBytes && int64(at) > t.now-replyLifeMS {
 			return false
 		}
+		n, err := replySize(size)
+		if err != nil {
+			corrupt("stored reply's age", key, err)
+		}
+		bytes -= min(n, bytes)
 		gone = append(gone, old{int64(at), append([]byte(nil), rid...)})
 		return len(gone) < atOnce
 	})
@@ -113,5 +172,21 @@ func (t *txn) evictReplies() {
 	}
 	t.m.replies -= uint64(len(gone))
 	t.m.putMeta(metaReplies, t.m.replies)
+	if bytes != t.m.replyBytes {
+		t.m.replyBytes = bytes
+		t.m.putMeta(metaReplyBytes, bytes)
+	}
 	t.m.putMeta(metaEvicted, uint64(t.m.evicted))
+}
+
+// replySize is what the note of a reply's age says that the reply takes: nothing if it was stored below levelReplies.
+func replySize(b []byte) (uint64, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, rest, err := keys.CutUint64(b)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("a size of %d bytes", len(b))
+	}
+	return n, err
 }

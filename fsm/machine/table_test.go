@@ -216,7 +216,7 @@ func TestOpen(t *testing.T) {
 	if _, err := New(cfg, state); err == nil || !strings.Contains(err.Error(), "newer version") {
 		t.Errorf("opened a newer state: %v", err)
 	}
-	for _, name := range []string{metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies} {
+	for _, name := range []string{metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies, metaReplyBytes} {
 		state := NewMemReader()
 		state.Apply([]Write{{Key: keys.MetaKey(name), Value: []byte("short")}})
 		var damage *CorruptError

@@ -1409,6 +1409,7 @@ type Reply struct {
 	//	*Reply_RetryGraph
 	//	*Reply_InheritLeases
 	//	*Reply_RaiseLevel
+	//	*Reply_PromiseAnswer
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1613,6 +1614,15 @@ func (x *Reply) GetRaiseLevel() *RaiseLevelReply {
 	return nil
 }
 
+func (x *Reply) GetPromiseAnswer() *PromiseAnswer {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_PromiseAnswer); ok {
+			return x.PromiseAnswer
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1689,6 +1699,11 @@ type Reply_RaiseLevel struct {
 	RaiseLevel *RaiseLevelReply `protobuf:"bytes,41,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
 }
 
+type Reply_PromiseAnswer struct {
+	// Stored only: stands for a promise's answer.
+	PromiseAnswer *PromiseAnswer `protobuf:"bytes,42,opt,name=promise_answer,json=promiseAnswer,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1725,6 +1740,71 @@ func (*Reply_InheritLeases) isReply_Kind() {}
 
 func (*Reply_RaiseLevel) isReply_Kind() {}
 
+func (*Reply_PromiseAnswer) isReply_Kind() {}
+
+// PromiseAnswer stands for an answer that shows a promise. All else that the answer says is in the promise, of which
+// nothing but this changes.
+type PromiseAnswer struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The answer showed it pending; else settled, which is for good.
+	Pending       bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseAnswer) Reset() {
+	*x = PromiseAnswer{}
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseAnswer) ProtoMessage() {}
+
+func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
+func (*PromiseAnswer) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PromiseAnswer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PromiseAnswer) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *PromiseAnswer) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
 type RaiseLevelReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state's level afterwards.
@@ -1735,7 +1815,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1827,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1840,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -1782,7 +1862,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1874,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1887,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -1834,7 +1914,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1926,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1939,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -1885,7 +1965,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1977,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1990,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -1928,7 +2008,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2020,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2033,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 type DeliverReply struct {
@@ -1965,7 +2045,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2057,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2070,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2008,7 +2088,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2100,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2113,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 type AssignReply struct {
@@ -2044,7 +2124,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2136,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2149,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 // Error is a refusal. Nothing was changed.
@@ -2084,7 +2164,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2176,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2189,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2143,7 +2223,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2235,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2248,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Detail) GetKey() string {
@@ -2210,7 +2290,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2302,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2315,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2440,7 +2520,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2532,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2545,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2491,7 +2571,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2583,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2596,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -2535,7 +2615,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2627,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2640,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -2593,7 +2673,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2685,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2698,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -2821,7 +2901,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2913,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2926,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -2866,7 +2946,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2958,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2971,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3008,7 +3088,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xe8\b\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xb4\t\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -3029,8 +3109,13 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"retryGraph\x12O\n" +
 	"\x0einherit_leases\x18( \x01(\v2&.perdure.command.v1.InheritLeasesReplyH\x00R\rinheritLeases\x12F\n" +
 	"\vraise_level\x18) \x01(\v2#.perdure.command.v1.RaiseLevelReplyH\x00R\n" +
-	"raiseLevelB\x06\n" +
-	"\x04kind\"'\n" +
+	"raiseLevel\x12J\n" +
+	"\x0epromise_answer\x18* \x01(\v2!.perdure.command.v1.PromiseAnswerH\x00R\rpromiseAnswerB\x06\n" +
+	"\x04kind\"[\n" +
+	"\rPromiseAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\apending\x18\x03 \x01(\bR\apending\"'\n" +
 	"\x0fRaiseLevelReply\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\x04R\x05level\"D\n" +
 	"\x12InheritLeasesReply\x12\x1a\n" +
@@ -3111,7 +3196,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Offer)(nil),                   // 1: perdure.command.v1.Offer
@@ -3130,151 +3215,153 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*StartChild)(nil),              // 14: perdure.command.v1.StartChild
 	(*ChildDone)(nil),               // 15: perdure.command.v1.ChildDone
 	(*Reply)(nil),                   // 16: perdure.command.v1.Reply
-	(*RaiseLevelReply)(nil),         // 17: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 18: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 19: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 20: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 21: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 22: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 23: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 24: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 25: perdure.command.v1.Error
-	(*Detail)(nil),                  // 26: perdure.command.v1.Detail
-	(*Query)(nil),                   // 27: perdure.command.v1.Query
-	(*TaskQuery)(nil),               // 28: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 29: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 30: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 31: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 32: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 33: perdure.command.v1.FunctionsReply
-	nil,                             // 34: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 35: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 36: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 37: perdure.v1.Commit
-	(*v1.Release)(nil),              // 38: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 39: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 40: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 41: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 42: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 43: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 44: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 45: perdure.v1.RetryGraphRequest
-	(*v1.TaskToken)(nil),            // 46: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 47: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 48: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 49: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 50: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 51: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 52: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 53: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 54: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 55: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 56: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 57: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 58: perdure.v1.RetryGraphResponse
-	(v1.Reason)(0),                  // 59: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 60: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 61: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 62: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 63: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 64: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 65: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 66: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 67: perdure.v1.NodeOutcomeRequest
-	(*v1.DescribeResponse)(nil),     // 68: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 69: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 70: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 71: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 72: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 73: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 74: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 75: perdure.v1.NodeOutcome
+	(*PromiseAnswer)(nil),           // 17: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 18: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 19: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 20: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 21: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 22: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 23: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 24: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 25: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 26: perdure.command.v1.Error
+	(*Detail)(nil),                  // 27: perdure.command.v1.Detail
+	(*Query)(nil),                   // 28: perdure.command.v1.Query
+	(*TaskQuery)(nil),               // 29: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 30: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 31: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 32: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 33: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 34: perdure.command.v1.FunctionsReply
+	nil,                             // 35: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 36: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 37: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 38: perdure.v1.Commit
+	(*v1.Release)(nil),              // 39: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 40: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 41: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 42: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 43: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 44: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 45: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 46: perdure.v1.RetryGraphRequest
+	(*v1.TaskToken)(nil),            // 47: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 48: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 49: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 50: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 51: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 52: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 53: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 54: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 55: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 56: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 57: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 58: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 59: perdure.v1.RetryGraphResponse
+	(v1.Reason)(0),                  // 60: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 61: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 62: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 63: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 64: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 65: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 66: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 67: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 68: perdure.v1.NodeOutcomeRequest
+	(*v1.DescribeResponse)(nil),     // 69: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 70: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 71: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 72: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 73: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 74: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 75: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 76: perdure.v1.NodeOutcome
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,  // 1: perdure.command.v1.Entry.offers:type_name -> perdure.command.v1.Offer
-	35, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	36, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	37, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	38, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	36, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	37, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	38, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	39, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	39, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	40, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	41, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	42, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	43, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	40, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	41, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	42, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	43, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	44, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	10, // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	44, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	45, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	45, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	46, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,  // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	46, // 21: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	47, // 21: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
 	11, // 22: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
 	14, // 23: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
 	15, // 24: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	47, // 25: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	48, // 26: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	48, // 25: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	49, // 26: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
 	12, // 27: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
 	13, // 28: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	47, // 29: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	49, // 30: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	34, // 31: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	49, // 32: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	25, // 33: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	50, // 34: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	51, // 35: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	52, // 36: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	19, // 37: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	53, // 38: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	54, // 39: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	55, // 40: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	56, // 41: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	20, // 42: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	21, // 43: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	22, // 44: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	23, // 45: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	24, // 46: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	57, // 47: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	58, // 48: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	18, // 49: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	17, // 50: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	46, // 51: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	46, // 52: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	59, // 53: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	26, // 54: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	60, // 55: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	61, // 56: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	62, // 57: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	63, // 58: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	64, // 59: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	28, // 60: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	29, // 61: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	30, // 62: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	65, // 63: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	66, // 64: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	67, // 65: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	25, // 66: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	68, // 67: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	69, // 68: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	70, // 69: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	71, // 70: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	56, // 71: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	72, // 72: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	32, // 73: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	33, // 74: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	73, // 75: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	74, // 76: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	75, // 77: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	46, // 78: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	48, // 29: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	50, // 30: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	35, // 31: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	50, // 32: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	26, // 33: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	51, // 34: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	52, // 35: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	53, // 36: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	20, // 37: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	54, // 38: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	55, // 39: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	56, // 40: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	57, // 41: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	21, // 42: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	22, // 43: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	23, // 44: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	24, // 45: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	25, // 46: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	58, // 47: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	59, // 48: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	19, // 49: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	18, // 50: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	17, // 51: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	47, // 52: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	47, // 53: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	60, // 54: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	27, // 55: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	61, // 56: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	62, // 57: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	63, // 58: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	64, // 59: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	65, // 60: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	29, // 61: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	30, // 62: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	31, // 63: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	66, // 64: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	67, // 65: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	68, // 66: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	26, // 67: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	69, // 68: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	70, // 69: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	71, // 70: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	72, // 71: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	57, // 72: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	73, // 73: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	33, // 74: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	34, // 75: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	74, // 76: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	75, // 77: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	76, // 78: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	47, // 79: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3329,8 +3416,9 @@ func file_command_v1_command_proto_init() {
 		(*Reply_RetryGraph)(nil),
 		(*Reply_InheritLeases)(nil),
 		(*Reply_RaiseLevel)(nil),
+		(*Reply_PromiseAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[27].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[28].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -3343,7 +3431,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Graph)(nil),
 		(*Query_NodeOutcome)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[31].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[32].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -3363,7 +3451,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
