@@ -34,6 +34,10 @@ type Worker struct {
 	// known are the tasks the worker knows that it holds, or will: the last of each execution.
 	known map[machine.Ref]taskLife
 	turn  int
+	// remote are the bytes of the queued tasks that other nodes have sent.
+	//
+	//	remote = sum of queue[i].size
+	remote int64
 	// resting: a timer will look at the room again.
 	resting bool
 }
@@ -114,7 +118,41 @@ func (w *Worker) end(superseded bool) {
 		w.d.giveBack(w.queue)
 	}
 	w.queue = nil
+	w.took(w.remote)
 	w.poke()
+}
+
+// Bounds of the tasks of other nodes that wait here, in bytes of their messages. They come with a page of their journal,
+// while a task of this node waits as its token. What is beyond waits at its leader, as a token as well.
+const (
+	// workerTaskBytes bounds those of one worker, nodeTaskBytes those of all; each worker may have one in any case.
+	// A stream looks before it receives, so one more of each other node may come.
+	workerTaskBytes = 4 << 20
+	nodeTaskBytes   = 64 << 20
+)
+
+// mayTake reports whether another task of another node may be received. The dispatcher's lock is held.
+func (w *Worker) mayTake() bool {
+	return w.remote == 0 || w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes
+}
+
+// took gives back the bytes of tasks that left the queue, and wakes the streams that wait for them. The dispatcher's
+// lock is held.
+func (w *Worker) took(bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	w.remote -= bytes
+	w.d.remote -= bytes
+	close(w.d.drained)
+	w.d.drained = make(chan struct{})
+}
+
+// taskBytes are the bytes of other nodes' tasks that wait here.
+func (d *Dispatcher) taskBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.remote
 }
 
 func (w *Worker) poke() {
@@ -154,7 +192,9 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 		}
 		if len(w.queue) > 0 {
 			next := w.queue[0]
+			w.queue[0] = Delivery{} // the queue's array holds no task that was taken
 			w.queue = w.queue[1:]
+			w.took(next.size)
 			w.d.mu.Unlock()
 			if next.Cancelling || next.Task != nil {
 				return next, true
@@ -230,6 +270,8 @@ func (w *Worker) arrive(q Delivery) {
 		}
 	}
 	w.queue = append(w.queue, q)
+	w.remote += q.size
+	w.d.remote += q.size
 	w.poke()
 }
 

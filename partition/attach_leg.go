@@ -5,6 +5,8 @@ import (
 	"maps"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 )
@@ -187,6 +189,7 @@ func (l *leg) attach() (heard bool) {
 		}
 	}()
 	for {
+		l.awaitSpace(ctx)
 		down, err := stream.Recv()
 		if err != nil {
 			cancel()
@@ -195,6 +198,26 @@ func (l *leg) attach() (heard bool) {
 		}
 		heard = true
 		l.received(down)
+	}
+}
+
+// awaitSpace blocks while the worker's queue, or those of the node, hold so many bytes of other nodes' tasks that no more
+// are taken, until ctx ends. Then the stream is not read, and its flow control has the leader keep the next ones as
+// tokens.
+func (l *leg) awaitSpace(ctx context.Context) {
+	d := l.w.d
+	for {
+		d.mu.Lock()
+		may, drained := l.w.mayTake(), d.drained
+		d.mu.Unlock()
+		if may {
+			return
+		}
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -286,7 +309,7 @@ func (l *leg) received(down *commandv1.AttachDown) {
 			}
 			break
 		}
-		w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, leg: l, term: k.Task.Term})
+		w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, leg: l, term: k.Task.Term, size: int64(proto.Size(down))})
 	case *commandv1.AttachDown_Cancelling:
 		w.arrive(Delivery{Token: k.Cancelling, Cancelling: true})
 	case *commandv1.AttachDown_Spare:

@@ -41,6 +41,10 @@ type Dispatcher struct {
 	leads   map[string]int
 	members map[string]string
 	changed chan struct{}
+	// remote are the bytes of other nodes' tasks that wait for workers of this one; drained is closed, and another one
+	// made, when they become fewer.
+	remote  int64
+	drained chan struct{}
 	// onStarved is told of queues of the server's own functions.
 	onStarved func(namespace, function string)
 }
@@ -59,7 +63,8 @@ type ledQueues struct {
 
 func newDispatcher() *Dispatcher {
 	return &Dispatcher{workers: map[workerKey]*Worker{}, seats: map[workerKey]*seat{}, led: map[uint32]*ledQueues{},
-		ebbing: map[workerKey][]*seat{}, returning: map[taskKey]bool{}, changed: make(chan struct{}, 1)}
+		ebbing: map[workerKey][]*seat{}, returning: map[taskKey]bool{}, changed: make(chan struct{}, 1),
+		drained: make(chan struct{})}
 }
 
 // workerKey names a worker process. Ids of different namespaces have nothing to do with each other: a worker
@@ -134,6 +139,8 @@ type Delivery struct {
 	lead    *leadership
 	leg     *leg
 	term    uint64
+	// size is what the message that has brought it took; 0 for a task of this node, which is read when it is taken.
+	size int64
 	// timestamp is the highest of the worker's that had come when its room was taken; 0 for a task told again.
 	timestamp uint64
 }

@@ -11,6 +11,7 @@ import (
 // peerMetrics are the figures of a node's peer port.
 type peerMetrics struct {
 	peers  atomic.Pointer[peers]
+	tasks  atomic.Pointer[Dispatcher]
 	unread prometheus.Counter
 	shown  []prometheus.Collector
 }
@@ -30,6 +31,13 @@ func newPeerMetrics() *peerMetrics {
 	m.shown = append(m.shown, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "peer", Name: "evicted_total",
 		Help: "Connections closed for others, in their handshake or of servers that are no members."},
 		m.read(func(_ *peers, port transport.Stats) float64 { return float64(port.Evicted) })))
+	m.shown = append(m.shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "node", Name: "task_bytes",
+		Help: "Bytes of other nodes' tasks that wait for workers of this node."}, func() float64 {
+		if d := m.tasks.Load(); d != nil {
+			return float64(d.taskBytes())
+		}
+		return 0
+	}))
 	return m
 }
 
@@ -43,8 +51,11 @@ func (m *peerMetrics) read(of func(*peers, transport.Stats) float64) func() floa
 	}
 }
 
-// follow has the figures read from the node's peers.
-func (m *peerMetrics) follow(p *peers) { m.peers.Store(p) }
+// follow has the figures read from the node's peers and dispatcher.
+func (m *peerMetrics) follow(p *peers, d *Dispatcher) {
+	m.peers.Store(p)
+	m.tasks.Store(d)
+}
 
 func (m *peerMetrics) collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{m.unread}, m.shown...)
