@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
+
+	"perdure/internal/testkit"
 )
 
 // A lease is counted from a moment before its acquisition, and nothing begins in its last eighth.
@@ -30,18 +31,6 @@ func TestLeaseLeft(t *testing.T) {
 	}
 }
 
-// reading is what a clock shows after both its parts went on, or were set, since an earlier reading. The package time
-// makes no Time whose parts differ, so the monotonic one, its second word, is set here.
-func reading(t *testing.T, from time.Time, wall, monotonic time.Duration) time.Time {
-	t.Helper()
-	to := from.Add(wall)
-	(*struct{ wall, ext int64 })(unsafe.Pointer(&to)).ext += int64(monotonic - wall)
-	if to.Sub(from) != monotonic || to.Round(0).Sub(from.Round(0)) != wall {
-		t.Fatalf("a time.Time has another layout: %v and %v", to.Sub(from), to.Round(0).Sub(from.Round(0)))
-	}
-	return to
-}
-
 // Of the two clocks that a time.Time reads, the one on which more has passed counts: the monotonic one stands in a
 // suspended machine, the other may be set back.
 func TestElapsed(t *testing.T) {
@@ -56,7 +45,7 @@ func TestElapsed(t *testing.T) {
 		{"the wall's clock was set forward", time.Hour, time.Second, time.Hour},
 		{"both readings were taken at once, and the clock was set back between", -time.Minute, 0, 0},
 	} {
-		if got := elapsed(from, reading(t, from, c.wall, c.monotonic)); got != c.want {
+		if got := elapsed(from, testkit.Reading(t, from, c.wall, c.monotonic)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
 	}

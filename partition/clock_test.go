@@ -1,8 +1,16 @@
 package partition
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/internal/testkit"
+	"perdure/partition/stable"
+	"perdure/recovery"
 )
 
 // Between two looks at the others' clocks stamps go on as time does, whatever the clock is set to; after a look they are
@@ -23,5 +31,87 @@ func TestStampAfterStep(t *testing.T) {
 		if got := look.stamp(c.elapsed).Sub(at); got != c.want {
 			t.Errorf("%s: stamped %v after the look, expected %v", c.name, got, c.want)
 		}
+	}
+}
+
+// steppedClock is a machine's clock: its timers and its monotonic part go as the test has time pass, and somebody sets
+// the part that shows the time of day.
+type steppedClock struct {
+	*handClock
+	t     *testing.T
+	since time.Time // of the handClock
+	from  time.Time // has both parts
+	ahead atomic.Int64
+}
+
+func newSteppedClock(t *testing.T) *steppedClock {
+	hand := newHandClock()
+	return &steppedClock{handClock: hand, t: t, since: hand.Now(), from: time.Now()}
+}
+
+// Now implements Clock.
+func (c *steppedClock) Now() time.Time {
+	passed := c.handClock.Now().Sub(c.since)
+	return testkit.Reading(c.t, c.from, passed+time.Duration(c.ahead.Load()), passed)
+}
+
+// TestClockStepsWithinATerm: a leader's clock is set while it leads. Until the clocks are compared its stamps go on as
+// time does; when a comparison changes them, forwards or backwards, its timers wait as long as is left by then.
+func TestClockStepsWithinATerm(t *testing.T) {
+	clock := newSteppedClock(t)
+	var ahead atomic.Int64 // what the others say
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
+	cfg.Clock, cfg.Ahead = clock, func() time.Duration { return time.Duration(ahead.Load()) }
+	n := startNode(t, cfg) // alone, so it compares when it is asked to
+	n.compareClock()
+	r := n.Router()
+	replica := n.router.Replicas()[0]
+	term := replica.raft.CurrentTerm()
+	// stampedAt says how long after the start the leader stamps an entry.
+	stampedAt := func(id string) time.Duration {
+		t.Helper()
+		must(t, r, promiseCmd(id, 3_600_000))
+		return time.UnixMilli(stored(t, n, id).TimeoutAt).Sub(clock.from.Truncate(time.Millisecond)) - time.Hour
+	}
+	armed := func(d time.Duration) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("the timer to wait for %v", d), func() bool { return clock.armed(d) }, func() string {
+			var out []time.Duration
+			for _, timer := range clock.timers() {
+				out = append(out, timer.at.Sub(clock.handClock.Now()))
+			}
+			return fmt.Sprint(out)
+		})
+	}
+	must(t, r, promiseCmd("ten", 10_000))
+	armed(10 * time.Second)
+
+	clock.ahead.Store(int64(20 * time.Second))
+	if got := stampedAt("after the step"); got != 0 {
+		t.Errorf("the clock was set 20 s forward, and an entry was stamped %v later", got)
+	}
+	clock.advance(time.Second)
+	if got := stampedAt("a second later"); got != time.Second {
+		t.Errorf("a second later an entry was stamped %v after the start", got)
+	}
+	// The others say what has happened: nothing changes, but that it is known.
+	ahead.Store(int64(20 * time.Second))
+	n.compareClock()
+	if got := stampedAt("known"); got != time.Second {
+		t.Errorf("the clock is known to be 20 s ahead, and an entry was stamped %v after the start", got)
+	}
+	armed(9 * time.Second)
+	// It is found that the stamps were wrong: 5 s ahead of the others, then as much behind.
+	ahead.Store(int64(25 * time.Second))
+	n.compareClock()
+	armed(14 * time.Second)
+	if p := stored(t, n, "ten"); p.State != recovery.PromisePending {
+		t.Errorf("9 s before its deadline, by the first stamps, it is %v", p.State)
+	}
+	ahead.Store(int64(10 * time.Second))
+	n.compareClock()
+	settles(t, n, "ten", recovery.PromiseRejectedTimedout)
+	if now := replica.raft.CurrentTerm(); now != term {
+		t.Errorf("the term went from %d to %d", term, now)
 	}
 }

@@ -47,6 +47,18 @@ var guardBugs = []mutation.Bug{
 		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead == 0 {`, Tests: "TestStampAfterStep",
 	},
 	{
+		File: "partition/node.go", Rule: "clock: a step between two comparisons is no time",
+		From: `return look.stamp(t.Sub(look.at))`, To: `return look.stamp(t.Round(0).Sub(look.at.Round(0)))`, Tests: "TestClockStepsWithinATerm",
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: timers hear of a correction",
+		From: "\t\t\tl.timer.look()\n", To: "\t\t\t_ = l\n", Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/clock.go", Rule: "clock: a correction backwards counts too",
+		From: `jump.Abs() < clockJump`, To: `jump < clockJump`, Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
+	},
+	{
 		File: "partition/pending.go", Rule: "pending: a request that waits is joined",
 		From: `if p := q.requests[id]; id != "" && p != nil && p.lead == lead &&`, To: `if p := q.requests[id]; id == "" && p != nil && p.lead == lead &&`,
 		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
@@ -120,5 +132,32 @@ var guardBugs = []mutation.Bug{
 	{
 		File: "partition/diskspace.go", Rule: "disk: a node whose disk is low says so",
 		From: "case disk.Low:\n\t\twhat = \"commands that grow the state are refused\"", To: "case disk.Low:\n\t\treturn nil", Tests: "TestDiskLow",
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: a call is made while the lease surely holds",
+		From: "\tc.secureLease()\n", To: "", Tests: "TestOutboundAsksForItsLease",
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: no call is made in the last part of a lease",
+		From: `sinceEither(c.confirmed, now) < o.cfg.Lease-o.cfg.Lease/8`, To: `sinceEither(c.confirmed, now) < o.cfg.Lease`,
+		Tests: "TestOutboundAsksForItsLease",
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: a lease of which nothing is known does not hold",
+		From: `c.begun = !c.confirmed.IsZero() && sinceEither`, To: `c.begun = c.confirmed.IsZero() || sinceEither`,
+		Tests: "TestOutboundAsksForItsLease",
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: a call whose lease is over ends",
+		From: `if c.begun && sinceEither(c.confirmed, now) > o.cfg.Lease {`, To: `if c.begun && sinceEither(c.confirmed, now) > 2*o.cfg.Lease {`,
+		Tests: "TestOutboundEndsWithItsLease", Hangs: 20 * time.Second,
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: a suspended machine's time counts",
+		From: `return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))`, To: `return now.Sub(from)`, Tests: "TestSinceEither",
+	},
+	{
+		File: "rpc/outbound_call.go", Rule: "http: a clock that is set back takes no time away",
+		From: `return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))`, To: `return now.Round(0).Sub(from.Round(0))`, Tests: "TestSinceEither",
 	},
 }
