@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/partition/disk"
 	"perdure/partition/snapshot"
 )
 
@@ -201,6 +202,9 @@ func (n *Node) renew(p uint32) (err error) {
 	if _, err := n.leaderOf(ctx, p); err != nil {
 		return err
 	}
+	if err := n.disk.Check(0, disk.Low); err != nil { // before the replica is halted
+		return n.refuseContent(p, 0, err)
+	}
 	old.halt(errRebuilding)
 	defer func() {
 		if err != nil {
@@ -323,12 +327,16 @@ func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
+	to := contentCopy{to: f, disk: n.disk.Guard, installed: true}
 	for {
 		var chunk *commandv1.ContentChunk
 		if chunk, err = stream.Recv(); err != nil {
 			break
 		}
-		if _, err = f.Write(chunk.Data); err != nil {
+		if _, err = to.Write(chunk.Data); err != nil {
+			if disk.IsFull(err) {
+				err = n.refuseContent(p, to.written, err)
+			}
 			break
 		}
 	}

@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/disk"
+)
+
+// TestContentCopy: content is written as long as the low mark stays free beside it, and beside the state that is made of
+// it; what does not fit is refused whole.
+func TestContentCopy(t *testing.T) {
+	const chunk, spare = 100, 1000
+	for _, c := range []struct {
+		installed bool
+		want      int64
+	}{{false, 1000}, {true, 500}} {
+		var out bytes.Buffer
+		guard := disk.New(disk.Options{FS: vfs.NewMem(), Reserve: testReserve, Usage: func() (int64, int64, error) {
+			return 2*testReserve + spare - int64(out.Len()), 100 * testReserve, nil
+		}})
+		to := contentCopy{to: &out, disk: guard, installed: c.installed}
+		n, err := io.CopyBuffer(struct{ io.Writer }{&to}, struct{ io.Reader }{bytes.NewReader(make([]byte, 5000))}, make([]byte, chunk))
+		var full *disk.FullError
+		if !errors.As(err, &full) || full.Mark != 2*testReserve || n != c.want || int64(out.Len()) != c.want || to.written != c.want {
+			t.Errorf("installed %v: %d bytes were taken, %d are written: %v", c.installed, n, out.Len(), err)
+		}
+	}
+}
+
+// TestSnapshotRefusedForDisk: a state that does not fit the disk of a node that lagged behind is refused by name and
+// leaves nothing; the node goes on, and gets it when there is space. So it is for a rebuild, and the replica serves on.
+func TestSnapshotRefusedForDisk(t *testing.T) {
+	var disks []*fakeDisk
+	log, said := newLog(t)
+	all := newCluster(t, 1, func(cfg *Config) {
+		d := &fakeDisk{}
+		d.free.Store(100 * testReserve)
+		disks = append(disks, d)
+		cfg.DiskReserve, cfg.DiskUsage, cfg.Logger = testReserve, d.usage, log
+		cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 32, 16, 20*time.Millisecond
+	})
+	made := 0
+	create := func(n int) {
+		t.Helper()
+		for range n {
+			must(t, all[made%2].router, createCmd(fmt.Sprintf("p%d", made)))
+			made++
+		}
+	}
+	create(10)
+	away, space := all[2], disks[2]
+	away.stop(t)
+	create(300)
+	for _, m := range all[:2] {
+		waitFor(t, "the log to be cut", func() bool {
+			first, err := m.raftlog.Group(0).FirstIndex()
+			return err == nil && first > 100
+		}, func() string { return "not yet" })
+	}
+	space.free.Store(2*testReserve + 1000)
+	away.start(t)
+	waitFor(t, "the state to be refused", func() bool { return said.has("event=content_refused partition=0 received=0") },
+		func() string { return "not yet" })
+	received := func() (names []string) {
+		have, err := away.cfg.FS.List("data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range have {
+			if strings.HasPrefix(name, "received-") {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	waitFor(t, "nothing of it to be left", func() bool { return len(received()) == 0 }, func() string { return fmt.Sprint(received()) })
+	r := away.router.slots[0].Load()
+	if err := r.halted(); err != nil {
+		t.Fatalf("it has halted: %v", err)
+	}
+	space.free.Store(100 * testReserve)
+	equalReplicas(t, all, 0)
+	if st, err := r.store.Status(); err != nil || st.Received == 0 {
+		t.Errorf("it caught up without a snapshot: %+v, %v", st, err)
+	}
+
+	space.free.Store(testReserve + testReserve/2)
+	waitLevel(t, away, disk.Low)
+	_, err := away.rebuild(bg(t), 0)
+	if reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || !strings.Contains(fmt.Sprint(err), "does not fit the disk of node n3") {
+		t.Errorf("rebuilt on a low disk: %v", err)
+	}
+	if err := r.halted(); err != nil {
+		t.Errorf("it has halted: %v", err)
+	}
+}
