@@ -277,7 +277,7 @@ func Start(cfg Config) (n *Node, err error) {
 		}
 	}
 	n.peers.serve(&peerService{n: n})
-	n.metrics.peers.follow(n.peers, n.dispatch)
+	n.metrics.peers.follow(n)
 	for _, r := range n.replicas {
 		r.run()
 	}

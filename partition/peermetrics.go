@@ -8,10 +8,10 @@ import (
 	"perdure/partition/transport"
 )
 
-// peerMetrics are the figures of a node's peer port.
+// peerMetrics are the figures of a node's peer port, and of what waits on the node for others.
 type peerMetrics struct {
 	peers  atomic.Pointer[peers]
-	tasks  atomic.Pointer[Dispatcher]
+	node   atomic.Pointer[Node]
 	unread prometheus.Counter
 	shown  []prometheus.Collector
 }
@@ -31,13 +31,20 @@ func newPeerMetrics() *peerMetrics {
 	m.shown = append(m.shown, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "peer", Name: "evicted_total",
 		Help: "Connections closed for others, in their handshake or of servers that are no members."},
 		m.read(func(_ *peers, port transport.Stats) float64 { return float64(port.Evicted) })))
-	m.shown = append(m.shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "node", Name: "task_bytes",
-		Help: "Bytes of other nodes' tasks that wait for workers of this node."}, func() float64 {
-		if d := m.tasks.Load(); d != nil {
-			return float64(d.taskBytes())
-		}
-		return 0
-	}))
+	for _, g := range []struct {
+		name, help string
+		of         func(*Node) int64
+	}{
+		{"task_bytes", "Bytes of other nodes' tasks that wait for workers of this node.", func(n *Node) int64 { return n.dispatch.taskBytes() }},
+		{"watches", "Calls of this node and of others that wait for a promise or a run.", func(n *Node) int64 { return n.watches.waiting.Load() }},
+	} {
+		m.shown = append(m.shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "node", Name: g.name, Help: g.help}, func() float64 {
+			if n := m.node.Load(); n != nil {
+				return float64(g.of(n))
+			}
+			return 0
+		}))
+	}
 	return m
 }
 
@@ -51,10 +58,10 @@ func (m *peerMetrics) read(of func(*peers, transport.Stats) float64) func() floa
 	}
 }
 
-// follow has the figures read from the node's peers and dispatcher.
-func (m *peerMetrics) follow(p *peers, d *Dispatcher) {
-	m.peers.Store(p)
-	m.tasks.Store(d)
+// follow has the figures read from a node.
+func (m *peerMetrics) follow(n *Node) {
+	m.peers.Store(n.peers)
+	m.node.Store(n)
 }
 
 func (m *peerMetrics) collectors() []prometheus.Collector {

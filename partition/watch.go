@@ -4,7 +4,9 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
 )
@@ -12,12 +14,26 @@ import (
 // watches wakes those who wait for something to happen to an object. A wake is a hint to read again; it may
 // come for nothing, and comes when leadership is lost. While nobody waits, an entry costs one look at a
 // counter.
+//
+//	waiting = number of watches in byKey <= maxWatches
+//	bytes   = sum of their costs         <= maxWatchBytes
 type watches struct {
-	waiting atomic.Int64 // how many are in byKey
+	waiting atomic.Int64
+	bytes   atomic.Int64
 
 	mu    sync.Mutex
 	byKey map[watchKey]map[*Watch]struct{}
 }
+
+// Bounds of the watches of a node, its own callers' and those of other nodes.
+const (
+	maxWatches    = 100_000
+	maxWatchBytes = 64 << 20
+	// watchCost is what a watch takes beside its key.
+	watchCost = 256
+	// watchRetry is when another node that was refused a watch asks again.
+	watchRetry = 5 * time.Second
+)
 
 // watched is what is waited for.
 type watched uint8
@@ -39,12 +55,24 @@ type Watch struct {
 	key  watchKey
 	from *watches
 	stop func() // ends the asking of another node; may be nil
+	// registered: it is among the node's watches. One that found no place there never gets a value.
+	registered bool
 }
 
+func (x *Watch) cost() int64 {
+	return int64(len(x.key.ref.Namespace)+len(x.key.ref.ID)) + watchCost
+}
+
+// add registers a watch if the bounds allow.
 func (w *watches) add(what watched, ref machine.Ref) *Watch {
 	x := &Watch{C: make(chan struct{}, 1), key: watchKey{what, ref}, from: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.waiting.Load() >= maxWatches || w.bytes.Load()+x.cost() > maxWatchBytes {
+		return x
+	}
+	x.registered = true
+	w.bytes.Add(x.cost())
 	if w.byKey == nil {
 		w.byKey = map[watchKey]map[*Watch]struct{}{}
 	}
@@ -61,10 +89,14 @@ func (x *Watch) Stop() {
 	if x.stop != nil {
 		x.stop()
 	}
+	if !x.registered {
+		return
+	}
 	w := x.from
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting.Add(-1)
+	w.bytes.Add(-x.cost())
 	set := w.byKey[x.key]
 	delete(set, x)
 	if len(set) == 0 {
@@ -106,7 +138,8 @@ func (w *watches) wakeAll() {
 func refOf(namespace, id string) machine.Ref { return machine.Ref{Namespace: namespace, ID: id} }
 
 // Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
-// channel also gets a value when nobody can say any more who would know.
+// channel also gets a value when nobody can say any more who would know. When the node has as many watches as there may
+// be, it may get none: read again after a while in any case.
 func (r *Router) Watch(namespace, id string) *Watch {
 	w := r.watches.add(settling, refOf(namespace, id))
 	r.askLeader(w, &commandv1.WatchRequest{})
@@ -133,7 +166,11 @@ func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
 			return err
 		})
 		if err != nil {
-			c, stop := r.clock.After(routePauseMax)
+			pause := routePauseMax
+			if refused, is := api.FromStatus(err); is {
+				pause = max(pause, time.Duration(refused.RetryAfterMS())*time.Millisecond)
+			}
+			c, stop := r.clock.After(pause)
 			defer stop()
 			select {
 			case <-c:

@@ -26,6 +26,9 @@ func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*c
 	}
 	watch := s.n.watches.add(what, refOf(in.Namespace, in.Id))
 	defer watch.Stop()
+	if !watch.registered {
+		return nil, errWatchesFull(in.Partition)
+	}
 	// It may have happened after the waiting node has read and before this.
 	if happened(ctx, in) {
 		return &commandv1.WatchReply{}, nil
