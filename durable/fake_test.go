@@ -56,8 +56,9 @@ type fakeServer struct {
 	page int
 	// patient: the world does nothing by itself.
 	patient bool
-	// refuse, if set, decides whether a worker is welcome.
+	// refuse, if set, decides whether a worker is welcome; hangs whether its n-th Hello gets no answer at all.
 	refuse func(n int) error
+	hangs  func(n int) bool
 	// deaf: heartbeats are not answered. unknown: they are, but no partition is.
 	deaf, unknown bool
 	// onCommit may make a commit fail; it is called with the lock held.
@@ -483,6 +484,12 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		stamp: first.GetTimestamp(), out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
+	if f.hangs != nil && f.hangs(len(f.hellos)) {
+		f.touch()
+		f.mu.Unlock()
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}
 	if f.refuse != nil {
 		if err := f.refuse(len(f.hellos)); err != nil {
 			f.touch()

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,19 @@ func (c *fakeClock) sleep(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
+}
+
+// passAll lets d pass for all who wait for exactly that.
+func (c *fakeClock) passAll(d time.Duration) {
+	c.sleep(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = slices.DeleteFunc(c.waits, func(w *fakeWait) bool {
+		if w.d == d {
+			w.ch <- c.now
+		}
+		return w.d == d
+	})
 }
 
 // message is a task as a leader made it, on its way.
@@ -236,11 +250,13 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 	}
 }
 
-// A node that does not extend leases is left when a lease is half over: the other half is for the way to another node.
-func TestNodeThatExtendsNothingIsLeft(t *testing.T) {
+// A node that does not extend leases is left when a lease is half over, and one that hangs when three quarters are: the
+// rest is for the way to a third node.
+func TestNodesThatExtendNothingAreLeft(t *testing.T) {
 	const lease, third = 8 * time.Second, 8 * time.Second / 3
 	f := newFake(t)
-	f.others = 1
+	f.others = 2
+	f.hangs = func(n int) bool { return n == 2 }
 	clock := newFakeClock()
 	release := make(chan struct{})
 	w, _ := f.worker(WorkerOptions{Clock: clock, Lease: lease}, NewFunction("f", func(ctx Context, _ string) (string, error) {
@@ -250,7 +266,6 @@ func TestNodeThatExtendsNothingIsLeft(t *testing.T) {
 		})
 	}))
 	f.start("x", "f", "")
-	f.wait("the task", func() bool { return f.execs["x"].state == perdurev1.TaskState_TASK_STATE_ACQUIRED })
 	until(t, "the task to be held", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.held) == 1 })
 	beats(t, f, w, clock, third)
 	f.mu.Lock()
@@ -260,6 +275,9 @@ func TestNodeThatExtendsNothingIsLeft(t *testing.T) {
 	clock.pass(t, lease/2-third) // half is over
 	clock.pass(t, reconnectMin)
 	f.wait("a second stream", func() bool { return len(f.hellos) == 2 })
+	clock.passAll(lease / 4)
+	clock.pass(t, 2*reconnectMin)
+	f.wait("a third stream", func() bool { return len(f.hellos) == 3 && len(f.hellos[2].Held) == 1 })
 	close(release)
 	f.finished("x")
 }

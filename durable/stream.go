@@ -180,12 +180,21 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		}
 		return err
 	}
+	greeted := make(chan struct{})
+	over := w.clock.After(w.welcomePatience())
+	go func() {
+		select {
+		case <-greeted:
+		case <-over:
+			cancel(errors.New("no Welcome in time"))
+		case <-ctx.Done():
+		}
+	}()
 	stream, err := w.c.Work(ctx)
 	if err != nil {
 		return false, why(err)
 	}
 	s := &session{w: w, stream: stream, cancel: cancel}
-	greeted := make(chan struct{})
 	defer func() {
 		w.mu.Lock()
 		if w.sess == s {
@@ -265,7 +274,7 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
 	w.sess, w.offered = s, room
-	w.lastBeat = 0
+	w.lastBeat, w.greetings = 0, 0
 	if len(w.held) > 0 {
 		defer w.poke() // leases may be near their ends
 	}
@@ -311,14 +320,22 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 	}
 }
 
-// watch sends heartbeats, and ends a session that shows no life: no Welcome, or nothing at all for as long
-// as a lease.
+// welcomePatience is how long the next session may take to its Welcome. A worker that holds tasks gives each node a
+// quarter of the lease at first: one that hangs must not take the time in which another one could extend the leases.
+func (w *Worker) welcomePatience() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.greetings++
+	if len(w.held) == 0 || w.c.Nodes() == 1 || w.greetings > w.c.Nodes() {
+		return greetPatience
+	}
+	return min(greetPatience, w.opts.Lease/4)
+}
+
+// watch sends heartbeats, and ends a session that shows no life: nothing at all for as long as a lease.
 func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{}) {
 	select {
 	case <-greeted:
-	case <-w.clock.After(greetPatience):
-		s.cancel(errors.New("no Welcome in time"))
-		return
 	case <-ctx.Done():
 		return
 	}

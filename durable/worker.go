@@ -111,6 +111,8 @@ type Worker struct {
 	// moves counts the sessions that were ended since the last heartbeat that extended every lease, because their
 	// nodes extended none.
 	moves int
+	// greetings counts the sessions that were begun since the last Welcome.
+	greetings int
 }
 
 // tokenKey is a TaskToken as a map key.
