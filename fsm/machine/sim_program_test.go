@@ -45,6 +45,7 @@ type simOp struct {
 	spread   bool
 	timeout  int64
 	target   string
+	awaited  bool // of a send: it waits for the answer
 }
 
 type simProgram struct {
@@ -116,7 +117,7 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 				op.timeout = int64(1 + draw(20_000))
 			}
 		case simSend:
-			op.name, op.target = string("ab"[draw(2)]), targets[draw(len(targets))]
+			op.name, op.target, op.awaited = string("ab"[draw(2)]), targets[draw(len(targets))], draw(2) == 0
 		case simSpawn:
 			if depth == 0 {
 				continue
@@ -527,7 +528,7 @@ func (r *run) joinSet(op simOp) {
 }
 
 func (r *run) send(op simOp) {
-	n, p, _, known := r.take()
+	n, p, rec, known := r.take()
 	if !known {
 		r.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, op.name, "", ""))
 		s := &perdurev1.Send{PromiseId: p}
@@ -537,6 +538,9 @@ func (r *run) send(op simOp) {
 			s.What = &perdurev1.Send_Start{Start: &perdurev1.StartSend{Id: op.target, Function: "f" + strconv.Itoa(op.program%2), Input: []byte(strconv.Itoa(op.program))}}
 		}
 		r.c.Sends = append(r.c.Sends, s)
+	}
+	if op.awaited && !rec.Resolved {
+		r.wait(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, n)
 	}
 	r.acc.op(op)
 }

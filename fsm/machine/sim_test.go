@@ -15,6 +15,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/id"
 	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
@@ -47,6 +48,17 @@ type simulation struct {
 type simStats struct {
 	entries, commands, commits, executions, refusedStale, refusedRule, repeated, restarts, delivered, certain, audits int
 	graphs                                                                                                            graphStats
+	sends                                                                                                             sendStats
+}
+
+// sendStats count the signals of executions by what became of them: open are those whose sender ended first.
+type sendStats struct{ delivered, notFound, finished, open int }
+
+func (s *sendStats) add(o sendStats) {
+	s.delivered += o.delivered
+	s.notFound += o.notFound
+	s.finished += o.finished
+	s.open += o.open
 }
 
 func (s *simStats) add(o simStats) {
@@ -62,6 +74,7 @@ func (s *simStats) add(o simStats) {
 	s.certain += o.certain
 	s.audits += o.audits
 	s.graphs.add(o.graphs)
+	s.sends.add(o.sends)
 }
 
 type pending struct {
@@ -529,6 +542,7 @@ func (s *simulation) verify() {
 			s.verifyExecution(c, objectID, h)
 		}
 	}
+	s.verifySends()
 	for _, root := range s.roots {
 		if p := s.at(root); takeCensus(p.state).headers[root].ID == "" {
 			continue
@@ -628,6 +642,63 @@ func (s *simulation) verifyResult(c *census, h Header, ev journal.InvokeComplete
 	}
 }
 
+// verifySends checks that a send is recorded as delivered if the target's journal has the signal, and only then, and that
+// all sends were answered.
+func (s *simulation) verifySends() {
+	s.t.Helper()
+	got := map[string]bool{}
+	for _, p := range s.parts {
+		_ = p.state.Scan([]byte{byte(keys.Journal)}, []byte{byte(keys.Journal) + 1}, func(_, value []byte) bool {
+			if e, err := journal.DecodeEntry(value); err == nil {
+				if d, ok := e.Event.(journal.SignalDelivered); ok {
+					got[textOf(d.Payload)] = true
+				}
+			}
+			return true
+		})
+	}
+	for _, p := range s.parts {
+		c := takeCensus(p.state)
+		for eid, h := range c.headers {
+			if _, ofGraph := s.graphs[id.Origin(eid)]; ofGraph || h.Kind == KindGraph {
+				continue // its attempts come again under the same ids
+			}
+			sends := map[id.PromiseID]bool{}
+			for _, e := range c.journals[eid] {
+				switch ev := e.Event.(type) {
+				case journal.InvokeScheduled:
+					if ev.Invoke == journal.InvokeSend && len(ev.Function) == 1 { // a signal; a start's name is longer
+						sends[ev.Promise] = true
+					}
+				case journal.InvokeCompleted:
+					if !sends[ev.Promise] {
+						continue
+					}
+					delete(sends, ev.Promise)
+					n, _ := ev.Promise.IsChildOf(id.PromiseID(eid))
+					switch result := textOf(ev.Result); {
+					case result == "" && got[fmt.Sprintf("%s#%d", eid, n)]:
+						s.stats.sends.delivered++
+					case result == "!"+FailureTargetNotFound && !got[fmt.Sprintf("%s#%d", eid, n)]:
+						s.stats.sends.notFound++
+					case result == "!"+FailureTargetFinished && !got[fmt.Sprintf("%s#%d", eid, n)]:
+						s.stats.sends.finished++
+					default:
+						s.t.Fatalf("%s: the send %s came to %q; it was delivered: %t\n%s", eid, ev.Promise, result,
+							got[fmt.Sprintf("%s#%d", eid, n)], strings.Join(showEntries(s.journal(eid)), "\n"))
+					}
+				}
+			}
+			for promise := range sends {
+				s.stats.sends.open++
+				if state := c.promises[string(promise)].State; !state.Settled() {
+					s.t.Fatalf("%s: the send %s was never answered: %s", eid, promise, state)
+				}
+			}
+		}
+	}
+}
+
 // verifySignals checks that every accepted signal was delivered, in its place, and none twice.
 func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad func(string, ...any)) {
 	s.t.Helper()
@@ -705,6 +776,9 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d runs: %+v", runs, total)
 	if total.certain == 0 || total.refusedStale == 0 || total.refusedRule == 0 || total.delivered == 0 || total.restarts == 0 || total.repeated == 0 {
 		t.Errorf("the simulation does not do what it is for: %+v", total)
+	}
+	if n := total.sends; n.delivered == 0 || n.notFound == 0 || n.finished == 0 || n.open == 0 {
+		t.Errorf("the simulation never has a send that comes to one of its ends: %+v", n)
 	}
 	if lacks := total.graphs.lacks(); lacks != "" {
 		t.Errorf("the simulation never has %s: %+v", lacks, total.graphs)
