@@ -76,6 +76,7 @@ func (r *Replica) startLeadership() *leadership {
 		}
 		go l.timer.run()
 		go l.ship.run()
+		l.keepRaising()
 		<-l.ctx.Done()
 		<-l.timer.done
 		<-l.ship.done
@@ -104,6 +105,7 @@ func (l *leadership) establish() bool {
 			err = l.inheritLeases()
 		}
 		if err == nil {
+			l.raiseNew()
 			err = l.load()
 		}
 		if err == nil {

@@ -79,6 +79,9 @@ type Config struct {
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
 	DiskUsage func() (free, total int64, err error)
 
+	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for machine.FeatureLevel.
+	featureLevel uint64
+
 	Logger     *slog.Logger
 	Clock      Clock
 	Rand       io.Reader // of cluster and server ids
@@ -481,7 +484,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping,
-		onServing: n.poke, mayTell: n.mayTell, pending: newPending(n.cfg.MaxPendingCommands, n.admission),
+		onServing: n.poke, mayTell: n.mayTell, commonLevel: n.commonLevel, pending: newPending(n.cfg.MaxPendingCommands, n.admission),
 		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
 		disk:     n.disk,

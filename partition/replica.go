@@ -49,6 +49,8 @@ type Replica struct {
 	inbound  inbound
 	// onServing is called when this replica begins to serve.
 	onServing func()
+	// commonLevel is the newest feature level that every member knows; nil in tests of parts.
+	commonLevel func(ctx context.Context, partition uint32) (uint64, error)
 	// mayTell says why the node must not answer without asking the others; see Node.mayTell.
 	mayTell func(leads bool) error
 

@@ -62,14 +62,15 @@ func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*c
 			return nil, err
 		}
 		return &commandv1.NodeStatus{NodeId: s.n.identity.NodeID, ServerId: s.n.identity.ServerID,
-			Replicas: []*commandv1.ReplicaStatus{s.n.statusOf(r)}}, nil
+			FeatureLevel: s.n.cfg.knownLevel(), Replicas: []*commandv1.ReplicaStatus{s.n.statusOf(r)}}, nil
 	}
 	return s.n.status(), nil
 }
 
 // status is how this node's replicas are.
 func (n *Node) status() *commandv1.NodeStatus {
-	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.kept.list(), Disk: n.diskStatus()}
+	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.kept.list(), Disk: n.diskStatus(),
+		FeatureLevel: n.cfg.knownLevel()}
 	for _, r := range n.router.Replicas() {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
 	}

@@ -20,6 +20,9 @@ func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Held{Held: reply}}
 }
 
+// Level is the feature level of a state; 0 of one that holds nothing yet.
+func Level(r Reader) (uint64, error) { return metaNumber(r, metaFeature) }
+
 // Leased reports whether a state has leases, running or ended.
 func Leased(r Reader) (bool, error) {
 	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)

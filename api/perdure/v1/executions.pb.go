@@ -568,7 +568,8 @@ type Execution struct {
 	// What it waits for, when Blocked.
 	Waiting *ExecutionAwaiting `protobuf:"bytes,14,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Task    *TaskInfo          `protobuf:"bytes,15,opt,name=task,proto3" json:"task,omitempty"`
-	// What will wake it next: "task", "timer", "child", "signal", "no worker", "cancel grace", "finished".
+	// What will wake it next: "task", "timer", "child", "signal", "delivery to" (the target of a signal that it sent),
+	// "no worker", "cancel grace", "finished".
 	WakeSource string `protobuf:"bytes,16,opt,name=wake_source,json=wakeSource,proto3" json:"wake_source,omitempty"`
 	// The last problem a worker reported when it gave the task back (for example a mismatch between code
 	// and journal); empty after the next successful commit.

@@ -1,0 +1,80 @@
+package partition
+
+import (
+	"fmt"
+	"testing"
+
+	"perdure/fsm/machine"
+)
+
+// stateLevel is the feature level of a partition's state at a member; 0 if it cannot be read.
+func stateLevel(m *member, p uint32) uint64 {
+	if m.Node == nil {
+		return 0
+	}
+	level, err := m.router.slots[p].Load().level()
+	if err != nil {
+		return 0
+	}
+	return level
+}
+
+// A new cluster begins at the newest level that all of its members know, and rises when the last one has been upgraded.
+func TestFeatureLevelRises(t *testing.T) {
+	const older = machine.FeatureLevel - 1
+	node := 0
+	all := newCluster(t, 2, func(c *Config) {
+		if node++; node == 3 {
+			c.featureLevel = older
+		}
+	})
+	at := func(level uint64) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("all states are at level %d", level), func() bool {
+			for _, m := range all {
+				for p := range uint32(2) {
+					if have := stateLevel(m, p); have > level {
+						t.Fatalf("%s: partition %d is at level %d, beyond %d", m.cfg.NodeID, p, have, level)
+					} else if m.Node != nil && have < level {
+						return false
+					}
+				}
+			}
+			return true
+		}, func() string {
+			var out []uint64
+			for _, m := range all {
+				out = append(out, stateLevel(m, 0), stateLevel(m, 1))
+			}
+			return fmt.Sprint(out)
+		})
+	}
+	at(older)
+	for p := range uint32(2) {
+		if level, err := leaderOf(t, all, p).commonLevel(bg(t), p); err != nil || level != older {
+			t.Errorf("partition %d: all know level %d, %v", p, level, err)
+		}
+	}
+	// While the older one is away nobody knows what it will be when it comes back.
+	all[2].stop(t)
+	for p := range uint32(2) {
+		if level, err := leaderOf(t, all, p).commonLevel(bg(t), p); err == nil {
+			t.Errorf("partition %d: without the third member all know level %d", p, level)
+		}
+	}
+	all[2].cfg.featureLevel = 0
+	all[2].start(t)
+	ready(t, all[2].Node)
+	at(machine.FeatureLevel)
+}
+
+// A node that is alone begins at the newest level: nothing that it serves is done the old way.
+func TestFeatureLevelAlone(t *testing.T) {
+	n := newMemNode(t, 2)
+	ready(t, n)
+	for p := range uint32(2) {
+		if have, err := n.router.slots[p].Load().level(); err != nil || have != machine.FeatureLevel {
+			t.Errorf("partition %d is at level %d, %v", p, have, err)
+		}
+	}
+}
