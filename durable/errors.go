@@ -15,6 +15,10 @@ var (
 	// asked to cancel. Clean up without durable operations and return; whatever the function returns, its
 	// execution ends as cancelled. The failure of a cancelled child matches it too (see Error.Is).
 	ErrCancelled = errors.New("durable: cancelled")
+	// ErrTargetNotFound is matched (errors.Is) by the *Error of a signal to an id that no execution has.
+	ErrTargetNotFound = errors.New("durable: no such execution")
+	// ErrTargetFinished is matched (errors.Is) by the *Error of a signal to an execution that had ended.
+	ErrTargetFinished = errors.New("durable: the execution has ended")
 	// ErrTimeout is matched (errors.Is) by the *Error of a wait, a step or a child that took too long.
 	ErrTimeout = errors.New("durable: timed out")
 )
@@ -28,6 +32,9 @@ const (
 	TypeLost      = "lost"              // the worker was lost in the last attempt allowed
 	TypeEncoding  = "encoding"          // a value that could not be encoded or decoded
 	TypeTooLarge  = "payload_too_large" // a value beyond id.MaxPayloadBytes
+
+	TypeTargetNotFound = "target_not_found" // a signal to an id that no execution has
+	TypeTargetFinished = "target_finished"  // a signal to an execution that had ended
 )
 
 // What a failure may carry. The message is for people, and is cut; a type beyond its bound is cut as
@@ -62,7 +69,7 @@ func (e *Error) Error() string {
 	return e.Type + ": " + e.Message
 }
 
-// Is matches ErrTimeout, ErrCancelled and ErrSkipped by the type.
+// Is matches ErrTimeout, ErrCancelled, ErrSkipped, ErrTargetNotFound and ErrTargetFinished by the type.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrTimeout:
@@ -71,6 +78,10 @@ func (e *Error) Is(target error) bool {
 		return e.Type == TypeCancelled
 	case ErrSkipped:
 		return e.Type == TypeSkipped
+	case ErrTargetNotFound:
+		return e.Type == TypeTargetNotFound
+	case ErrTargetFinished:
+		return e.Type == TypeTargetFinished
 	}
 	return false
 }

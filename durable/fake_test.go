@@ -46,8 +46,11 @@ type fakeServer struct {
 	replies map[string]*perdurev1.CommitReply
 	lives   uint64
 
-	// children are the results of functions that no worker runs here.
+	// children are the results of functions that no worker runs here, and the answers to signals of that name by
+	// another partition, which come when they are awaited; the input is the target.
 	children map[string]func(input []byte) *perdurev1.Outcome
+	// nobody are the targets of signals that are not there.
+	nobody map[string]bool
 	// signals are what the world sends when an execution waits for that name, by number of delivery.
 	signals map[string][]string
 	// others is how many nodes the cluster has besides one; all of them are this server.
@@ -717,7 +720,13 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 				} else {
 					f.sent = append(f.sent, m.GetSends()[at].GetSignal())
 				}
-				add(completed(s.GetPromiseId(), 1, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}))
+				switch target := string(s.GetInput()); {
+				case f.children[s.GetFunctionName()] != nil:
+				case f.nobody[target]:
+					add(completed(s.GetPromiseId(), 1, failure(TypeTargetNotFound, "no execution "+target)))
+				default:
+					add(completed(s.GetPromiseId(), 1, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}))
+				}
 			} else if f.children[s.GetFunctionName()] == nil {
 				f.begin(s.GetPromiseId(), s.GetFunctionName(), ex.id, s.GetInput())
 			}

@@ -7,7 +7,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Future is the result, some day, of a child that Go started. It belongs to the execution that started it.
+// Future is the result, some day, of a child that Go started, or of a signal that GoSignal sent. It belongs to the
+// execution that started it.
 type Future[T any] struct {
 	t     *turn
 	n     uint32
@@ -17,7 +18,7 @@ type Future[T any] struct {
 
 // Awaitable is a Future of any type.
 type Awaitable interface {
-	// ID is the promise id, which is the child's execution id too.
+	// ID is the promise id. A child placed beside its parent has it as its execution id too.
 	ID() string
 	place() (*turn, uint32)
 }
@@ -31,12 +32,13 @@ func Awaitables[T any](futures []*Future[T]) []Awaitable {
 	return out
 }
 
-// ID is the promise id, which is the child's execution id too.
+// ID is the promise id. A child placed beside its parent has it as its execution id too.
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 
 func (f *Future[T]) place() (*turn, uint32) { return f.t, f.n }
 
-// Get waits for the result. A child that failed or was cancelled is an *Error. It may be called again.
+// Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
+// delivered. It may be called again.
 func (f *Future[T]) Get(ctx Context) (T, error) {
 	if _, err := enterWith(ctx, "Get("+strconv.Quote(f.name)+")", f); err != nil {
 		var none T

@@ -56,23 +56,40 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 	return out, decode(t.codec, "signal "+strconv.Quote(name), data, &out)
 }
 
-// Signal sends a signal to another execution, once, with the next commit. It does not wait for it to
-// arrive: whether that execution exists is not known here.
+// Signal sends a signal to another execution, once, with the next commit. It does not wait for the delivery, and the
+// function does not learn whether that execution exists: the journal does. Use GoSignal to learn it.
 func Signal(ctx Context, id, name string, payload any) error {
-	t, err := enter(ctx, "Signal("+strconv.Quote(name)+")")
+	_, err := sendSignal(ctx, "Signal", id, name, payload)
+	return err
+}
+
+// GoSignal is Signal with a future of the delivery. Get waits until the target's partition has answered. Its error
+// matches ErrTargetNotFound when no execution had the id as the signal came, and ErrTargetFinished when the execution
+// had ended. It is nil once the signal is in the target's journal, whether or not the target ever waits for it.
+// Servers before feature level 4 answer nil in every case.
+func GoSignal(ctx Context, id, name string, payload any) (*Future[struct{}], error) {
+	return sendSignal(ctx, "GoSignal", id, name, payload)
+}
+
+func sendSignal(ctx Context, op, id, name string, payload any) (*Future[struct{}], error) {
+	t, err := enter(ctx, op+"("+strconv.Quote(name)+")")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := encode(t.codec, "signal "+strconv.Quote(name), payload)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.mustBeText("the receiver", id)
 	n, rec, err := t.take(opSend, name)
-	if err != nil || rec != nil {
-		return err
+	if err != nil {
+		return nil, err
+	}
+	f := &Future[struct{}]{t: t, n: n, name: name, codec: t.codec}
+	if rec != nil {
+		return f, nil
 	}
 	send := &perdurev1.Send{PromiseId: t.child(n), What: &perdurev1.Send_Signal{Signal: &perdurev1.SignalSend{Id: id, Name: name, Payload: data}}}
-	return t.stage(nil, send, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
+	return f, t.stage(nil, send, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_SEND, FunctionName: name, Input: []byte(id), RetryPolicy: "attempts=1"}}})
 }
