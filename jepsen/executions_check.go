@@ -99,12 +99,17 @@ func ResultOf(id string, receipts []string) string {
 	return id + "|" + strings.Join(receipts, "|")
 }
 
-// words are what the result is made of besides the id: the receipts, and before the last one what it waited for.
+// words are what the result is made of besides the id: the receipts, before the last one what it waited for, and the
+// answers to its signals.
 func (e Execution) words(receipts []string) []string {
-	if e.Word == "" || len(receipts) == 0 {
-		return receipts
+	words := slices.Clone(receipts)
+	if e.Word != "" && len(receipts) > 0 {
+		words = slices.Insert(words, len(receipts)-1, e.Word)
 	}
-	return slices.Insert(slices.Clone(receipts), len(receipts)-1, e.Word)
+	if e.Box != "" {
+		words = append(words, answersWanted...)
+	}
+	return words
 }
 
 // CheckExecutions compares what clients and the world outside saw with what was found afterwards. steps are

@@ -11,11 +11,12 @@ import (
 // aGoodRun is two executions of two steps each, the second with a repeated step and a client that got no
 // answer to its start.
 func aGoodRun() ([]Execution, []StepRecord) {
+	const answered = "c|5|go!|6|delivered|target_not_found|delivered"
 	return []Execution{
 			{ID: "a", Called: 0, Acked: 1, Done: 5, Result: "a|1|2", Found: "a|1|2"},
 			{ID: "b", Called: 0, Acked: 1, Done: 7, Result: "b|3|4", Found: "b|3|4"},
 			{ID: "gone", Called: 2, Acked: -1, Done: -1, Found: Missing},
-			{ID: "c", Acked: 1, Done: 9, Result: "c|5|go!|6", Found: "c|5|go!|6", Word: "go!", WordAcked: true, WordSent: 1, Words: 1,
+			{ID: "c", Acked: 1, Done: 9, Result: answered, Found: answered, Word: "go!", WordAcked: true, WordSent: 1, Words: 1,
 				Box: "box", Sent: []int{1, 1}},
 		}, []StepRecord{
 			{Execution: "a", Promise: "a:0", Runs: 1, Receipt: "1"}, {Execution: "b", Promise: "b:0", Runs: 2, Receipt: "3"},
@@ -65,6 +66,10 @@ func TestExecutionChecker(t *testing.T) {
 		}, "signal: c: the signal \"go!\""},
 		{"the result lacks the signal", func(e []Execution, _ []StepRecord) {
 			e[3].Result, e[3].Found = "c|5||6", "c|5||6"
+		}, "wrong: c: the result is"},
+		{"a signal to nobody is reported as delivered", func(e []Execution, _ []StepRecord) {
+			e[3].Found = "c|5|go!|6|delivered|delivered|delivered"
+			e[3].Result = e[3].Found
 		}, "wrong: c: the result is"},
 		{"the journal is wrong", func(e []Execution, _ []StepRecord) { e[1].Journal = "no end" }, "wrong: b: journal: no end"},
 	} {

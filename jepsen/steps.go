@@ -41,6 +41,25 @@ const (
 	signalsEach          = 2
 )
 
+// nobodyOf is an id that no execution has: the waiting function sends a signal to it.
+func nobodyOf(id string) string { return id + "-nobody" }
+
+// answersWanted are the answers that the waiting function must get to its signals: to the box, to nobody, to the box.
+var answersWanted = []string{"delivered", durable.TypeTargetNotFound, "delivered"}
+
+// answerOf is one of them. The error is one that is no answer.
+func answerOf(ctx durable.Context, sent *durable.Future[struct{}]) (string, error) {
+	_, err := sent.Get(ctx)
+	var failed *durable.Error
+	switch {
+	case err == nil:
+		return "delivered", nil
+	case errors.As(err, &failed):
+		return failed.Type, nil
+	}
+	return "", err
+}
+
 // sentPayload is what the n-th signal of an execution holds.
 func sentPayload(id string, n int) string { return fmt.Sprintf("%s/%d", id, n) }
 
@@ -121,11 +140,17 @@ func stepFunction(note notes) *durable.Function[stepsInput, string] {
 	})
 }
 
-// waitingFunction is the durable function that sends a signal and sleeps between its first two steps, and sends another and
-// waits for one between the last two.
+// waitingFunction is the durable function that sends signals and sleeps between its first two steps, and sends another and
+// waits for one between the last two. At the end it asks what became of those it sent.
 func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 	return durable.NewFunction(waitingName, func(ctx durable.Context, in stepsInput) (string, error) {
 		var proofs []string
+		var sent []*durable.Future[struct{}]
+		send := func(to string, n int) error {
+			f, err := durable.GoSignal(ctx, to, sentSignal, sentPayload(in.ID, n))
+			sent = append(sent, f)
+			return err
+		}
 		for i, name := range stepNames {
 			proof, err := note.step(ctx, in, name)
 			if err != nil {
@@ -135,10 +160,13 @@ func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 			if i == len(stepNames)-1 {
 				break
 			}
-			if err := durable.Signal(ctx, in.Box, sentSignal, sentPayload(in.ID, i)); err != nil {
+			if err := send(in.Box, i); err != nil {
 				return "", err
 			}
 			if i == 0 {
+				if err := send(nobodyOf(in.ID), signalsEach); err != nil {
+					return "", err
+				}
 				note.must(NoteRest, in.ID, strconv.FormatInt(in.Sleep, 10))
 				if err := durable.Sleep(ctx, time.Duration(in.Sleep)*time.Millisecond); err != nil {
 					return "", err
@@ -151,6 +179,13 @@ func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 				return "", err
 			}
 			proofs = append(proofs, word)
+		}
+		for _, f := range sent {
+			answer, err := answerOf(ctx, f)
+			if err != nil {
+				return "", err
+			}
+			proofs = append(proofs, answer)
 		}
 		return ResultOf(in.ID, proofs), nil
 	})
