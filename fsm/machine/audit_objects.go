@@ -125,6 +125,8 @@ type objects struct {
 	ns string
 	// most bounds what is listed of a relation; 0 for all of it.
 	most int
+	// awaits, if not nil, is what is listed of what a task awaits.
+	awaits func(awaiter string) []string
 }
 
 // Promise implements recovery.Objects.
@@ -139,7 +141,12 @@ func (o objects) Task(objectID string) (recovery.Task, bool) { return o.a.stored
 func (o objects) Callbacks(awaited string) []string { return o.seconds(keys.Callback, awaited) }
 
 // AwaitedBy implements recovery.Objects.
-func (o objects) AwaitedBy(awaiter string) []string { return o.seconds(keys.AwaitedBy, awaiter) }
+func (o objects) AwaitedBy(awaiter string) []string {
+	if o.awaits != nil {
+		return o.awaits(awaiter)
+	}
+	return o.seconds(keys.AwaitedBy, awaiter)
+}
 
 // Listeners implements recovery.Objects.
 func (o objects) Listeners(objectID string) []string { return o.seconds(keys.Listener, objectID) }

@@ -1,10 +1,14 @@
 package machine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/recovery"
 )
@@ -127,8 +131,97 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 	if err := m.txn.checkTouched(); err != nil {
 		t.Fatal(err)
 	}
-	if reads.keys > 4*mostAwaited {
+	if reads.keys > 32 {
 		t.Errorf("%d keys are read", reads.keys)
+	}
+}
+
+// graves is a state that counts how many removed keys its scans walk over, as a store on disk does until it is compacted.
+type graves struct {
+	*MemReader
+	gone   []string // in order
+	walked int
+}
+
+func (g *graves) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
+	last := upper
+	err := g.MemReader.Scan(lower, upper, func(key, value []byte) bool {
+		more := fn(key, value)
+		if !more {
+			last = bytes.Clone(key)
+		}
+		return more
+	})
+	at := func(key []byte) int { n, _ := slices.BinarySearch(g.gone, string(key)); return n }
+	g.walked += max(at(last)-at(lower), 0)
+	return err
+}
+
+// The cost of the check does not grow with what an execution has waited for: neither when it waits for one child after
+// the other, nor when it waits for all.
+func TestInvariantsAfterManyWaits(t *testing.T) {
+	const children = 200
+	name := func(n int) string { return fmt.Sprintf("e:%d", n) }
+	for _, c := range []struct {
+		what string
+		all  bool
+	}{{"one after the other", false}, {"all at once", true}} {
+		walked := map[bool]int{}
+		for _, checks := range []bool{false, true} {
+			g := &graves{MemReader: NewMemReader()}
+			m, err := New(Config{Partitions: 1, CheckInvariants: checks}, g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index := uint64(0)
+			apply := func(cmd *commandv1.Command, offers ...*commandv1.Offer) []Assignment {
+				t.Helper()
+				index++
+				res, err := m.Apply(index, &commandv1.Entry{TimeMs: int64(1_000_000 + index), Commands: []*commandv1.Command{cmd}, Offers: offers})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := ReplyError(res.Replies[0]); err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range m.Writes() {
+					if at, there := slices.BinarySearch(g.gone, string(w.Key)); w.Value == nil && !there {
+						g.gone = slices.Insert(g.gone, at, string(w.Key))
+					}
+				}
+				g.Apply(m.Writes())
+				m.Committed()
+				return res.Effects.Assigned
+			}
+			commit := func(token *perdurev1.TaskToken, next, known int, events ...*perdurev1.Event) *commandv1.Command {
+				return wrapCommit(fmt.Appendf(nil, "commit-%s-%d", token.Id, next), &perdurev1.Commit{Task: token, NextChild: uint32(next), KnownSeq: uint64(known), Events: events})
+			}
+			ask := func(n int) *perdurev1.Event {
+				return scheduled(name(n), perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "child", "in", "attempts=1")
+			}
+			parent := apply(startCmd([]byte("start"), "e", "parent", "in"), room("parent")...)[0].Token
+			if c.all {
+				var events []*perdurev1.Event
+				var on []string
+				for n := range children {
+					events, on = append(events, ask(n)), append(on, name(n))
+				}
+				many := room("child")
+				many[0].Room = children
+				for _, a := range apply(commit(parent, 0, 1, append(events, awaiting(perdurev1.AwaitKind_AWAIT_KIND_ALL, "", on...))...), many...) {
+					apply(commit(a.Token, 0, 1, returning("1")))
+				}
+			} else {
+				for n := range children {
+					child := apply(commit(parent, n, 1+5*n, ask(n), awaiting(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", name(n))), room("child")...)[0].Token
+					parent = apply(commit(child, 0, 1, returning("1")), room("parent")...)[0].Token
+				}
+			}
+			walked[checks] = g.walked
+		}
+		if more := walked[true] - walked[false]; more > 4*children {
+			t.Errorf("%s: the checks of %d children walk over %d keys that are gone", c.what, children, more)
+		}
 	}
 }
 

@@ -5,9 +5,13 @@ import (
 	"perdure/recovery"
 )
 
-// mostAwaited bounds how many callbacks of one object are looked at after each command, so that the cost of a check
-// does not grow with what an execution waits for.
-const mostAwaited = 64
+const (
+	// mostAwaited bounds how many awaiters and listeners of one object are looked at after each command, so that the
+	// cost of a check does not grow with how many wait.
+	mostAwaited = 64
+	// mostWaits bounds Machine.waits, in tasks.
+	mostWaits = 4096
+)
 
 // touched is what a transaction has written, as far as the recovery protocol's invariants are about it.
 type touched struct {
@@ -17,6 +21,8 @@ type touched struct {
 	pairs     []touchedPair
 	listeners []touchedPair
 	timers    []touchedTimer
+	// awaited are the pairs by awaiter; nil until somebody asks.
+	awaited map[Ref][]string
 }
 
 type touchedPair struct{ ns, first, second string }
@@ -88,6 +94,61 @@ func (x *touched) note(w *write) error {
 	return nil
 }
 
+// awaits lists what a task awaits, as far as a command that is to be judged can have changed it: the pairs that it has
+// touched and that are there, and, if none of them is pending, one that is. The command that settles a promise touches
+// all pairs of it, so no other pair can have become wrong. Which pending one is listed does not matter to the check.
+//
+// A scan over all pairs would walk over the remains of those that are gone, with each child of a large execution again.
+func (t *txn) awaits(a *auditor, x *touched, ns, awaiter string) []string {
+	ref := Ref{ns, awaiter}
+	s := objects{a: a, ns: ns}
+	if x.awaited == nil {
+		x.awaited = map[Ref][]string{}
+		for _, p := range x.pairs {
+			by := Ref{p.ns, p.second}
+			x.awaited[by] = append(x.awaited[by], p.first)
+		}
+	}
+	var out []string
+	enough := false
+	for _, awaited := range x.awaited[ref] {
+		if s.HasAwaitedBy(awaiter, awaited) {
+			out = append(out, awaited)
+			p, _ := s.Promise(awaited)
+			enough = enough || p.State == recovery.PromisePending
+		}
+	}
+	if enough {
+		return out
+	}
+	prefix := keys.Of(keys.AwaitedBy, ns, awaiter)
+	found := ""
+	search := func(lower, upper []byte) bool {
+		a.scan(lower, upper, func(key, _ []byte) bool {
+			if awaited, _, err := keys.CutString(key[len(prefix):]); err == nil {
+				if p, ok := s.Promise(awaited); ok && p.State == recovery.PromisePending {
+					found = awaited
+				}
+			}
+			return found == ""
+		})
+		return found != ""
+	}
+	from := prefix
+	if last, ok := t.m.waits[ref]; ok {
+		from = keys.Of(keys.AwaitedBy, ns, awaiter, last)
+	}
+	if !search(from, keys.After(prefix)) && !search(prefix, from) {
+		delete(t.m.waits, ref)
+		return out
+	}
+	if len(t.m.waits) >= mostWaits {
+		clear(t.m.waits)
+	}
+	t.m.waits[ref] = found
+	return append(out, found)
+}
+
 // checkTouched judges every promise, task, callback, listener and deadline that the transaction has written by all
 // thirteen server invariants of the recovery protocol, and by what must hold besides.
 func (t *txn) checkTouched() error {
@@ -111,7 +172,8 @@ func (t *txn) checkTouched() error {
 		return &InvariantError{ns, found[0].ID, found[0].Name, found[0].Detail}
 	}
 	for _, ref := range x.ids {
-		s := objects{a: a, ns: ref.Namespace, most: mostAwaited}
+		s := objects{a: a, ns: ref.Namespace, most: mostAwaited,
+			awaits: func(awaiter string) []string { return t.awaits(a, &x, ref.Namespace, awaiter) }}
 		if p, ok := t.store(ref.Namespace).Promise(ref.ID); ok {
 			if err := first(ref.Namespace, recovery.CheckPromise(s, p)); err != nil {
 				return err

@@ -81,7 +81,9 @@ type Machine struct {
 	// so nothing stands before it; starting there spares the scan the remains of tasks long gone.
 	head map[Queue]int64
 	// due is where the search for deadlines begins, for the same reason.
-	due    dueFrom
+	due dueFrom
+	// waits is what each suspended task was last found to wait for, for the same reason; see awaits.
+	waits  map[Ref]string
 	broken error
 }
 
@@ -102,7 +104,8 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.MaxReplyBytes == 0 {
 		cfg.MaxReplyBytes = 64 << 20
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{}}
+	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{},
+		waits: map[Ref]string{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
