@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/ingress/ingresstest"
 	"perdure/partition/transport"
 )
@@ -51,6 +54,11 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 				r := caller.Begin(methods[j%len(methods)], "")
 				r.Announce(60 << 20)
 				taken.Add(r.Push(each, 2*time.Second))
+				// By name: who calls, and not how much.
+				want := fmt.Sprint(int(status.Code(api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "").GRPCStatus().Err())))
+				if got, err := r.Wait(patience); methods[j%len(methods)] != commandv1.Peers_Join_FullMethodName && got != want {
+					t.Errorf("%s ended with %q, %v, must be %s", methods[j%len(methods)], got, err, want)
+				}
 			})
 		}
 	}

@@ -12,10 +12,10 @@ var plant = flag.Bool("plant", false, "plant the bugs and run the tests, which t
 
 // table holds the bugs of what stands around the rules: stores, snapshots, the leader's duties, the way of a
 // call, the client's side. Their tests start nodes and build large binaries.
-var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channelBugs, leaseBugs, dispatchBugs, guardBugs)
+var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channelBugs, leaseBugs, dispatchBugs, guardBugs, boundBugs)
 
 // minBugs is how many rows there are at least.
-const minBugs = 115
+const minBugs = 150
 
 // TestPlantedBugs checks that every row of the engine's table fits its source. With -plant it plants them
 // all; a row for which there was no time is a failure then.

@@ -46,6 +46,30 @@ var machineBugs = []mutation.Bug{
 		From: `t.now-age-clockSlackMS <= t.m.evicted {`, To: `t.now-age-clockSlackMS < 0 {`, Tests: "TestExpiredReplies",
 	},
 	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: it holds no value of a promise",
+		From: "reply = t.shortAnswer(cmd, reply)", To: "_ = t.shortAnswer(cmd, reply)", Tests: "TestStoredRepliesHoldNoValues",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: the promise is answered as it was",
+		From: "if short.Pending {", To: "if short.Pending && p.Value == nil {", Tests: "TestStoredRepliesHoldNoValues",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: a later incarnation of the promise is not taken for it",
+		From: "if !ok || p.Incarnation != short.Incarnation {", To: "if !ok {", Tests: "TestStoredReplyOfAPromiseThatIsGone",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: their bytes are bounded",
+		From: " || t.m.replyBytes > t.m.cfg.MaxReplyBytes {", To: " {", Tests: "TestRepliesBoundedInBytes",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: what is forgotten counts no more",
+		From: "bytes -= min(n, bytes)", To: "_ = n", Tests: "TestRepliesBoundedInBytes",
+	},
+	{
+		File: "fsm/machine/replies.go", Rule: "stored reply: below its level a state is written as before",
+		From: "sized := t.m.feature >= levelReplies", To: "sized := t.m.feature >= levelFirst", Tests: "TestRepliesBelowTheLevel",
+	},
+	{
 		File: "fsm/machine/machine.go", Rule: "an entry is applied once",
 		From: `if index <= m.applied {`, To: `if index < m.applied {`, Tests: "TestAppliedOnce",
 	},

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
+
+// boundBugs lift the bounds of what a node holds: at the peer port, of workers' queues, of watches, of states that come
+// from another node, of commands and of clients' requests.
+var boundBugs = []mutation.Bug{
+	{
+		File: "partition/transport/strangers.go", Rule: "peer port: one host's connections give way to each other first",
+		From: "count[hostOf(c)]++", To: "count[hostOf(c)] = 1", Tests: "TestHandshakesGiveWayByHost TestStrangersHoldFewConnections",
+	},
+	{
+		File: "partition/transport/strangers.go", Rule: "peer port: the oldest connection gives way, not the newest",
+		From: "n == most && at < conns[out]", To: "n == most && at > conns[out]", Tests: "TestStrangersHoldFewConnections", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/transport/strangers.go", Rule: "peer port: strangers hold a bounded number of connections",
+		From: "evicted = crowding(m.guests.conns)\n\t\tdelete(m.guests.conns, evicted)", To: "_ = crowding(m.guests.conns)", Tests: "TestStrangersHoldFewConnections",
+	},
+	{
+		File: "partition/transport/strangers.go", Rule: "peer port: one that was admitted gives way to nobody",
+		From: "if m.member(g.peer.ServerID) {", To: "if m.member(g.peer.ServerID) && m.closed {", Tests: "TestStrangersHoldFewConnections",
+	},
+	{
+		File: "partition/transport/accept.go", Rule: "peer port: handshakes are bounded",
+		From: "delete(m.pending, out)\n\t\tm.stats.Evicted++\n\t\t_ = out.Close()", To: "_ = out", Tests: "TestHandshakesGiveWayByHost",
+	},
+	{
+		File: "partition/transport/accept.go", Rule: "peer port: one server does not hold all connections",
+		From: "greedy := m.servers[h.server] >= m.opts.perServer()", To: "greedy := m.servers[h.server] >= m.opts.MaxConns", Tests: "TestOneServerHoldsNotAllConnections",
+	},
+	{
+		File: "partition/transport/accept.go", Rule: "peer port: strangers' requests have permits of their own",
+		From: "c.meter = newMeter(m.strangers, false)", To: "c.meter = newMeter(m.members, false)", Tests: "TestLargeRequestsOfGroups",
+		Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/transport/accept.go", Rule: "peer port: a stranger's snapshot is no way around the bound",
+		From: "newMeter(m.strangers, false)", To: "newMeter(m.strangers, true)", Tests: "TestLargeRequestsOfGroups", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/transport/receive.go", Rule: "peer port: a request has a size",
+		From: "if m.taken >= maxMessage {", To: "if m.taken >= 64*maxMessage {", Tests: "TestLargeRequestsOfGroups", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/transport/receive.go", Rule: "peer port: a large request needs a permit",
+		From: "if m.snapshot || m.taken < smallMessage {", To: "if m.snapshot || m.taken < maxMessage {", Tests: "TestLargeRequestsOfGroups", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/transport/receive.go", Rule: "peer port: an answer ends the request and its permits",
+		From: "m.taken, m.snapshot = 0, false\n\tm.release(false)", To: "m.taken, m.snapshot = 0, false", Tests: "TestLargeRequestsOfGroups",
+	},
+	{
+		File: "partition/transport/receive.go", Rule: "peer port: a member's snapshot is not counted",
+		From: "m.snapshot = m.snapshots && b[0] == rpcInstallSnapshot", To: "m.snapshot = m.snapshots && len(b) == 0", Tests: "TestSnapshotsAreNotCounted",
+	},
+	{
+		File: "partition/peers.go", Rule: "peers: who calls is looked at before the request is read",
+		From: "return callerOf(ctx), limits.Strangers > 0, p.admit(ctx, method)", To: "return callerOf(ctx), false, nil", Tests: "TestStrangersBodiesAreNotRead",
+	},
+	{
+		File: "partition/peers.go", Rule: "peers: strangers have a server of their own",
+		From: "if who, _ := transport.PeerOf(conn); who.Stranger {", To: "if who, _ := transport.PeerOf(conn); who.Stranger && who.Dialled {",
+		Tests: "TestStrangersBodiesAreNotRead TestStrangersConnectionsEnd", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/attach.go", Rule: "tasks: a worker that does not read holds few of other nodes' bytes",
+		From: "return w.remote == 0 || w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes", To: "return w.remote == 0 || w.d.remote < nodeTaskBytes",
+		Tests: "TestTaskBytes TestTasksOfOtherNodesAreBoundedInBytes",
+	},
+	{
+		File: "partition/attach.go", Rule: "tasks: the node's bytes are bounded over all workers",
+		From: "w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes", To: "w.remote < workerTaskBytes", Tests: "TestTaskBytes",
+	},
+	{
+		File: "partition/attach.go", Rule: "tasks: a worker gets one whatever the others hold",
+		From: "return w.remote == 0 || ", To: "return ", Tests: "TestTaskBytes",
+	},
+	{
+		File: "partition/attach.go", Rule: "tasks: what ends gives its bytes back",
+		From: "w.took(w.remote)", To: "w.remote = 0", Tests: "TestTaskBytes",
+	},
+	{
+		File: "partition/attach_leg.go", Rule: "tasks: a stream is not read while there is no space",
+		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes",
+	},
+	{
+		File: "partition/watch.go", Rule: "watches: their number is bounded",
+		From: "w.waiting.Load() >= maxWatches || ", To: "", Tests: "TestWatchesAreBounded",
+	},
+	{
+		File: "partition/watch.go", Rule: "watches: their bytes are bounded",
+		From: " || w.bytes.Load()+x.cost() > maxWatchBytes", To: "", Tests: "TestWatchesAreBounded",
+	},
+	{
+		File: "partition/watch_service.go", Rule: "watches: another node is refused, and does not wait for nothing",
+		From: "if !watch.registered {", To: "if !watch.registered && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
+	},
+	{
+		File: "partition/content.go", Rule: "content: the low mark stays free",
+		From: "if err := c.disk.Check(need, disk.Low); err != nil {", To: "if err := c.disk.Check(need, disk.Critical); err != nil {", Tests: "TestContentCopy",
+	},
+	{
+		File: "partition/content.go", Rule: "content: the state that is made of it has its space too",
+		From: "need += c.written + int64(len(p))", To: "need += 0", Tests: "TestContentCopy",
+	},
+	{
+		File: "partition/rebuild.go", Rule: "content: a rebuild without space halts nothing",
+		From: "return n.refuseContent(p, 0, err)", To: "_ = n.refuseContent(p, 0, err)", Tests: "TestSnapshotRefusedForDisk",
+	},
+	{
+		File: "partition/ledger.go", Rule: "admission: new work leaves half of each bound",
+		From: "a.held[beginsWork]+r.bytes > a.limit/2", To: "a.held[beginsWork]+r.bytes > a.limit", Tests: "TestLedger",
+	},
+	{
+		File: "partition/ledger.go", Rule: "admission: a bound is a bound",
+		From: "return a.total()+r.bytes <= a.limit", To: "return a.total() <= a.limit", Tests: "TestLedger",
+	},
+}
