@@ -28,6 +28,7 @@ func deliveryOf(err error) string {
 // their targets, wherever these live, and learns the same when it is replayed after all nodes were restarted. The
 // journal of an execution that does not ask says it too.
 func TestSignalsToNobody(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
 	w := connect(t, cfgs[0].GRPCAddr)

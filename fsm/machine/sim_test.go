@@ -200,7 +200,7 @@ func (s *simulation) actStart() {
 		}
 	}
 	if program < 0 {
-		program = s.book.write(s.draw, 2, s.roots)
+		program = s.book.write(s.draw, 2, s.targets())
 	}
 	cmd := startCmd(s.request(), objectID, "f"+strconv.Itoa(program%2), strconv.Itoa(program))
 	if s.draw(8) == 0 {
@@ -721,6 +721,11 @@ func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad
 			}
 		}
 	}
+}
+
+// targets are whom executions send signals to: some are never there.
+func (s *simulation) targets() []string {
+	return append(slices.Clone(s.roots), "nobody-0", "nobody-1", "nobody-2")
 }
 
 // simulate runs one simulation of so many actions.

@@ -48,6 +48,18 @@ var channelBugs = []mutation.Bug{
 		Tests: "TestSpreadDelivery",
 	},
 	{
+		File: "partition/level.go", Rule: "feature level: it is the one that every member knows",
+		From: `level = min(level, a.level)`, To: `level = max(level, a.level)`, Tests: "TestFeatureLevelRises",
+	},
+	{
+		File: "partition/level.go", Rule: "feature level: a member that does not answer knows none",
+		From: `failed = a.err`, To: `_ = a.err`, Tests: "TestFeatureLevelRises",
+	},
+	{
+		File: "partition/leader.go", Rule: "feature level: a leader goes on asking",
+		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelRises",
+	},
+	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
 		From: "epoch, next := t.channel(keys.Number(keys.Channel, dst))\n", To: "epoch, next := uint64(0), uint64(0)\n", Tests: "TestSpreadDelivery",
 	},
