@@ -149,12 +149,16 @@ func (l *leadership) establish() bool {
 
 // inheritLeases gives every lease that runs in the state its full time from now on. Since the previous leader
 // stopped, no worker could extend one, and it does not count against the workers: neither that time nor a clock
-// of the new leader that is ahead. The entries carry no time, so the machine's clock stands until it is done.
+// of the new leader that is ahead. The entries carry no time, so the machine's clock stands until it is done. A state
+// below the level of that command is left alone: a member may run a program that does not know it.
 func (l *leadership) inheritLeases() error {
 	r := l.r
 	var leased bool
-	if err := r.store.View(func(state machine.Reader) (err error) {
-		leased, err = machine.Leased(state)
+	if err := r.store.View(func(state machine.Reader) error {
+		level, err := machine.Level(state)
+		if err == nil && level >= machine.LevelLeases {
+			leased, err = machine.Leased(state)
+		}
 		return err
 	}); err != nil || !leased {
 		return err

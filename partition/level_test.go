@@ -78,3 +78,21 @@ func TestFeatureLevelAlone(t *testing.T) {
 		}
 	}
 }
+
+// A new leader proposes nothing that a member's program may not know: the others would stop.
+func TestOlderMembersGoOn(t *testing.T) {
+	const older = machine.LevelLeases - 1
+	all := newClusterWith(t, 3, neverActs, func(c *Config) { c.featureLevel = older })
+	at := all[0]
+	w := at.Dispatcher().Attach(spec("w", 1, "f"))
+	defer w.Detach()
+	const p = 1
+	id := startIn(t, at.router, p, "x")
+	if got := deliver(t, w); got.Id != id {
+		t.Fatalf("told of %v", got)
+	}
+	move(t, all, p)
+	if level := stateLevel(leaderOf(t, all, p), p); level != older {
+		t.Errorf("the new leader has raised the level to %d, and the members know %d", level, older)
+	}
+}

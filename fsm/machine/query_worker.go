@@ -23,6 +23,9 @@ func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 // Level is the feature level of a state; 0 of one that holds nothing yet.
 func Level(r Reader) (uint64, error) { return metaNumber(r, metaFeature) }
 
+// LevelLeases is the feature level from which on every replica knows InheritLeases.
+const LevelLeases = levelLeases
+
 // Leased reports whether a state has leases, running or ended.
 func Leased(r Reader) (bool, error) {
 	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)

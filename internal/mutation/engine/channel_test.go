@@ -56,6 +56,10 @@ var channelBugs = []mutation.Bug{
 		From: `failed = a.err`, To: `_ = a.err`, Tests: "TestFeatureLevelRises",
 	},
 	{
+		File: "partition/leader.go", Rule: "feature level: nothing is proposed that a member does not know",
+		From: `level >= machine.LevelLeases {`, To: `level+100 >= machine.LevelLeases {`, Tests: "TestOlderMembersGoOn",
+	},
+	{
 		File: "partition/leader.go", Rule: "feature level: a leader goes on asking",
 		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelRises",
 	},
