@@ -107,6 +107,9 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &execution):
 		c.reason = "EXECUTION_" + strings.ToUpper(enumName(perdurev1.ExecutionStatus(0).Descriptor(), int32(execution.Status)))
 		c.ids = []string{"id", execution.ID}
+		if strings.Contains(execution.Failure.GetMessage(), "http_forbidden") {
+			c.hint = hintHTTPNodes + "; then perdure graph retry " + shellWord(execution.ID) + " continues the run"
+		}
 	case errors.As(err, &waiting):
 		c.exit, c.reason = exitUnavailable, "NOT_FINISHED"
 		c.ids = []string{"id", waiting.id}
@@ -237,9 +240,16 @@ func exitOfCode(code codes.Code) int {
 	}
 }
 
+// hintHTTPNodes says how the calls of graphs are allowed.
+const hintHTTPNodes = "start every node with --http-nodes, and with --http-hosts and --http-networks that allow the call"
+
 // hint says what to do about a refusal, where there is something to say.
 func (a *app) hint(e *api.Error) string {
 	switch e.Reason {
+	case perdurev1.Reason_REASON_BAD_REQUEST:
+		if strings.HasPrefix(e.Meta["rule"], "http_") {
+			return hintHTTPNodes + "; then perdure graph retry continues the runs that failed with http_forbidden"
+		}
 	case perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
 		return "no worker has registered this function yet: start one, or pass --allow-unknown-function to let the execution wait for it"
 	case perdurev1.Reason_REASON_ID_CONFLICT:

@@ -88,6 +88,9 @@ func TestComplaints(t *testing.T) {
 	}{
 		{"usage", nil, usagef("no"), 2, "BAD_USAGE", "no"},
 		{"failed", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Failure: &perdurev1.Failure{Message: "m"}}, 1, "EXECUTION_FAILED", `execution "x" failed: m`},
+		{"forbidden call", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, Failure: &perdurev1.Failure{Type: "graph_failed",
+			Message: `node "a" (http_forbidden: http_nodes: HTTP nodes are off) failed`}}, 1, "EXECUTION_FAILED", "--http-nodes, and with --http-hosts and --http-networks that allow the call; then perdure graph retry x continues the run"},
+		{"graph refused for its calls", nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "off").With("rule", "http_nodes"), 2, "BAD_REQUEST", "--http-nodes, and"},
 		{"cancelled", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED}, 1, "EXECUTION_CANCELLED", "cancelled"},
 		{"wrapped", nil, fmt.Errorf("while: %w", notFound), 3, "EXECUTION_NOT_FOUND", "namespace acme"},
 		{"interrupted", done, context.Canceled, 1, "INTERRUPTED", "interrupted"},

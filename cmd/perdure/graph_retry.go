@@ -20,6 +20,10 @@ func (a *app) graphRetryCommand() *cobra.Command {
 		Long: `Run a run that failed or was cancelled again under the same id, as a new incarnation.
 What was completed or skipped is kept; everything else starts over.
 
+Remove the cause first: perdure graph status ID shows it. After http_forbidden
+start every node of the cluster with --http-nodes, and with --http-hosts and
+--http-networks that allow the call.
+
 Exit codes: 0 it runs again, 3 there is no such run, 4 it has not ended, or it
 completed. With --watch, those of perdure graph watch.`,
 		Example: `  perdure graph retry report-7
