@@ -201,7 +201,7 @@ func (s *fakeServer) Journal(_ context.Context, r *perdurev1.JournalRequest) (*p
 	entries := s.journals[r.Id]
 	next := uint64(len(entries))
 	// Small pages, so that reading one takes several.
-	page := entries[min(r.FromSeq, next):min(r.FromSeq+8, next)]
+	page := entries[min(r.FromSeq, next):min(r.FromSeq+13, next)]
 	return &perdurev1.JournalResponse{Entries: page, NextSeq: next}, nil
 }
 
