@@ -33,6 +33,16 @@ func TestSignalsToNobody(t *testing.T) {
 	nodes := startAll(t, cfgs...)
 	w := connect(t, cfgs[0].GRPCAddr)
 
+	until(t, "the newest feature level", func() error {
+		s, err := w.ClusterStatus(soon(t))
+		for _, p := range s.GetPartitions() {
+			if p.GetFeatureLevel() == 0 || p.GetFeatureLevel() < s.GetNodes()[0].GetFeatureLevel() {
+				return fmt.Errorf("partition %d is at level %d", p.GetPartition(), p.GetFeatureLevel())
+			}
+		}
+		return err
+	})
+
 	const each = 8 // of four partitions: some live with the sender, most do not
 	targets := map[string]string{}
 	var ids []string

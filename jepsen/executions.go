@@ -119,6 +119,9 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 	if err := r.openBoxes(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.waitLevel(ctx); err != nil {
+		return nil, err
+	}
 	r.began = time.Now()
 
 	running, cancel := context.WithCancel(ctx)

@@ -57,6 +57,29 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...*Node) error {
 	return nil
 }
 
+// waitLevel waits until all partitions are at the feature level that the nodes know: below it a signal is acknowledged
+// when it is sent. A server that names no level is not waited for.
+func (c *Cluster) waitLevel(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return waitFor(ctx, "the feature level", func(ctx context.Context) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		newest := uint64(0)
+		for _, n := range s.GetNodes() {
+			newest = max(newest, n.GetFeatureLevel())
+		}
+		for _, p := range s.GetPartitions() {
+			if p.GetFeatureLevel() < newest {
+				return fmt.Errorf("partition %d is at level %d of %d", p.GetPartition(), p.GetFeatureLevel(), newest)
+			}
+		}
+		return nil
+	})
+}
+
 // Status asks the nodes in turn until one of them tells how the cluster is, each for at most a few
 // seconds.
 func (c *Cluster) Status(ctx context.Context) (*perdurev1.ClusterStatus, error) {

@@ -103,7 +103,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
-		node.Kept, node.Disk = said[i].GetKept(), said[i].GetDisk()
+		node.Kept, node.Disk, node.FeatureLevel = said[i].GetKept(), said[i].GetDisk(), said[i].GetFeatureLevel()
 		for _, r := range said[i].GetReplicas() {
 			if r.Serving {
 				node.Leads++
@@ -132,7 +132,7 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 		}
 		replicas = append(replicas, r)
 		if r != nil && r.Serving && (lead == nil || r.Term > lead.Term) {
-			lead, out.Leader = r, m.NodeId
+			lead, out.Leader, out.FeatureLevel = r, m.NodeId, r.FeatureLevel
 		}
 		out.Term = max(out.Term, r.GetTerm())
 	}

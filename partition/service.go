@@ -99,6 +99,10 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 		return st
 	}
 	st.Applied, st.Checksum = have.Applied, have.Checksum
+	if st.FeatureLevel, err = r.level(); err != nil {
+		st.Halted = err.Error()
+		return st
+	}
 	for _, m := range r.store.Marks() {
 		st.Marks = append(st.Marks, &commandv1.ChecksumMark{Index: m.Index, Checksum: m.Checksum})
 	}

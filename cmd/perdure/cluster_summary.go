@@ -86,7 +86,38 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 			note("node %s is catching up in %s: %d entries behind at most", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
 		}
 	}
+	if text := levelNote(s); text != "" {
+		note("%s", text)
+	}
 	return wrong, append(notes, keptNotes(s)...)
+}
+
+// levelNote says how many partitions are at an earlier feature level than some nodes know, and which nodes they wait
+// for; empty if none.
+func levelNote(s *perdurev1.ClusterStatus) string {
+	newest, earlier := uint64(0), 0
+	for _, n := range s.GetNodes() {
+		newest = max(newest, n.GetFeatureLevel())
+	}
+	for _, p := range s.GetPartitions() {
+		if level := p.GetFeatureLevel(); level > 0 && level < newest {
+			earlier++
+		}
+	}
+	if earlier == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("feature level %d is not reached yet in %s", newest, nounText(earlier, "partition"))
+	var waits []string
+	for _, n := range s.GetNodes() {
+		if n.GetFeatureLevel() < newest {
+			waits = append(waits, orDash(n.GetNodeId()))
+		}
+	}
+	if len(waits) > 0 {
+		text += ": waiting for this version on " + listText(waits)
+	}
+	return text
 }
 
 // rulesOf names the rules that an audit found broken, as far as it tells, each once.

@@ -1029,7 +1029,9 @@ type ReplicaStatus struct {
 	// How long ago this replica last heard from a leader; 0 on the leader.
 	ContactMs uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
 	// What the last audit in the background has found; absent before the first has ended.
-	Audit         *v1.ReplicaAudit `protobuf:"bytes,16,opt,name=audit,proto3" json:"audit,omitempty"`
+	Audit *v1.ReplicaAudit `protobuf:"bytes,16,opt,name=audit,proto3" json:"audit,omitempty"`
+	// The feature level of its state.
+	FeatureLevel  uint64 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1174,6 +1176,13 @@ func (x *ReplicaStatus) GetAudit() *v1.ReplicaAudit {
 		return x.Audit
 	}
 	return nil
+}
+
+func (x *ReplicaStatus) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 type ChecksumMark struct {
@@ -1790,7 +1799,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tdirectory\x18\x05 \x01(\v2!.perdure.command.v1.ReplicaStatusR\tdirectory\x12+\n" +
 	"\x04kept\x18\x06 \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
 	"\x04disk\x18\a \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
-	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xf5\x03\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\x9a\x04\n" +
 	"\rReplicaStatus\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1812,7 +1821,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"rebuilding\x12\x1d\n" +
 	"\n" +
 	"contact_ms\x18\x0f \x01(\x04R\tcontactMs\x12.\n" +
-	"\x05audit\x18\x10 \x01(\v2\x18.perdure.v1.ReplicaAuditR\x05audit\"@\n" +
+	"\x05audit\x18\x10 \x01(\v2\x18.perdure.v1.ReplicaAuditR\x05audit\x12#\n" +
+	"\rfeature_level\x18\x11 \x01(\x04R\ffeatureLevel\"@\n" +
 	"\fChecksumMark\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x04R\bchecksum\".\n" +

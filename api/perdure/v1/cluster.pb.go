@@ -172,7 +172,9 @@ type ClusterNode struct {
 	// Files of former replicas that it keeps aside on its disk, oldest first for each partition.
 	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The free space of its disk; absent if unknown.
-	Disk          *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
+	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
+	// The newest feature level that its program knows; 0 if unknown.
+	FeatureLevel  uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +293,13 @@ func (x *ClusterNode) GetDisk() *DiskStatus {
 	return nil
 }
 
+func (x *ClusterNode) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 // DiskStatus is the space of the file system that holds a node's data.
 type DiskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -402,6 +411,8 @@ type ClusterPartition struct {
 	// "different", or "unknown" (no common index yet).
 	Comparison    string `protobuf:"bytes,6,opt,name=comparison,proto3" json:"comparison,omitempty"`
 	ComparedIndex uint64 `protobuf:"varint,7,opt,name=compared_index,json=comparedIndex,proto3" json:"compared_index,omitempty"`
+	// The feature level of the leader's state; it rises when every node knows the next one. 0 if unknown.
+	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,6 +492,13 @@ func (x *ClusterPartition) GetComparison() string {
 func (x *ClusterPartition) GetComparedIndex() uint64 {
 	if x != nil {
 		return x.ComparedIndex
+	}
+	return 0
+}
+
+func (x *ClusterPartition) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
 	}
 	return 0
 }
@@ -1496,7 +1514,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
-	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\x83\x03\n" +
+	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\xa8\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1510,7 +1528,8 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12+\n" +
 	"\x04kept\x18\v \x03(\v2\x17.perdure.v1.KeptReplicaR\x04kept\x12*\n" +
-	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\"\xbe\x01\n" +
+	"\x04disk\x18\f \x01(\v2\x16.perdure.v1.DiskStatusR\x04disk\x12#\n" +
+	"\rfeature_level\x18\r \x01(\x04R\ffeatureLevel\"\xbe\x01\n" +
 	"\n" +
 	"DiskStatus\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12\x12\n" +
@@ -1519,7 +1538,7 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\blow_mark\x18\x04 \x01(\x04R\alowMark\x12\x18\n" +
 	"\areserve\x18\x05 \x01(\x04R\areserve\x12!\n" +
 	"\freserve_held\x18\x06 \x01(\bR\vreserveHeld\x12\x18\n" +
-	"\awaiting\x18\a \x01(\x04R\awaiting\"\xf9\x01\n" +
+	"\awaiting\x18\a \x01(\x04R\awaiting\"\x9e\x02\n" +
 	"\x10ClusterPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x1c\n" +
@@ -1529,7 +1548,8 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\x06 \x01(\tR\n" +
 	"comparison\x12%\n" +
-	"\x0ecompared_index\x18\a \x01(\x04R\rcomparedIndex\"\x97\x02\n" +
+	"\x0ecompared_index\x18\a \x01(\x04R\rcomparedIndex\x12#\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\x97\x02\n" +
 	"\x0eClusterReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1d\n" +

@@ -1,6 +1,10 @@
 package engine
 
-import "perdure/internal/mutation"
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
 
 // channelBugs break the channels between partitions: what the shipper sends and removes, what the receiver applies.
 var channelBugs = []mutation.Bug{
@@ -61,7 +65,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: a leader goes on asking",
-		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelRises",
+		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelRises", Hangs: 30 * time.Second,
 	},
 	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
