@@ -186,6 +186,12 @@ func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 		c.meter = newMeter(m.members, true)
 		if c.peer.Stranger {
 			c.meter = newMeter(m.strangers, false)
+			c.meter.admitted = func() *permits {
+				if m.member(h.server) {
+					return m.members
+				}
+				return nil
+			}
 		}
 	}
 	if err := e.track(c); err != nil {

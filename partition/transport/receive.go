@@ -70,7 +70,10 @@ type meter struct {
 	permits *permits
 	// snapshots says that they are exempt.
 	snapshots bool
-	gone      chan struct{}
+	// admitted is asked before each request of a server that is no member: its permits are those of members once it
+	// is one. It is nil of a member.
+	admitted func() *permits
+	gone     chan struct{}
 
 	taken    int64 // since the last answer
 	snapshot bool  // the request is one to install a snapshot
@@ -133,6 +136,11 @@ func (m *meter) hold(held *bool, of chan struct{}, bytes int64) error {
 // took counts what was read.
 func (m *meter) took(b []byte) {
 	if m.taken == 0 && len(b) > 0 {
+		if m.admitted != nil {
+			if p := m.admitted(); p != nil {
+				m.permits, m.snapshots, m.admitted = p, true, nil // no permit is held between requests
+			}
+		}
 		m.snapshot = m.snapshots && b[0] == rpcInstallSnapshot
 	}
 	m.taken += int64(len(b))

@@ -255,6 +255,43 @@ func TestSnapshotsAreNotCounted(t *testing.T) {
 	}
 }
 
+// TestAdmittedServerSendsAsAMember: a connection that began before its server was known to be a member is one of a
+// member's from then on.
+func TestAdmittedServerSendsAsAMember(t *testing.T) {
+	var admitted atomic.Bool
+	b := listen(t, Options{ServerID: "b", Member: func(string) bool { return admitted.Load() }})
+	received := NewRaftTransport(b.Raft(1), RaftOptions{})
+	defer received.Close()
+	a := listen(t, Options{ServerID: "new"})
+	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: patience})
+	defer sender.Close()
+	go func() {
+		for rpc := range received.Consumer() {
+			if rpc.Reader == nil {
+				rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
+				continue
+			}
+			_, err := io.Copy(io.Discard, rpc.Reader)
+			rpc.Respond(&raft.InstallSnapshotResponse{Success: err == nil}, err)
+		}
+	}()
+	addr := raft.ServerAddress(b.Addr().String())
+	var appended raft.AppendEntriesResponse
+	if err := sender.AppendEntries("b", addr, &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1}, &appended); err != nil {
+		t.Fatal(err)
+	}
+	admitted.Store(true)
+	const size = maxMessage + 4<<20
+	var installed raft.InstallSnapshotResponse
+	err := sender.InstallSnapshot("b", addr, &raft.InstallSnapshotRequest{Size: size}, &installed, io.LimitReader(zeros{}, size))
+	if err != nil || !installed.Success {
+		t.Errorf("a snapshot of %d bytes: %v, %v", size, installed.Success, err)
+	}
+	if st := b.Stats(); st.Accepted != 1 {
+		t.Errorf("%d connections, not the same one", st.Accepted)
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

@@ -39,6 +39,10 @@ var boundBugs = []mutation.Bug{
 		Hangs: 30 * time.Second,
 	},
 	{
+		File: "partition/transport/accept.go", Rule: "peer port: a server that was admitted sends as a member",
+		From: "if m.member(h.server) {", To: "if m.member(h.server) && m.closed {", Tests: "TestAdmittedServerSendsAsAMember",
+	},
+	{
 		File: "partition/transport/accept.go", Rule: "peer port: a stranger's snapshot is no way around the bound",
 		From: "newMeter(m.strangers, false)", To: "newMeter(m.strangers, true)", Tests: "TestLargeRequestsOfGroups", Hangs: 30 * time.Second,
 	},
