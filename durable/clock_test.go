@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ type fakeClock struct {
 
 type fakeWait struct {
 	d  time.Duration
+	at time.Time
 	ch chan time.Time
 }
 
@@ -32,7 +34,7 @@ func (c *fakeClock) Now() time.Time {
 func (c *fakeClock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := &fakeWait{d, make(chan time.Time, 1)}
+	w := &fakeWait{d, c.now.Add(d), make(chan time.Time, 1)}
 	c.waits = append(c.waits, w)
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -60,6 +62,34 @@ func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 		case <-changed:
 		case <-deadline:
 			t.Fatalf("nobody waits for %v", d)
+		}
+	}
+}
+
+// reach waits until somebody waits until exactly at, and lets the time pass until then, for whoever waits so long.
+func (c *fakeClock) reach(t testing.TB, at time.Time) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		c.mu.Lock()
+		if slices.ContainsFunc(c.waits, func(w *fakeWait) bool { return w.at.Equal(at) }) {
+			c.now = at
+			c.waits = slices.DeleteFunc(c.waits, func(w *fakeWait) bool {
+				if w.at.After(at) {
+					return false
+				}
+				w.ch <- at
+				return true
+			})
+			c.mu.Unlock()
+			return
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("nobody waits until %v", at)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -26,19 +25,6 @@ func (c *fakeClock) sleep(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-}
-
-// passAll lets d pass for all who wait for exactly that.
-func (c *fakeClock) passAll(d time.Duration) {
-	c.sleep(d)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waits = slices.DeleteFunc(c.waits, func(w *fakeWait) bool {
-		if w.d == d {
-			w.ch <- c.now
-		}
-		return w.d == d
-	})
 }
 
 // message is a task as a leader made it, on its way.
@@ -250,8 +236,8 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 	}
 }
 
-// A node that does not extend leases is left when a lease is half over, and one that hangs when three quarters are: the
-// rest is for the way to a third node.
+// A node that does not extend leases is left a quarter of a lease after it was asked to, and one that hangs a quarter
+// after that: the rest is for the way to a third node.
 func TestNodesThatExtendNothingAreLeft(t *testing.T) {
 	const lease, third = 8 * time.Second, 8 * time.Second / 3
 	f := newFake(t)
@@ -268,15 +254,28 @@ func TestNodesThatExtendNothingAreLeft(t *testing.T) {
 	f.start("x", "f", "")
 	until(t, "the task to be held", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.held) == 1 })
 	beats(t, f, w, clock, third)
+	until(t, "the lease to be extended", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, turn := range w.held {
+			if !turn.askedAt.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
 	f.mu.Lock()
 	f.unknown = true
 	f.mu.Unlock()
 	beats(t, f, w, clock, third) // says nothing of the lease, of which a third is over
-	clock.pass(t, lease/2-third) // half is over
-	clock.pass(t, reconnectMin)
+	at := clock.Now().Add(lease / 4)
+	clock.reach(t, at)
+	at = at.Add(reconnectMin)
+	clock.reach(t, at)
 	f.wait("a second stream", func() bool { return len(f.hellos) == 2 })
-	clock.passAll(lease / 4)
-	clock.pass(t, 2*reconnectMin)
+	at = at.Add(lease / 4)
+	clock.reach(t, at)
+	clock.reach(t, at.Add(2*reconnectMin))
 	f.wait("a third stream", func() bool { return len(f.hellos) == 3 && len(f.hellos[2].Held) == 1 })
 	close(release)
 	f.finished("x")

@@ -37,8 +37,9 @@ type session struct {
 	sendMu sync.Mutex
 	// drained says that its Hello offered no room because the worker is stopping.
 	drained bool
-	// hello is the call id of the Hello.
+	// hello is the call id of the Hello; since is when its Welcome came, guarded by the worker's lock.
 	hello uint64
+	since time.Time
 	// beats are the heartbeats that are not answered yet, by call id.
 	beatsMu sync.Mutex
 	beats   map[uint64]heartbeat
@@ -273,7 +274,7 @@ func (w *Worker) greet(s *session) int {
 func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
-	w.sess, w.offered = s, room
+	w.sess, w.offered, s.since = s, room, w.clock.Now()
 	w.lastBeat, w.greetings = 0, 0
 	if len(w.held) > 0 {
 		defer w.poke() // leases may be near their ends
@@ -369,9 +370,10 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	}
 }
 
-// moveOn reports whether another node should be tried: a lease is half over, although a heartbeat by this session
-// had a quarter of a lease to extend it. The other half is for the way to another node. Each node is tried once before
-// all leases are extended again. again is when the answer may change if no lease is extended until then; 0 for never.
+// moveOn reports whether another node should be tried: a lease is half over, and a heartbeat by this session has not
+// extended it within a quarter of a lease. The rest is for the way to another node. Each node is tried once before a
+// session extends all leases for as long as a lease lasts: changing nodes helps nobody where the whole cluster is slow.
+// again is when the answer may change if no lease is extended until then; 0 for never.
 func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -380,10 +382,10 @@ func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 		return false, 0
 	}
 	for _, t := range w.held {
-		if t.via != s {
+		if t.via != s || t.askedAt.IsZero() {
 			continue
 		}
-		wait := w.opts.Lease/4 - elapsed(t.viaAt, now)
+		wait := w.opts.Lease/4 - elapsed(t.askedAt, now)
 		if from, _ := t.lease(); !from.IsZero() {
 			wait = max(wait, w.opts.Lease/2-elapsed(from, now))
 		}
@@ -440,15 +442,19 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	for _, t := range reply.GetUnknown() {
 		unknown[keyOf(t)] = true
 	}
+	now := w.clock.Now()
+	w.mu.Lock()
 	for _, t := range b.turns {
 		if !unknown[t.key] && !t.isLost() {
 			t.confirm(b.sent)
+			t.askedAt = time.Time{}
 		}
 	}
-	if len(unknown) == 0 {
-		w.mu.Lock()
+	if len(unknown) == 0 && elapsed(s.since, now) >= w.opts.Lease {
 		w.moves = 0
-		w.mu.Unlock()
+	}
+	w.mu.Unlock()
+	if len(unknown) == 0 {
 		return
 	}
 	go func() {
@@ -472,8 +478,8 @@ func (w *Worker) sendBeat(s *session) {
 	w.mu.Lock()
 	turns := w.listedLocked()
 	for _, t := range turns {
-		if t.via != s {
-			t.via, t.viaAt = s, now
+		if t.via != s || t.askedAt.IsZero() {
+			t.via, t.askedAt = s, now
 		}
 	}
 	w.mu.Unlock()

@@ -48,11 +48,12 @@ type turn struct {
 	// announced: the user was told of the task.
 	announced atomic.Bool
 
-	// busy belongs to Worker.mu: the turn counts against the worker's room. So do via and viaAt: the session whose
-	// heartbeats have spoken for the turn last, and when the first of them did.
-	busy  bool
-	via   *session
-	viaAt time.Time
+	// busy belongs to Worker.mu: the turn counts against the worker's room. So do via and askedAt: the session whose
+	// heartbeats have spoken for the turn last, and when the first of them did since one extended the lease; the zero
+	// time when none has.
+	busy    bool
+	via     *session
+	askedAt time.Time
 
 	// owner is the goroutine that runs the function; 0 before it begins and once it is over.
 	owner atomic.Uintptr

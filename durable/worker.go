@@ -108,8 +108,8 @@ type Worker struct {
 	lastBeatAt time.Time
 	// beat has a heartbeat sent at once.
 	beat chan struct{}
-	// moves counts the sessions that were ended since the last heartbeat that extended every lease, because their
-	// nodes extended none.
+	// moves counts the sessions that were ended because their nodes extended no lease, since one extended all leases
+	// for as long as a lease lasts.
 	moves int
 	// greetings counts the sessions that were begun since the last Welcome.
 	greetings int
