@@ -18,7 +18,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-var seedFlag = flag.Uint64("fsm.seed", 0, "seed of the crash tests; 0 for a new one")
+var (
+	seedFlag   = flag.Uint64("fsm.seed", 0, "seed of the crash tests; 0 for a new one")
+	failedFlag = flag.Int("fsm.failures", 40, "disks that fail in TestFailedWrites")
+)
 
 func seeded(t *testing.T) *rand.Rand {
 	seed := *seedFlag

@@ -191,7 +191,7 @@ func TestFailedWrites(t *testing.T) {
 	source := open(t, vfs.NewMem(), "source", true)
 	s.apply(t, source, 0, 140, 20)
 	content := contentOfStore(t, source)
-	rounds := 100
+	rounds := *failedFlag
 	if testing.Short() {
 		rounds = 25
 	}
