@@ -942,6 +942,9 @@ func (x *ChildOptions) GetSpread() bool {
 	return false
 }
 
+// Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit. It writes the
+// InvokeCompleted of a start there too, and that of a signal when the target's partition has answered: with an empty
+// value, or a failure of type "target_not_found" or "target_finished". The promise may be awaited.
 type Send struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	PromiseId string                 `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
