@@ -2,6 +2,8 @@ package membership
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -218,6 +220,43 @@ func TestIdleStreams(t *testing.T) {
 	b.sees(t, "a-1", "b-1")
 }
 
+// Streams that say nothing keep nobody out, however long they may stay: one more takes the place of the oldest of the
+// host that has the most.
+func TestIdleStreamsGiveWay(t *testing.T) {
+	noLeaks(t)
+	a := start(t, "a", func(c *Config) { c.Timing.StreamTimeout = time.Hour })
+	kept, err := net.Dial("tcp", a.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	inbound := func() int {
+		a.gate.mu.Lock()
+		defer a.gate.mu.Unlock()
+		return a.gate.inbound
+	}
+	eventually(t, "the first stream", func() (string, bool) { return fmt.Sprint(inbound()), inbound() == 1 })
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 3 * maxStreams {
+		tcp, err := d.Dial("tcp", a.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tcp.Close()
+		if n := inbound(); n > maxStreams {
+			t.Fatalf("%d streams are open", n)
+		}
+	}
+	b := start(t, "b", join(a))
+	a.sees(t, "a-1", "b-1")
+	b.sees(t, "a-1", "b-1")
+	_ = kept.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	var timeout net.Error
+	if _, err := kept.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("the other host's stream gave way: %v", err)
+	}
+}
+
 // Close cuts streams of others; noLeaks would miss them for as long as their time-out is.
 func TestCloseCutsStreams(t *testing.T) {
 	var open []net.Conn
@@ -250,7 +289,7 @@ func TestLongStreamsAreCut(t *testing.T) {
 	server, client := net.Pipe()
 	defer client.Close()
 	g := &gate{open: make(map[*stream]struct{})}
-	s, err := g.track(server, true)
+	s, _, err := g.track(server, true)
 	if err != nil {
 		t.Fatal(err)
 	}

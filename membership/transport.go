@@ -15,7 +15,7 @@ import (
 
 // Bounds on streams, which anybody who reaches the port can open.
 const (
-	maxStreams     = 64      // at once, inbound
+	maxStreams     = 64      // at once, inbound; one more takes the place of the oldest, of the host that has the most
 	maxStreamBytes = 4 << 20 // read from one; a view of 1,000 members has less than 1 MiB
 	// maxDial bounds a dial, so that a host that is down does not hold up the tries of others for long.
 	maxDial = 2 * time.Second
@@ -40,6 +40,7 @@ type gate struct {
 	mu      sync.Mutex
 	open    map[*stream]struct{}
 	inbound int
+	streams uint64 // so far
 	closed  bool
 }
 
@@ -84,14 +85,14 @@ func (g *gate) admit() {
 	for {
 		select {
 		case conn := <-g.NetTransport.StreamCh():
-			s, err := g.track(conn, true)
-			if err != nil {
+			s, evicted, err := g.track(conn, true)
+			if err != nil { // the gate is closed
 				_ = conn.Close()
-				if errors.Is(err, net.ErrClosed) {
-					continue
-				}
-				g.report.refused(err.Error() + " " + memberlist.LogAddress(conn.RemoteAddr()))
 				continue
+			}
+			if evicted != nil {
+				g.report.refused(fmt.Sprintf("membership: %d streams are open already, the oldest gives way %s", maxStreams, memberlist.LogAddress(evicted.RemoteAddr())))
+				_ = evicted.Close()
 			}
 			select {
 			case g.in <- s:
@@ -121,7 +122,7 @@ func (g *gate) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.track(conn, false)
+	s, _, err := g.track(conn, false)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -184,24 +185,62 @@ type stream struct {
 	net.Conn
 	gate    *gate
 	inbound bool
-	left    int // bytes that may still be read; one reader at a time
+	number  uint64 // in the order in which they came
+	left    int    // bytes that may still be read; one reader at a time
 }
 
-func (g *gate) track(conn net.Conn, inbound bool) (*stream, error) {
+// track counts a stream in. If there are too many inbound ones, the caller closes the one that gives way.
+func (g *gate) track(conn net.Conn, inbound bool) (s, evicted *stream, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, net.ErrClosed
+		return nil, nil, net.ErrClosed
 	}
 	if inbound {
-		if g.inbound == maxStreams {
-			return nil, fmt.Errorf("membership: %d streams are open already", maxStreams)
+		if g.inbound >= maxStreams {
+			evicted = g.crowding()
+			delete(g.open, evicted)
+			g.inbound--
 		}
 		g.inbound++
 	}
-	s := &stream{Conn: conn, gate: g, inbound: inbound, left: maxStreamBytes}
+	g.streams++
+	s = &stream{Conn: conn, gate: g, inbound: inbound, number: g.streams, left: maxStreamBytes}
 	g.open[s] = struct{}{}
-	return s, nil
+	return s, evicted, nil
+}
+
+// crowding picks the oldest inbound stream of the host that has the most, so that one host's streams give way to each
+// other first.
+func (g *gate) crowding() (out *stream) {
+	count := map[string]int{}
+	for s := range g.open {
+		if s.inbound {
+			count[s.host()]++
+		}
+	}
+	for s := range g.open {
+		if !s.inbound {
+			continue
+		}
+		n, most := count[s.host()], 0
+		if out != nil {
+			most = count[out.host()]
+		}
+		if n > most || n == most && s.number < out.number {
+			out = s
+		}
+	}
+	return out
+}
+
+// host is the address of the other end, without its port.
+func (s *stream) host() string {
+	addr := s.RemoteAddr().String()
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
 }
 
 // Read implements net.Conn.

@@ -117,6 +117,15 @@ var boundBugs = []mutation.Bug{
 		From: "return n.refuseContent(p, 0, err)", To: "_ = n.refuseContent(p, 0, err)", Tests: "TestSnapshotRefusedForDisk",
 	},
 	{
+		File: "membership/transport.go", Rule: "gossip: idle streams keep nobody out",
+		From: "evicted = g.crowding()\n\t\t\tdelete(g.open, evicted)\n\t\t\tg.inbound--", To: "return nil, nil, net.ErrClosed", Tests: "TestIdleStreamsGiveWay",
+		Hangs: 30 * time.Second,
+	},
+	{
+		File: "membership/transport.go", Rule: "gossip: one host's streams give way to each other first",
+		From: "count[s.host()]++", To: "count[s.host()] = 1", Tests: "TestIdleStreamsGiveWay", Hangs: 30 * time.Second,
+	},
+	{
 		File: "partition/ledger.go", Rule: "admission: new work leaves half of each bound",
 		From: "a.held[beginsWork]+r.bytes > a.limit/2", To: "a.held[beginsWork]+r.bytes > a.limit", Tests: "TestLedger",
 	},
