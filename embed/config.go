@@ -192,7 +192,7 @@ func DefaultConfig() Config {
 		SnapshotThreshold:  8192,
 		SnapshotInterval:   30 * time.Second,
 		TrailingLogs:       8192,
-		CacheBytes:         256 << 20,
+		CacheBytes:         128 << 20,
 		MemtableBytes:      64 << 20,
 		MaxPendingCommands: 4096,
 		MaxWorkers:         1024,

@@ -146,7 +146,7 @@ func TestLargestCommandFits(t *testing.T) {
 
 // Large commands do not keep small ones waiting, nor the other way round, and each lane is in order.
 func TestLanesTakeTurns(t *testing.T) {
-	q := newPending(1000, newAdmission(Limits{}))
+	q := newPending(1000, newAdmission(Limits{}), newBulk(SystemClock{}))
 	add := func(bytes int64) *proposal {
 		p, _, ok := q.add(&commandv1.Command{}, nil, reservation{bytes: bytes, class: beginsWork})
 		if !ok {
@@ -160,6 +160,9 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 	for range 3 * maxEntryCommands {
 		light = append(light, add(100))
+	}
+	for q.firstLarge() != nil {
+		q.admit(q.firstLarge())
 	}
 	for turn := range 6 {
 		batch := q.take()

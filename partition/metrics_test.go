@@ -441,7 +441,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := newLog(t)
-	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{})), halting: make(chan struct{})}
+	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{})), halting: make(chan struct{})}
 	r.halt(errors.New("planted"))
 	set.scraper.follow(r)
 	have := scrape(t, reg)
@@ -454,7 +454,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 	// Rebuilt, it is another one.
-	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}))})
+	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{}))})
 	if have := scrape(t, reg); have["halted{3}"] != 0 {
 		t.Errorf("%v", have)
 	}

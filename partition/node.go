@@ -123,6 +123,7 @@ type Node struct {
 	dispatch  *Dispatcher
 	watches   watches
 	shipping  *semaphore.Weighted
+	bulk      *bulk
 	admission *admission
 	kept      *keptSet // former replicas
 	disk      *diskSpace
@@ -176,7 +177,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), auditDone: make(chan struct{}), stopping: make(chan struct{}),
 		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}, diskDone: make(chan struct{})}
@@ -483,9 +484,10 @@ func (n *Node) openShared(creating bool) (err error) {
 func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
-		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping,
-		onServing: n.poke, mayTell: n.mayTell, commonLevel: n.commonLevel, pending: newPending(n.cfg.MaxPendingCommands, n.admission),
-		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
+		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping, bulk: n.bulk,
+		onServing: n.poke, mayTell: n.mayTell, commonLevel: n.commonLevel,
+		pending: newPending(n.cfg.MaxPendingCommands, n.admission, n.bulk),
+		slots:   make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
 		disk:     n.disk,
 		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),

@@ -23,6 +23,8 @@ type proposal struct {
 	seq uint64
 	// waiting counts the callers that still wait.
 	waiting int
+	// lane is where it is queued.
+	lane lane
 	// launched: the log may have it.
 	launched bool
 
@@ -40,24 +42,27 @@ type proposalResult struct {
 type lane uint8
 
 const (
-	small lane = iota // at most maxEntryBytes
-	large             // larger: travels alone
+	small    lane = iota // at most maxEntryBytes
+	large                // larger: waits for its turn among the node's
+	admitted             // large, and its turn has come: travels alone
 	lanes
 )
 
-// pending holds the proposals of a replica from the call to the answer: a queue in two lanes, and what is in
+// pending holds the proposals of a replica from the call to the answer: a queue in lanes, and what is in
 // flight. Its loop is
 //
 //	p, joined, err := q.add(cmd, lead, reserved) // callers
+//	q.admit(q.firstLarge())                // large ones, when the node lets them
 //	batch := q.take()                      // the proposer: the commands of one entry
 //	q.answer(p, result)                    // the resolver, once for each
 //
 //	len(queue) <= limit for what begins work, <= limit + limit/4 + 1 for what finishes it
 type pending struct {
 	admission *admission
+	bulk      *bulk
 	limit     int
-	// wake gets a value when something was queued.
-	wake chan struct{}
+	// wake gets a value when something can be taken, wakeLarge when something waits for its turn.
+	wake, wakeLarge chan struct{}
 
 	mu     sync.Mutex
 	seq    uint64
@@ -69,8 +74,8 @@ type pending struct {
 	requests map[string]*proposal
 }
 
-func newPending(limit int, admission *admission) *pending {
-	return &pending{admission: admission, limit: limit, wake: make(chan struct{}, 1), requests: map[string]*proposal{}}
+func newPending(limit int, admission *admission, bulk *bulk) *pending {
+	return &pending{admission: admission, bulk: bulk, limit: limit, wake: make(chan struct{}, 1), wakeLarge: make(chan struct{}, 1), requests: map[string]*proposal{}}
 }
 
 // sameRequest reports whether two commands are attempts of one request: equal but for its age.
@@ -105,28 +110,52 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 	}
 	q.seq++
 	p = &proposal{cmd: cmd, lead: lead, reserved: reserved, seq: q.seq, waiting: 1, done: make(chan struct{})}
-	at := laneOf(p)
-	q.queue[at] = append(q.queue[at], p)
+	if reserved.bytes > maxEntryBytes {
+		p.lane = large
+		q.bulk.waiting.Add(1)
+		poke(q.wakeLarge)
+	} else {
+		poke(q.wake)
+	}
+	q.queue[p.lane] = append(q.queue[p.lane], p)
 	q.queued += reserved.bytes
 	if id != "" && q.requests[id] == nil {
 		q.requests[id] = p
 	}
-	q.signal()
 	return p, false, true
 }
 
-func laneOf(p *proposal) lane {
-	if p.reserved.bytes > maxEntryBytes {
-		return large
-	}
-	return small
-}
-
-func (q *pending) signal() {
+func poke(c chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// firstLarge is the large proposal that has waited the longest for its turn, nil if none waits.
+func (q *pending) firstLarge() *proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue[large]) == 0 {
+		return nil
+	}
+	return q.queue[large][0]
+}
+
+// admit lets a large proposal through to the proposer. It reports whether it still waited for that.
+func (q *pending) admit(p *proposal) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(q.queue[large], p)
+	if at < 0 {
+		return false
+	}
+	q.queue[large] = slices.Delete(q.queue[large], at, at+1)
+	q.bulk.waiting.Add(-1)
+	p.lane = admitted
+	q.queue[admitted] = append(q.queue[admitted], p)
+	poke(q.wake)
+	return true
 }
 
 // leave ends one caller's wait. It reports whether the command is surely not applied: nobody else waits for it,
@@ -137,9 +166,12 @@ func (q *pending) leave(p *proposal) (dropped bool) {
 	if p.waiting--; p.waiting > 0 || p.launched || p.finished() {
 		return false
 	}
-	at := laneOf(p)
-	q.queue[at] = slices.DeleteFunc(q.queue[at], func(x *proposal) bool { return x == p })
+	if p.lane == large {
+		q.bulk.waiting.Add(-1)
+	}
+	q.queue[p.lane] = slices.DeleteFunc(q.queue[p.lane], func(x *proposal) bool { return x == p })
 	q.queued -= p.reserved.bytes
+	close(p.done)
 	q.settleLocked(p)
 	return true
 }
@@ -154,15 +186,16 @@ func (p *proposal) finished() bool {
 }
 
 // take removes the commands of the next entry from the queue; they are launched. Within the bounds of an entry
-// they come in the order of their arrival; a large one travels alone. When both lanes wait, entries take turns.
+// they come in the order of their arrival; a large one travels alone, when its turn has come. When both lanes wait,
+// entries take turns.
 func (q *pending) take() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	from := small
 	switch {
-	case len(q.queue[large]) == 0:
+	case len(q.queue[admitted]) == 0:
 	case len(q.queue[small]) == 0, q.last == small:
-		from = large
+		from = admitted
 	}
 	q.last = from
 	var batch []*proposal
@@ -184,6 +217,7 @@ func (q *pending) drain() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var all []*proposal
+	q.bulk.waiting.Add(-int64(len(q.queue[large])))
 	for i := range q.queue {
 		for _, p := range q.queue[i] {
 			p.launched = true
@@ -219,4 +253,13 @@ func (q *pending) len() int {
 	return q.lenLocked()
 }
 
-func (q *pending) lenLocked() int { return len(q.queue[small]) + len(q.queue[large]) }
+func (q *pending) lenLocked() int {
+	return len(q.queue[small]) + len(q.queue[large]) + len(q.queue[admitted])
+}
+
+// ready reports whether something can be taken.
+func (q *pending) ready() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue[small])+len(q.queue[admitted]) > 0
+}

@@ -164,7 +164,7 @@ func (r *Replica) proposeLoop() {
 			r.refuseQueued()
 			return
 		}
-		for r.pending.len() > 0 {
+		for r.pending.ready() {
 			select {
 			case r.slots <- struct{}{}:
 			case <-r.stopping:
@@ -203,6 +203,9 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	})
 	if f.proposals = batch; len(batch) == 0 {
 		return f
+	}
+	if p := batch[0]; p.lane == small && p.cmd.Namespace != "" {
+		r.bulk.noteSmall()
 	}
 	f.room = r.dispatcher.reserve(r.id)
 	entry := &commandv1.Entry{TimeMs: r.now().UnixMilli(), Offers: offersOf(f.room)}

@@ -46,7 +46,9 @@ type Replica struct {
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
 	// shipping is shared by the node's shipments: shipNodeBytes.
 	shipping *semaphore.Weighted
-	inbound  inbound
+	// bulk is shared by the node's large commands.
+	bulk    *bulk
+	inbound inbound
 	// onServing is called when this replica begins to serve.
 	onServing func()
 	// commonLevel is the newest feature level that every member knows; nil in tests of parts.
@@ -220,6 +222,7 @@ func (r *Replica) run() {
 		return
 	}
 	go r.proposeLoop()
+	go r.bulkLoop()
 	go r.resolveLoop()
 	go r.leaderLoop()
 	go r.followLeader()

@@ -39,8 +39,8 @@ type process struct {
 	// exit ends the process at once. A test's may return.
 	exit  func(code int)
 	start func(ctx context.Context, cfg embed.Config) (server, error)
-	// limitMemory has the garbage collector keep to the process's limit; nil leaves it alone.
-	limitMemory func(cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger)
+	// limitMemory has the garbage collector keep to the process's limit until ctx ends; nil leaves it alone.
+	limitMemory func(ctx context.Context, cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger)
 }
 
 // server is the part of *embed.Node that a process needs.
@@ -70,8 +70,10 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	cfg.Logger = log
 	log.Info("starting", "version", version(), "settings", cfg)
 
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	if p.limitMemory != nil {
-		p.limitMemory(cfg, p.lookup, log)
+		p.limitMemory(ctx, cfg, p.lookup, log)
 	}
 
 	// 2. The first signal asks for an orderly stop, also of a start that takes long; a second one ends the
@@ -81,8 +83,6 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 
 	// 3. The node. The context lives as long as the node does; until the node is there, the first signal
 	// ends it.
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	n, err := p.startOrStop(ctx, cancel, cfg, stopAsked)
 	if err != nil {
 		select {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -9,9 +10,12 @@ import (
 	"perdure/internal/memlimit"
 )
 
-// limitMemory has the garbage collector keep to what the process may take: see package memlimit. It logs what it
-// does.
-func limitMemory(cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger) {
+// gcVariable is the environment variable that Go's collector reads by itself.
+const gcVariable = "GOGC"
+
+// limitMemory has the garbage collector keep to what the process may take, and the heap's growth follow its size until
+// ctx ends, unless GOGC is set: see package memlimit. It logs what it does.
+func limitMemory(ctx context.Context, cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger) {
 	request := memlimit.Request{Configured: cfg.MemoryLimit, Lookup: lookup, Root: os.DirFS("/")}
 	if memlimit.OffHeap {
 		request.OffHeap = cfg.CacheBytes + cfg.MemtableBytes
@@ -26,6 +30,9 @@ func limitMemory(cfg embed.Config, lookup func(string) (string, bool), log *slog
 			log.Warn("caches and memtables take more than two fifths of the memory limit", "event", "memory_limit_tight",
 				"limit_bytes", limit.Process, "cache_bytes", cfg.CacheBytes, "memtable_bytes", cfg.MemtableBytes)
 		}
+	}
+	if v, ok := lookup(gcVariable); !ok || v == "" {
+		go memlimit.FollowHeap(ctx)
 	}
 	log.Info("memory limit", "event", "memory_limit", "source", string(limit.Source), "limit_bytes", limit.Process,
 		"heap_limit_bytes", debug.SetMemoryLimit(-1))

@@ -3,7 +3,7 @@
 // The bound is, in this order: the environment variable GOMEMLIMIT, which Go itself has read and which stays as it
 // is; what the operator configured; the least memory limit of the process's control groups (cgroup v1 and v2). It is
 // a soft limit: the collector works harder as the heap comes near it. It bounds no queue; those have bounds of their
-// own.
+// own. Below the limit, the heap's growth between two collections is bounded too (headroom.go).
 package memlimit
 
 import (

@@ -160,4 +160,20 @@ var guardBugs = []mutation.Bug{
 		File: "rpc/outbound_call.go", Rule: "http: a clock that is set back takes no time away",
 		From: `return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))`, To: `return now.Round(0).Sub(from.Round(0))`, Tests: "TestSinceEither",
 	},
+	{
+		File: "partition/bulk.go", Rule: "bulk: the node's partitions share the turns",
+		From: `share := min(bytes, bulkBytes)`, To: `share := min(bytes, 1)`, Tests: "TestLargeCommandsTakeTurns",
+	},
+	{
+		File: "partition/bulk.go", Rule: "bulk: a turn ends",
+		From: `defer release()`, To: `defer func() { _ = release }()`, Tests: "TestLargeCommandsTakeTurns", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/bulk.go", Rule: "bulk: a pause follows while small commands come",
+		From: `at == nil || at.Before(began)`, To: `at == nil || !at.Before(began)`, Tests: "TestBulkPause",
+	},
+	{
+		File: "partition/pending.go", Rule: "bulk: who has left does not wait for a turn",
+		From: "if p.lane == large {\n\t\tq.bulk.waiting.Add(-1)\n\t}", To: "_ = large", Tests: "TestLargeCommandsTakeTurns",
+	},
 }
