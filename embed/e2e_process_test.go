@@ -27,7 +27,7 @@ type process struct {
 func buildNode(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "node")
-	build := exec.Command("go", "build", "-o", binary, "perdure/cmd/node")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "perdure/cmd/node")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
