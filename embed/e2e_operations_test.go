@@ -170,7 +170,12 @@ func TestEveryOperation(t *testing.T) {
 		mu.Lock()
 		chance[out.Random] = true
 		mu.Unlock()
-		return out, durable.Signal(ctx, "listener", "ping", out.Random)
+		sent, err := durable.GoSignal(ctx, "listener", "ping", out.Random)
+		if err != nil {
+			return out, err
+		}
+		_, err = sent.Get(ctx) // the journal has the answer before the run ends
+		return out, err
 	})
 	listener := durable.NewFunction("listener", func(ctx durable.Context, _ int) (uint64, error) {
 		return durable.WaitSignal[uint64](ctx, "ping")
