@@ -2,6 +2,7 @@ package memlimit
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
@@ -47,13 +48,10 @@ func TestFollowHeap(t *testing.T) {
 			}
 		}
 	}
-	held = make([]byte, 512<<20)
+	held := make([]byte, 512<<20)
 	debug.FreeOSMemory() // a collection, so that the live heap is known
 	until("512 MiB are held", func(p int) bool { return p == 25 })
-	held = nil
+	runtime.KeepAlive(held)
 	debug.FreeOSMemory()
 	until("nothing is held", func(p int) bool { return p > 25 })
 }
-
-// held keeps memory alive.
-var held []byte
