@@ -15,9 +15,9 @@ import (
 // So large ones take a fraction of the time then, and all of it when nobody else wants any.
 const (
 	bulkBytes    = 4 << 20
-	bulkPause    = 8
-	bulkMaxPause = time.Second
-	bulkMaxWait  = 8 * time.Second
+	bulkPause    = 16
+	bulkMaxPause = 2 * time.Second
+	bulkMaxWait  = 10 * time.Second
 )
 
 // bulk is what the node's partitions share to take turns with large commands: first come, first served. Its methods

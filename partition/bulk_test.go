@@ -18,11 +18,11 @@ func TestBulkPause(t *testing.T) {
 		want    time.Duration
 	}{
 		"nobody else":               {took: 50 * time.Millisecond},
-		"small ones come":           {took: 50 * time.Millisecond, small: true, waiting: 1, want: 400 * time.Millisecond},
-		"none of the large waits":   {took: 50 * time.Millisecond, small: true, want: 400 * time.Millisecond},
+		"small ones come":           {took: 50 * time.Millisecond, small: true, waiting: 1, want: 50 * bulkPause * time.Millisecond},
+		"none of the large waits":   {took: 50 * time.Millisecond, small: true, want: 50 * bulkPause * time.Millisecond},
 		"it took long":              {took: time.Minute, small: true, want: bulkMaxPause},
 		"many wait":                 {took: time.Minute, small: true, waiting: 80, want: bulkMaxWait / 80},
-		"many wait, and it was not": {took: time.Millisecond, small: true, waiting: 80, want: 8 * time.Millisecond},
+		"many wait, and it was not": {took: time.Millisecond, small: true, waiting: 80, want: bulkPause * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newHandClock()
