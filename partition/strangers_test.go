@@ -2,7 +2,9 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,7 +47,7 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 	addr := all[0].cfg.PeerAddr
 	const conns, calls, each = 8, 12, 4 << 20
 	methods := []string{commandv1.Peers_Propose_FullMethodName, commandv1.Peers_Join_FullMethodName, commandv1.Peers_Attach_FullMethodName}
-	var taken atomic.Int64
+	var taken, named atomic.Int64
 	var flood sync.WaitGroup
 	for i := range conns {
 		caller := stranger(t, fmt.Sprint("stranger", i), addr)
@@ -54,9 +56,13 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 				r := caller.Begin(methods[j%len(methods)], "")
 				r.Announce(60 << 20)
 				taken.Add(r.Push(each, 2*time.Second))
-				// By name: who calls, and not how much.
+				// By name: who calls, and not how much. A slow machine may end the stranger's connection first.
 				want := fmt.Sprint(int(status.Code(api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "").GRPCStatus().Err())))
-				if got, err := r.Wait(patience); methods[j%len(methods)] != commandv1.Peers_Join_FullMethodName && got != want {
+				switch got, err := r.Wait(patience); {
+				case methods[j%len(methods)] == commandv1.Peers_Join_FullMethodName || errors.Is(err, io.EOF):
+				case got == want:
+					named.Add(1)
+				default:
 					t.Errorf("%s ended with %q, %v, must be %s", methods[j%len(methods)], got, err, want)
 				}
 			})
@@ -73,6 +79,9 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 		}
 	}
 	flood.Wait()
+	if named.Load() == 0 {
+		t.Error("no stranger was refused by name")
+	}
 	// A call's window is sent before its end is heard of.
 	if n := taken.Load(); n > conns*calls*(128<<10) {
 		t.Errorf("%d bytes were taken of strangers' calls that announce 60 MiB each", n)
