@@ -66,7 +66,7 @@ func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 	}
 }
 
-// reach waits until somebody waits until exactly at, and lets the time pass until then, for whoever waits so long.
+// reach waits for a timer that ends exactly at the given time, and moves the clock there. All timers due by then fire.
 func (c *fakeClock) reach(t testing.TB, at time.Time) {
 	t.Helper()
 	deadline := time.After(patience)

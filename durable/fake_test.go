@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -789,13 +788,4 @@ func (f *fakeServer) journalOf(eid string) []*perdurev1.JournalEntry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.execs[eid].entries)
-}
-
-// released waits for the n-th release (from 1) and returns it.
-func (f *fakeServer) released(n int) *perdurev1.Release {
-	f.t.Helper()
-	f.wait("release "+strconv.Itoa(n), func() bool { return len(f.releases) >= n })
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.releases[n-1]
 }

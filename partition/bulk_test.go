@@ -48,8 +48,8 @@ func largePromise(id string) *commandv1.Command {
 	return cmd
 }
 
-// The partitions of a node let one large command into their logs at a time, whoever leads them, and small ones beside
-// it; who leaves the queue is not applied.
+// All partitions of a node together let one large command into their logs at a time. Small commands pass it. A command
+// whose caller gives up in the queue is not applied.
 func TestLargeCommandsTakeTurns(t *testing.T) {
 	n, disk := newGatedNode(t, 2)
 	disk.shut()

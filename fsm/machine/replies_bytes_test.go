@@ -33,8 +33,8 @@ func bigPromiseCmd(request []byte, objectID string, size int) *commandv1.Command
 	return cmd
 }
 
-// What a stored reply takes does not grow with the values of the promise that it shows, and a repeated request gets
-// the same answer: the promise as it was, whatever has happened to it since.
+// A stored reply does not grow with the values of the promise that it shows. A repeated request gets the same answer:
+// the promise as it was, also after it was settled.
 func TestStoredRepliesHoldNoValues(t *testing.T) {
 	w := newWorldAt(t, levelAnswers, 1)
 	w.unaudited = true

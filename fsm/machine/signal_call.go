@@ -27,8 +27,8 @@ func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *
 	var target *execution
 	var result []byte
 	if !remote {
-		// What was due on the target may have ended or cancelled the sender, which works for it. The rest of the commit
-		// is void then.
+		// The target's due deadlines are applied first. They may end or cancel the sender, when it is the target's child.
+		// The rest of the commit is void then.
 		target, result = t.target(ex.ns, msg.ToId, sig.Name)
 		if ex.h.Status.Terminal() {
 			c.state = recovery.TaskFulfilled

@@ -268,7 +268,7 @@ func TestRaiseLevel(t *testing.T) {
 	}
 }
 
-// What a send's promise, its journal and the messages under way say must agree.
+// The audit finds a send whose promise, journal entry and messages under way do not agree.
 func TestAuditSends(t *testing.T) {
 	p := newPipe(t)
 	nobody, open := p.far("nobody"), p.far("open")

@@ -160,7 +160,7 @@ func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 	m.mu.Lock()
 	e := m.endpoints[key]
 	full := m.accepted >= m.opts.MaxConns
-	// One server, or whoever uses its id, does not shut the others out.
+	// One server id does not use up the connections of the others.
 	greedy := m.servers[h.server] >= m.opts.perServer()
 	if e != nil && !full && !greedy {
 		m.accepted++

@@ -91,7 +91,7 @@ type Mux struct {
 	guests     guests
 	stats      Stats
 
-	// What connections of groups may receive at a time, of members and of others.
+	// members and strangers bound the bytes that Raft connections receive at a time.
 	members, strangers *permits
 }
 

@@ -124,7 +124,7 @@ func TestStrangersHoldFewConnections(t *testing.T) {
 	ask(t, c, "ship?\n")
 }
 
-// TestOneServerHoldsNotAllConnections: whoever uses one server's id leaves connections to the others.
+// TestOneServerHoldsNotAllConnections: connections under one server's id leave some for other servers.
 func TestOneServerHoldsNotAllConnections(t *testing.T) {
 	b := listen(t, Options{ServerID: "b", MaxConns: 8})
 	addr := b.Addr().String()
