@@ -108,3 +108,29 @@ func TestLargeCommandsWhenStopping(t *testing.T) {
 	disk.open()
 	<-closed
 }
+
+// A command whose leadership is over when the log could take it is refused at once, also while an entry before it is
+// still under way: its caller may ask the next leader.
+func TestRefusedWhileAnEntryIsUnderWay(t *testing.T) {
+	n, disk := newGatedNode(t, 1)
+	r := n.router.Replicas()[0]
+	disk.shut()
+	enqueued(t, r, promiseCmd(idIn(n.Router(), 0, "a"), 1<<40))
+	waitFor(t, "the first to be under way", func() bool { return len(r.slots) == 1 && disk.held.Load() > 0 }, func() string { return "" })
+	lead := r.serving()
+	r.lead.Store(nil)
+	defer r.lead.Store(lead)
+	cmd := promiseCmd(idIn(n.Router(), 0, "b"), 1<<40)
+	reserved := reservationOf(0, cmd)
+	if err := r.pending.admission.admit(reserved); err != nil {
+		t.Fatal(err)
+	}
+	p, _, ok := r.pending.add(cmd, lead, reserved)
+	if !ok {
+		t.Fatal("not queued")
+	}
+	waitFor(t, "it to be refused", p.finished, func() string { return "" })
+	if p.result.err == nil || p.result.err.Reason != perdurev1.Reason_REASON_TRY_LATER {
+		t.Errorf("it ends with %v", p.result.err)
+	}
+}

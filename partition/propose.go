@@ -176,7 +176,12 @@ func (r *Replica) proposeLoop() {
 				<-r.slots
 				break
 			}
-			r.flights <- r.launch(batch)
+			f := r.launch(batch)
+			if f == nil {
+				<-r.slots
+				continue
+			}
+			r.flights <- f
 		}
 	}
 }
@@ -187,23 +192,25 @@ func (r *Replica) refuseQueued() {
 	}
 }
 
-// launch gives an entry to Raft.
+// launch gives an entry to Raft. What it does not give is answered at once, whatever entry is still under way, since
+// it is surely not applied; nil says that nothing was given.
 func (r *Replica) launch(batch []*proposal) *flight {
 	lead := r.serving()
-	f := &flight{proposals: batch, started: r.clock.Now()}
-	if lead == nil {
-		return f
-	}
 	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
-		if p.lead == lead {
+		switch {
+		case lead == nil:
+			r.pending.answer(p, nil, r.notServing())
+		case p.lead != lead:
+			r.pending.answer(p, nil, errTryLater(r.id, "the leadership under which this command came is over"))
+		default:
 			return false
 		}
-		r.pending.answer(p, nil, errTryLater(r.id, "the leadership under which this command came is over"))
 		return true
 	})
-	if f.proposals = batch; len(batch) == 0 {
-		return f
+	if len(batch) == 0 {
+		return nil
 	}
+	f := &flight{proposals: batch, started: r.clock.Now()}
 	if p := batch[0]; p.lane == small && p.cmd.Namespace != "" {
 		r.bulk.noteSmall()
 	}
@@ -217,17 +224,15 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		for _, p := range batch {
 			r.pending.answer(p, nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
 		}
-		f.proposals = nil
 		r.dispatcher.unreserve(f.room)
-		return f
+		return nil
 	}
 	if r.disk != nil && r.disk.Check(int64(len(b)), disk.Critical) != nil {
 		for _, p := range batch {
 			r.pending.answer(p, nil, r.errDiskFull(disk.Critical))
 		}
-		f.proposals = nil
 		r.dispatcher.unreserve(f.room)
-		return f
+		return nil
 	}
 	f.future = r.raft.Apply(b, enqueueTimeout)
 	return f
@@ -243,12 +248,6 @@ func (r *Replica) resolveLoop() {
 }
 
 func (r *Replica) resolve(f *flight) {
-	if f.future == nil {
-		for _, p := range f.proposals {
-			r.pending.answer(p, nil, r.notServing())
-		}
-		return
-	}
 	err := waitFuture(f.future, r.killed, r.halting)
 	if err != nil {
 		r.dispatcher.unreserve(f.room)
