@@ -38,7 +38,7 @@ var routerBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/propose.go", Rule: "proposal: it is made under no later leadership",
-		From: `if p.lead == lead {`, To: `if lead != nil {`, Tests: "TestNoProposalOutlivesItsLeadership",
+		From: `case p.lead != lead:`, To: `case false:`, Tests: "TestNoProposalOutlivesItsLeadership",
 	},
 	{
 		File: "partition/propose.go", Rule: "proposal: a caller that stops waiting does not know",
