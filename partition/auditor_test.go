@@ -13,6 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/partition/raftlogger"
 	"perdure/recovery"
 )
 
@@ -20,7 +21,7 @@ import (
 func plantDeadlineLost(t *testing.T, m *member, partition uint32, id string) {
 	t.Helper()
 	db, err := pebble.Open("data/"+stateDir(partition), &pebble.Options{FS: m.cfg.FS, DisableWAL: true, ErrorIfNotExists: true,
-		FormatMajorVersion: pebble.FormatValueSeparation, Logger: pebbleLogger{m.cfg.Logger, func(error) {}}})
+		FormatMajorVersion: pebble.FormatValueSeparation, Logger: raftlogger.Pebble{Log: m.cfg.Logger, Fatal: func(error) {}}})
 	if err != nil {
 		t.Fatal(err)
 	}

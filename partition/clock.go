@@ -1,25 +1,16 @@
 package partition
 
-import "time"
+import (
+	"time"
 
-// Clock is time as the partitions see it, so that a simulator can replace it.
-type Clock interface {
-	Now() time.Time
-	// After sends once on the channel when d has passed; stop frees the timer early.
-	After(d time.Duration) (c <-chan time.Time, stop func())
-}
+	"perdure/internal/clock"
+)
 
-// SystemClock is the machine's clock.
-type SystemClock struct{}
-
-// Now implements Clock.
-func (SystemClock) Now() time.Time { return time.Now() }
-
-// After implements Clock.
-func (SystemClock) After(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
-}
+// Clock is the time of a node; SystemClock the machine's.
+type (
+	Clock       = clock.Clock
+	SystemClock = clock.System
+)
 
 // maxAhead is how far a leader's clock may be from the median of the members' clocks, before it or behind.
 const maxAhead = 500 * time.Millisecond

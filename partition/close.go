@@ -53,6 +53,7 @@ func (n *Node) close(ctx context.Context) error {
 		errs = append(errs, r.finishStop(ctx))
 	}
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
+	n.logs.Close()
 	_ = wait(ctx, n.diskDone)
 	n.disk.Close()
 	return errors.Join(errs...)
@@ -200,6 +201,7 @@ func (n *Node) undo() error {
 		errs = append(errs, n.mux.Close())
 	}
 	errs = append(errs, n.closeShared())
+	n.logs.Close()
 	n.disk.Close()
 	return errors.Join(errs...)
 }

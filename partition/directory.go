@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +74,7 @@ func (n *Node) startDirectory() error {
 	// The log is short and everything there is.
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
 	cfg.BatchApplyCh = false
-	carrier := transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard})
+	carrier := transport.NewRaftTransport(n.mux.Raft(directoryGroup), transport.RaftOptions{Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.logs.PeerAnswered})
 	d.transport, d.acks = carrier, carrier.Acks()
 	// Before its group runs: what that applies looks at it.
 	n.directory = d
@@ -224,6 +225,20 @@ func (n *Node) nodeOf(server string) string {
 		}
 	}
 	return server
+}
+
+// serverAt is the server id of a peer given by server id or address, or the argument if this node does not know it.
+func (n *Node) serverAt(peer string) string {
+	peer, server, _ := strings.Cut(peer, "#")
+	if server != "" {
+		return server
+	}
+	for server, addr := range n.lookUp() {
+		if addr == peer {
+			return server
+		}
+	}
+	return peer
 }
 
 // A Hint is what is heard of another server; see Config.Hints.

@@ -34,7 +34,7 @@ func (n *Node) examine(r *Replica, creating bool) (err error) {
 	}
 	name := markerDir(r.id)
 	if r.snapshots, err = snapshot.Open(n.path(name), snapshot.Options{
-		Group: r.id, FS: n.cfg.FS, Logger: n.episodes.libraryLogger("markers"), MustCreate: creating,
+		Group: r.id, FS: n.cfg.FS, Logger: n.logs.Named("markers"), MustCreate: creating,
 		Cover:   func(m snapshot.Marker) error { return r.store.Cover(m.Index) },
 		Content: n.content(r), Receive: n.receive(r), Discard: n.discard(r),
 	}); err != nil {

@@ -2,7 +2,9 @@ package partition
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -250,4 +252,29 @@ func (c *cutter) cut() {
 		_ = conn.Close()
 	}
 	clear(c.on)
+}
+
+// TestDeadMemberInTheLog: a dead peer of a real cluster is a few lines, and so is its return.
+func TestDeadMemberInTheLog(t *testing.T) {
+	logs := map[string]*logBuffer{}
+	// Nobody is late enough for a leader to complain of a peer that lives.
+	all := newClusterWith(t, 2, neverActs, func(cfg *Config) {
+		logs[cfg.NodeID] = &logBuffer{}
+		cfg.Logger = slog.New(slog.NewTextHandler(logs[cfg.NodeID], nil))
+	})
+	equalReplicas(t, all, 0)
+	gone := all[2]
+	gone.stop(t)
+	told := func(event string) int {
+		return strings.Count(logs[all[0].cfg.NodeID].String(), event) + strings.Count(logs[all[1].cfg.NodeID].String(), event)
+	}
+	waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
+	gone.start(t)
+	waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable node=n3") > 0 }, func() string { return "" })
+	if n := told("event=peer_unreachable"); n > 4 {
+		t.Errorf("%d lines of one dead peer on two nodes", n)
+	}
+	if n := told("level=ERROR"); n > 0 {
+		t.Errorf("%d errors because a node was stopped", n)
+	}
 }

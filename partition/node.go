@@ -26,6 +26,7 @@ import (
 	"perdure/fsm/machine"
 	"perdure/partition/disk"
 	"perdure/partition/raftlog"
+	"perdure/partition/raftlogger"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -128,7 +129,7 @@ type Node struct {
 	kept      *keptSet // former replicas
 	disk      *diskSpace
 	diskDone  chan struct{}
-	episodes  *episodes // what libraries say again and again
+	logs      *raftlogger.Logger // of libraries
 
 	// directory is nil for a node that is alone.
 	directory   *directoryReplica
@@ -186,8 +187,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.cfg.FS = n.disk.FS()
 	cfg = n.cfg
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
-	n.episodes = newEpisodes(n.log, n.clock, n.stopping)
-	n.episodes.serverOf, n.episodes.nodeOf = n.serverAt, n.nodeOf
+	n.logs = raftlogger.New(raftlogger.Options{Log: n.log, Clock: n.clock, ServerOf: n.serverAt, NodeOf: n.nodeOf})
 	defer func() {
 		if err != nil {
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EWOULDBLOCK) {
@@ -212,7 +212,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
-		Logger: n.episodes.libraryLogger("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred, Member: n.listed,
+		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred, Member: n.listed,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
@@ -473,7 +473,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	}
 	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
-		Logger: n.episodes.libraryLogger("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 4), OnSync: n.metrics.synced, OnFatal: n.fatal,
+		Logger: n.logs.Named("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 4), OnSync: n.metrics.synced, OnFatal: n.fatal,
 		Insist: n.disk.Insist,
 	}); err != nil {
 		return err
@@ -501,7 +501,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions),
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
 		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
-		Logger: pebbleLogger{n.log, r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,
+		Logger: raftlogger.Pebble{Log: n.log, Fatal: r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
 }
@@ -534,7 +534,7 @@ func (n *Node) raftConfig(name string) *raft.Config {
 	// The state is durable by itself; reconcile has checked that it covers the newest marker.
 	cfg.NoSnapshotRestoreOnStart = true
 	cfg.ShutdownOnRemove = false
-	cfg.Logger = n.episodes.libraryLogger(name)
+	cfg.Logger = n.logs.Named(name)
 	return cfg
 }
 
@@ -549,7 +549,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	logs := &guardedLog{LogStore: cache, disk: n.disk.Guard}
 	terms := n.stable.Group(r.id)
 	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.episodes.heard, Load: cache.Load,
+		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.logs.PeerAnswered, Load: cache.Load,
 		Leading: func(term uint64) bool {
 			g := r.group.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term

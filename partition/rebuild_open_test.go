@@ -13,6 +13,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/partition/raftlogger"
 )
 
 // lateDamageFS lets the first compaction of one store fail, after another store is being opened. It lets that one
@@ -53,7 +54,7 @@ func (fs *lateDamageFS) Create(name string, category vfs.DiskWriteCategory) (f v
 func backlog(t *testing.T, fs vfs.FS, dir string) {
 	t.Helper()
 	db, err := pebble.Open(dir, &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatValueSeparation, DisableWAL: true,
-		DisableAutomaticCompactions: true, Logger: pebbleLogger{log: slog.New(slog.DiscardHandler), fatal: func(error) {}}})
+		DisableAutomaticCompactions: true, Logger: raftlogger.Pebble{Log: slog.New(slog.DiscardHandler), Fatal: func(error) {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
