@@ -385,8 +385,9 @@ func TestPureCoversTheLowFloorsAndTheirHelpers(t *testing.T) {
 		"internal/golden/a.go", "package golden\n",
 		"partition/a.go", "package partition\nimport _ \"perdure/internal/dial\"\n",
 		"internal/dial/a.go", "package dial\n",
+		"internal/credit/a.go", "package credit\n",
 	), table)
-	if want := []string{"fsm/machine", "id", "internal/invariants"}; !slices.Equal(got, want) {
+	if want := []string{"fsm/machine", "id", "internal/credit", "internal/invariants"}; !slices.Equal(got, want) {
 		t.Errorf("covers %v, want %v", got, want)
 	}
 }

@@ -1,0 +1,261 @@
+package credit
+
+import "fmt"
+
+// Config is how a ledger decides. Times are in one unit of the caller's clock.
+type Config struct {
+	// SilentAfter is the time after which a worker that was not heard from is silent; 0: it never is.
+	SilentAfter int64
+	// Rest is the time for which a link is not asked again that had no credit to spare.
+	Rest int64
+}
+
+// Ledger splits a worker's capacity over links; see the package's comment. New makes one.
+type Ledger struct {
+	cfg   Config
+	heard int64
+	// announced = sum of links[i].granted + idle
+	announced, idle int
+	links           []*link // Home first
+	// overcommitted are tasks, the oldest first, that the next credit to come back covers:
+	//
+	//	len(overcommitted) <= announced - idle
+	overcommitted []Task
+	// held is the last version of each execution that is the worker's. queued are the tasks that were not sent to the
+	// worker yet: whether they have used credit.
+	held   map[execution]version
+	queued map[Task]cover
+	turn   int
+	waking bool
+	out    []Action
+}
+
+type link struct {
+	name      Link
+	granted   int
+	leads     bool
+	wants     bool
+	revoking  bool
+	restUntil int64
+}
+
+// needs reports whether tasks wait for credit at a link that has none.
+func (k *link) needs() bool { return k.wants && k.granted == 0 }
+
+type (
+	execution struct{ namespace, id string }
+	version   struct{ incarnation, version uint64 }
+	cover     uint8
+)
+
+const (
+	uncovered cover = iota
+	covered
+)
+
+func (t Task) execution() execution { return execution{t.Namespace, t.ID} }
+func (t Task) version() version     { return version{t.Incarnation, t.Version} }
+
+// New makes a ledger of a worker that was heard from now. held are the tasks that the worker says it holds.
+func New(cfg Config, now int64, held ...Task) *Ledger {
+	l := &Ledger{cfg: cfg, heard: now, held: map[execution]version{}, queued: map[Task]cover{}}
+	for _, t := range held {
+		l.hold(t)
+	}
+	return l
+}
+
+// Step takes one event in and answers what to do about it, in this order. An action's answer may be given to Step before
+// the next action is carried out.
+func (l *Ledger) Step(now int64, e Event) []Action {
+	l.out = nil
+	e.apply(l, now)
+	l.settle(now)
+	if Assert {
+		if err := l.Check(); err != nil {
+			panic(fmt.Sprintf("credit: after %#v: %v", e, err))
+		}
+	}
+	return l.out
+}
+
+// Check reports a broken inequality of the ledger.
+func (l *Ledger) Check() error {
+	granted := 0
+	for _, k := range l.links {
+		if k.granted < 0 {
+			return fmt.Errorf("link %q has %d units", k.name, k.granted)
+		}
+		granted += k.granted
+	}
+	switch over := len(l.overcommitted); {
+	case l.idle < 0:
+		return fmt.Errorf("%d units are idle", l.idle)
+	case granted+l.idle != l.announced:
+		return fmt.Errorf("%d units are granted and %d idle, %d are announced", granted, l.idle, l.announced)
+	case over > granted:
+		return fmt.Errorf("%d tasks are overcommitted, %d units are granted", over, granted)
+	case over > 0 && l.idle > 0:
+		return fmt.Errorf("%d tasks are overcommitted while %d units are idle", over, l.idle)
+	}
+	return nil
+}
+
+// Holds reports whether a task is the worker's: as it says, or because it was assigned to it.
+func (l *Ledger) Holds(t Task) bool {
+	v, ok := l.held[t.execution()]
+	return ok && v == t.version()
+}
+
+// Announced is the capacity that no task has taken.
+func (l *Ledger) Announced() int { return l.announced }
+
+// Overcommitted is the number of tasks that the next credit to come back covers.
+func (l *Ledger) Overcommitted() int { return len(l.overcommitted) }
+
+// Granted is the credit of a link.
+func (l *Ledger) Granted(name Link) int {
+	if k := l.find(name); k != nil {
+		return k.granted
+	}
+	return 0
+}
+
+func (l *Ledger) find(name Link) *link {
+	for _, k := range l.links {
+		if k.name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+func (l *Ledger) hold(t Task) { l.held[t.execution()] = t.version() }
+
+func (l *Ledger) silent(now int64) bool {
+	return l.cfg.SilentAfter > 0 && now-l.heard > l.cfg.SilentAfter
+}
+
+// taken takes n units of capacity that a task has used or the worker has taken back. Tasks that nothing is left to
+// cover are no debt any more: the worker has got more than it announced.
+func (l *Ledger) taken(n int) {
+	l.announced -= n
+	l.overcommitted = l.overcommitted[:min(len(l.overcommitted), l.announced)]
+}
+
+// settle covers tasks with idle credit, grants what is left, and asks for credit that is needed elsewhere.
+func (l *Ledger) settle(now int64) {
+	for l.idle > 0 && len(l.overcommitted) > 0 {
+		first := l.overcommitted[0]
+		l.overcommitted = l.overcommitted[1:]
+		if _, queued := l.queued[first]; queued {
+			l.queued[first] = covered
+		}
+		l.idle--
+		l.taken(1)
+	}
+	if !l.silent(now) {
+		l.grant()
+		l.balance(now)
+	}
+}
+
+// grant grants idle credit: to the links that need some, in turn; otherwise where least is, of nodes that lead.
+func (l *Ledger) grant() {
+	if l.idle == 0 || len(l.links) == 0 {
+		return
+	}
+	l.turn++
+	for l.idle > 0 {
+		var to *link
+		rivals, needy := 0, false
+		for i := range l.links {
+			k := l.links[(l.turn+i)%len(l.links)]
+			switch {
+			case k.needs() && !needy:
+				to, rivals, needy = k, 1, true
+			case k.needs() != needy || !needy && !k.leads:
+			case !needy && (to == nil || k.granted < to.granted):
+				to = k
+				rivals++
+			default:
+				rivals++
+			}
+		}
+		if to == nil {
+			to, rivals = l.links[0], 1
+		}
+		n := (l.idle + rivals - 1) / rivals
+		l.idle -= n
+		to.granted += n
+		to.restUntil = 0
+		l.out = append(l.out, Grant{to.name, n})
+	}
+}
+
+// balance asks links that need no credit for some: one for each link that needs credit, and one for the tasks that are
+// overcommitted.
+func (l *Ledger) balance(now int64) {
+	open, starved := 0, 0
+	for _, k := range l.links {
+		if k.needs() {
+			starved++
+		}
+		if k.revoking {
+			open--
+		}
+	}
+	if open += starved; len(l.overcommitted) > 0 {
+		open++
+	}
+	for ; open > 0; open-- {
+		from, rested := l.richest(now)
+		if from == nil {
+			if rested > now && !l.waking {
+				l.waking = true
+				l.out = append(l.out, Wake{rested})
+			}
+			return
+		}
+		n := len(l.overcommitted)
+		if starved > 0 {
+			n = max(n, (from.granted+1)/2)
+		}
+		if l.revoke(from, n); from.name == Home {
+			return // it answers at once, and then less may be needed
+		}
+	}
+}
+
+// fund asks for n units, for a link that opens.
+func (l *Ledger) fund(n int) {
+	for _, k := range l.links {
+		if k.name == Home && !k.revoking && n > 0 && k.granted > 0 {
+			l.revoke(k, n)
+		}
+	}
+}
+
+func (l *Ledger) revoke(k *link, n int) {
+	k.revoking = true
+	l.out = append(l.out, Revoke{k.name, min(n, k.granted)})
+}
+
+// richest is the link to be asked for credit: Home, or the one with most; nil if none can be asked. Then rested is when
+// one can be, if that is a matter of time.
+func (l *Ledger) richest(now int64) (to *link, rested int64) {
+	for _, k := range l.links {
+		switch {
+		case k.revoking || k.wants || k.granted == 0:
+		case k.restUntil > now:
+			if rested == 0 || k.restUntil < rested {
+				rested = k.restUntil
+			}
+		case k.name == Home:
+			return k, 0
+		case to == nil || k.granted > to.granted:
+			to = k
+		}
+	}
+	return to, rested
+}
