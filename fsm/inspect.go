@@ -3,7 +3,6 @@ package fsm
 import (
 	"bytes"
 	"errors"
-	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -61,12 +60,8 @@ func (s *Store) judge(v view) (Status, error) {
 	case !stamped && !s.opts.Create:
 		return Status{}, &DamagedError{s.dir, errors.New("the store was never finished: it has no stamp")}
 	}
-	feature, err := metaNumber(v, "feature")
-	if err != nil {
+	if err := machine.CheckLevel(v); err != nil {
 		return Status{}, s.damaged(err)
-	}
-	if feature > machine.FeatureLevel {
-		return Status{}, &DamagedError{s.dir, fmt.Errorf("the state is at feature level %d, this program knows up to %d: it was written by a newer version", feature, machine.FeatureLevel)}
 	}
 	st, err := status(v)
 	if err != nil {

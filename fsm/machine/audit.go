@@ -250,7 +250,7 @@ func (a *auditor) piece() (done bool, err error) {
 	a.report.ClockMS = int64(a.number(metaClock))
 	a.now = max(a.now, a.report.ClockMS)
 	if level := a.number(metaFeature); level > FeatureLevel {
-		return false, fmt.Errorf("fsm: the state is at feature level %d, this program knows up to %d: it was written by a newer version", level, FeatureLevel)
+		return false, fmt.Errorf("fsm: %w", &LevelError{"the state", level, FeatureLevel})
 	}
 	if !a.counted {
 		a.counted = true

@@ -11,49 +11,61 @@ type rule struct {
 	apply func(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	// about is the id of the object that the command's content names; "" if it is about none.
 	about string
+	// level is the feature level that the kind came with. A leader proposes it only from that level on (LevelOf); messages
+	// within Deliver need no level, since their senders have reached it.
+	level uint64
 	// stored: the answer is kept by request id, because the command is not idempotent by itself.
 	stored bool
 }
 
-// ruleOf is the one table of command kinds; ok is false for a kind this program does not know.
+// ruleOf finds the rule of a command's kind; ok is false for a kind that this program does not know.
 func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
+	r, ok = kindOf(cmd)
+	if r.level > FeatureLevel {
+		return rule{}, false
+	}
+	return r, ok
+}
+
+// kindOf is the one table of command kinds.
+func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 	switch k := cmd.Kind.(type) {
 	case *commandv1.Command_Start:
-		return rule{apply: applyStart, about: k.Start.GetId()}, true
+		return rule{apply: applyStart, level: levelFirst, about: k.Start.GetId()}, true
 	case *commandv1.Command_Commit:
-		return rule{apply: applyCommit, about: k.Commit.GetTask().GetId()}, true
+		return rule{apply: applyCommit, level: levelFirst, about: k.Commit.GetTask().GetId()}, true
 	case *commandv1.Command_Release:
-		return rule{apply: applyRelease, about: k.Release.GetTask().GetId()}, true
+		return rule{apply: applyRelease, level: levelFirst, about: k.Release.GetTask().GetId()}, true
 	case *commandv1.Command_Heartbeat:
-		return rule{apply: applyHeartbeat}, true
+		return rule{apply: applyHeartbeat, level: levelFirst}, true
 	case *commandv1.Command_Signal:
-		return rule{apply: applySignal, about: k.Signal.GetId(), stored: true}, true
+		return rule{apply: applySignal, level: levelFirst, about: k.Signal.GetId(), stored: true}, true
 	case *commandv1.Command_Cancel:
-		return rule{apply: applyCancel, about: k.Cancel.GetId()}, true
+		return rule{apply: applyCancel, level: levelFirst, about: k.Cancel.GetId()}, true
 	case *commandv1.Command_Terminate:
-		return rule{apply: applyTerminate, about: k.Terminate.GetId()}, true
+		return rule{apply: applyTerminate, level: levelFirst, about: k.Terminate.GetId()}, true
 	case *commandv1.Command_CreatePromise:
-		return rule{apply: applyCreatePromise, about: k.CreatePromise.GetId(), stored: true}, true
+		return rule{apply: applyCreatePromise, level: levelFirst, about: k.CreatePromise.GetId(), stored: true}, true
 	case *commandv1.Command_SettlePromise:
-		return rule{apply: applySettlePromise, about: k.SettlePromise.GetId()}, true
+		return rule{apply: applySettlePromise, level: levelFirst, about: k.SettlePromise.GetId()}, true
 	case *commandv1.Command_SubmitGraph:
-		return rule{apply: applySubmitGraph, about: k.SubmitGraph.GetId()}, true
+		return rule{apply: applySubmitGraph, level: levelGraphs, about: k.SubmitGraph.GetId()}, true
 	case *commandv1.Command_RetryGraph:
-		return rule{apply: applyRetryGraph, about: k.RetryGraph.GetId(), stored: true}, true
+		return rule{apply: applyRetryGraph, level: levelGraphs, about: k.RetryGraph.GetId(), stored: true}, true
 	case *commandv1.Command_Tick:
-		return rule{apply: applyTick}, true
+		return rule{apply: applyTick, level: levelFirst}, true
 	case *commandv1.Command_RegisterFunctions:
-		return rule{apply: applyRegisterFunctions}, true
+		return rule{apply: applyRegisterFunctions, level: levelFirst}, true
 	case *commandv1.Command_Deliver:
-		return rule{apply: applyDeliver}, true
+		return rule{apply: applyDeliver, level: levelFirst}, true
 	case *commandv1.Command_Trim:
-		return rule{apply: applyTrim}, true
+		return rule{apply: applyTrim, level: levelFirst}, true
 	case *commandv1.Command_InheritLeases:
-		return rule{apply: applyInheritLeases}, true
+		return rule{apply: applyInheritLeases, level: levelLeases}, true
 	case *commandv1.Command_RaiseLevel:
-		return rule{apply: applyRaiseLevel}, true
+		return rule{apply: applyRaiseLevel, level: levelAnswers}, true
 	case *commandv1.Command_Assign:
-		return rule{apply: applyAssign}, true
+		return rule{apply: applyAssign, level: levelFirst}, true
 	}
 	return rule{}, false
 }

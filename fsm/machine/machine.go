@@ -14,21 +14,6 @@ import (
 	"perdure/id"
 )
 
-// FeatureLevel is the newest set of formats and commands this program knows. A state at a higher level
-// was written by a newer program and is refused. A state is at the level of what it holds: it rises when the
-// first thing of a level is written.
-const FeatureLevel = levelReplies
-
-const (
-	levelFirst  = 1
-	levelGraphs = 2 // graph runs
-	levelLeases = 3 // leases that a new leader gives their full time
-	// levelAnswers: a signal to another execution is completed in the sender's journal by the target's partition.
-	levelAnswers = 4
-	// levelReplies: stored replies hold no values of promises, and are bounded in bytes.
-	levelReplies = 5
-)
-
 // Names of the partition's own values.
 const (
 	metaApplied  = "applied"  // the index of the last entry in the state
@@ -127,8 +112,8 @@ func New(cfg Config, state Reader) (*Machine, error) {
 		}
 		*v.into = int64(n)
 	}
-	if m.feature > FeatureLevel {
-		return nil, fmt.Errorf("fsm: the state is at feature level %d, this program knows up to %d: it was written by a newer version", m.feature, FeatureLevel)
+	if err := CheckLevel(state); err != nil {
+		return nil, fmt.Errorf("fsm: %w", err)
 	}
 	if err := m.countReady(state); err != nil {
 		return nil, err

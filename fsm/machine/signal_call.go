@@ -126,7 +126,7 @@ func ofSend(p recovery.Promise) bool {
 func applyRaiseLevel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	level := cmd.GetRaiseLevel().Level
 	if level > FeatureLevel {
-		panic(fault{fmt.Errorf("the feature level is raised to %d, this program knows up to %d: written by a newer version", level, FeatureLevel)})
+		panic(fault{fmt.Errorf("the feature level is raised: %w", &LevelError{"the cluster", level, FeatureLevel})})
 	}
 	t.level = level
 	return &commandv1.Reply{Kind: &commandv1.Reply_RaiseLevel{RaiseLevel: &commandv1.RaiseLevelReply{Level: max(level, t.m.feature, levelFirst)}}}, nil

@@ -18,12 +18,18 @@ import (
 	"perdure/recovery"
 )
 
-// The kinds of commands, by their numbers in the log, for good. A kind that the log may hold has a rule.
+// The kinds of commands, by their numbers in the log and with the feature levels that they came with, for good. A kind
+// that the log may hold has a rule.
 func TestCommandTable(t *testing.T) {
-	want := map[protoreflect.FieldNumber]string{
-		16: "start", 17: "commit", 18: "release", 19: "heartbeat", 20: "signal", 21: "cancel", 22: "terminate",
-		23: "create_promise", 24: "settle_promise", 25: "tick", 26: "register_functions", 27: "deliver", 28: "trim", 29: "assign",
-		30: "submit_graph", 31: "retry_graph", 40: "inherit_leases", 41: "raise_level",
+	type kind struct {
+		name  protoreflect.Name
+		level uint64
+	}
+	want := map[protoreflect.FieldNumber]kind{
+		16: {"start", 1}, 17: {"commit", 1}, 18: {"release", 1}, 19: {"heartbeat", 1}, 20: {"signal", 1}, 21: {"cancel", 1},
+		22: {"terminate", 1}, 23: {"create_promise", 1}, 24: {"settle_promise", 1}, 25: {"tick", 1}, 26: {"register_functions", 1},
+		27: {"deliver", 1}, 28: {"trim", 1}, 29: {"assign", 1}, 30: {"submit_graph", 2}, 31: {"retry_graph", 2},
+		40: {"inherit_leases", 3}, 41: {"raise_level", 4},
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
 	if fields.Len() != len(want) {
@@ -31,11 +37,15 @@ func TestCommandTable(t *testing.T) {
 	}
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if want[field.Number()] != string(field.Name()) {
-			t.Errorf("kind %d is %s, must be %q", field.Number(), field.Name(), want[field.Number()])
-		}
 		cmd := &commandv1.Command{}
 		cmd.ProtoReflect().Set(field, cmd.ProtoReflect().NewField(field))
+		level, known := LevelOf(cmd)
+		if got := (kind{field.Name(), level}); !known || want[field.Number()] != got {
+			t.Errorf("kind %d is %v, must be %v", field.Number(), got, want[field.Number()])
+		}
+		if level > FeatureLevel {
+			t.Errorf("%s came with level %d, the newest is %d", field.Name(), level, FeatureLevel)
+		}
 		r, ok := ruleOf(cmd)
 		if !ok || r.apply == nil {
 			t.Errorf("no rule for %s", field.Name())
@@ -52,6 +62,9 @@ func TestCommandTable(t *testing.T) {
 	}
 	if _, ok := ruleOf(&commandv1.Command{}); ok {
 		t.Error("a command of no kind has a rule")
+	}
+	if level, ok := LevelOf(raiseLevelCmd(9)); level != 9 || !ok {
+		t.Errorf("a command that raises the level to 9 may be proposed from level %d on, %v", level, ok)
 	}
 }
 
