@@ -17,6 +17,7 @@ import (
 	"perdure/fsm/directory"
 	"perdure/membership"
 	"perdure/partition"
+	"perdure/partition/identity"
 	"perdure/partition/transport"
 	"perdure/rpc"
 )
@@ -27,7 +28,7 @@ type cluster struct {
 	log    *slog.Logger
 	gossip *membership.Gossip
 	// identity is what the data directory says, if it has one.
-	identity partition.Identity
+	identity identity.Identity
 	known    bool
 	// why the node waits, for whoever asks.
 	why atomic.Pointer[string]
@@ -67,9 +68,9 @@ type secrets struct {
 // has none yet.
 func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err error) {
 	c = &cluster{cfg: cfg, log: log, done: make(chan struct{})}
-	pcfg := cfg.partitionConfig(log)
-	pcfg.Cluster = &partition.Cluster{Expect: uint32(cfg.BootstrapExpect)}
-	if c.identity, c.known, err = partition.FindIdentity(pcfg); err != nil {
+	if c.identity, c.known, err = identity.Find(identity.Config{
+		Dir: cfg.DataDir, NodeID: cfg.NodeID, Partitions: uint32(cfg.Partitions), Expect: uint32(cfg.BootstrapExpect),
+	}); err != nil {
 		return nil, err
 	}
 	self := membership.Member{
@@ -84,7 +85,7 @@ func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err erro
 		if len(c.identity.Founders) > 0 {
 			self.Founding = founding(c.identity.ClusterID, c.identity.Founders)
 		}
-	} else if self.ServerID, err = partition.DrawServerID(rand.Reader, cfg.NodeID); err != nil {
+	} else if self.ServerID, err = identity.DrawServerID(rand.Reader, cfg.NodeID); err != nil {
 		return nil, err
 	}
 	if c.gossip, err = membership.Start(membership.Config{
@@ -97,10 +98,10 @@ func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err erro
 
 // enter waits until this node has a cluster, and says what partition.Start must know of it. A node whose
 // data says where it belongs does not wait.
-func (c *cluster) enter(ctx context.Context, s secrets) (_ *partition.Cluster, partitions uint32, err error) {
+func (c *cluster) enter(ctx context.Context, s secrets) (_ *identity.Cluster, partitions uint32, err error) {
 	expect := uint32(c.cfg.BootstrapExpect)
 	if c.known {
-		return &partition.Cluster{Expect: expect}, c.identity.Partitions, nil
+		return &identity.Cluster{Expect: expect}, c.identity.Partitions, nil
 	}
 	c.explain("nobody else is heard of yet")
 	leave, err := rpc.WaitingRoom(c.cfg.HTTPAddr, s.http, func() error { return errors.New(*c.why.Load()) })
@@ -119,15 +120,15 @@ func (c *cluster) enter(ctx context.Context, s secrets) (_ *partition.Cluster, p
 		case next.join != "":
 			return c.join(ctx, self, next, s)
 		case next.found:
-			id, err := partition.DrawClusterID(rand.Reader)
+			id, err := identity.DrawClusterID(rand.Reader)
 			if next.partitions == 0 {
 				next.partitions = uint32(DefaultPartitions(runtime.GOMAXPROCS(0)))
 			}
 			c.log.Info("making a cluster", "event", "cluster_founding", "cluster", id, "members", len(next.founders), "partitions", next.partitions)
-			return &partition.Cluster{Expect: expect, ClusterID: id, ServerID: self.ServerID, Founders: next.founders, Founder: true}, next.partitions, err
+			return &identity.Cluster{Expect: expect, ClusterID: id, ServerID: self.ServerID, Founders: next.founders, Founder: true}, next.partitions, err
 		case next.accept != "":
 			c.log.Info("taking part in making a cluster", "event", "cluster_accepted", "cluster", next.accept, "founder", next.founders[0].NodeID)
-			return &partition.Cluster{Expect: expect, ClusterID: next.accept, ServerID: self.ServerID, Founders: next.founders}, next.partitions, nil
+			return &identity.Cluster{Expect: expect, ClusterID: next.accept, ServerID: self.ServerID, Founders: next.founders}, next.partitions, nil
 		}
 		c.explain(next.wait)
 		select {
@@ -146,7 +147,7 @@ func (c *cluster) explain(why string) { c.why.Store(&why) }
 const joinPatience = 30 * time.Second
 
 // join asks the cluster that is there for this node's place.
-func (c *cluster) join(ctx context.Context, self membership.Member, next step, s secrets) (*partition.Cluster, uint32, error) {
+func (c *cluster) join(ctx context.Context, self membership.Member, next step, s secrets) (*identity.Cluster, uint32, error) {
 	c.explain("asking cluster " + next.join + " for the place of node " + self.NodeID)
 	c.log.Info("asking for a place", "event", "cluster_joining", "cluster", next.join, "node", self.NodeID, "server", self.ServerID)
 	var dir *commandv1.Directory
@@ -169,7 +170,7 @@ func (c *cluster) join(ctx context.Context, self membership.Member, next step, s
 		c.log.Warn("the cluster gives no place yet", "event", "cluster_waiting", "reason", err)
 	}
 	since, _ := directory.Holds(dir, self.ServerID)
-	return &partition.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID, Since: since}, dir.Partitions, nil
+	return &identity.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID, Since: since}, dir.Partitions, nil
 }
 
 // hints are the servers that gossip hears of.
@@ -235,9 +236,9 @@ func (c *cluster) follow(parts *partition.Node) {
 }
 
 // allTakePart says that every founder is known to take part in this founding and in no other.
-func (c *cluster) allTakePart(id partition.Identity, own string) bool {
+func (c *cluster) allTakePart(id identity.Identity, own string) bool {
 	heard := c.gossip.Members()
-	return !slices.ContainsFunc(id.Founders, func(f partition.Founder) bool {
+	return !slices.ContainsFunc(id.Founders, func(f identity.Founder) bool {
 		return f.ServerID != id.ServerID && !slices.ContainsFunc(heard, func(m membership.Member) bool {
 			return m.ServerID == f.ServerID && (m.Founding == own || m.ClusterID == id.ClusterID)
 		})

@@ -15,7 +15,7 @@ import (
 
 	"perdure/client"
 	"perdure/embed"
-	"perdure/partition"
+	"perdure/partition/identity"
 )
 
 // TestReplacedServer: a member loses its disk and comes back as a new server; then the old disk turns up again,
@@ -41,7 +41,7 @@ func TestReplacedServer(t *testing.T) {
 	if err := nodes[2].stop(); err != nil {
 		t.Fatal(err)
 	}
-	lost, err := partition.ReadIdentity(cfgs[2].DataDir)
+	lost, err := identity.Read(cfgs[2].DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestReplacedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[2] = startAll(t, cfgs[2])[0]
-	has, err := partition.ReadIdentity(cfgs[2].DataDir)
+	has, err := identity.Read(cfgs[2].DataDir)
 	if err != nil || has.ServerID == lost.ServerID {
 		t.Fatalf("%v, %v", has, err)
 	}
@@ -99,7 +99,7 @@ func TestReplacedServer(t *testing.T) {
 			t.Errorf("%s does not say %q:\n%s", start, want, said.tail())
 		}
 	}
-	var replaced *partition.ReplacedError
+	var replaced *identity.ReplacedError
 	if n, err := embed.Start(ctx, old); !errors.As(err, &replaced) || replaced.Successor != has.ServerID {
 		t.Errorf("as a library: %v, %v", n, err)
 	}

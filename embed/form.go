@@ -9,7 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"perdure/membership"
-	"perdure/partition"
+	"perdure/partition/identity"
 )
 
 // A step is what a node without data does next, by what it hears of the others. Exactly one of its kinds
@@ -20,7 +20,7 @@ type step struct {
 	contacts []string
 	// found says that this node makes the cluster of founders.
 	found    bool
-	founders []partition.Founder
+	founders []identity.Founder
 	// accept is the cluster that another founds with the same founders.
 	accept     string
 	partitions uint32
@@ -76,7 +76,7 @@ func nextStep(self membership.Member, heard []membership.Member) (step, error) {
 	}
 	s := step{}
 	for _, m := range fresh {
-		s.founders = append(s.founders, partition.Founder{NodeID: m.NodeID, ServerID: m.ServerID, PeerAddr: m.PeerAddr})
+		s.founders = append(s.founders, identity.Founder{NodeID: m.NodeID, ServerID: m.ServerID, PeerAddr: m.PeerAddr})
 	}
 	own := digest(s.founders)
 	for _, m := range fresh {
@@ -118,7 +118,7 @@ func disagree(self, m membership.Member) string {
 }
 
 // digest stands for a set of founders, in their order.
-func digest(founders []partition.Founder) string {
+func digest(founders []identity.Founder) string {
 	h := xxhash.New()
 	for _, f := range founders {
 		fmt.Fprintf(h, "%q %q %q\n", f.NodeID, f.ServerID, f.PeerAddr)
@@ -127,7 +127,7 @@ func digest(founders []partition.Founder) string {
 }
 
 // founding is what a member says that takes part in making a cluster.
-func founding(cluster string, founders []partition.Founder) string {
+func founding(cluster string, founders []identity.Founder) string {
 	return cluster + ":" + digest(founders)
 }
 

@@ -50,7 +50,7 @@ type Node struct {
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
 // partition has a leader, or ctx ends, or something refuses: bad settings (*ConfigError, all of them at
 // once), a store that is missing, foreign, damaged or newer (named), a place in the cluster that another server
-// has by now (*partition.ReplacedError), a port in use.
+// has by now (*identity.ReplacedError), a port in use.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

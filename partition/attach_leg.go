@@ -79,7 +79,7 @@ func (l *leg) hear(now time.Time) {
 func (l *leg) leads() bool {
 	d := l.w.d
 	if l.seat != nil {
-		return d.node == nil || d.node.identity.alone() || d.leads[d.node.identity.ServerID] > 0
+		return d.node == nil || d.node.identity.Alone() || d.leads[d.node.identity.ServerID] > 0
 	}
 	return l.up && d.leads[l.server] > 0
 }
@@ -348,7 +348,7 @@ func (d *Dispatcher) follow(n *Node) {
 	d.mu.Lock()
 	d.node = n
 	d.mu.Unlock()
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return
 	}
 	d.survey()

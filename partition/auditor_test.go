@@ -14,13 +14,14 @@ import (
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
 	"perdure/partition/raftlogger"
+	"perdure/partition/identity"
 	"perdure/recovery"
 )
 
 // plantDeadlineLost takes the deadline of a promise from the state of a member that is stopped.
 func plantDeadlineLost(t *testing.T, m *member, partition uint32, id string) {
 	t.Helper()
-	db, err := pebble.Open("data/"+stateDir(partition), &pebble.Options{FS: m.cfg.FS, DisableWAL: true, ErrorIfNotExists: true,
+	db, err := pebble.Open("data/"+identity.StateDir(partition), &pebble.Options{FS: m.cfg.FS, DisableWAL: true, ErrorIfNotExists: true,
 		FormatMajorVersion: pebble.FormatValueSeparation, Logger: raftlogger.Pebble{Log: m.cfg.Logger, Fatal: func(error) {}}})
 	if err != nil {
 		t.Fatal(err)

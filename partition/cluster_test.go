@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/freeport"
+	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
 
@@ -30,17 +31,17 @@ func freeAddr(t *testing.T) string { return freeport.Partition.Addr(t) }
 // done to each node's configuration.
 func newCluster(t *testing.T, partitions uint32, change ...func(*Config)) []*member {
 	t.Helper()
-	var founders []Founder
+	var founders []identity.Founder
 	for i := range 3 {
 		node := fmt.Sprintf("n%d", i+1)
-		founders = append(founders, Founder{NodeID: node, ServerID: node + "-0001", PeerAddr: freeAddr(t)})
+		founders = append(founders, identity.Founder{NodeID: node, ServerID: node + "-0001", PeerAddr: freeAddr(t)})
 	}
 	var all []*member
 	for i, f := range founders {
 		cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), partitions)
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLease = wide, wide, wide/2
 		cfg.NodeID, cfg.PeerAddr, cfg.Partitions = f.NodeID, f.PeerAddr, partitions
-		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founders: founders, Founder: i == 0}
+		cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founders: founders, Founder: i == 0}
 		for _, c := range change {
 			c(&cfg)
 		}
@@ -232,7 +233,7 @@ func TestWipedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.cfg.FS, gone.cfg.Stable = vfs.NewMem(), stable.NewMemory()
-	gone.cfg.Cluster = &Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: "n3-0002"}
+	gone.cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: "n3-0002"}
 	gone.start(t)
 	ready(t, gone.Node)
 	for p := range uint32(3) {

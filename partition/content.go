@@ -9,6 +9,7 @@ import (
 
 	"perdure/partition/disk"
 	"perdure/partition/snapshot"
+	"perdure/partition/stable/durable"
 )
 
 // The content of snapshots lies beside the state, in files named after the marker: one while it is sent
@@ -121,7 +122,7 @@ func (f *receivedFile) Commit() error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return syncDir(f.n.cfg.FS, f.n.cfg.DataDir)
+	return durable.SyncDir(f.n.cfg.FS, f.n.cfg.DataDir)
 }
 
 // Abort implements snapshot.Receiver.

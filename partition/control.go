@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/directory"
+	"perdure/partition/identity"
 )
 
 // How often a member looks whether what is agrees with what the directory says, and how long one change
@@ -118,7 +119,7 @@ func (n *Node) measureLags(ctx context.Context) {
 // start on, before it has heard from the others; and since when it has its place, if it has got that far.
 func (n *Node) noteMember(dir *commandv1.Directory) (all bool) {
 	since, listed := directory.Holds(dir, n.identity.ServerID)
-	if err := n.changeIdentity(func(id *Identity) {
+	if err := n.file.Update(func(id *identity.Identity) {
 		id.Member = true
 		if id.Since == 0 {
 			id.Since = since
@@ -160,7 +161,7 @@ func (n *Node) leadDirectory(ctx context.Context) {
 	if dir == nil {
 		var members []*commandv1.DirectoryMember
 		for _, f := range n.identity.Founders {
-			members = append(members, f.member())
+			members = append(members, f.Member())
 		}
 		if len(members) == 0 {
 			return
@@ -205,7 +206,7 @@ func (n *Node) makePartitions(dir *commandv1.Directory) {
 	for _, p := range dir.Placements {
 		r := n.router.slots[p.Partition].Load()
 		if p.Made || p.Preferred != n.identity.NodeID || r.raft == nil || r.raft.LastIndex() > 0 ||
-			!slices.ContainsFunc(n.identity.Founders, func(f Founder) bool { return f.ServerID == n.identity.ServerID }) {
+			!slices.ContainsFunc(n.identity.Founders, func(f identity.Founder) bool { return f.ServerID == n.identity.ServerID }) {
 			continue
 		}
 		if err := r.raft.BootstrapCluster(n.firstConfiguration()).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {

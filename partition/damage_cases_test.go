@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"perdure/partition/identity"
 )
 
 // damageCases is the table: a name for people, what is done, and what must come of it.
@@ -17,18 +19,18 @@ func damageCases() []damageCase {
 
 	add(serves, "nothing at all", func(h *hurt) {})
 
-	add(refused, "IDENTITY is missing", func(h *hurt) { h.remove(identityFile) })
-	add(refused, "IDENTITY is empty", func(h *hurt) { h.cut(identityFile, 0) })
-	add(refused, "IDENTITY is cut in half", func(h *hurt) { h.cut(identityFile, h.size(identityFile)/2) })
+	add(refused, "IDENTITY is missing", func(h *hurt) { h.remove(identity.FileName) })
+	add(refused, "IDENTITY is empty", func(h *hurt) { h.cut(identity.FileName, 0) })
+	add(refused, "IDENTITY is cut in half", func(h *hurt) { h.cut(identity.FileName, h.size(identity.FileName)/2) })
 	add(refused, "IDENTITY, a digit differs", func(h *hurt) {
-		b, err := os.ReadFile(h.path(identityFile))
+		b, err := os.ReadFile(h.path(identity.FileName))
 		h.check(err)
 		at := bytes.Index(b, []byte(`"cluster_id": "`)) + 20
 		b[at] = map[bool]byte{true: '1', false: '0'}[b[at] == '0']
-		h.touched[identityFile] = true
-		h.check(os.WriteFile(h.path(identityFile), b, 0o644))
+		h.touched[identity.FileName] = true
+		h.check(os.WriteFile(h.path(identity.FileName), b, 0o644))
 	})
-	add(refused, "IDENTITY is another node's", func(h *hurt) { h.foreign(identityFile) })
+	add(refused, "IDENTITY is another node's", func(h *hurt) { h.foreign(identity.FileName) })
 	add(refused, "the configuration names another number of partitions", func(h *hurt) { h.cfg.Partitions = 3 })
 	add(refused, "the configuration names another node", func(h *hurt) { h.cfg.NodeID = "n2" })
 
@@ -79,8 +81,8 @@ func damageCases() []damageCase {
 	add(refused, "two partitions' markers are exchanged", func(h *hurt) { h.swap("markers-0000", markers) })
 	add(refused, "a marker, one byte", func(h *hurt) { h.flip(h.one(markers+"/*.marker"), 30) })
 	add(refused, "a marker is cut", func(h *hurt) { h.cut(h.one(markers+"/*.marker"), 40) })
-	add(refused, "the stamp of the markers is missing", func(h *hurt) { h.remove(markers + "/" + stampFile) })
-	add(refused, "the stamp of the markers, one byte", func(h *hurt) { h.flip(markers+"/"+stampFile, -1) })
+	add(refused, "the stamp of the markers is missing", func(h *hurt) { h.remove(markers + "/" + identity.StampFile) })
+	add(refused, "the stamp of the markers, one byte", func(h *hurt) { h.flip(markers+"/"+identity.StampFile, -1) })
 	opened = logs
 	add(refused, "all markers are gone, the directory is there", func(h *hurt) {
 		for _, m := range h.all(markers + "/*.marker") {
@@ -88,7 +90,7 @@ func damageCases() []damageCase {
 		}
 	})
 
-	log := raftLogDir
+	log := identity.RaftLogDir
 	opened = terms
 	add(refused, "the log is missing", func(h *hurt) { h.remove(log) })
 	add(refused, "the log's seal is missing", func(h *hurt) { h.remove(log + "/seal") })
@@ -124,22 +126,22 @@ func damageCases() []damageCase {
 	})
 
 	opened = ""
-	add(refused, "terms and votes are missing", func(h *hurt) { h.remove(stableFile) })
-	add(refused, "terms and votes are empty", func(h *hurt) { h.cut(stableFile, 0) })
-	add(refused, "terms and votes are cut", func(h *hurt) { h.cut(stableFile, h.size(stableFile)/2) })
+	add(refused, "terms and votes are missing", func(h *hurt) { h.remove(identity.StableFile) })
+	add(refused, "terms and votes are empty", func(h *hurt) { h.cut(identity.StableFile, 0) })
+	add(refused, "terms and votes are cut", func(h *hurt) { h.cut(identity.StableFile, h.size(identity.StableFile)/2) })
 	for _, part := range []string{"first meta page, one byte", "second meta page, one byte"} {
 		add(refused, "terms and votes, "+part, func(h *hurt) {
 			page := os.Getpagesize()
 			if strings.HasPrefix(part, "first") {
 				page = 0
 			}
-			h.flip(stableFile, page+40)
+			h.flip(identity.StableFile, page+40)
 		})
 	}
 	opened = terms
-	add(refused, "terms and votes are another node's", func(h *hurt) { h.foreign(stableFile) })
+	add(refused, "terms and votes are another node's", func(h *hurt) { h.foreign(identity.StableFile) })
 	add(refused, "terms and votes, a byte of the record", func(h *hurt) {
-		b, err := os.ReadFile(h.path(stableFile))
+		b, err := os.ReadFile(h.path(identity.StableFile))
 		h.check(err)
 		at := bytes.LastIndex(b, []byte("CurrentTerm"))
 		if at < 0 {
@@ -151,7 +153,7 @@ func damageCases() []damageCase {
 				break
 			}
 			at += n
-			h.flip(stableFile, at+2)
+			h.flip(identity.StableFile, at+2)
 		}
 	})
 	return all

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/identity"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -43,7 +44,7 @@ type written struct {
 	settled  map[string]string // promises and their value
 	signals  map[string]int
 	victim   string // whose input stands alone in a block of a state's table
-	identity Identity
+	identity identity.Identity
 }
 
 // noise does not get smaller by compression, so it can be found again in a file.
@@ -475,7 +476,7 @@ func (h *hurt) unchanged(before map[string]string, opened string) {
 	after := files(h.t, h.dir)
 	for _, all := range []map[string]string{before, after} {
 		for rel := range all {
-			if before[rel] == after[rel] || opened != "" && rel == stableFile || opened == logs && strings.HasPrefix(rel, raftLogDir+"/") {
+			if before[rel] == after[rel] || opened != "" && rel == identity.StableFile || opened == logs && strings.HasPrefix(rel, identity.RaftLogDir+"/") {
 				continue
 			}
 			h.t.Errorf("the refused start has changed %s: %.8s, before %.8s", rel, after[rel], before[rel])
@@ -489,8 +490,8 @@ func (h *hurt) healed(opened string) {
 	if opened == logs {
 		// A log that was damaged and then opened is put back whole; one that was only opened is left.
 		for rel := range h.touched {
-			if strings.HasPrefix(rel, raftLogDir) {
-				h.touched = map[string]bool{raftLogDir: true}
+			if strings.HasPrefix(rel, identity.RaftLogDir) {
+				h.touched = map[string]bool{identity.RaftLogDir: true}
 			}
 		}
 	}

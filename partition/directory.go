@@ -149,7 +149,7 @@ func (d *directoryReplica) verified(ctx context.Context) (*commandv1.Directory, 
 // addresses translates server ids into where those servers are now: by hearsay first, since a node that
 // has moved says so at once.
 func (n *Node) addresses() raft.ServerAddressProvider {
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return nil
 	}
 	return addressBook{n}
@@ -196,7 +196,7 @@ func (n *Node) members() []*commandv1.DirectoryMember {
 	}
 	var out []*commandv1.DirectoryMember
 	for _, f := range n.identity.Founders {
-		out = append(out, f.member())
+		out = append(out, f.Member())
 	}
 	return out
 }
@@ -258,7 +258,7 @@ func (n *Node) hints() []Hint {
 // Directory is the cluster's directory as this node knows it; nil before there is one. A node that is
 // alone has one that says so. The caller must not change it.
 func (n *Node) Directory() *commandv1.Directory {
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		d := directory.New(n.identity.ClusterID, n.identity.LogStore, n.identity.Partitions, []*commandv1.DirectoryMember{
 			{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, PeerAddr: n.mux.Addr().String()}})
 		for _, p := range d.Placements {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"perdure/fsm"
+	"perdure/partition/identity"
 	"perdure/partition/snapshot"
 )
 
@@ -21,7 +22,7 @@ func (e *LostError) Error() string {
 // examine looks at a partition's state and opens its markers. It changes nothing but to finish what a
 // crash has interrupted.
 func (n *Node) examine(r *Replica, creating bool) (err error) {
-	dir := n.path(stateDir(r.id))
+	dir := n.path(identity.StateDir(r.id))
 	if !creating {
 		if err := fsm.Recover(n.cfg.FS, dir); err != nil {
 			return fmt.Errorf("state store %s: %w", dir, err)
@@ -32,7 +33,7 @@ func (n *Node) examine(r *Replica, creating bool) (err error) {
 	if r.found, err = fsm.Inspect(dir, opts); err != nil {
 		return err
 	}
-	name := markerDir(r.id)
+	name := identity.MarkerDir(r.id)
 	if r.snapshots, err = snapshot.Open(n.path(name), snapshot.Options{
 		Group: r.id, FS: n.cfg.FS, Logger: n.logs.Named("markers"), MustCreate: creating,
 		Cover:   func(m snapshot.Marker) error { return r.store.Cover(m.Index) },
@@ -40,7 +41,7 @@ func (n *Node) examine(r *Replica, creating bool) (err error) {
 	}); err != nil {
 		return err
 	}
-	return n.stamp(dirStamp{n.cfg.FS, n.path(name)}, name, creating)
+	return n.stamp(identity.StampedDir{FS: n.cfg.FS, Dir: n.path(name)}, name, creating)
 }
 
 // reconcile checks that state, markers and log fit together before anything is served: every entry that
@@ -64,7 +65,7 @@ func (n *Node) reconcile(r *Replica) error {
 		}
 	}
 	r.marked = newest.Index
-	state, covers := stateDir(r.id), max(st.Covered, st.Applied)
+	state, covers := identity.StateDir(r.id), max(st.Covered, st.Applied)
 	if r.marked > covers && newest.Origin == snapshot.Received {
 		// Received and not installed before a crash.
 		r.install = newest.ID
@@ -75,11 +76,11 @@ func (n *Node) reconcile(r *Replica) error {
 	}
 	switch {
 	case r.marked > covers:
-		return lost("a marker in %s says that %s covers index %d, it covers %d: state was lost", markerDir(r.id), state, r.marked, covers)
+		return lost("a marker in %s says that %s covers index %d, it covers %d: state was lost", identity.MarkerDir(r.id), state, r.marked, covers)
 	case st.Applied > max(last, r.marked, st.Received):
-		return lost("%s has applied index %d, the log of group %d in %s ends at %d: log entries were lost", state, st.Applied, r.id, raftLogDir, last)
+		return lost("%s has applied index %d, the log of group %d in %s ends at %d: log entries were lost", state, st.Applied, r.id, identity.RaftLogDir, last)
 	case first > r.marked+1:
-		return lost("the log of group %d in %s begins at index %d, the newest marker in %s is at %d: markers or log entries were lost", r.id, raftLogDir, first, markerDir(r.id), r.marked)
+		return lost("the log of group %d in %s begins at index %d, the newest marker in %s is at %d: markers or log entries were lost", r.id, identity.RaftLogDir, first, identity.MarkerDir(r.id), r.marked)
 	}
 	// Raft panics when it reads an entry that is damaged; one behind the marker it would meet much later.
 	return log.Check(context.Background(), first)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
 
@@ -23,7 +25,7 @@ const (
 // newClusterWith founds a cluster of three nodes in memory with time-outs of its own.
 func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, change ...func(*Config)) []*member {
 	t.Helper()
-	var founders []Founder
+	var founders []identity.Founder
 	var all []*member
 	for i := range 3 {
 		cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), partitions)
@@ -32,12 +34,12 @@ func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, chan
 		for _, fn := range change {
 			fn(&cfg)
 		}
-		f := Founder{NodeID: cfg.NodeID, ServerID: cfg.NodeID + "-0001", PeerAddr: cfg.PeerAddr}
+		f := identity.Founder{NodeID: cfg.NodeID, ServerID: cfg.NodeID + "-0001", PeerAddr: cfg.PeerAddr}
 		if cfg.Advertise != "" {
 			f.PeerAddr = cfg.Advertise
 		}
 		founders = append(founders, f)
-		cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founder: i == 0}
+		cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: f.ServerID, Founder: i == 0}
 		all = append(all, &member{cfg: cfg})
 	}
 	for _, m := range all {

@@ -14,6 +14,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
+	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
 
@@ -37,7 +38,7 @@ func (d *gatedDisk) before(op errorfs.Op) error {
 		return errorfs.ErrInjected
 	}
 	isSync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
-	if !isSync || !strings.Contains(op.Path, raftLogDir) || !strings.HasSuffix(op.Path, ".log") {
+	if !isSync || !strings.Contains(op.Path, identity.RaftLogDir) || !strings.HasSuffix(op.Path, ".log") {
 		return nil
 	}
 	d.mu.Lock()
@@ -83,7 +84,7 @@ func TestStartOnFailingDisk(t *testing.T) {
 	ready(t, n)
 	closeNode(t, n)
 	disk.failing(func(op errorfs.Op) bool {
-		return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, stateDir(1)) && strings.Contains(op.Path, "MANIFEST")
+		return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, identity.StateDir(1)) && strings.Contains(op.Path, "MANIFEST")
 	})
 	ended := make(chan error, 1)
 	go func() {
@@ -96,7 +97,7 @@ func TestStartOnFailingDisk(t *testing.T) {
 	select {
 	case err := <-ended:
 		var damaged *fsm.DamagedError
-		if !errors.As(err, &damaged) || !strings.HasSuffix(damaged.Dir, stateDir(1)) || !strings.Contains(err.Error(), "MANIFEST") {
+		if !errors.As(err, &damaged) || !strings.HasSuffix(damaged.Dir, identity.StateDir(1)) || !strings.Contains(err.Error(), "MANIFEST") {
 			t.Errorf("it ends with %v", err)
 		}
 	case <-time.After(time.Minute):

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/identity"
 )
 
 // What a rebuild keeps aside is seen in the status and in a metric, also after a restart, and deleted only when
@@ -70,7 +71,7 @@ func TestKeptReplicas(t *testing.T) {
 	rebuild(1)
 
 	victim.stop(t)
-	damage(t, victim.cfg.FS, "data/"+stateDir(1))
+	damage(t, victim.cfg.FS, "data/"+identity.StateDir(1))
 	// Neither of these is a former replica.
 	for _, name := range []string{"data/kept-0001-mine", "data/kept-1-20260102T030405.000", "data/kept-0001-20260102T030405.000.tar"} {
 		if err := victim.cfg.FS.MkdirAll(name, 0o755); err != nil {
@@ -96,7 +97,7 @@ func TestKeptReplicas(t *testing.T) {
 	if len(have) != 3 || have[1].Name >= have[2].Name {
 		t.Fatalf("it keeps %v", have)
 	}
-	for _, name := range []string{stateDir(1), "..", "kept-0001-mine", have[0].Name, "kept-0001-20260102T030405.000/../state-0001"} {
+	for _, name := range []string{identity.StateDir(1), "..", "kept-0001-mine", have[0].Name, "kept-0001-20260102T030405.000/../state-0001"} {
 		if _, err := forget(1, name); reasonOf(err) != perdurev1.Reason_REASON_BAD_REQUEST {
 			t.Errorf("%s of partition 1: %v", name, err)
 		}
@@ -123,7 +124,7 @@ func TestKeptReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{stateDir(0), stateDir(1), markerDir(1), have[0].Name, "kept-0001-mine", "kept-1-20260102T030405.000"} {
+	for _, name := range []string{identity.StateDir(0), identity.StateDir(1), identity.MarkerDir(1), have[0].Name, "kept-0001-mine", "kept-1-20260102T030405.000"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is gone", name)
 		}

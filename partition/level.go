@@ -29,7 +29,7 @@ func (c *Config) knownLevel() uint64 {
 // most. A member that does not answer, or runs a program that does not say, is an error.
 func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error) {
 	level := n.cfg.knownLevel()
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return level, nil
 	}
 	members := n.members()

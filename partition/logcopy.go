@@ -8,13 +8,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/fsm"
+	"perdure/partition/identity"
 	"perdure/partition/raftlog"
 )
 
 // StoppedInOrder reports whether the node of a data directory was stopped in order, so that its states are
 // all there is; after a crash the log holds more. It changes nothing. Errors are those of raftlog.Clean.
-func (id Identity) StoppedInOrder(dir string) (bool, error) {
-	return raftlog.Clean(vfs.Default.PathJoin(dir, raftLogDir))
+func StoppedInOrder(dir string) (bool, error) {
+	return raftlog.Clean(vfs.Default.PathJoin(dir, identity.RaftLogDir))
 }
 
 // LogCopy is a copy of the Raft logs of a stopped node, to be read while the node's own stay as they are.
@@ -26,8 +27,8 @@ type LogCopy struct {
 // CopyLogs copies the logs of a data directory into the directory to, which must not exist, and opens the
 // copy. The node must not run: whoever holds all its states (fsm.OpenReadOnly) knows that. It blocks on the
 // disk. Errors: *fsm.ForeignError, and those of raftlog.Open.
-func (id Identity) CopyLogs(dir, to string) (*LogCopy, error) {
-	from := vfs.Default.PathJoin(dir, raftLogDir)
+func CopyLogs(id identity.Identity, dir, to string) (*LogCopy, error) {
+	from := vfs.Default.PathJoin(dir, identity.RaftLogDir)
 	if _, err := vfs.Clone(vfs.Default, vfs.Default, from, to); err != nil {
 		return nil, fmt.Errorf("copying %s: %w", from, err)
 	}
@@ -37,8 +38,8 @@ func (id Identity) CopyLogs(dir, to string) (*LogCopy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the copy of %s: %w", from, err)
 	}
-	if have, _ := store.Stamp(); string(have) != string(id.Stamp(raftLogDir)) {
-		return nil, errors.Join(&fsm.ForeignError{Dir: from, Have: have, Want: id.Stamp(raftLogDir)}, store.Close())
+	if have, _ := store.Stamp(); string(have) != string(id.Stamp(identity.RaftLogDir)) {
+		return nil, errors.Join(&fsm.ForeignError{Dir: from, Have: have, Want: id.Stamp(identity.RaftLogDir)}, store.Close())
 	}
 	return &LogCopy{from, store}, nil
 }
@@ -59,7 +60,7 @@ func (l *LogCopy) Commands(partition uint32, st fsm.Status, fn func(index uint64
 	}
 	if covers := max(st.Covered, st.Applied); last > covers && first > covers+1 {
 		return &LostError{partition, fmt.Sprintf("%s covers index %d, the log of group %d in %s begins at index %d: log entries were lost",
-			stateDir(partition), covers, partition, l.from, first)}
+			identity.StateDir(partition), covers, partition, l.from, first)}
 	}
 	for index := max(first, st.Applied+1); index <= last; index++ {
 		var entry raft.Log

@@ -9,14 +9,15 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/fsm"
+	"perdure/partition/identity"
 	"perdure/partition/raftlog"
 )
 
 // The copy of a log gives the commands that a state does not have, and leaves the node's own as it is.
 func TestCopyLogs(t *testing.T) {
 	dir := t.TempDir()
-	id := Identity{ClusterID: "c", ServerID: "n1-x", NodeID: "n1", Partitions: 3, LogStore: "pebble", Ready: true}
-	s, err := raftlog.Open(filepath.Join(dir, raftLogDir), raftlog.Options{MustCreate: true})
+	id := identity.Identity{ClusterID: "c", ServerID: "n1-x", NodeID: "n1", Partitions: 3, LogStore: "pebble", Ready: true}
+	s, err := raftlog.Open(filepath.Join(dir, identity.RaftLogDir), raftlog.Options{MustCreate: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,20 +29,20 @@ func TestCopyLogs(t *testing.T) {
 		}
 		logs = append(logs, &raft.Log{Index: index, Term: 1, Type: kind, Data: []byte{byte(index)}})
 	}
-	if err := errors.Join(s.SetStamp(id.Stamp(raftLogDir)), s.Group(1).StoreLogs(logs)); err != nil {
+	if err := errors.Join(s.SetStamp(id.Stamp(identity.RaftLogDir)), s.Group(1).StoreLogs(logs)); err != nil {
 		t.Fatal(err)
 	}
-	if inOrder, err := id.StoppedInOrder(dir); inOrder || err != nil {
+	if inOrder, err := StoppedInOrder(dir); inOrder || err != nil {
 		t.Errorf("while it runs it was stopped in order: %t, %v", inOrder, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if inOrder, err := id.StoppedInOrder(dir); !inOrder || err != nil {
+	if inOrder, err := StoppedInOrder(dir); !inOrder || err != nil {
 		t.Errorf("closed, it was stopped in order: %t, %v", inOrder, err)
 	}
 
-	c, err := id.CopyLogs(dir, filepath.Join(t.TempDir(), "copy"))
+	c, err := CopyLogs(id, dir, filepath.Join(t.TempDir(), "copy"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,18 +82,18 @@ func TestCopyLogs(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if inOrder, err := id.StoppedInOrder(dir); !inOrder || err != nil {
+	if inOrder, err := StoppedInOrder(dir); !inOrder || err != nil {
 		t.Errorf("after it was copied: %t, %v", inOrder, err)
 	}
 
 	other := id
 	other.ClusterID = "another"
 	var foreign *fsm.ForeignError
-	if _, err := other.CopyLogs(dir, filepath.Join(t.TempDir(), "copy")); !errors.As(err, &foreign) || foreign.Dir != filepath.Join(dir, raftLogDir) {
+	if _, err := CopyLogs(other, dir, filepath.Join(t.TempDir(), "copy")); !errors.As(err, &foreign) || foreign.Dir != filepath.Join(dir, identity.RaftLogDir) {
 		t.Errorf("another cluster's log: %v", err)
 	}
 	var missing *raftlog.MissingError
-	if _, err := id.CopyLogs(t.TempDir(), filepath.Join(t.TempDir(), "copy")); !errors.As(err, &missing) {
+	if _, err := CopyLogs(id, t.TempDir(), filepath.Join(t.TempDir(), "copy")); !errors.As(err, &missing) {
 		t.Errorf("no log: %v", err)
 	}
 }

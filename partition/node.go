@@ -25,6 +25,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/partition/disk"
+	"perdure/partition/identity"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
 	"perdure/partition/stable"
@@ -68,7 +69,7 @@ type Config struct {
 	Advertise string
 	TLS       *tls.Config
 	// Cluster makes the node a member of a cluster; nil for one that is alone.
-	Cluster *Cluster
+	Cluster *identity.Cluster
 	// Hints are the servers that are heard of, this one too; nil for none. It must not block.
 	Hints func() []Hint
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
@@ -91,25 +92,11 @@ type Config struct {
 	Stable stable.Store
 }
 
-// Cluster says of which cluster a node is a member. All but Expect is for a node without data; what the
-// data says holds otherwise.
-type Cluster struct {
-	// Expect is how many members make a new cluster.
-	Expect uint32
-	// ClusterID and ServerID are drawn before: members find each other by them.
-	ClusterID, ServerID string
-	// Founders are the members of a new cluster, Founder that this node makes its directory. A server
-	// that joins a cluster which is there has none.
-	Founders []Founder
-	Founder  bool
-	// Since is the directory's epoch at which a server that joined got its place; 0 for founders.
-	Since uint64
-}
-
 // Node is the partitions of one node.
 type Node struct {
 	cfg      Config
-	identity Identity
+	identity identity.Identity
+	file     *identity.File // of the identity
 	log      *slog.Logger
 	clock    Clock
 
@@ -257,13 +244,13 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 6. From here on the directory counts: a store missing at the next start is a loss, not a beginning. A
 	// member has not said a word to the others before.
-	if creating && !n.identity.alone() {
+	if creating && !n.identity.Alone() {
 		if err := n.finishMaking(); err != nil {
 			return n, err
 		}
 	}
 	// 7. The groups.
-	if !n.identity.alone() {
+	if !n.identity.Alone() {
 		if err := n.startDirectory(); err != nil {
 			return n, err
 		}
@@ -275,7 +262,7 @@ func Start(cfg Config) (n *Node, err error) {
 			}
 		}
 	}
-	if creating && n.identity.alone() {
+	if creating && n.identity.Alone() {
 		if err := n.finishMaking(); err != nil {
 			return n, err
 		}
@@ -290,7 +277,7 @@ func Start(cfg Config) (n *Node, err error) {
 		defer close(n.auditDone)
 		n.auditLoop()
 	}()
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		close(n.diskDone)
 		close(n.controlDone)
 		close(n.tenure.asked)
@@ -309,17 +296,18 @@ func Start(cfg Config) (n *Node, err error) {
 
 // finishMaking notes that the stores are complete.
 func (n *Node) finishMaking() error {
-	n.identity.Ready = true
-	return writeIdentity(n.cfg.FS, n.cfg.DataDir, n.identity)
+	err := n.file.Update(func(id *identity.Identity) { id.Ready = true })
+	n.identity = n.file.Identity()
+	return err
 }
 
 // tolerate lets a member of a cluster live with a partition whose own stores are lost or damaged: that
 // replica halts, the others of the partition serve, and it can be rebuilt from them. A node that is alone
 // refuses to start, and so does one whose stores are somebody else's.
 func (n *Node) tolerate(r *Replica, err error) error {
-	var foreign *ForeignError
+	var foreign *identity.ForeignError
 	var foreignState *fsm.ForeignError
-	if err == nil || n.identity.alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) {
+	if err == nil || n.identity.Alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) {
 		return err
 	}
 	r.halt(err)
@@ -349,77 +337,14 @@ func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // identify reads who this node is, or decides it.
 func (n *Node) identify() (creating bool, err error) {
-	cfg := &n.cfg
-	if err := makeDir(cfg.FS, cfg.DataDir); err != nil {
-		return false, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
+	n.file, creating, err = identity.Open(identity.Options{
+		Config:  identity.Config{FS: n.cfg.FS, Dir: n.cfg.DataDir, NodeID: n.cfg.NodeID, Partitions: n.cfg.Partitions},
+		Cluster: n.cfg.Cluster, NewPartitions: n.cfg.NewPartitions, LogStore: n.cfg.LogStore, Rand: n.cfg.Rand,
+	})
+	if err == nil {
+		n.identity = n.file.Identity()
 	}
-	id, found, err := FindIdentity(*cfg)
-	if err != nil {
-		return false, err
-	}
-	if found && id.Ready {
-		n.identity = id
-		return false, nil
-	}
-	switch {
-	case found && !id.alone():
-		// The others know this server already; its stores are made again.
-		n.identity = id
-	case cfg.Cluster != nil:
-		n.identity = Identity{
-			ClusterID: cfg.Cluster.ClusterID, ServerID: cfg.Cluster.ServerID, NodeID: cfg.NodeID, Partitions: cfg.Partitions,
-			LogStore: cfg.LogStore, Expect: cfg.Cluster.Expect, Founders: cfg.Cluster.Founders, Founder: cfg.Cluster.Founder,
-			Since: cfg.Cluster.Since,
-		}
-	default:
-		if cfg.Partitions == 0 {
-			cfg.Partitions = cfg.NewPartitions
-		}
-		n.identity = Identity{NodeID: cfg.NodeID, Partitions: cfg.Partitions, LogStore: cfg.LogStore}
-		if n.identity.ClusterID, err = DrawClusterID(cfg.Rand); err != nil {
-			return false, err
-		}
-		if n.identity.ServerID, err = DrawServerID(cfg.Rand, cfg.NodeID); err != nil {
-			return false, err
-		}
-	}
-	if err := n.sweep(); err != nil {
-		return false, err
-	}
-	// Whoever made the directory may have been killed before its name was durable.
-	if err := syncDir(cfg.FS, cfg.FS.PathDir(cfg.DataDir)); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return false, err
-	}
-	return true, writeIdentity(cfg.FS, cfg.DataDir, n.identity)
-}
-
-const (
-	raftLogDir = "raft-log"
-	stableFile = "raft-stable.db"
-)
-
-func stateDir(p uint32) string  { return fmt.Sprintf("state-%04d", p) }
-func markerDir(p uint32) string { return fmt.Sprintf("markers-%04d", p) }
-
-func isStoreName(name string) bool {
-	return name == raftLogDir || name == stableFile ||
-		len(name) > 6 && name[:6] == "state-" || len(name) > 8 && name[:8] == "markers-"
-}
-
-// sweep removes the remains of a directory whose making was interrupted.
-func (n *Node) sweep() error {
-	names, err := n.cfg.FS.List(n.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if isStoreName(name) {
-			if err := n.cfg.FS.RemoveAll(n.path(name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return creating, err
 }
 
 // sweepCopies removes copies of states that a crash has left under way.
@@ -439,21 +364,9 @@ func (n *Node) sweepCopies() {
 
 func (n *Node) path(name string) string { return n.cfg.FS.PathJoin(n.cfg.DataDir, name) }
 
-type stamped interface {
-	Stamp() ([]byte, bool)
-	SetStamp([]byte) error
-}
-
 // stamp marks a new store, or checks that an existing one is this node's.
-func (n *Node) stamp(s stamped, name string, creating bool) error {
-	want := n.identity.Stamp(name)
-	if creating {
-		return s.SetStamp(want)
-	}
-	if have, _ := s.Stamp(); string(have) != string(want) {
-		return &ForeignError{n.path(name), have, want}
-	}
-	return nil
+func (n *Node) stamp(s identity.Stamped, name string, creating bool) error {
+	return n.identity.Check(s, name, n.path(name), creating)
 }
 
 // openShared opens terms and votes, then the logs: those change when they are opened, terms and votes do
@@ -462,23 +375,23 @@ func (n *Node) openShared(creating bool) (err error) {
 	if n.cfg.Stable != nil {
 		n.stable = n.cfg.Stable
 	} else {
-		file, err := stable.Open(n.path(stableFile), stable.Options{MustCreate: creating, MustExist: !creating, OnFatal: n.fatal, Insist: n.disk.Insist})
+		file, err := stable.Open(n.path(identity.StableFile), stable.Options{MustCreate: creating, MustExist: !creating, OnFatal: n.fatal, Insist: n.disk.Insist})
 		if err != nil {
 			return err
 		}
 		n.stable = file
 	}
-	if err := n.stamp(n.stable, stableFile, creating); err != nil {
+	if err := n.stamp(n.stable, identity.StableFile, creating); err != nil {
 		return err
 	}
-	if n.raftlog, err = raftlog.Open(n.path(raftLogDir), raftlog.Options{
+	if n.raftlog, err = raftlog.Open(n.path(identity.RaftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
 		Logger: n.logs.Named("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 4), OnSync: n.metrics.synced, OnFatal: n.fatal,
 		Insist: n.disk.Insist,
 	}); err != nil {
 		return err
 	}
-	return n.stamp(n.raftlog, raftLogDir, creating)
+	return n.stamp(n.raftlog, identity.RaftLogDir, creating)
 }
 
 func (n *Node) newReplica(p uint32) *Replica {
@@ -500,7 +413,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 	return fsm.Options{
 		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions),
 		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
-		Create:  creating, Stamp: n.identity.Stamp(stateDir(r.id)),
+		Create:  creating, Stamp: n.identity.Stamp(identity.StateDir(r.id)),
 		Logger: raftlogger.Pebble{Log: n.log, Fatal: r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
@@ -508,7 +421,7 @@ func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
 
 // openState opens a partition's state for writing, after reconcile.
 func (n *Node) openState(r *Replica, creating bool) (err error) {
-	if r.store, err = fsm.Open(n.path(stateDir(r.id)), n.stateOptions(r, creating)); err != nil || r.install == "" {
+	if r.store, err = fsm.Open(n.path(identity.StateDir(r.id)), n.stateOptions(r, creating)); err != nil || r.install == "" {
 		return err
 	}
 	_, content, err := r.snapshots.Open(r.install)
@@ -557,7 +470,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	})
 	r.transport = r.metrics.counting(carrier, func() func() { return r.bounds.transfer(r.clock.Now) })
 	r.acks, r.server = carrier.Acks(), cfg.LocalID
-	if creating && n.identity.alone() {
+	if creating && n.identity.Alone() {
 		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
 		}); err != nil {
@@ -613,7 +526,7 @@ func (n *Node) notServing() error {
 		return err
 	}
 	var errs []error
-	if !n.identity.alone() {
+	if !n.identity.Alone() {
 		dir := n.directory.current()
 		place := slices.ContainsFunc(dir.GetMembers(), func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID })
 		switch {
@@ -678,7 +591,7 @@ func (n *Node) Leads() []uint32 {
 }
 
 // Identity is who the node is.
-func (n *Node) Identity() Identity { return n.identity }
+func (n *Node) Identity() identity.Identity { return n.identity }
 
 // Router brings requests to partitions.
 func (n *Node) Router() *Router { return n.router }

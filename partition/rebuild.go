@@ -15,7 +15,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/partition/disk"
+	"perdure/partition/identity"
 	"perdure/partition/snapshot"
+	"perdure/partition/stable/durable"
 )
 
 // errRebuilding is why a replica that is made anew does not serve meanwhile.
@@ -44,7 +46,7 @@ func (n *Node) rebuilding(p uint32) bool {
 // this member has promised it. A crash on the way leaves a replica without its state, which halts at the
 // next start and can be rebuilt again.
 func (n *Node) rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplicaResponse, error) {
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "the cluster has one member: there is nothing to rebuild partition %d from", p)
 	}
 	n.rebuildMu.Lock()
@@ -232,7 +234,7 @@ func (n *Node) renew(p uint32) (err error) {
 		return err
 	}
 	r := n.newReplica(p)
-	if err := n.fill(r, n.path(stateDir(p)), content); err != nil {
+	if err := n.fill(r, n.path(identity.StateDir(p)), content); err != nil {
 		return err
 	}
 	if err := n.examine(r, false); err != nil {
@@ -353,17 +355,17 @@ func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
 // evidence.
 func (n *Node) keepAside(p uint32) error {
 	fs := n.cfg.FS
-	if _, err := fs.Stat(n.path(stateDir(p))); err != nil {
+	if _, err := fs.Stat(n.path(identity.StateDir(p))); err != nil {
 		if isNotExist(err) {
 			return nil
 		}
 		return err
 	}
 	name := keepPrefix(p) + n.clock.Now().UTC().Format("20060102T150405.000")
-	if err := fs.Rename(n.path(stateDir(p)), n.path(name)); err != nil {
+	if err := fs.Rename(n.path(identity.StateDir(p)), n.path(name)); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(fs, n.cfg.DataDir), n.kept.add(name))
+	return errors.Join(durable.SyncDir(fs, n.cfg.DataDir), n.kept.add(name))
 }
 
 // fill makes a new state of fetched content, durable and covering what the newest marker stands for.
@@ -394,7 +396,7 @@ func (n *Node) fill(r *Replica, dir, content string) error {
 
 // newestMarker is the index of a partition's newest snapshot marker, 0 if it has none that can be read.
 func (n *Node) newestMarker(p uint32) uint64 {
-	s, err := snapshot.Open(n.path(markerDir(p)), snapshot.Options{Group: p, FS: n.cfg.FS,
+	s, err := snapshot.Open(n.path(identity.MarkerDir(p)), snapshot.Options{Group: p, FS: n.cfg.FS,
 		Cover:   func(snapshot.Marker) error { return errRebuilding },
 		Content: func(snapshot.Marker) (io.ReadCloser, int64, error) { return nil, 0, errRebuilding },
 		Receive: func(snapshot.Marker) (snapshot.Receiver, error) { return nil, errRebuilding },

@@ -14,6 +14,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/partition/raftlogger"
+	"perdure/partition/identity"
 )
 
 // lateDamageFS lets the first compaction of one store fail, after another store is being opened. It lets that one
@@ -95,10 +96,10 @@ func TestRebuildOfAStoreLeftOpen(t *testing.T) {
 	}
 	victim := all[2]
 	victim.stop(t)
-	backlog(t, victim.cfg.FS, "data/"+stateDir(1))
+	backlog(t, victim.cfg.FS, "data/"+identity.StateDir(1))
 	log, logged := newLog(t)
 	victim.cfg.Logger = log
-	victim.cfg.FS = &lateDamageFS{FS: victim.cfg.FS, store: stateDir(1), next: stateDir(2), reached: make(chan struct{}),
+	victim.cfg.FS = &lateDamageFS{FS: victim.cfg.FS, store: identity.StateDir(1), next: identity.StateDir(2), reached: make(chan struct{}),
 		noticed: func() {
 			waitFor(t, "the damage to be noticed", func() bool { return logged.has("event=partition_halted") }, logged.String)
 		}}

@@ -14,6 +14,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/identity"
 )
 
 // TestRebuild: a replica whose state is lost halts and keeps nobody from anything; it is made anew from the
@@ -41,11 +42,11 @@ func TestRebuild(t *testing.T) {
 	}{
 		{"a healthy follower", nil},
 		{"a lost state", func(m *member) {
-			if err := m.cfg.FS.RemoveAll("data/" + stateDir(1)); err != nil {
+			if err := m.cfg.FS.RemoveAll("data/" + identity.StateDir(1)); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"a damaged state", func(m *member) { damage(t, m.cfg.FS, "data/"+stateDir(1)) }},
+		{"a damaged state", func(m *member) { damage(t, m.cfg.FS, "data/"+identity.StateDir(1)) }},
 		{"one that came back a moment ago", nil},
 	} {
 		name, harm := c.name, c.harm

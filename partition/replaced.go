@@ -3,8 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,44 +14,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/directory"
+	"perdure/partition/identity"
 )
-
-// ReplacedError says that the cluster has given this server's place to another one: its node came back with a
-// new data directory, so what this one holds counts no more. The server has answered nothing since it knows,
-// and its data directory is refused at every later start.
-type ReplacedError struct {
-	ClusterID, NodeID string
-	// ServerID is the server that was replaced: this one.
-	ServerID string
-	// Successor has its place now, Addr is its peer address.
-	Successor, Addr string
-	// Epoch is that of the directory which says so.
-	Epoch   uint64
-	DataDir string
-}
-
-func (e *ReplacedError) Error() string {
-	return fmt.Sprintf("node %s: this server (%s) has been replaced by server %s at %s, by the directory of cluster %s (epoch %d): "+
-		"it does not serve any more. Remove its data directory %s or keep it aside, and run node %s with the data of %s only",
-		e.NodeID, e.ServerID, e.Successor, e.Addr, e.ClusterID, e.Epoch, e.DataDir, e.NodeID, e.Successor)
-}
-
-// Successor is what a data directory notes when its server was replaced.
-type Successor struct {
-	ServerID string `json:"server_id"`
-	PeerAddr string `json:"peer_addr"`
-	// Epoch is that of the directory which said so.
-	Epoch uint64 `json:"epoch"`
-}
-
-// replaced is the error of a data directory that notes a successor, nil if it notes none.
-func (id Identity) replaced(dataDir string) error {
-	if id.Successor == nil {
-		return nil
-	}
-	return &ReplacedError{ClusterID: id.ClusterID, NodeID: id.NodeID, ServerID: id.ServerID,
-		Successor: id.Successor.ServerID, Addr: id.Successor.PeerAddr, Epoch: id.Successor.Epoch, DataDir: dataDir}
-}
 
 // How a member makes sure of its place.
 const (
@@ -77,9 +39,8 @@ type tenure struct {
 	asked, done chan struct{}
 	once        sync.Once
 
-	mu       sync.Mutex
-	identity *Identity            // as it is on disk, once it was changed
-	warned   map[string]time.Time // when it was last told of a server that its calls are refused
+	mu     sync.Mutex
+	warned map[string]time.Time // when it was last told of a server that its calls are refused
 }
 
 // Asked is closed once this server has made sure of its place in the cluster, or has asked everybody it knows
@@ -125,7 +86,7 @@ func (n *Node) giveWay(shown *commandv1.Directory) bool {
 	if shown == nil || shown.ClusterId != n.identity.ClusterID {
 		return false
 	}
-	known, self := n.directory.current().GetEpoch(), n.written()
+	known, self := n.directory.current().GetEpoch(), n.file.Identity()
 	to := directory.Successor(shown, self.NodeID, self.ServerID, self.Since, known)
 	if to == nil {
 		if _, listed := directory.Holds(shown, self.ServerID); !listed {
@@ -134,10 +95,10 @@ func (n *Node) giveWay(shown *commandv1.Directory) bool {
 		}
 		return false
 	}
-	self.Successor = &Successor{ServerID: to.ServerId, PeerAddr: to.PeerAddr, Epoch: shown.Epoch}
-	why := self.replaced(n.cfg.DataDir)
+	self.Successor = &identity.Successor{ServerID: to.ServerId, PeerAddr: to.PeerAddr, Epoch: shown.Epoch}
+	why := self.Replaced(n.cfg.DataDir)
 	n.tenure.replaced.Store(&why)
-	if err := n.changeIdentity(func(id *Identity) { id.Successor = self.Successor }); err != nil {
+	if err := n.file.Update(func(id *identity.Identity) { id.Successor = self.Successor }); err != nil {
 		n.log.Warn("it could not be noted that this server was replaced; its next start will ask again", "event", "identity_not_written", "error", err)
 	}
 	n.fatal(why)
@@ -229,42 +190,12 @@ func (n *Node) mayTell(leads bool) error {
 	if why := n.tenure.replaced.Load(); why != nil {
 		return *why
 	}
-	if leads || n.identity.alone() {
+	if leads || n.identity.Alone() {
 		return nil
 	}
 	if _, listed := directory.Holds(n.directory.current(), n.identity.ServerID); !listed {
 		return errors.New("this server does not know yet whether it is still a member of its cluster: no leader has told it since its start")
 	}
-	return nil
-}
-
-// written is the identity as it is on disk.
-func (n *Node) written() Identity {
-	n.tenure.mu.Lock()
-	defer n.tenure.mu.Unlock()
-	if n.tenure.identity != nil {
-		return *n.tenure.identity
-	}
-	return n.identity
-}
-
-// changeIdentity changes the identity on disk, while the node runs.
-func (n *Node) changeIdentity(change func(*Identity)) error {
-	n.tenure.mu.Lock()
-	defer n.tenure.mu.Unlock()
-	was := n.identity
-	if n.tenure.identity != nil {
-		was = *n.tenure.identity
-	}
-	id := was
-	change(&id)
-	if reflect.DeepEqual(id, was) {
-		return nil
-	}
-	if err := writeIdentity(n.cfg.FS, n.cfg.DataDir, id); err != nil {
-		return err
-	}
-	n.tenure.identity = &id
 	return nil
 }
 
@@ -288,7 +219,7 @@ func (n *Node) barred(server string) bool {
 // listed reports whether a server is a member by this node's directory. Without a directory nobody is judged, as in
 // mayCall. The peer port asks; it must not block.
 func (n *Node) listed(server string) bool {
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return server == n.identity.ServerID
 	}
 	dir := n.tenure.directory.Load().current()
@@ -303,7 +234,7 @@ const refusedEvery = 10 * time.Second
 // judged: this node then leads nothing, and cannot know who has joined since it was last here.
 func (n *Node) mayCall(server string) error {
 	dir := n.directory.current()
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		dir = n.Directory()
 	}
 	if _, listed := directory.Holds(dir, server); listed || dir == nil {

@@ -15,6 +15,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/identity"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -47,7 +48,7 @@ func takePlace(t *testing.T, all []*member, i int, server string) {
 		t.Fatal(err)
 	}
 	m.cfg.FS, m.cfg.Stable = vfs.NewMem(), stable.NewMemory()
-	m.cfg.Cluster = &Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: server, Since: dir.Members[i].SinceEpoch}
+	m.cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: server, Since: dir.Members[i].SinceEpoch}
 	m.start(t)
 	ready(t, m.Node)
 	for p := range uint32(len(m.router.slots)) {
@@ -63,12 +64,12 @@ func givesWay(t *testing.T, n *Node, successor *member) {
 	case <-time.After(patience):
 		t.Fatalf("the replaced server runs on: %v", n.NotReady())
 	}
-	var e *ReplacedError
+	var e *identity.ReplacedError
 	if err := n.Err(); !errors.As(err, &e) {
 		t.Fatalf("it halted for another reason: %v", err)
 	}
 	id := successor.Identity()
-	want := ReplacedError{ClusterID: "c1", NodeID: id.NodeID, ServerID: n.identity.ServerID, Successor: id.ServerID,
+	want := identity.ReplacedError{ClusterID: "c1", NodeID: id.NodeID, ServerID: n.identity.ServerID, Successor: id.ServerID,
 		Addr: successor.cfg.PeerAddr, Epoch: e.Epoch, DataDir: "data"}
 	if *e != want || e.Epoch < 2 {
 		t.Errorf("%+v, want %+v", *e, want)
@@ -130,7 +131,7 @@ func TestReplacedWhileAway(t *testing.T) {
 		}
 		m.stop(t)
 	}
-	var e *ReplacedError
+	var e *identity.ReplacedError
 	if n, err := Start(old.cfg); !errors.As(err, &e) || e.Successor != "n3-0002" || e.Addr != all[2].cfg.PeerAddr {
 		t.Errorf("its next start: %v, %v", n, err)
 	}
@@ -175,7 +176,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 		t.Errorf("the replaced server read from its old replica: %v", err)
 	}
 	all[2].cfg.FS, all[2].cfg.Stable = vfs.NewMem(), stable.NewMemory()
-	all[2].cfg.Cluster = &Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
+	all[2].cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
 	all[2].start(t)
 	givesWay(t, old.Node, all[2])
 	old.stop(t)
@@ -184,8 +185,8 @@ func TestReplacedWhileRunning(t *testing.T) {
 		equalReplicas(t, all, p)
 	}
 	waitFor(t, "it is noted since when the new server is a member", func() bool {
-		return all[2].written().Since == all[0].Directory().Members[2].SinceEpoch
-	}, func() string { return fmt.Sprint(all[2].written()) })
+		return all[2].file.Identity().Since == all[0].Directory().Members[2].SinceEpoch
+	}, func() string { return fmt.Sprint(all[2].file.Identity()) })
 	if all[2].Err() != nil {
 		t.Error(all[2].Err())
 	}
@@ -229,8 +230,8 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 	must(t, all[0].router, createCmd("p1"))
 	before := all[0].Directory()
 	replace(t, all, 2, "n3-0002")
-	waitFor(t, "it is noted since when the new server is a member", func() bool { return all[2].written().Since > before.Epoch },
-		func() string { return fmt.Sprint(all[2].written()) })
+	waitFor(t, "it is noted since when the new server is a member", func() bool { return all[2].file.Identity().Since > before.Epoch },
+		func() string { return fmt.Sprint(all[2].file.Identity()) })
 	other := &commandv1.Directory{ClusterId: "c2", Epoch: 99, Members: before.Members}
 	for _, shown := range []*commandv1.Directory{nil, before, other, all[0].Directory()} {
 		if all[2].giveWay(shown) || all[2].Err() != nil {

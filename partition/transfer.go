@@ -240,7 +240,7 @@ func (n *Node) HandOver(ctx context.Context) { n.handOver(ctx) }
 // handOver hands on everything that this node leads, before it stops. It serves meanwhile. It ends when
 // nothing is left, nobody can take it, or handOverBound is over.
 func (n *Node) handOver(ctx context.Context) {
-	if n.identity.alone() {
+	if n.identity.Alone() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverBound)

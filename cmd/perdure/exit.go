@@ -17,6 +17,7 @@ import (
 	"perdure/client"
 	"perdure/fsm"
 	"perdure/partition"
+	"perdure/partition/identity"
 	"perdure/partition/raftlog"
 )
 
@@ -189,15 +190,15 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 // damagedStore reports whether a data directory or one of its stores is not what it must be.
 func damagedStore(err error) bool {
 	var (
-		identity *partition.IdentityError
-		missing  *fsm.MissingError
-		foreign  *fsm.ForeignError
-		damaged  *fsm.DamagedError
-		lost     *partition.LostError
-		noLog    *raftlog.MissingError
-		badLog   *raftlog.CorruptError
+		bad     *identity.Error
+		missing *fsm.MissingError
+		foreign *fsm.ForeignError
+		damaged *fsm.DamagedError
+		lost    *partition.LostError
+		noLog   *raftlog.MissingError
+		badLog  *raftlog.CorruptError
 	)
-	return errors.As(err, &identity) || errors.As(err, &missing) || errors.As(err, &foreign) || errors.As(err, &damaged) ||
+	return errors.As(err, &bad) || errors.As(err, &missing) || errors.As(err, &foreign) || errors.As(err, &damaged) ||
 		errors.As(err, &lost) || errors.As(err, &noLog) || errors.As(err, &badLog)
 }
 

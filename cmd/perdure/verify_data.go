@@ -16,6 +16,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/partition"
+	"perdure/partition/identity"
 )
 
 // verifyCacheBytes is the block cache of all states together: they are read once, from end to end.
@@ -28,7 +29,7 @@ func (e *noDirectoryError) Error() string { return fmt.Sprintf("there is no dire
 
 // verifyData judges a stopped node's data directory.
 func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
-	identity, err := partition.ReadIdentity(o.data)
+	id, err := identity.Read(o.data)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &noDirectoryError{o.data}
@@ -45,7 +46,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 			_ = s.Close() // it was only read
 		}
 	}()
-	for _, store := range identity.StateStores(o.data) {
+	for _, store := range id.StateStores(o.data) {
 		s, err := fsm.OpenReadOnly(store.Dir, fsm.Options{Cache: cache, Stamp: store.Stamp})
 		if err != nil {
 			return err
@@ -53,7 +54,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 		states = append(states, s)
 	}
 	d := &dataVerification{states: states, tell: a.newProgress()}
-	inOrder, err := identity.StoppedInOrder(o.data)
+	inOrder, err := partition.StoppedInOrder(o.data)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(tmp) }()
-		if d.log, err = identity.CopyLogs(o.data, filepath.Join(tmp, "log")); err != nil {
+		if d.log, err = partition.CopyLogs(id, o.data, filepath.Join(tmp, "log")); err != nil {
 			return err
 		}
 		defer func() { _ = d.log.Close() }() // it is only a copy

@@ -12,6 +12,9 @@ type place struct {
 	floor int
 	// only, if not nil, lists the packages of the project that it may import; being lower is not enough.
 	only []string
+	// siblings, if not nil, lists the packages of its own top folder that it may import, besides those below it. Its
+	// test files are free of this limit.
+	siblings []string
 	// peers are packages of its own floor that it may import all the same, each with the reason.
 	peers map[string]string
 	// tests are packages that its test files may import besides, each with the reason.
@@ -52,6 +55,7 @@ var table = []place{
 	{dir: "fsm/machine", floor: 2, avoids: outside},
 
 	{dir: "partition", floor: partitionFloor},
+	{dir: "partition/identity", floor: partitionFloor, siblings: []string{"partition/stable"}},
 	{dir: "membership", floor: partitionFloor},
 
 	{dir: "rpc", floor: 4, avoids: storage, tests: wholeNode},
@@ -139,14 +143,20 @@ func judgeImport(rows []place, p place, f *sourceFile, target string, used map[s
 		return ""
 	case own == "internal":
 		return fmt.Sprintf("internal packages stand below every floor and import nothing of the project, but this one imports %s", target)
-	case other == "internal", own == other:
+	case other == "internal":
+		return ""
+	}
+	listed := func(dir string) bool { return under(target, dir) }
+	if own == other {
+		if p.siblings != nil && !f.isTest() && !listed(p.dir) && !slices.ContainsFunc(p.siblings, listed) {
+			return fmt.Sprintf("%s imports %s, but of %s it may know only %s", p.dir, target, own, strings.Join(p.siblings, ", "))
+		}
 		return ""
 	}
 	q, known := placeOf(rows, target)
 	if !known {
 		return fmt.Sprintf("imports %s, which stands on no floor", target)
 	}
-	listed := func(dir string) bool { return under(target, dir) }
 	for peer := range p.peers { //lint:sorted at most one peer contains the target
 		if listed(peer) {
 			used[p.dir+" "+peer] = true

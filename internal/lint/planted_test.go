@@ -78,10 +78,13 @@ func TestFloorsCatch(t *testing.T) {
 		{"fsm/codec/a.go", "google.golang.org/grpc/codes", "must not know"},
 		{"rpc/console/a.go", "go.etcd.io/bbolt", "must not know"},
 		{"client/a.go", "github.com/hashicorp/raft", "must not know"},
+		{"partition/identity/a.go", "perdure/partition", "of partition it may know only partition/stable"},
 
 		{"fsm/a.go", "perdure/journal", ""},
 		{"fsm/a.go", "perdure/fsm/machine", ""},
 		{"fsm/machine/a.go", "perdure/recovery", ""},
+		{"partition/identity/a.go", "perdure/partition/stable/durable", ""},
+		{"partition/identity/a_test.go", "perdure/partition/transport", ""},
 		{"fsm/a.go", "github.com/cockroachdb/pebble/v2", ""},
 		{"fsm/a.go", "github.com/hashicorp/raft", ""},
 		{"journal/a.go", "perdure/internal/invariants", ""},
@@ -141,6 +144,11 @@ func TestTableIsSound(t *testing.T) {
 		for dir, reason := range p.tests {
 			if f, ok := floorOf[dir]; !ok || f <= p.floor || reason == "" {
 				t.Errorf("%s: its tests need no exception for %s, or it has no reason", p.dir, dir)
+			}
+		}
+		for _, dir := range p.siblings {
+			if top(dir) != top(p.dir) || under(dir, p.dir) {
+				t.Errorf("%s: %s is no sibling", p.dir, dir)
 			}
 		}
 		for _, dir := range p.only {

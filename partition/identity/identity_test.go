@@ -1,4 +1,4 @@
-package partition
+package identity
 
 import (
 	"encoding/json"
@@ -13,13 +13,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-func TestReadIdentity(t *testing.T) {
+func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	want := Identity{ClusterID: "c", ServerID: "n1-x", NodeID: "n1", Partitions: 3, LogStore: "pebble", Ready: true}
-	if err := writeIdentity(vfs.Default, dir, want); err != nil {
+	if err := write(vfs.Default, dir, want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadIdentity(dir)
+	got, err := Read(dir)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
@@ -28,13 +28,13 @@ func TestReadIdentity(t *testing.T) {
 		t.Errorf("stores %+v", stores)
 	}
 
-	if _, err := ReadIdentity(filepath.Join(dir, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Read(filepath.Join(dir, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 	refuses := func(what, detail string) {
 		t.Helper()
-		var bad *IdentityError
-		if _, err := ReadIdentity(dir); !errors.As(err, &bad) || !strings.Contains(bad.Detail, detail) || bad.Path != filepath.Join(dir, identityFile) {
+		var bad *Error
+		if _, err := Read(dir); !errors.As(err, &bad) || !strings.Contains(bad.Detail, detail) || bad.Path != filepath.Join(dir, FileName) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -44,12 +44,12 @@ func TestReadIdentity(t *testing.T) {
 	} {
 		id := want
 		change(&id)
-		if err := writeIdentity(vfs.Default, dir, id); err != nil {
+		if err := write(vfs.Default, dir, id); err != nil {
 			t.Fatal(err)
 		}
 		refuses(what, what)
 	}
-	path := filepath.Join(dir, identityFile)
+	path := filepath.Join(dir, FileName)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -64,22 +64,22 @@ func TestReadIdentity(t *testing.T) {
 	refuses("no identity", "is missing")
 }
 
-// TestReadIdentityOfALaterProgram: what this program does not know is no damage.
-func TestReadIdentityOfALaterProgram(t *testing.T) {
+// TestReadOfALaterProgram: what this program does not know is no damage.
+func TestReadOfALaterProgram(t *testing.T) {
 	dir := t.TempDir()
 	raw := json.RawMessage(`{"cluster_id":"c","server_id":"n1-x","node_id":"n1","partitions":3,"log_store":"pebble","ready":true,"mood":"good"}`)
-	sum, err := identitySum(raw)
+	sum, err := checksum(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.MarshalIndent(identityRecord{raw, sum}, "", "  ")
+	text, err := json.MarshalIndent(record{raw, sum}, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, identityFile), text, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, FileName), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := ReadIdentity(dir); err != nil || id.NodeID != "n1" || id.Partitions != 3 {
+	if id, err := Read(dir); err != nil || id.NodeID != "n1" || id.Partitions != 3 {
 		t.Errorf("%+v, %v", id, err)
 	}
 }
