@@ -13,8 +13,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
-	"perdure/partition/raftlogger"
 	"perdure/partition/identity"
+	"perdure/partition/raftlogger"
 	"perdure/recovery"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
-	"perdure/partition/raftlogger"
 	"perdure/partition/identity"
+	"perdure/partition/raftlogger"
 )
 
 // lateDamageFS lets the first compaction of one store fail, after another store is being opened. It lets that one
