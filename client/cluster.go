@@ -26,7 +26,7 @@ func (c *Client) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, e
 
 // TransferLeadership hands the leadership of one partition, or of everything that a node leads, to another
 // node, and answers when the new leaders lead; one attempt may take all the time there is. Repeating it is safe: a leadership that is where it should
-// be stays there. Errors: *api.Error with BAD_REQUEST, NO_SUCH_PLACE; others as with Start.
+// be stays there. Errors: *api.Error with BAD_REQUEST, NODE_NOT_FOUND or PARTITION_NOT_FOUND; others as with Start.
 func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLeadershipRequest) ([]*perdurev1.TransferredLeadership, error) {
 	what := "from " + r.GetFromNode()
 	if r.Partition != nil {
@@ -58,7 +58,7 @@ type Rebuilt struct {
 // aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever.
 // What was done a minute ago or less is not done again. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
 // ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with BAD_REQUEST,
-// NO_SUCH_PLACE; others as with Start.
+// NODE_NOT_FOUND or PARTITION_NOT_FOUND; others as with Start.
 func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (Rebuilt, error) {
 	var resp *perdurev1.RebuildReplicaResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
@@ -71,7 +71,7 @@ func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition ui
 
 // ForgetKept has a node delete what it keeps aside of former replicas of a partition: the one of that name, or all
 // if name is empty. It answers what was deleted; nothing if there was nothing. Errors: *api.Error with BAD_REQUEST,
-// NO_SUCH_PLACE, MEMBERSHIP_REFUSED while the replica is halted; others as with Start.
+// NODE_NOT_FOUND or PARTITION_NOT_FOUND, MEMBERSHIP_REFUSED while the replica is halted; others as with Start.
 func (c *Client) ForgetKept(ctx context.Context, nodeID string, partition uint32, name string) ([]*perdurev1.KeptReplica, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

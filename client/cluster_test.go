@@ -53,8 +53,8 @@ func TestCluster(t *testing.T) {
 		t.Errorf("forget: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
 
-	answers(nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9"))
-	if _, err := cl.RebuildReplica(t.Context(), "n9", 2); !api.Is(err, perdurev1.Reason_REASON_NO_SUCH_PLACE) || len(c.asked) != 1 {
+	answers(nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "there is no node n9"))
+	if _, err := cl.RebuildReplica(t.Context(), "n9", 2); !api.Is(err, perdurev1.Reason_REASON_NODE_NOT_FOUND) || len(c.asked) != 1 {
 		t.Errorf("a refusal: %v, asked %v", err, c.asked)
 	}
 	answers(nil, status.Error(codes.Unimplemented, "old server"))

@@ -2,14 +2,14 @@ package id
 
 import "strconv"
 
-// Error says that a text is not an identifier, and which rule it breaks, so that a caller can answer with
-// the rule's name rather than with prose.
+// Error is a text that is not an identifier. Rule names the broken rule for programs, Error() is the sentence for
+// people.
 type Error struct {
 	// Rule is the broken rule, one of the Rule constants.
 	Rule string
-	// ID is the refused text, whole; Error shows its beginning only.
+	// ID is the refused text, whole; Error quotes only its beginning.
 	ID string
-	// Detail says where the text breaks the rule.
+	// Detail is the predicate of the sentence: what the text has, and the bound.
 	Detail string
 }
 
@@ -25,12 +25,12 @@ const (
 // shownBytes bounds what Error quotes of a refused text, so that a hostile id cannot flood a log.
 const shownBytes = 80
 
-// Error names the rule, the text and what is wrong with it.
+// Error quotes the text and says what is wrong with it.
 func (e *Error) Error() string {
 	shown := e.ID
 	suffix := ""
 	if len(shown) > shownBytes {
 		shown, suffix = shown[:shownBytes], "…"
 	}
-	return "id: " + e.Rule + ": " + strconv.Quote(shown) + suffix + ": " + e.Detail
+	return "id " + strconv.Quote(shown) + suffix + " " + e.Detail
 }

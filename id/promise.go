@@ -29,7 +29,7 @@ type PromiseID string
 func Parse(text string) (PromiseID, error) {
 	root, path, hasPath := strings.Cut(text, ":")
 	if err := ValidateRoot(root); err != nil {
-		// The error names the whole text: that is what the caller has in hand.
+		// The error quotes the whole text, which the caller knows.
 		var e *Error
 		if errors.As(err, &e) {
 			e.ID = text
@@ -41,7 +41,7 @@ func Parse(text string) (PromiseID, error) {
 		number, path, hasPath = strings.Cut(path, ".")
 		if _, ok := parseNumber(number); !ok {
 			return "", &Error{Rule: RulePath, ID: text,
-				Detail: "path element " + strconv.Quote(cutShown(number)) + " is not a uint32 without leading zeros"}
+				Detail: "has path element " + strconv.Quote(cutShown(number)) + ", not a uint32 without leading zeros"}
 		}
 	}
 	return PromiseID(text), nil

@@ -11,12 +11,12 @@ import (
 func Validate(s string) error {
 	switch {
 	case s == "":
-		return &Error{Rule: RuleEmpty, ID: s, Detail: "an identifier has at least one byte"}
+		return &Error{Rule: RuleEmpty, ID: s, Detail: "is empty"}
 	case len(s) > MaxIDBytes:
-		return &Error{Rule: RuleTooLong, ID: s, Detail: "it has " + strconv.Itoa(len(s)) + " bytes"}
+		return &Error{Rule: RuleTooLong, ID: s, Detail: "has " + strconv.Itoa(len(s)) + " bytes, more than " + strconv.Itoa(MaxIDBytes)}
 	}
 	if at := strings.IndexByte(s, 0); at >= 0 {
-		return &Error{Rule: RuleNUL, ID: s, Detail: "NUL at byte " + strconv.Itoa(at)}
+		return &Error{Rule: RuleNUL, ID: s, Detail: "contains NUL at byte " + strconv.Itoa(at)}
 	}
 	return nil
 }
@@ -28,7 +28,7 @@ func ValidateRoot(s string) error {
 		return err
 	}
 	if at := strings.IndexByte(s, ':'); at >= 0 {
-		return &Error{Rule: RuleColon, ID: s, Detail: "':' at byte " + strconv.Itoa(at) + " would begin a path"}
+		return &Error{Rule: RuleColon, ID: s, Detail: "contains ':' at byte " + strconv.Itoa(at) + ", which separates a root from its path"}
 	}
 	return nil
 }

@@ -33,10 +33,10 @@ func TestValidate(t *testing.T) {
 }
 
 func TestErrorQuotesTheBeginning(t *testing.T) {
-	if got, want := Validate("a\x00b").Error(), `id: id_without_nul: "a\x00b": NUL at byte 1`; got != want {
+	if got, want := Validate("a\x00b").Error(), `id "a\x00b" contains NUL at byte 1`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := ValidateRoot("a:b").Error(), `id: root_without_colon: "a:b": ':' at byte 1 would begin a path`; got != want {
+	if got, want := ValidateRoot("a:b").Error(), `id "a:b" contains ':' at byte 1, which separates a root from its path`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	long := Validate(strings.Repeat("x", 1<<20)).Error()

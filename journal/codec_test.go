@@ -155,10 +155,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{fields(KindInvokeStarted, "\x03a:0\x80\x80\x80\x80\x10"), "above 32 bits"},
 		{fields(KindTimerFired, "\x04a:0"), "beyond the end"},
 		{fields(KindTimerFired, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a:0"), "beyond the end"},
-		{fields(KindTimerFired, "\x00"), "id_not_empty"},
-		{fields(KindTimerFired, "\x04a:00"), "path_is_canonical"},
-		{fields(KindJoinSetCreated, "\x02a:"), "path_is_canonical"},
-		{fields(KindExecutionStarted, "\x00\x00\x02a:\x00"), "path_is_canonical"},
+		{fields(KindTimerFired, "\x00"), "is empty"},
+		{fields(KindTimerFired, "\x04a:00"), "has path element"},
+		{fields(KindJoinSetCreated, "\x02a:"), "has path element"},
+		{fields(KindExecutionStarted, "\x00\x00\x02a:\x00"), "has path element"},
 		{fields(KindInvokeScheduled, "\x03a:0\x00\x00\x00\x00"), "unknown kind of invocation"},
 		{fields(KindInvokeScheduled, "\x03a:0\x06\x00\x00\x00"), "unknown kind of invocation"},
 		{fields(KindExecutionAwaiting, "\x01\x03a:0\x00"), "unknown kind of wait"},
@@ -176,8 +176,8 @@ func TestDecodeRefuses(t *testing.T) {
 
 func TestCorruptErrorNamesThePlace(t *testing.T) {
 	_, err := DecodeEntry([]byte{byte(KindTimerFired), 0, 0, 4, 'a', ':', '0', '0'})
-	want := `journal: corrupt entry: TimerFired at byte 8: id: path_is_canonical: "a:00": ` +
-		`path element "00" is not a uint32 without leading zeros`
+	want := `journal: corrupt entry: TimerFired at byte 8: id "a:00" ` +
+		`has path element "00", not a uint32 without leading zeros`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -102,10 +102,10 @@ func TestKeptReplicas(t *testing.T) {
 			t.Errorf("%s of partition 1: %v", name, err)
 		}
 	}
-	if _, err := forget(7, ""); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+	if _, err := forget(7, ""); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 		t.Errorf("no such partition: %v", err)
 	}
-	if _, err := op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+	if _, err := op.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: "n9"}); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
 		t.Errorf("no such node: %v", err)
 	}
 	if r, err := forget(1, "kept-0001-20200102T030405.000"); err != nil || len(r.Forgotten) > 0 || len(kept()) != 3 {

@@ -247,7 +247,7 @@ func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
 			return m, nil
 		}
 	}
-	return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "cluster %s has no node %s", n.identity.ClusterID, node).With("node", node)
+	return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "cluster %s has no node %s", n.identity.ClusterID, node).With("node", node)
 }
 
 // Rebuild has one node's replica of a partition made anew, and answers when it has caught up.

@@ -389,7 +389,7 @@ func TestWrongPartition(t *testing.T) {
 	if _, err := n.Router().Replicas()[1].Propose(bg(t), startCmd("s", id, "f", "")); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("%v", err)
 	}
-	if _, err := n.Router().Deliver(bg(t), 2, tickCmd()); err == nil || reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+	if _, err := n.Router().Deliver(bg(t), 2, tickCmd()); err == nil || reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 		t.Errorf("%v", err)
 	}
 	must(t, n.Router(), startCmd("s", id, "f", ""))

@@ -59,7 +59,7 @@ func (r *Router) Of(namespace, id string) *Replica { return r.slots[r.Place(name
 // Replica is this node's replica of a partition.
 func (r *Router) Replica(partition uint32) (*Replica, error) {
 	if partition >= uint32(len(r.slots)) {
-		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
+		return nil, api.Errorf(perdurev1.Reason_REASON_PARTITION_NOT_FOUND, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
 	}
 	return r.slots[partition].Load(), nil
 }
@@ -262,7 +262,8 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 	}
 	switch api.Code(e.Reason) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
-		if e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+		if e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NODE_NOT_FOUND &&
+			e.Reason != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 			return e
 		}
 	}

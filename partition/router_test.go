@@ -30,7 +30,8 @@ func TestUnknownOutcomeStays(t *testing.T) {
 		{[]perdurev1.Reason{perdurev1.Reason_REASON_CORRUPT}, perdurev1.Reason_REASON_CORRUPT},
 		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_UNAUTHENTICATED}, unknown},
 		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_PERMISSION_DENIED}, unknown},
-		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_NO_SUCH_PLACE}, unknown},
+		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_NODE_NOT_FOUND}, unknown},
+		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_PARTITION_NOT_FOUND}, unknown},
 		{[]perdurev1.Reason{unknown, stopping}, unknown}, // and then the caller's time is up
 		{[]perdurev1.Reason{unknown, later}, unknown},
 		{[]perdurev1.Reason{unknown, perdurev1.Reason_REASON_NOT_LEADER}, unknown},

@@ -52,7 +52,7 @@ func (s *peerService) Transfer(ctx context.Context, in *commandv1.TransferReques
 // for a while (operatorsWill), whoever is preferred; handing a partition to the node that leads it already
 // does that alone. It blocks for handPatience at most, and what it has begun goes on when ctx ends: who asked from
 // elsewhere may learn of the new leader first, and leave. Errors are *api.Error: NOT_LEADER with a hint if this
-// node does not lead it, NO_SUCH_PLACE for an unknown partition or node, TRY_LATER if the other node cannot take
+// node does not lead it, NODE_NOT_FOUND or PARTITION_NOT_FOUND for an unknown partition or node, TRY_LATER if the other node cannot take
 // it now.
 func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (leader string, err error) {
 	r, err := n.router.Replica(partition)

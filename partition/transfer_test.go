@@ -138,10 +138,10 @@ func TestTransferRefused(t *testing.T) {
 	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_NOT_LEADER || e.Meta["leader"] != lead.cfg.PeerAddr {
 		t.Errorf("by a follower: %v", err)
 	}
-	if _, err := lead.Transfer(ctx, 0, "n9"); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+	if _, err := lead.Transfer(ctx, 0, "n9"); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
 		t.Errorf("to an unknown node: %v", err)
 	}
-	if _, err := lead.Transfer(ctx, 7, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_NO_SUCH_PLACE {
+	if _, err := lead.Transfer(ctx, 7, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 		t.Errorf("of an unknown partition: %v", err)
 	}
 	if leader, err := lead.Transfer(ctx, 0, lead.cfg.NodeID); err != nil || leader != lead.identity.ServerID {

@@ -16,7 +16,7 @@ import (
 // Operator answers for the whole cluster, whichever node is asked. Its methods block until the answer is
 // there or ctx ends; their requests have been checked for form. All are safe to repeat: a
 // leadership that is where it should be stays there, a rebuild under way is waited for, and what is deleted stays so. What does
-// not exist is refused with NO_SUCH_PLACE.
+// not exist is refused with NODE_NOT_FOUND or PARTITION_NOT_FOUND.
 type Operator interface {
 	// ClusterStatus shows everything that can be found out now; nodes that do not answer are shown as such.
 	ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error)

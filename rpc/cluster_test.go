@@ -128,9 +128,9 @@ func TestClusterAsksTheOperator(t *testing.T) {
 		t.Errorf("%v reached the operator as %v", old, asked)
 	}
 	receive(t, "bound", o.bounded)
-	o.fail = api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+	o.fail = api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "there is no node n9").With("node", "n9")
 	_, err = c.RebuildReplica(soon(t), in)
-	refused(t, "what the operator refuses", err, perdurev1.Reason_REASON_NO_SUCH_PLACE)
+	refused(t, "what the operator refuses", err, perdurev1.Reason_REASON_NODE_NOT_FOUND)
 }
 
 // What has not the form of a request does not reach the operator.

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"crypto/rand"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -74,15 +75,25 @@ func anyID(s string) error {
 		return api.Errorf(perdurev1.Reason_REASON_ID_TOO_LONG, "the id has %d bytes, at most %d are allowed", len(s), id.MaxIDBytes).With("id", short(s))
 	}
 	if err := id.Validate(root); err != nil {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+		return malformedID(s, err)
 	}
 	if root == s {
 		return nil
 	}
 	if _, err := id.Parse(s); err != nil {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+		return malformedID(s, err)
 	}
 	return nil
+}
+
+// malformedID is the refusal of an id, with the rule that it breaks.
+func malformedID(s string, err error) error {
+	refused := api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+	var e *id.Error
+	if errors.As(err, &e) {
+		_ = refused.With("rule", e.Rule)
+	}
+	return refused
 }
 
 // rootID checks an id that a user chooses.
@@ -91,7 +102,7 @@ func rootID(s string) error {
 		return err
 	}
 	if err := id.ValidateRoot(s); err != nil {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_ID, "%v", err).With("id", short(s))
+		return malformedID(s, err)
 	}
 	return nil
 }

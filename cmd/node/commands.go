@@ -26,13 +26,13 @@ func version() string {
 	return "(devel)"
 }
 
-// stopped carries the exit code of a command that has said everything already.
+// stopped carries the exit code of a command that has printed its error already.
 type stopped int
 
 func (s stopped) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
-// run parses the command line, carries it out and returns the exit code. An error that no command made
-// comes from parsing: bad usage.
+// run parses the command line, runs the command and returns the exit code. Errors other than stopped come from
+// parsing: bad usage.
 func (p *process) run(args []string) int {
 	root := p.rootCommand()
 	root.SetArgs(append([]string{}, args...)) // never nil: that would mean os.Args
@@ -55,12 +55,12 @@ func (p *process) run(args []string) int {
 func (p *process) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "node",
-		Short: "The Perdure server",
-		Long: `The Perdure server: a store for executions that must finish.
+		Short: "Run a Perdure server",
+		Long: `Run a Perdure server: a replicated store for durable executions.
 
 Every flag is also an environment variable (PERDURE_ and the flag's name in
 capitals, with _ for -) and a key of the configuration file (the flag's name).
-A flag wins over the environment, the environment over the file.`,
+Flags override the environment, the environment overrides the file.`,
 		Example: `  node dev
   node start --node-id n1 --data /var/lib/perdure`,
 		Args:              cobra.NoArgs,
@@ -81,9 +81,9 @@ func (p *process) devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run one node for development",
-		Long: `Run one node for development, with its data in ./perdure-data. It prints where it
-listens when it is ready, and warnings only after that. Ctrl-C stops it; the
-data stays, and the next start goes on from it.`,
+		Long: `Run one node for development, with its data in ./perdure-data. The node prints its
+addresses when it is ready, and after that only warnings. Ctrl-C stops it; the next
+start continues with the data.`,
 		Example: `  node dev
   node dev --data /tmp/try --log-level info
   node dev --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 --peer-addr 127.0.0.1:0 --gossip-addr 127.0.0.1:0`,
@@ -102,7 +102,7 @@ data stays, and the next start goes on from it.`,
 	return cmd
 }
 
-// banner is what a developer needs to know next. Scripts may wait for its first line.
+// banner prints the addresses and the next step. Scripts may wait for its first line.
 func (p *process) banner(cfg embed.Config, n server, took time.Duration) {
 	next := "perdure start FUNCTION"
 	if n.GRPCAddr() != embed.DefaultConfig().GRPCAddr {
@@ -120,18 +120,17 @@ Ctrl-C stops the node; the data stays.
 func (p *process) startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
-		Short: "Run a node for service",
-		Long: `Run a node for service. It logs on stderr; SIGINT and SIGTERM stop it in order
-within --shutdown-grace, a second signal ends it at once.
+		Short: "Run a cluster member",
+		Long: `Run a cluster member. It logs on stderr; SIGINT and SIGTERM stop it in order within
+--shutdown-grace, a second signal ends it at once.
 
-By itself a node is its cluster's only member. Three to seven create a cluster
-together: each is told how many (--bootstrap-expect) and where to find some of
-the others (--join, their gossip addresses). A node that is started again finds
-what it belongs to in its data.
+A node started without --join is a cluster of one. Three, five or seven nodes create
+a cluster together: give each the number (--bootstrap-expect) and the gossip
+addresses of others (--join). A restarted node finds its cluster in its data.
 
-An address that other machines can reach must be secured: TLS and tokens for
-clients, mutual TLS for peers, keys for the gossip. Certificates, tokens and
-public keys that are replaced while the node runs are used at once.`,
+Addresses that other machines can reach must be secured: TLS and tokens for clients,
+mutual TLS for peers, keys for gossip. The node reloads replaced certificates, tokens
+and public keys while it runs.`,
 		Example: `  node start --node-id n1 --data /var/lib/perdure
   node start --node-id n1 --bootstrap-expect 3 --join 10.0.0.1:7403,10.0.0.2:7403,10.0.0.3:7403 --config /etc/perdure.yaml
   node start --config /etc/perdure.yaml --log-format json
@@ -152,7 +151,7 @@ public keys that are replaced while the node runs are used at once.`,
 func (p *process) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print what this binary is",
+		Short:   "Print the version",
 		Example: "  node version",
 		Args:    cobra.NoArgs,
 		Run: func(*cobra.Command, []string) {

@@ -9,8 +9,8 @@
 //	node start     a node for service
 //	node version   what this binary is
 //
-// Exit codes: 0 stopped in order, 1 could not start, halted by itself (also because another server has its place)
-// or did not stop in time, 2 the command line or the configuration is wrong.
+// Exit codes: 0 stopped in order, 1 could not start, halted by itself (also because another server replaced it)
+// or did not stop in time, 2 invalid command line or configuration.
 //
 // main.go is the list of what starts and stops, in order; commands.go says what can be asked for;
 // flags.go derives the flags from embed's table of settings.

@@ -6,7 +6,7 @@ import (
 	"perdure/embed"
 )
 
-// settingFlags are the flags of a command that stand for settings. They keep the text they were given;
+// settingFlags are the flags of a command that set settings. They keep the text they were given;
 // embed.Load reads it together with the other sources, so that all problems come in one answer.
 type settingFlags struct {
 	values   []*settingValue
@@ -19,7 +19,7 @@ func addSettings(cmd *cobra.Command, defaults map[string]string, cluster bool) *
 	flags := &settingFlags{defaults: defaults}
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&flags.file, "config", "", "YAML `file` of settings, one key for each flag ("+embed.ConfigFileEnv+")")
+	set.StringVar(&flags.file, "config", "", "YAML `file` of settings, keyed by flag ("+embed.ConfigFileEnv+")")
 	for _, s := range embed.Settings() {
 		if s.Cluster && !cluster {
 			continue
@@ -37,7 +37,7 @@ func addSettings(cmd *cobra.Command, defaults map[string]string, cluster bool) *
 	return flags
 }
 
-// sources are the flags that were given, and the other places to look.
+// sources are the given flags, the environment, the file and the defaults.
 func (f *settingFlags) sources(lookup func(string) (string, bool)) embed.Sources {
 	from := embed.Sources{Flags: map[string]string{}, LookupEnv: lookup, File: f.file, Defaults: f.defaults}
 	for _, v := range f.values {
@@ -58,7 +58,7 @@ type settingValue struct {
 // String is the text: the default until the flag is given.
 func (v *settingValue) String() string { return v.text }
 
-// Set takes any text; embed.Load judges it.
+// Set takes any text; embed.Load checks it.
 func (v *settingValue) Set(text string) error {
 	v.text, v.given = text, true
 	return nil

@@ -77,7 +77,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	}
 
 	// 2. The first signal asks for an orderly stop, also of a start that takes long; a second one ends the
-	// process at once. Listening comes before the node, so that no signal finds nobody.
+	// process at once. It listens before it starts the node, so that no signal is lost.
 	stopAsked, unlisten := p.listen(log)
 	defer unlisten()
 
@@ -100,7 +100,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	log.Info("ready", "grpc", n.GRPCAddr(), "http", n.HTTPAddr(), "took", took)
 	announce(n, took)
 
-	// 5. Serve, until somebody asks to stop or the node halts by itself (a damaged store, a diverged
+	// 5. Serve, until a signal asks to stop or the node halts by itself (a damaged store, a diverged
 	// replica).
 	code := exitDone
 	if halted := waitForEnd(stopAsked, n.Done()); halted {
@@ -166,7 +166,7 @@ func (p *process) startOrStop(ctx context.Context, cancel func(), cfg embed.Conf
 }
 
 // waitForEnd waits for a request to stop or for the node to halt, and says whether it was the latter. When
-// both have happened the request counts: a node that was told to stop while it started may halt of that.
+// both have happened the request counts: a stop during the start may halt the node.
 func waitForEnd(stopAsked, done <-chan struct{}) (halted bool) {
 	select {
 	case <-stopAsked:

@@ -9,8 +9,8 @@ import (
 	"perdure/client"
 )
 
-// access holds the global flags that say how to reach a cluster that is secured. There is no flag for the
-// token itself: whoever lists processes would see it.
+// access holds the global flags that say how to reach a cluster that is secured. No flag carries the
+// token itself, because any user can list the arguments of processes.
 type access struct {
 	tls            bool
 	tlsGiven       func() bool
@@ -22,12 +22,12 @@ type access struct {
 // addAccessFlags gives the root command the global flags of access.
 func (a *app) addAccessFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.BoolVar(&a.access.tls, "tls", false, "secure the connection; --tls-ca and --tls-cert imply it ("+client.EnvTLS+")")
-	flags.StringVar(&a.access.ca, "tls-ca", "", "`file` (PEM) of the authorities of the nodes' certificates, instead of the system's ("+client.EnvTLSCA+")")
-	flags.StringVar(&a.access.cert, "tls-cert", "", "`file` (PEM) of the certificate to show, where nodes ask for one ("+client.EnvTLSClientCert+")")
-	flags.StringVar(&a.access.key, "tls-key", "", "`file` (PEM) of its private key ("+client.EnvTLSClientKey+")")
-	flags.StringVar(&a.access.tokenFile, "token-file", "", "`file` that holds the token to show ("+client.EnvTokenFile+"; the token itself: "+client.EnvToken+")")
-	flags.BoolVar(&a.access.plaintextToken, "plaintext-token", false, "send the token without TLS even to another machine")
+	flags.BoolVar(&a.access.tls, "tls", false, "use TLS; --tls-ca and --tls-cert imply it ("+client.EnvTLS+")")
+	flags.StringVar(&a.access.ca, "tls-ca", "", "`file` of CA certificates, PEM ("+client.EnvTLSCA+")")
+	flags.StringVar(&a.access.cert, "tls-cert", "", "`file` of the client certificate, PEM ("+client.EnvTLSClientCert+")")
+	flags.StringVar(&a.access.key, "tls-key", "", "`file` of the client key, PEM ("+client.EnvTLSClientKey+")")
+	flags.StringVar(&a.access.tokenFile, "token-file", "", "`file` of the token ("+client.EnvTokenFile+", or "+client.EnvToken+")")
+	flags.BoolVar(&a.access.plaintextToken, "plaintext-token", false, "send the token to other machines without TLS")
 	a.access.tlsGiven = func() bool { return flags.Changed("tls") }
 }
 
@@ -60,19 +60,19 @@ func (a *app) options() (client.Options, error) {
 		opts.Token, opts.TokenFile = "", given.tokenFile
 	}
 	opts.PlaintextToken = given.plaintextToken
-	opts.Logger = slog.New(slog.DiscardHandler) // what a command has to say it says itself
+	opts.Logger = slog.New(slog.DiscardHandler) // a command prints its own messages
 	return opts, nil
 }
 
-// hintUnreached says what to do when no node answered: is one there at all, and does it speak TLS as this side does?
+// hintUnreached is advice when no node answered: no node is running, or only one side uses TLS.
 func (a *app) hintUnreached(cause string) string {
 	switch {
 	case strings.Contains(cause, "first record does not look like a TLS handshake"):
-		return "the node answers without TLS: leave out --tls and the files for it (also " + client.EnvTLS + " and its like)"
+		return "the node answers without TLS: omit --tls and its files, also " + client.EnvTLS + "*"
 	case strings.Contains(cause, "error reading server preface"), strings.Contains(cause, "broken pipe"), strings.Contains(cause, "connection reset by peer"):
-		// A node that expects TLS hangs up on the first clear bytes. What the caller sees first depends on the moment.
-		return "the node may want TLS, or it is not a gRPC address: --tls secures the connection, --tls-ca FILE if its authority is not one of the system's"
+		// A node that expects TLS closes the connection at the first plaintext bytes; which error the caller gets is a race.
+		return "the node may require TLS (--tls, or --tls-ca FILE for a private CA), or this is no gRPC address"
 	}
-	return `is a node running? "node dev" starts one on this machine; --addr or ` + envAddr + ` names others; ` +
-		"one whose cluster is not there yet does not listen: GET /readyz at its HTTP port says what it waits for"
+	return `"node dev" starts a node here; --addr or ` + envAddr + ` names others; ` +
+		"a node that waits for its cluster does not listen yet: GET /readyz on its HTTP port tells why"
 }

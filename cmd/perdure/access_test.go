@@ -86,7 +86,7 @@ func (s *secured) file(name string) string { return filepath.Join(s.dir, name) }
 func TestTLSAgainstClearText(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	sh := &shell{addr: shop().serve(t)}
-	if _, stderr, code := sh.run("list", "--tls", "--timeout", "3s"); code != exitUnavailable || !strings.Contains(stderr, "leave out --tls") {
+	if _, stderr, code := sh.run("list", "--tls", "--timeout", "3s"); code != exitUnavailable || !strings.Contains(stderr, "omit --tls") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -114,7 +114,7 @@ func TestSecuredCluster(t *testing.T) {
 		{"everywhere", nil, []string{"list", "--namespace", "acme", "--tls-ca", s.file("ca"), "--token-file", s.file("operator")}, exitDone, ""},
 		{"another authority", nil, []string{"list", "--timeout", "3s", "--tls-ca", s.file("other-ca"), "--token-file", s.file("reader")}, exitUnavailable, "unknown authority"},
 		{"the system's", nil, []string{"list", "--timeout", "3s", "--tls"}, exitUnavailable, "unknown authority"},
-		{"no TLS", map[string]string{client.EnvTLSCA: s.file("ca")}, []string{"list", "--timeout", "3s", "--tls=false"}, exitUnavailable, "--tls secures the connection"},
+		{"no TLS", map[string]string{client.EnvTLSCA: s.file("ca")}, []string{"list", "--timeout", "3s", "--tls=false"}, exitUnavailable, "the node may require TLS"},
 		{"no such file", nil, []string{"list", "--token-file", s.file("none")}, exitUsage, "no such file"},
 		{"a key alone", nil, []string{"list", "--tls-key", s.file("node.key")}, exitUsage, "stand together"},
 		{"both", nil, []string{"list", "--tls=false", "--tls-ca", s.file("ca")}, exitUsage, "--tls=false"},

@@ -18,14 +18,14 @@ func (a *app) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Ask an execution to stop",
-		Long: `Ask an execution to stop. Its worker may clean up; when the worker has
-acknowledged, or its grace has passed, the execution is cancelled.`,
+		Long: `Ask an execution to stop. Its worker may clean up; the execution is cancelled when the
+worker acknowledges or the grace period ends.`,
 		Example: `  perdure cancel order-42 --reason "customer withdrew"
   perdure cancel order-42 --grace 5m`,
 		Args: exactly("ID"),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the journal")
-	cmd.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long the worker may take")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the journal")
+	cmd.Flags().DurationVar(&grace, "grace", 30*time.Second, "time the worker has to acknowledge")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if grace <= 0 {
 			return usagef("--grace %v: must be more than 0 (perdure terminate ends an execution at once)", grace)

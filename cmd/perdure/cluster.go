@@ -15,9 +15,9 @@ import (
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Show and steer the cluster itself",
-		Long: `Show and steer the cluster itself: its nodes, its partitions, and who leads them.
-Any node answers for all of them.`,
+		Short: "Show the cluster and transfer leaderships",
+		Long: `Show the cluster's nodes, partitions and leaders, and transfer leaderships. Any
+node answers for the whole cluster.`,
 		Example: `  perdure cluster status
   perdure cluster transfer --from n2`,
 		Args: noSuchCommand,
@@ -27,14 +27,11 @@ Any node answers for all of them.`,
 	return cmd
 }
 
-// unwellError says that a cluster has something wrong with it.
-type unwellError struct{ n int }
+// unhealthyError counts the problems of a cluster.
+type unhealthyError struct{ n int }
 
-func (e *unwellError) Error() string {
-	if e.n == 1 {
-		return "something is wrong in the cluster"
-	}
-	return fmt.Sprintf("%d things are wrong in the cluster", e.n)
+func (e *unhealthyError) Error() string {
+	return "the cluster has " + nounText(e.n, "problem")
 }
 
 // States of a replica, and verdicts of a comparison, as the wire has them.
@@ -47,14 +44,13 @@ const (
 	comparedDifferent = "different"
 )
 
-// slowClock is how far a node's clock may be from the others' before it is told: beyond it, a node gives its
-// leaderships away.
+// slowClock is the clock offset that status notes. A node beyond it transfers its leaderships away.
 const slowClock = 500 * time.Millisecond
 
-// farBehind is how many entries a replica may lack before it is told: with more it cannot take a leadership.
+// farBehind is the lag in entries that status notes. A replica beyond it is no transfer target.
 const farBehind = 256
 
-// because is a cause behind what it caused, or nothing.
+// because is a problem in parentheses, or empty.
 func because(problem string) string {
 	if problem == "" {
 		return ""

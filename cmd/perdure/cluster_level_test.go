@@ -26,8 +26,8 @@ func TestLevelNote(t *testing.T) {
 		{[]*perdurev1.ClusterNode{node("n1", 5), node("n2", 0)}, at(5, 5), ""},
 		{[]*perdurev1.ClusterNode{node("n1", 0), node("n2", 0)}, at(0, 0), ""},
 		{[]*perdurev1.ClusterNode{node("n1", 5), node("n2", 4), node("n3", 0)}, at(4, 5, 3, 0),
-			"feature level 5 is not reached yet in 2 partitions: waiting for this version on n2 and n3"},
-		{[]*perdurev1.ClusterNode{node("n1", 5)}, at(4), "feature level 5 is not reached yet in 1 partition"},
+			"2 partitions below feature level 5: waiting for newer binaries on n2 and n3"},
+		{[]*perdurev1.ClusterNode{node("n1", 5)}, at(4), "1 partition below feature level 5"},
 	} {
 		if got := levelNote(&perdurev1.ClusterStatus{Nodes: c.nodes, Partitions: c.partitions}); got != c.want {
 			t.Errorf("%v, %v: %q, must be %q", c.nodes, c.partitions, got, c.want)

@@ -19,32 +19,31 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show nodes, partitions and replicas, and say whether all is well",
-		Long: `Show the nodes of the cluster, who leads which partition, how far each replica
-is, and whether the replicas of a partition hold the same. The last lines say in
-words that all is well, or each thing that is WRONG and what is served all the same,
-and what else is worth a note.
+		Short: "Show nodes, partitions, replicas and problems",
+		Long: `Show the nodes of the cluster, the leader of each partition, the progress of each
+replica, and whether the replicas of a partition are equal. The last lines are
+"healthy:", or one "problem:" for each problem and then "served:", the partitions
+that still answer; then notes.
 
-Wrong is: a node that cannot be reached, a partition or the directory without a
-leader, a replica that has halted, replicas that differ, a disk that is low on
-space, a replica with a PROBLEM that its node found when it last checked its state in
-the background, and a cluster that is still being made. A replica that is being
-rebuilt or far behind, a clock that is off,
-and former replicas that a node keeps are told, and are not wrong.
+Problems are: an unreachable node, a partition or the directory without a leader, a
+halted replica, replicas that differ, a disk low on space, a replica with a PROBLEM
+that its node's background audit found, and a cluster that is still being created.
+Notes are: a replica that is being rebuilt or lags, a clock that is off, and
+quarantined replicas.
 
 COMPARED is the index at which the replicas' checksums were compared: "equal",
-"DIFFERENT", or "not yet" while they have no common index to be compared at. Only
-replicas that answer and have not halted can be compared.
+"DIFFERENT", or "not yet" while they have no common index. Unreachable and halted
+replicas are not compared.
 
-Exit codes: 0 all is well, 1 something is wrong, 2 bad usage, 5 no node answers.
-With --watch, those of the last look before Ctrl-C.`,
+Exit codes: 0 healthy, 1 problems, 2 bad usage, 5 no node answers.
+With --watch, those of the last status before Ctrl-C.`,
 		Example: `  perdure cluster status
   perdure cluster status --addr 127.0.0.1:7400,127.0.0.1:7410,127.0.0.1:7420 --watch
   perdure cluster status --json | jq .problems`,
 		Args: exactly(),
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "look again and again, until Ctrl-C")
-	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "how often --watch looks")
+	cmd.Flags().BoolVar(&watch, "watch", false, "repeat until Ctrl-C")
+	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "interval of --watch")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
 		if every <= 0 {
 			return usagef("--every %v: must be more than 0", every)
@@ -61,7 +60,7 @@ With --watch, those of the last look before Ctrl-C.`,
 	return cmd
 }
 
-// watchCluster shows the cluster again and again until ctx ends; then it answers as the last look did.
+// watchCluster prints the status every interval until ctx ends, and returns the last status's error.
 func (a *app) watchCluster(ctx context.Context, c *client.Client, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -95,15 +94,15 @@ func (a *app) watchCluster(ctx context.Context, c *client.Client, every time.Dur
 	}
 }
 
-// printCluster shows a cluster and returns an unwellError if something is wrong with it.
+// printCluster prints a status and returns an unhealthyError if it has problems.
 func (a *app) printCluster(s *perdurev1.ClusterStatus) error {
-	wrong, notes := diagnose(s)
+	problems, notes := diagnose(s)
 	var err error
-	if len(wrong) > 0 {
-		err = &unwellError{len(wrong)}
+	if len(problems) > 0 {
+		err = &unhealthyError{len(problems)}
 	}
 	if a.json {
-		out := object{{"ok", err == nil}, {"problems", texts(wrong)}, {"notes", texts(notes)}}
+		out := object{{"ok", err == nil}, {"problems", texts(problems)}, {"notes", texts(notes)}}
 		if printErr := a.printJSON(append(out, messageObject(s.ProtoReflect())...)); printErr != nil {
 			return printErr
 		}
@@ -139,11 +138,11 @@ func (a *app) printCluster(s *perdurev1.ClusterStatus) error {
 	if flushErr := w.Flush(); flushErr != nil {
 		return flushErr
 	}
-	fmt.Fprintf(a.out, "\n%s\n", strings.Join(summary(s, wrong, notes), "\n"))
+	fmt.Fprintf(a.out, "\n%s\n", strings.Join(summary(s, problems, notes), "\n"))
 	return err
 }
 
-// leaderText names the leader of a partition, and who should lead it if that is another.
+// leaderText names the leader of a partition, and the preferred node if that is another.
 func leaderText(p *perdurev1.ClusterPartition) string {
 	switch {
 	case p.GetLeader() == "":
@@ -161,12 +160,12 @@ func comparedText(p *perdurev1.ClusterPartition) string {
 	case p.GetComparison() == comparedDifferent:
 		return fmt.Sprintf("DIFFERENT at %d", p.GetComparedIndex())
 	case len(p.GetReplicas()) < 2:
-		return "-" // with what?
+		return "-" // nothing to compare with
 	}
 	return "not yet"
 }
 
-// replicaText is a replica's state; what is wrong is in capitals.
+// replicaText is a replica's state; problems are in capitals.
 func replicaText(r *perdurev1.ClusterReplica) string {
 	switch r.GetState() {
 	case replicaHalted, replicaUnreachable:
@@ -178,7 +177,7 @@ func replicaText(r *perdurev1.ClusterReplica) string {
 	return orDash(r.GetState())
 }
 
-// progressText is how far a replica is and how much it lacks: two columns. Without a leader nobody knows the latter.
+// progressText is two columns: the applied index, and the entries behind the leader (unknown without one).
 func progressText(p *perdurev1.ClusterPartition, r *perdurev1.ClusterReplica) string {
 	switch {
 	case r.GetState() == replicaUnreachable || r.GetState() == replicaHalted:

@@ -9,16 +9,16 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// diagnose says what is wrong with a cluster, each in a few words, and what is worth knowing though nothing
-// is wrong with it.
-func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
-	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+// diagnose lists the problems of a cluster, and notes: conditions that are no problem, such as a replica that catches
+// up.
+func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	led, leaderless := served(s)
 	switch s.GetState() {
 	case "ready":
 	case "creating":
-		bad("the cluster is still being made: %d of %s led so far", led, nounText(len(s.GetPartitions()), "partition"))
+		bad("the cluster is being created: %d of %s have a leader", led, nounText(len(s.GetPartitions()), "partition"))
 		leaderless = nil // it will have them
 	default:
 		bad("the cluster is not ready: %s", orDash(s.GetState()))
@@ -32,11 +32,11 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 	}
 	for _, n := range s.GetNodes() {
 		if !n.GetReachable() {
-			todo := "start it again if it does not run"
+			todo := "check that it runs and that the network reaches it"
 			if strings.Contains(n.GetProblem(), "connection refused") {
-				todo = "start it again"
+				todo = "start it"
 			}
-			bad("node %s cannot be reached%s: %s", orDash(n.GetNodeId()), because(n.GetProblem()), todo)
+			bad("node %s is unreachable%s: %s", orDash(n.GetNodeId()), because(n.GetProblem()), todo)
 			continue
 		}
 		if offset := time.Duration(n.GetClockOffsetMs()) * time.Millisecond; offset.Abs() > slowClock {
@@ -61,15 +61,15 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 		for _, r := range p.GetReplicas() {
 			where := fmt.Sprintf("partition %d on node %s", p.GetPartition(), orDash(r.GetNodeId()))
 			if a := r.GetAudit(); a.GetFound() > 0 {
-				bad("%s has a problem: its state breaks %s (%s): perdure verify names them", where, nounText(int(a.GetFound()), "rule"), listText(rulesOf(a)))
+				bad("%s has %s (%s): perdure verify lists them", where, nounText(int(a.GetFound()), "violation"), listText(rulesOf(a)))
 			}
 			switch r.GetState() {
 			case replicaHalted:
-				bad("%s has halted%s: perdure replica rebuild --node %s --partition %d makes it anew", where, because(r.GetProblem()),
+				bad("%s has halted%s: perdure replica rebuild --node %s --partition %d rebuilds it", where, because(r.GetProblem()),
 					shellWord(r.GetNodeId()), p.GetPartition())
 			case replicaUnreachable:
 				if !away[r.GetNodeId()] {
-					bad("%s cannot be reached%s", where, because(r.GetProblem()))
+					bad("%s is unreachable%s", where, because(r.GetProblem()))
 				}
 			case replicaRebuilding:
 				note("%s is being rebuilt", where)
@@ -83,17 +83,16 @@ func diagnose(s *perdurev1.ClusterStatus) (wrong, notes []string) {
 	}
 	for _, n := range s.GetNodes() {
 		if k := behind[n.GetNodeId()]; k > 0 {
-			note("node %s is catching up in %s: %d entries behind at most", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
+			note("node %s lags in %s: at most %d entries behind", orDash(n.GetNodeId()), nounText(k, "partition"), most[n.GetNodeId()])
 		}
 	}
 	if text := levelNote(s); text != "" {
 		note("%s", text)
 	}
-	return wrong, append(notes, keptNotes(s)...)
+	return problems, append(notes, keptNotes(s)...)
 }
 
-// levelNote says how many partitions are at an earlier feature level than some nodes know, and which nodes they wait
-// for; empty if none.
+// levelNote counts the partitions below the newest feature level and names the nodes that they wait for; empty if none.
 func levelNote(s *perdurev1.ClusterStatus) string {
 	newest, earlier := uint64(0), 0
 	for _, n := range s.GetNodes() {
@@ -107,7 +106,7 @@ func levelNote(s *perdurev1.ClusterStatus) string {
 	if earlier == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("feature level %d is not reached yet in %s", newest, nounText(earlier, "partition"))
+	text := fmt.Sprintf("%[2]s below feature level %[1]d", newest, nounText(earlier, "partition"))
 	var waits []string
 	for _, n := range s.GetNodes() {
 		if n.GetFeatureLevel() < newest {
@@ -115,12 +114,12 @@ func levelNote(s *perdurev1.ClusterStatus) string {
 		}
 	}
 	if len(waits) > 0 {
-		text += ": waiting for this version on " + listText(waits)
+		text += ": waiting for newer binaries on " + listText(waits)
 	}
 	return text
 }
 
-// rulesOf names the rules that an audit found broken, as far as it tells, each once.
+// rulesOf lists the rules that the reported problems of an audit violate, each once.
 func rulesOf(a *perdurev1.ReplicaAudit) (rules []string) {
 	for _, p := range a.GetProblems() {
 		if rule := printable(p.GetRule()); !slices.Contains(rules, rule) {
@@ -130,14 +129,14 @@ func rulesOf(a *perdurev1.ReplicaAudit) (rules []string) {
 	return rules
 }
 
-// diskProblem says how little space a disk has, and what is refused for it; empty if it has enough.
+// diskProblem states the free space of a disk and what the node refuses; empty if the space suffices.
 func diskProblem(d *perdurev1.DiskStatus) string {
 	refused := ""
 	switch d.GetLevel() {
 	case "", "ok":
 		return ""
 	case "low":
-		refused = "what grows the state is refused where it leads"
+		refused = "partitions that it leads refuse commands that grow the state"
 	case "critical":
 		refused = "it proposes nothing"
 	default:
@@ -146,12 +145,12 @@ func diskProblem(d *perdurev1.DiskStatus) string {
 	text := fmt.Sprintf("%s (%s of %s free, the low mark is %s): %s", printable(d.GetLevel()), bytesText(d.GetFree()), bytesText(d.GetTotal()),
 		bytesText(d.GetLowMark()), refused)
 	if d.GetReserveHeld() && d.GetLevel() != "low" {
-		text += fmt.Sprintf("; deleting disk-reserve in its data directory frees %s to purge with", bytesText(d.GetReserve()))
+		text += fmt.Sprintf("; deleting disk-reserve in its data directory frees %s", bytesText(d.GetReserve()))
 	}
 	return text
 }
 
-// keptNotes tells of former replicas that nodes keep, each partition once.
+// keptNotes lists the quarantined replicas of each node, one note for each partition.
 func keptNotes(s *perdurev1.ClusterStatus) (notes []string) {
 	for _, n := range s.GetNodes() {
 		kept := n.GetKept()
@@ -162,14 +161,14 @@ func keptNotes(s *perdurev1.ClusterStatus) (notes []string) {
 				count++
 			}
 			kept = kept[count:]
-			notes = append(notes, fmt.Sprintf("node %s keeps %s of partition %d (%s): %s deletes what nobody needs any more",
-				orDash(n.GetNodeId()), nounText(count, "former replica"), p, bytesText(bytes), forgetKeptLine(n.GetNodeId(), p)))
+			notes = append(notes, fmt.Sprintf("node %s keeps %s of partition %d (%s): %s deletes the files",
+				orDash(n.GetNodeId()), nounText(count, "quarantined replica"), p, bytesText(bytes), forgetKeptLine(n.GetNodeId(), p)))
 		}
 	}
 	return notes
 }
 
-// served counts the partitions that somebody leads, and names the others.
+// served counts the partitions that have a leader, and names the others.
 func served(s *perdurev1.ClusterStatus) (led int, leaderless []string) {
 	for _, p := range s.GetPartitions() {
 		if p.GetLeader() == "" {
@@ -181,7 +180,7 @@ func served(s *perdurev1.ClusterStatus) (led int, leaderless []string) {
 	return led, leaderless
 }
 
-// lastSpare names the partitions that are led and stop when one replica more fails: just a majority works.
+// lastSpare names the partitions that have a leader and exactly a majority of working replicas.
 func lastSpare(s *perdurev1.ClusterStatus) (names []string) {
 	for _, p := range s.GetPartitions() {
 		working := 0
@@ -199,14 +198,13 @@ func lastSpare(s *perdurev1.ClusterStatus) (names []string) {
 	return names
 }
 
-// summary says whether all is well: that in one line, or one line for each thing that is wrong and one for what
-// is served all the same; then one for each thing worth knowing.
-func summary(s *perdurev1.ClusterStatus, wrong, notes []string) (lines []string) {
-	for _, w := range wrong {
-		lines = append(lines, "WRONG: "+w)
+// summary is one line for a healthy cluster, or one line for each problem and one for what is served; then the notes.
+func summary(s *perdurev1.ClusterStatus, problems, notes []string) (lines []string) {
+	for _, p := range problems {
+		lines = append(lines, "problem: "+p)
 	}
-	if len(wrong) == 0 {
-		lines = append(lines, wellText(s))
+	if len(problems) == 0 {
+		lines = append(lines, "healthy: "+healthyText(s))
 	} else {
 		lines = append(lines, "served: "+servedText(s))
 	}
@@ -216,7 +214,7 @@ func summary(s *perdurev1.ClusterStatus, wrong, notes []string) (lines []string)
 	return lines
 }
 
-// servedText says what a cluster serves though something is wrong, and what it can still bear.
+// servedText counts the partitions that a cluster with problems serves, and names those that one more failure stops.
 func servedText(s *perdurev1.ClusterStatus) string {
 	led, _ := served(s)
 	all := len(s.GetPartitions())
@@ -227,32 +225,32 @@ func servedText(s *perdurev1.ClusterStatus) string {
 	switch last := lastSpare(s); {
 	case len(last) == 0:
 	case len(last) == all && all > 1:
-		text += "; none of them can bear another failure"
+		text += "; each of them stops if another replica fails"
 	case len(last) == 1:
-		text += "; partition " + last[0] + " cannot bear another failure"
+		text += "; partition " + last[0] + " stops if another replica fails"
 	default:
-		text += "; partitions " + listText(last) + " cannot bear another failure"
+		text += "; partitions " + listText(last) + " stop if another replica fails"
 	}
 	return text
 }
 
-// wellText says in one line that all is well.
-func wellText(s *perdurev1.ClusterStatus) string {
+// healthyText counts nodes, leaderships and compared replicas.
+func healthyText(s *perdurev1.ClusterStatus) string {
 	all, equal := len(s.GetPartitions()), 0
 	for _, p := range s.GetPartitions() {
 		if p.GetComparison() == comparedEqual {
 			equal++
 		}
 	}
-	text := fmt.Sprintf("all is well: %s reachable, %s led by %s", nounText(len(s.GetNodes()), "node"), nounText(all, "partition"), leaderships(s))
+	text := fmt.Sprintf("%s reachable, %s led by %s", nounText(len(s.GetNodes()), "node"), nounText(all, "partition"), leaderships(s))
 	switch {
 	case len(s.GetNodes()) < 2:
 	case equal == all:
-		text += "; the replicas are equal"
+		text += "; replicas equal"
 	case equal == 0:
-		text += "; the replicas have no index in common yet at which they could be compared"
+		text += "; replicas not compared yet"
 	default:
-		text += fmt.Sprintf("; the replicas of %s are equal, those of %d are not compared yet", nounText(equal, "partition"), all-equal)
+		text += fmt.Sprintf("; replicas of %s equal, of %d not compared yet", nounText(equal, "partition"), all-equal)
 	}
 	return text
 }

@@ -60,7 +60,7 @@ func (s *fakeServer) TransferLeadership(_ context.Context, r *perdurev1.Transfer
 		}
 	}
 	if len(resp.Transferred) == 0 && r.Partition != nil {
-		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no partition %d", r.GetPartition()).With("partition", fmt.Sprint(r.GetPartition()))
+		return nil, api.Errorf(perdurev1.Reason_REASON_PARTITION_NOT_FOUND, "there is no partition %d", r.GetPartition()).With("partition", fmt.Sprint(r.GetPartition()))
 	}
 	return resp, nil
 }
@@ -73,7 +73,7 @@ func (s *fakeServer) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRep
 	case err != nil:
 		return nil, err
 	case r.GetNodeId() == "n9":
-		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+		return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "there is no node n9").With("node", "n9")
 	case r.GetNodeId() == "n1":
 		return &perdurev1.RebuildReplicaResponse{Applied: 1207, DoneMsAgo: 3_600_000}, nil
 	case s.rebuilt != nil:
@@ -96,7 +96,7 @@ func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptReques
 		{Partition: r.GetPartition(), Name: "kept-0002-20260103T030405.678", Bytes: 912}}
 	switch {
 	case r.GetNodeId() == "n9":
-		return nil, api.Errorf(perdurev1.Reason_REASON_NO_SUCH_PLACE, "there is no node n9").With("node", "n9")
+		return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "there is no node n9").With("node", "n9")
 	case r.GetNodeId() == "n2":
 		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition 2 has halted on node n2, and what was kept of it stays until it has been rebuilt")
 	case r.GetNodeId() == "n1":
@@ -133,8 +133,8 @@ func wellCluster() *perdurev1.ClusterStatus {
 	return s
 }
 
-// unwellCluster has everything wrong with it that can be.
-func unwellCluster() *perdurev1.ClusterStatus {
+// unhealthyCluster has everything wrong with it that can be.
+func unhealthyCluster() *perdurev1.ClusterStatus {
 	s := wellCluster()
 	s.State, s.DirectoryLeader = "creating", ""
 	n3 := s.Nodes[2]
@@ -179,7 +179,7 @@ func mendedCluster() *perdurev1.ClusterStatus {
 func TestClusterStatus(t *testing.T) {
 	s := newFakeServer()
 	sh := &shell{addr: s.serve(t)}
-	s.looks = []*perdurev1.ClusterStatus{wellCluster(), mendedCluster(), aloneCluster(), unwellCluster(), unwellCluster(), wellCluster()}
+	s.looks = []*perdurev1.ClusterStatus{wellCluster(), mendedCluster(), aloneCluster(), unhealthyCluster(), unhealthyCluster(), wellCluster()}
 	sh.story(t, "cluster_status",
 		"# All is well.", "cluster status",
 		"# Well, with something to tell.", "cluster status",
@@ -271,8 +271,8 @@ func TestClusterStates(t *testing.T) {
 		"# A replica has halted, and a node is down.", "cluster status",
 		"# A node has come back and catches up.", "cluster status",
 		"# Nothing could be compared yet.", "cluster status",
-		"# The cluster is being made.", "cluster status",
-		"# Former replicas are kept.", "cluster status",
+		"# The cluster is being created.", "cluster status",
+		"# Replicas are quarantined.", "cluster status",
 		"# Disks fill up.", "cluster status")
 }
 
@@ -282,7 +282,7 @@ func TestReplicaForgetKept(t *testing.T) {
 	sh.story(t, "replica_forget_kept",
 		"replica forget-kept --node n3 --partition 2", "replica forget-kept --node n3 --partition 2 --json",
 		"replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678",
-		"# Nothing is kept.", "replica forget-kept --node n1 --partition 2", "replica forget-kept --node n1 --partition 2 --json",
+		"# Nothing is quarantined.", "replica forget-kept --node n1 --partition 2", "replica forget-kept --node n1 --partition 2 --json",
 		"# Refused.", "replica forget-kept --node n2 --partition 2", "replica forget-kept --node n9 --partition 2",
 		"# What cannot be meant.",
 		"replica forget-kept", "replica forget-kept --node n3", "replica forget-kept --partition 2", "replica forget-kept --node n3 --partition 2 --name ''",
@@ -301,18 +301,18 @@ func TestReplicaForgetKept(t *testing.T) {
 // The last line and the exit code go together, whatever is wrong.
 func TestDiagnose(t *testing.T) {
 	for what, change := range map[string]func(*perdurev1.ClusterStatus){
-		"the cluster is still being made: 4 of 4 partitions led so far": func(s *perdurev1.ClusterStatus) { s.State = "creating" },
+		"the cluster is being created: 4 of 4 partitions have a leader": func(s *perdurev1.ClusterStatus) { s.State = "creating" },
 		"the cluster is not ready: closing":                             func(s *perdurev1.ClusterStatus) { s.State = "closing" },
 		"the directory has no leader":                                   func(s *perdurev1.ClusterStatus) { s.DirectoryLeader = "" },
-		"node n2 cannot be reached (gone): start it again if it does not run": func(s *perdurev1.ClusterStatus) {
+		"node n2 is unreachable (gone): check that it runs and that the network reaches it": func(s *perdurev1.ClusterStatus) {
 			s.Nodes[1].Reachable, s.Nodes[1].Problem = false, "gone"
 		},
 		"partition 2 has no leader":                        func(s *perdurev1.ClusterStatus) { s.Partitions[2].Leader = "" },
 		"the replicas of partition 1 differ at index 1200": func(s *perdurev1.ClusterStatus) { s.Partitions[1].Comparison = "different" },
-		"partition 3 on node n1 has halted (why): perdure replica rebuild --node n1 --partition 3 makes it anew": func(s *perdurev1.ClusterStatus) {
+		"partition 3 on node n1 has halted (why): perdure replica rebuild --node n1 --partition 3 rebuilds it": func(s *perdurev1.ClusterStatus) {
 			s.Partitions[3].Replicas[0].State, s.Partitions[3].Replicas[0].Problem = "halted", "why"
 		},
-		"partition 0 on node n3 cannot be reached": func(s *perdurev1.ClusterStatus) { s.Partitions[0].Replicas[2].State = "unreachable" },
+		"partition 0 on node n3 is unreachable": func(s *perdurev1.ClusterStatus) { s.Partitions[0].Replicas[2].State = "unreachable" },
 	} {
 		s := wellCluster()
 		change(s)
@@ -342,9 +342,9 @@ func TestClusterWatch(t *testing.T) {
 	for _, c := range []struct {
 		last *perdurev1.ClusterStatus
 		code int
-	}{{wellCluster(), exitDone}, {unwellCluster(), exitFailed}} {
+	}{{wellCluster(), exitDone}, {unhealthyCluster(), exitFailed}} {
 		s := newFakeServer()
-		s.looks = []*perdurev1.ClusterStatus{unwellCluster(), wellCluster(), c.last}
+		s.looks = []*perdurev1.ClusterStatus{unhealthyCluster(), wellCluster(), c.last}
 		s.looked = make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		sh := &shell{addr: s.serve(t), ctx: ctx}
@@ -405,7 +405,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	s := newFakeServer()
 	s.rebuilt = make(chan struct{})
-	s.looks = []*perdurev1.ClusterStatus{unwellCluster()}
+	s.looks = []*perdurev1.ClusterStatus{unhealthyCluster()}
 	s.looked = make(chan struct{})
 	sh := &shell{addr: s.serve(t)}
 	go func() {
@@ -414,7 +414,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 		close(s.rebuilt)
 	}()
 	stdout, stderr, code := sh.run("replica", "rebuild", "--node", "n2", "--partition", "3")
-	if code != exitDone || !strings.Contains(stdout, "has caught up: 1207 entries applied\nwhat it had before is kept aside") {
+	if code != exitDone || !strings.Contains(stdout, "has caught up: 1207 entries applied\nits former files are quarantined") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	if stderr != "partition 3 on n2: rebuilding, 10 entries applied, 1200 behind\n" {
@@ -424,7 +424,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	s.rebuilt = make(chan struct{})
 	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s")
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "partition 3 on n2") || !strings.Contains(stderr, "NOT_FINISHED") ||
-		!strings.Contains(stderr, "hint: it goes on;") {
+		!strings.Contains(stderr, "hint: the rebuild continues;") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	// What nobody has seen begin may not have begun.
@@ -448,7 +448,7 @@ func TestClusterUnavailable(t *testing.T) {
 			timeout = "1m" // the time that is named is that of --wait
 		}
 		stdout, stderr, code := sh.run(append(strings.Fields(args), "--timeout", timeout)...)
-		if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "within 300ms at") || !strings.Contains(stderr, "is a node running?") ||
+		if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "within 300ms at") || !strings.Contains(stderr, "starts a node here") ||
 			!regexp.MustCompile(`reason: UNAVAILABLE\n`).MatchString(stderr) {
 			t.Errorf("%s: exit %d, %q, %q", args, code, stdout, stderr)
 		}
@@ -481,7 +481,7 @@ func TestClusterWords(t *testing.T) {
 	}
 	a := testApp(io.Discard)
 	a.timeout = time.Second
-	if c := a.complain(t.Context(), &unwellError{2}); c.exit != exitFailed || c.reason != "UNWELL" {
+	if c := a.complain(t.Context(), &unhealthyError{2}); c.exit != exitFailed || c.reason != "UNHEALTHY" {
 		t.Errorf("%+v", c)
 	}
 }

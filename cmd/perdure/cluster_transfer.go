@@ -17,26 +17,25 @@ func (a *app) clusterTransferCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "transfer",
-		Short: "Hand leaderships to another node",
-		Long: `Hand the leadership of one partition to another node, or everything that a node
-leads, before that node is stopped or when it is slow. It answers when the new
-leaders lead. Nothing that was acknowledged is lost, and what is under way goes
-on; calls may take a moment longer.
+		Short: "Transfer leaderships to another node",
+		Long: `Transfer the leadership of one partition, or all leaderships of a node, before that
+node stops or because it is slow. The command returns when the new leaders serve.
+Acknowledged writes and running executions are unaffected; calls may take longer
+during the transfer.
 
-A node that leads nothing may be given leaderships again later: the cluster
-spreads them.
+The cluster balances leaderships, so the node may lead again later.
 
 Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 another node
-leads it now, 5 unavailable, ask again.`,
+leads it now, 5 unavailable (retry).`,
 		Example: `  perdure cluster transfer --partition 2 --to n3
   perdure cluster transfer --partition 2
   perdure cluster transfer --from n1`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition that another node is to lead")
-	flags.StringVar(&from, "from", "", "`node` that is to lead nothing, instead of --partition")
-	flags.StringVar(&to, "to", "", "`node` that is to lead; by default the cluster chooses")
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition to transfer")
+	flags.StringVar(&from, "from", "", "`node` whose leaderships to transfer, all of them")
+	flags.StringVar(&to, "to", "", "`node` to lead; chosen by the cluster if missing")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
 		one := flags.Changed("partition")
 		switch {

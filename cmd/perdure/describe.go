@@ -15,7 +15,7 @@ import (
 func (a *app) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe ID",
-		Short: "Show an execution: its status, what it waits for, who works on it",
+		Short: "Show an execution's status, wait and worker",
 		Example: `  perdure describe order-42
   perdure describe order-42 --json`,
 		Args: exactly("ID"),
@@ -105,7 +105,7 @@ func wakeText(source string) string {
 	case "no worker":
 		return "no worker: none that is connected serves this function"
 	case "signal":
-		return "signal: somebody has to send it (perdure signal)"
+		return "signal: not sent yet (perdure signal)"
 	case "finished":
 		return ""
 	}

@@ -1,6 +1,6 @@
-// Command perdure is the command line of a Perdure cluster: it starts, watches and steers executions and
-// runs of graphs, creates and settles promises, shows and steers the cluster itself, and judges what a cluster or a data
-// directory holds.
+// Command perdure is the command line of a Perdure cluster: it starts, cancels and shows executions and graph runs,
+// creates and settles promises, shows the cluster, transfers leaderships, repairs replicas, and checks the state of a
+// cluster or a data directory.
 //
 // It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
 // prints. It promises that an exit code of 0 means that the cluster has acknowledged what was asked. It
@@ -9,8 +9,8 @@
 // # Exit codes
 //
 //	0  done
-//	1  failed: the execution, run or node asked for ended in a failure, verify has found violations, something is wrong
-//	   in the cluster (cluster status), or something went wrong that is none of the below
+//	1  failed: the execution, run or node ended in a failure, verify found violations, cluster status found problems,
+//	   or an error that is none of the below
 //	2  bad usage: the command line, or a value that the cluster refuses for what it is (a graph's file)
 //	3  not found: no such execution, promise, function, node (of a graph or of the cluster), partition or
 //	   directory
@@ -38,8 +38,8 @@
 // "role"} and with --new "token"; graph submit what start does; graph retry {"id"} and then the
 // RetryGraphResponse; graph watch, and submit and retry with --watch, the GraphStatus whenever it has
 // changed; graph validate {"ok", "name", "nodes", "edges"}; graph dot and svg always draw; version {"version", "go", "os", "arch"};
-// verify {"ok", what it has looked at, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
-// is about a journal entry), "partition" (of a directory), "detail"}. It has looked at "namespaces" (names),
+// verify {"ok", what it checked, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
+// is about a journal entry), "partition" (of a directory), "detail"}. It checked "namespaces" (names),
 // "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas",
 // for each partition {"partition", "comparison" ("equal", "different", "incomplete", or "single": there is one),
 // "index", "compared" and "missing" (nodes)}, or null if the server is in no cluster; in a directory at
@@ -49,7 +49,7 @@
 //
 // Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
 // reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
-// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNWELL, NOT_COMPARED, NO_DIRECTORY, IN_USE, CORRUPT,
+// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNHEALTHY, NOT_COMPARED, NO_DIRECTORY, IN_USE, CORRUPT,
 // FAILED.
 //
 // Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,

@@ -31,10 +31,10 @@ const (
 	exitUnavailable = 5
 )
 
-// usageError is a command line that cannot be carried out as it stands.
+// usageError is an invalid command line.
 type usageError struct {
 	message string
-	// plain says that the command's help would not help.
+	// plain suppresses the hint at --help.
 	plain bool
 }
 
@@ -44,7 +44,7 @@ func usagef(format string, args ...any) error {
 	return &usageError{message: fmt.Sprintf(format, args...)}
 }
 
-// withinError is an error of a request that was allowed another time than --timeout.
+// withinError is an error of a request whose time limit was not --timeout.
 type withinError struct {
 	err    error
 	within time.Duration
@@ -53,7 +53,7 @@ type withinError struct {
 func (e *withinError) Error() string { return e.err.Error() }
 func (e *withinError) Unwrap() error { return e.err }
 
-// notFinishedError says that something had not ended when the caller's patience did.
+// notFinishedError reports that something had not ended within the time that the caller waited.
 type notFinishedError struct {
 	what, id string
 	waited   time.Duration
@@ -66,14 +66,14 @@ func (e *notFinishedError) Error() string {
 	return fmt.Sprintf("%s %q has not ended within %s", e.what, e.id, e.waited)
 }
 
-// conflictError says that something is not, and will not be, what the command would have made it.
+// conflictError reports a final state that differs from the one that the command asked for.
 type conflictError struct {
 	id, message string
 }
 
 func (e *conflictError) Error() string { return e.message }
 
-// complaint is an error in the words of the command line.
+// complaint is an error as the command line shows it.
 type complaint struct {
 	exit    int
 	reason  string
@@ -81,12 +81,12 @@ type complaint struct {
 	// ids are the ids concerned, in order: key, value, key, value, …
 	ids  []string
 	hint string
-	// plain says that no hint would help.
+	// plain suppresses the hint at --help.
 	plain bool
 }
 
-// complain judges an error. The client's own verdicts come before what it wraps: a refusal that was
-// retried until the time was up means unavailable.
+// complain maps an error to exit code, reason, message, ids and hint. The client's own errors come before the errors
+// that they wrap: a refusal that was retried until the time limit means UNAVAILABLE.
 func (a *app) complain(ctx context.Context, err error) complaint {
 	var (
 		usage     *usageError
@@ -94,7 +94,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 		waiting   *notFinishedError
 		conflict  *conflictError
 		found     *violationsError
-		unwell    *unwellError
+		unhealthy *unhealthyError
 		compared  *notComparedError
 		unaudited *notAuditedError
 		missing   *noDirectoryError
@@ -120,12 +120,12 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &conflict):
 		c.exit, c.reason = exitConflict, "CONFLICT"
 		c.ids = []string{"id", conflict.id}
-	case errors.As(err, &unwell):
-		c.reason = "UNWELL"
+	case errors.As(err, &unhealthy):
+		c.reason = "UNHEALTHY"
 	case ctx.Err() != nil:
 		c.reason, c.message = "INTERRUPTED", "interrupted"
 		if errors.Is(err, client.ErrOutcomeUnknown) {
-			c.message += "; it is not known whether the request was carried out"
+			c.message += "; the outcome of the request is unknown"
 		}
 	case errors.As(err, &missing):
 		c.exit, c.reason = exitNotFound, "NO_DIRECTORY"
@@ -133,24 +133,24 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	case errors.As(err, &held):
 		c.exit, c.reason = exitUnavailable, "IN_USE"
 		c.ids = []string{"directory", held.Dir}
-		c.hint = "stop the node first, or verify it while it runs: perdure verify without --data"
+		c.hint = "stop the node, or verify it while it runs: perdure verify without --data"
 	case damagedStore(err):
 		c.reason = "CORRUPT"
 	case errors.As(err, &found):
 		c.reason = "VIOLATIONS"
 	case errors.As(err, &unaudited):
 		c.exit, c.reason = exitUnavailable, "NOT_AUDITED"
-		c.hint = "perdure cluster status shows how the nodes are; repeat the command when they answer and no other verification runs"
+		c.hint = "perdure cluster status shows the nodes; repeat the command when they answer and no other verification runs"
 	case errors.As(err, &compared):
 		c.exit, c.reason = exitUnavailable, "NOT_COMPARED"
-		c.hint = "perdure cluster status shows how the replicas are; --compare-within gives them longer"
+		c.hint = "perdure cluster status shows the replicas; --compare-within gives them more time"
 		if len(compared.away) > 0 {
-			c.hint = "start " + listText(compared.away) + " again; when perdure cluster status shows that all is well, repeat the command"
+			c.hint = "start " + listText(compared.away) + "; repeat the command when perdure cluster status is healthy"
 		}
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		c.exit, c.reason = exitUnavailable, "OUTCOME_UNKNOWN"
-		c.message = "it is not known whether the request was carried out: " + lastCause(err)
-		c.hint = "look first (perdure describe, journal or promise get); start and promise create may simply be repeated with the same id"
+		c.message = "the outcome of the request is unknown: " + lastCause(err)
+		c.hint = "check with perdure describe, journal or promise get; start and promise create are safe to repeat with the same id"
 	case errors.Is(err, client.ErrUnavailable):
 		c.exit, c.reason = exitUnavailable, "UNAVAILABLE"
 		allowed := a.timeout
@@ -175,8 +175,8 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 			if st.Code() == codes.Unimplemented && strings.HasPrefix(lastCause(err), "unknown ") {
 				c.hint = "is this the gRPC address of a Perdure node of this version?"
 			}
-			if st.Code() == codes.Unauthenticated { // said by the client: a node gives a reason
-				c.hint = "--tls or --tls-ca secures the connection; --plaintext-token sends the token all the same"
+			if st.Code() == codes.Unauthenticated { // from the client: a node gives a reason
+				c.hint = "--tls or --tls-ca secures the connection; --plaintext-token sends the token without TLS"
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_TOO_MANY_TAGS, perdurev1.Reason_REASON_BAD_REQUEST:
 		return exitUsage
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_PROMISE_NOT_FOUND,
-		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NO_SUCH_PLACE:
+		perdurev1.Reason_REASON_FUNCTION_UNKNOWN, perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND:
 		return exitNotFound
 	case perdurev1.Reason_REASON_ID_CONFLICT, perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN,
 		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
@@ -218,7 +218,7 @@ func exitOfReason(r perdurev1.Reason) int {
 		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 		return exitUnavailable
 	default:
-		// CORRUPT, missing credentials or rights, and reasons this binary does not know yet: asking again is no use.
+		// CORRUPT, missing credentials or rights, and unknown reasons: a retry does not help.
 		return exitFailed
 	}
 }
@@ -241,10 +241,10 @@ func exitOfCode(code codes.Code) int {
 	}
 }
 
-// hintHTTPNodes says how the calls of graphs are allowed.
+// hintHTTPNodes names the flags that allow the calls of graphs.
 const hintHTTPNodes = "start every node with --http-nodes, and with --http-hosts and --http-networks that allow the call"
 
-// hint says what to do about a refusal, where there is something to say.
+// hint is advice about a refusal; empty if there is none.
 func (a *app) hint(e *api.Error) string {
 	switch e.Reason {
 	case perdurev1.Reason_REASON_BAD_REQUEST:
@@ -252,33 +252,33 @@ func (a *app) hint(e *api.Error) string {
 			return hintHTTPNodes + "; then perdure graph retry continues the runs that failed with http_forbidden"
 		}
 	case perdurev1.Reason_REASON_FUNCTION_UNKNOWN:
-		return "no worker has registered this function yet: start one, or pass --allow-unknown-function to let the execution wait for it"
+		return "start a worker that has the function, or pass --allow-unknown-function to let the execution wait for one"
 	case perdurev1.Reason_REASON_ID_CONFLICT:
-		return "the id is that of something started differently: perdure describe shows it; choose another --id for another start"
+		return "perdure describe shows what has this id; choose another --id"
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND:
 		if a.namespace == client.DefaultNamespace {
-			return "perdure list shows the executions there are; --namespace names another tenant"
+			return "perdure list shows the executions; --namespace names another tenant"
 		}
-		return "perdure list shows the executions there are in namespace " + a.namespace
+		return "perdure list shows the executions in namespace " + a.namespace
 	case perdurev1.Reason_REASON_PROMISE_NOT_FOUND:
 		if e.Meta["node"] != "" {
-			return "perdure graph status " + shellWord(e.Meta["id"]) + " shows the nodes there are"
+			return "perdure graph status " + shellWord(e.Meta["id"]) + " shows the nodes"
 		}
-	case perdurev1.Reason_REASON_NO_SUCH_PLACE:
-		return "perdure cluster status shows the nodes and partitions there are"
+	case perdurev1.Reason_REASON_NODE_NOT_FOUND, perdurev1.Reason_REASON_PARTITION_NOT_FOUND:
+		return "perdure cluster status shows the nodes and partitions"
 	case perdurev1.Reason_REASON_NOT_SETTLEABLE:
-		return "the promise of an execution ends with it: perdure signal, cancel and terminate are the ways in"
+		return "an execution settles its own promise: use perdure signal, cancel or terminate"
 	case perdurev1.Reason_REASON_UNAUTHENTICATED:
-		return "--token-file or " + client.EnvToken + " gives the token that this cluster asks for"
+		return "pass a token with --token-file or " + client.EnvToken
 	case perdurev1.Reason_REASON_PERMISSION_DENIED:
-		return "another token may; --namespace names another tenant"
+		return "use a token with more rights; --namespace names another tenant"
 	case perdurev1.Reason_REASON_CORRUPT:
-		return "a store is damaged: see the node's log"
+		return "see the node's log; perdure replica rebuild repairs the replica"
 	}
 	return ""
 }
 
-// lastCause is the innermost thing that went wrong, without the frames that gRPC puts around it.
+// lastCause is the message of the innermost error, without the text that gRPC adds.
 func lastCause(err error) string {
 	if e, ok := api.FromStatus(err); ok {
 		return e.Message
@@ -296,7 +296,7 @@ func lastCause(err error) string {
 	return strings.TrimPrefix(message, "transport: Error while dialing: ")
 }
 
-// report says on stderr what went wrong and returns the exit code.
+// report prints the error on stderr and returns the exit code.
 func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	var command *commandError
 	if !errors.As(err, &command) {
@@ -304,7 +304,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	c := a.complain(ctx, err)
 	if c.reason == "BAD_USAGE" && c.hint == "" && !c.plain {
-		c.hint = cmd.CommandPath() + " --help shows how"
+		c.hint = "see " + cmd.CommandPath() + " --help"
 	}
 	if a.json {
 		ids := object{}

@@ -19,7 +19,7 @@ import (
 var exitOf = map[string]int{
 	"UNSPECIFIED": 1, "CORRUPT": 1, "UNAUTHENTICATED": 1, "PERMISSION_DENIED": 1,
 	"BAD_ID": 2, "ID_TOO_LONG": 2, "PAYLOAD_TOO_LARGE": 2, "TOO_MANY_TAGS": 2, "BAD_REQUEST": 2,
-	"EXECUTION_NOT_FOUND": 3, "PROMISE_NOT_FOUND": 3, "FUNCTION_UNKNOWN": 3, "NO_SUCH_PLACE": 3,
+	"EXECUTION_NOT_FOUND": 3, "PROMISE_NOT_FOUND": 3, "FUNCTION_UNKNOWN": 3, "NODE_NOT_FOUND": 3, "PARTITION_NOT_FOUND": 3,
 	"ID_CONFLICT": 4, "STALE_TASK": 4, "RULE_BROKEN": 4, "ALREADY_FINISHED": 4, "NOT_SETTLEABLE": 4, "MEMBERSHIP_REFUSED": 4,
 	"NOT_LEADER": 5, "TRY_LATER": 5, "SHUTTING_DOWN": 5, "OVERLOADED": 5, "DISK_FULL": 5, "OUTCOME_UNKNOWN": 5,
 }
@@ -94,10 +94,10 @@ func TestComplaints(t *testing.T) {
 		{"cancelled", nil, &client.ExecutionError{ID: "x", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED}, 1, "EXECUTION_CANCELLED", "cancelled"},
 		{"wrapped", nil, fmt.Errorf("while: %w", notFound), 3, "EXECUTION_NOT_FOUND", "namespace acme"},
 		{"interrupted", done, context.Canceled, 1, "INTERRUPTED", "interrupted"},
-		{"interrupted write", done, fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, context.Canceled), 1, "INTERRUPTED", "not known"},
+		{"interrupted write", done, fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, context.Canceled), 1, "INTERRUPTED", "outcome of the request is unknown"},
 		{"a finished answer beats an interrupt", done, &notFinishedError{what: "execution", id: "x"}, 5, "NOT_FINISHED", "describe x"},
 		{"unavailable", nil, fmt.Errorf("%w: %w", client.ErrUnavailable, notFound), 5, "UNAVAILABLE", "at a:1, b:2: none"},
-		{"unknown outcome", nil, fmt.Errorf("%w: broken pipe", client.ErrOutcomeUnknown), 5, "OUTCOME_UNKNOWN", "not known"},
+		{"unknown outcome", nil, fmt.Errorf("%w: broken pipe", client.ErrOutcomeUnknown), 5, "OUTCOME_UNKNOWN", "outcome of the request is unknown"},
 		{"another server", nil, status.Error(codes.Unimplemented, "unknown service"), 1, "FAILED", "of this version"},
 		{"no reason given", nil, status.Error(codes.NotFound, "no such thing"), 3, "FAILED", "no such thing (NotFound)"},
 		{"anything else", nil, errors.New("disk full"), 1, "FAILED", "disk full"},

@@ -19,9 +19,10 @@ import (
 func (a *app) graphCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph",
-		Short: "Run graphs, watch them, draw them",
-		Long: `Run graphs: DAGs of functions, HTTP calls, signals and sleeps, written in YAML or
-JSON. The cluster decides what may start; workers carry it out. A file looks like this:
+		Short: "Submit, watch, retry and draw graphs",
+		Long: `Submit, watch, retry and draw graphs: DAGs of functions, HTTP calls, signals and
+sleeps, written in YAML or JSON. The cluster starts each node when those before it
+have ended; workers run the functions. A file looks like this:
 
   name: report
   nodes:
@@ -31,7 +32,7 @@ JSON. The cluster decides what may start; workers carry it out. A file looks lik
       retry: {attempts: 3, initial: 1s}
     rates:
       http: {url: "https://rates.example/today"}
-      onFailure: skip              # what comes after it runs all the same
+      onFailure: skip              # nodes after it run with null
     approve:
       signal: approved             # perdure signal ID approved
       after: [parse, rates]
@@ -42,10 +43,10 @@ JSON. The cluster decides what may start; workers carry it out. A file looks lik
       inputs: {report: {node: parse}, rates: {node: rates}, urgent: true}
 
 A run is an execution: perdure result, signal, cancel, terminate, describe and
-journal are for its id too.
+journal take its id.
 
-Where ID|FILE is asked for, what names a file is the file; --run says that it is the
-id of a run all the same. A FILE of - is standard input.`,
+An argument ID|FILE that names an existing file is that file; --run makes it an id.
+FILE - is standard input.`,
 		Example: `  perdure graph submit report.yaml --id report-7 --watch
   perdure graph status report-7
   perdure graph retry report-7
@@ -58,7 +59,7 @@ id of a run all the same. A FILE of - is standard input.`,
 	return cmd
 }
 
-// readGraph reads and judges a graph's file; what is wrong with it is told with file and line.
+// readGraph reads and checks a graph file; its error names file and line of each problem.
 func (a *app) readGraph(name string) (*perdurev1.Graph, error) {
 	var content []byte
 	var err error
@@ -83,14 +84,14 @@ func (a *app) readGraph(name string) (*perdurev1.Graph, error) {
 		return nil, usagef("%s: %v", printable(name), err)
 	}
 	g, err := source.Parse(name, content)
-	var wrong *source.Error
-	if errors.As(err, &wrong) {
-		return nil, &hintedError{usagef("%v", wrong), "perdure graph --help shows an example of a file"}
+	var invalid *source.Error
+	if errors.As(err, &invalid) {
+		return nil, &hintedError{usagef("%v", invalid), "perdure graph --help shows an example of a file"}
 	}
 	return g, err
 }
 
-// noFileError says where a file was looked for.
+// noFileError names the folder in which a file was not found.
 func noFileError(name string) error {
 	whole, err := filepath.Abs(name)
 	if err != nil {
@@ -139,7 +140,7 @@ func (a *app) graphOf(isRun *bool, show func(d drawn) error) func(*cobra.Command
 
 // addRun gives a command about ID|FILE the flag that decides.
 func addRun(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("run", false, "the argument is the id of a run, though there is a file of this name")
+	return cmd.Flags().Bool("run", false, "treat the argument as a run id, even if a file has its name")
 }
 
 func namesFile(arg string) bool {
@@ -153,7 +154,7 @@ func namesFile(arg string) bool {
 func (a *app) graphShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID|FILE",
-		Short: "Print the graph of a run, or of a file, as YAML",
+		Short: "Print the graph of a run or file as YAML",
 		Example: `  perdure graph show report-7 > report.yaml
   perdure graph show report.json`,
 		Args: exactly("ID or FILE"),
@@ -171,11 +172,11 @@ func (a *app) graphShowCommand() *cobra.Command {
 func (a *app) graphValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
-		Short: "Check a graph's file without a cluster",
-		Long: `Check a graph's file as submit does, without a cluster. Whatever is wrong is told with
-file and line.
+		Short: "Check a graph file without a cluster",
+		Long: `Check a graph file as submit does, without a cluster. Problems are listed with file
+and line.
 
-Exit codes: 0 it can be submitted, 2 it cannot.`,
+Exit codes: 0 the file is valid, 2 it is not.`,
 		Example: `  perdure graph validate report.yaml
   generate-graph | perdure graph validate -`,
 		Args: exactly("FILE"),
@@ -188,7 +189,7 @@ Exit codes: 0 it can be submitted, 2 it cannot.`,
 			if a.json {
 				return a.printJSON(object{{"ok", true}, {"name", g.GetName()}, {"nodes", nodes}, {"edges", edges}})
 			}
-			_, err = fmt.Fprintf(a.out, "%s: %s and %s, all is well\n", printable(args[0]), nounText(nodes, "node"), nounText(edges, "edge"))
+			_, err = fmt.Fprintf(a.out, "%s: valid, %s and %s\n", printable(args[0]), nounText(nodes, "node"), nounText(edges, "edge"))
 			return err
 		}),
 	}

@@ -24,9 +24,9 @@ func (a *app) graphDotCommand() *cobra.Command {
 func (a *app) graphSVGCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "svg ID|FILE",
-		Short: "Draw a graph as a picture",
-		Long: `Draw a graph as a picture (SVG), which any browser shows. The picture of a run has
-the state of each node in colours and words.`,
+		Short: "Draw a graph as SVG",
+		Long: `Draw a graph as SVG, which browsers show. The picture of a run shows each node's
+state in colour and words.`,
 		Example: `  perdure graph svg report-7 > report.svg
   perdure graph svg report.yaml > report.svg`,
 		Args: exactly("ID or FILE"),

@@ -54,7 +54,7 @@ var nodeStyles = map[perdurev1.NodeStatus]string{
 }
 
 // graphFrame is the picture of a run for a terminal of this size: what is to be known of it as a whole, and
-// then the nodes that something happens to, as many as there is room for.
+// then the active nodes, as many as fit.
 func (a *app) graphFrame(s *perdurev1.GraphStatus, width, height int) []row {
 	style := map[string]string{"completed": green, "failed": red, "stuck": red, "cancelled": red, "suspended": yellow}[s.GetPhase()]
 	title := row{{bold, titleOf(s)}, {plain, "  "}, {style, phaseText(s)}, {plain, "  " + runAge(a, s)}}
@@ -63,10 +63,10 @@ func (a *app) graphFrame(s *perdurev1.GraphStatus, width, height int) []row {
 		rows = append(rows, row{{red, "problem: " + printable(s.GetProblem())}})
 	}
 	nodes := busyNodes(s)
-	room := max(1, height-len(rows)-2) // the cursor stands below, and one line may say how many more there are
+	space := max(1, height-len(rows)-2) // one line for the cursor, one for the number of hidden nodes
 	more := 0
-	if len(nodes) > room {
-		nodes, more = nodes[:room], len(nodes)-room
+	if len(nodes) > space {
+		nodes, more = nodes[:space], len(nodes)-space
 	}
 	idWidth := 0
 	for _, n := range nodes {

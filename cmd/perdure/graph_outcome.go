@@ -14,13 +14,12 @@ import (
 func (a *app) graphOutcomeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "outcome ID NODE",
-		Short: "Print what one node of a run has come to",
-		Long: `Print the output of one node on stdout, byte for byte (with a line end where a
-terminal would want one). Of a node that was skipped that is null, as for the
-nodes after it.
+		Short: "Print the output of one node of a run",
+		Long: `Print the output of one node on stdout, byte for byte (plus a newline on a
+terminal). A skipped node's output is null, which is also what later nodes get.
 
-Exit codes: 0 it completed or was skipped; 1 it failed, and the failure is on
-stderr; 3 there is no such run or node; 5 it has not ended yet.`,
+Exit codes: 0 completed or skipped; 1 failed, with the failure on stderr; 3 no such
+run or node; 5 not ended yet.`,
 		Example: `  perdure graph outcome report-7 parse
   perdure graph outcome report-7 parse --json | jq .state.attempt`,
 		Args: exactly("ID", "NODE"),

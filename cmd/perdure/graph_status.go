@@ -15,10 +15,10 @@ import (
 func (a *app) graphStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status ID",
-		Short: "Show how far a run and each of its nodes have come",
-		Long: `Show how far a run and each of its nodes have come, as it is now. The exit code says
-whether it could be shown, not how the run is: perdure graph watch and perdure
-result answer with that.`,
+		Short: "Show the progress of a run and its nodes",
+		Long: `Show the progress of a run and each of its nodes. Exit code 0 means that the status
+was read, whatever it is; perdure graph watch and perdure result exit with the
+run's outcome.`,
 		Example: `  perdure graph status report-7
   perdure graph status report-7 --json | jq -r '.nodes[] | select(.status == "failed") | .id'`,
 		Args: exactly("ID"),
@@ -54,7 +54,7 @@ func (a *app) printGraphStatus(s *perdurev1.GraphStatus) error {
 	}
 	incarnation := fmt.Sprint(s.GetIncarnation())
 	if s.GetFormerIncarnation() != 0 {
-		incarnation += fmt.Sprintf(", goes on from %d", s.GetFormerIncarnation())
+		incarnation += fmt.Sprintf(", continues %d", s.GetFormerIncarnation())
 	}
 	line("Incarnation", incarnation)
 	if err := w.Flush(); err != nil {

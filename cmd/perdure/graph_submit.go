@@ -24,26 +24,26 @@ func (a *app) graphSubmitCommand() *cobra.Command {
 		Short: "Start a run of a graph",
 		Long: `Start a run of a graph, and print its id.
 
-The id makes it safe to repeat: the same graph with the same input again finds the
-run that is there, and another one under the same id is a conflict (exit 4).
-Without --id a random one is drawn.
+The id makes the call safe to repeat: the same graph and input find the existing
+run; a different graph or input under the same id is a conflict (exit 4). Without
+--id a random id is chosen.
 
-With --watch it draws the progress as "perdure graph watch" does, instead of
-printing the id, and ends with the run's exit code.`,
+--watch draws the progress as "perdure graph watch" does instead of printing the
+id, and exits with the run's exit code.`,
 		Example: `  perdure graph submit report.yaml --id report-7 --input '{"file": "in.csv"}'
   perdure graph submit report.yaml --id report-7 --input-file input.json --watch
   generate-graph | perdure graph submit - --timeout 2h`,
 		Args: exactly("FILE"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.ID, "id", "", "`id` of the run, its idempotency key; random when missing")
+	flags.StringVar(&o.ID, "id", "", "`id` of the run, its idempotency key; random if missing")
 	input := &payloadFlag{name: "input", cmd: cmd, raw: true}
-	flags.StringVar(&input.text, "input", "", "what the run is given: `JSON`, @FILE, or - for standard input")
-	flags.StringVar(&inputFile, "input-file", "", "`file` that holds the input; the same as --input @FILE")
-	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the run when it has not finished by then; none when 0")
-	flags.StringArrayVar(&tags, "tag", nil, "`key=value` for people and searches; may be repeated")
-	flags.BoolVar(&o.AllowUnknownFunctions, "allow-unknown-function", false, "start it even if no worker has registered some of its functions yet")
-	flags.BoolVar(&watch, "watch", false, "draw its progress until it has ended")
+	flags.StringVar(&input.text, "input", "", "input of the run: `JSON`, @FILE, or - for stdin")
+	flags.StringVar(&inputFile, "input-file", "", "`file` of the input, like --input @FILE")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the run after this time; 0 means never")
+	flags.StringArrayVar(&tags, "tag", nil, "`key=value` label; repeatable")
+	flags.BoolVar(&o.AllowUnknownFunctions, "allow-unknown-function", false, "accept functions that no worker has registered yet")
+	flags.BoolVar(&watch, "watch", false, "draw the progress until the run ends")
 
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if o.Timeout < 0 {
@@ -68,7 +68,7 @@ printing the id, and ends with the run's exit code.`,
 				return err
 			}
 		} else if err := id.ValidateRoot(o.ID); err != nil {
-			return usagef("--%v", err)
+			return usagef("%v", err)
 		}
 
 		started, err := c.SubmitGraph(ctx, o)

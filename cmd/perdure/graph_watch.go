@@ -15,13 +15,13 @@ import (
 func (a *app) graphWatchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch ID",
-		Short: "Draw the progress of a run until it has ended",
-		Long: `Draw the progress of a run until it has ended. In a terminal the picture is redrawn in
-place; otherwise there is a line for each node that has changed. With --json there is
-the whole status, on one line, whenever it has changed.
+		Short: "Draw the progress of a run until it ends",
+		Long: `Draw the progress of a run until it ends. A terminal redraws the picture in place;
+other output gets a line for each node that changed. With --json, every change prints
+the whole status on one line.
 
-Exit codes: 0 the run completed; 1 it failed or was cancelled, and the failure is on
-stderr; 3 there is no such run; 5 no node answered: ask again.`,
+Exit codes: 0 completed; 1 failed or cancelled, with the failure on stderr; 3 no such
+run; 5 no node answered (retry).`,
 		Example: `  perdure graph watch report-7
   perdure graph watch report-7 --json | jq -r .phase`,
 		Args: exactly("ID"),

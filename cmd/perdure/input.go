@@ -23,8 +23,8 @@ type payloadFlag struct {
 // addPayload gives cmd a payload flag, and --raw.
 func addPayload(cmd *cobra.Command, name, what string) *payloadFlag {
 	p := &payloadFlag{name: name, cmd: cmd}
-	cmd.Flags().StringVar(&p.text, name, "", what+": `JSON`, @FILE, or - for standard input")
-	cmd.Flags().BoolVar(&p.raw, "raw", false, "take --"+name+" as it is, JSON or not")
+	cmd.Flags().StringVar(&p.text, name, "", what+": `JSON`, @FILE, or - for stdin")
+	cmd.Flags().BoolVar(&p.raw, "raw", false, "send --"+name+" as it is, JSON or not")
 	return p
 }
 
@@ -89,7 +89,7 @@ func parseTags(pairs []string) (map[string]string, error) {
 	return tags, nil
 }
 
-// exactly names the arguments a command wants, so that a wrong number of them is told in its words.
+// exactly names the arguments of a command, so that an error about their number names the missing one.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {

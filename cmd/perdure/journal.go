@@ -19,10 +19,10 @@ func (a *app) journalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "journal ID",
 		Short: "Show an execution's journal",
-		Long: `Show an execution's journal: every event with its sequence number, its time, the
-promise it is about and what it says. With --json, one object for each event.
+		Long: `Show an execution's journal: each event with its sequence number, time, promise and
+content. With --json, one object per event.
 
-An execution whose id is "check" is reached by "perdure journal -- check".`,
+"perdure journal -- check" shows an execution whose id is "check".`,
 		Example: `  perdure journal order-42
   perdure journal order-42 --from 100 --json`,
 		Args: exactly("ID"),
@@ -30,7 +30,7 @@ An execution whose id is "check" is reached by "perdure journal -- check".`,
 			return a.journal(ctx, c, args[0], from)
 		}),
 	}
-	cmd.Flags().Uint64Var(&from, "from", 0, "`sequence` number to begin at")
+	cmd.Flags().Uint64Var(&from, "from", 0, "first `sequence` number")
 	cmd.AddCommand(a.journalCheckCommand())
 	return cmd
 }

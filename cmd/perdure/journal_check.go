@@ -11,7 +11,7 @@ import (
 func (a *app) journalCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Judge journals from standard input by the rules of the server",
+		Short: "Check journals on stdin against the journal rules",
 		Long: `Read cases from standard input and write verdicts to standard output, one JSON
 object per line each way. A case is a journal and one more event to append:
 

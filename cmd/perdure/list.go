@@ -25,10 +25,10 @@ func (a *app) listCommand() *cobra.Command {
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&statuses, "status", nil, "only these: "+strings.Join(statusNames(), ", "))
-	flags.StringVar(&o.Function, "function", "", "only executions of this function")
-	flags.StringVar(&o.IDPrefix, "prefix", "", "only ids that begin so")
-	flags.IntVar(&o.Limit, "limit", 100, "how many at most; 0 for all")
+	flags.StringSliceVar(&statuses, "status", nil, "`statuses`: "+strings.Join(statusNames(), ", "))
+	flags.StringVar(&o.Function, "function", "", "`name` of the function")
+	flags.StringVar(&o.IDPrefix, "prefix", "", "`prefix` of the ids")
+	flags.IntVar(&o.Limit, "limit", 100, "maximum `number` of rows; 0 for all")
 	if err := cmd.RegisterFlagCompletionFunc("status", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return statusNames(), cobra.ShellCompDirectiveNoFileComp
 	}); err != nil {

@@ -17,15 +17,15 @@ func (a *app) promiseCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create ID",
 		Short: "Create a promise",
-		Long: `Create a promise that times out unless it is settled before. A promise that is
-there already is shown as it is, whatever the flags.`,
+		Long: `Create a promise that times out unless it is settled in time. An existing promise is
+shown unchanged, whatever the flags.`,
 		Example: `  perdure promise create approval-7 --timeout 24h
   perdure promise create approval-7 --timeout 24h --param '{"order": 42}' --tag team=billing`,
 		Args: exactly("ID"),
 	}
-	param := addPayload(cmd, "param", "what whoever settles it should know")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "when it times out, from now; required")
-	cmd.Flags().StringArrayVar(&tags, "tag", nil, "`key=value` for people and searches; may be repeated")
+	param := addPayload(cmd, "param", "parameter for those who settle it")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "time until it times out (required)")
+	cmd.Flags().StringArrayVar(&tags, "tag", nil, "`key=value` label; repeatable")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if timeout <= 0 {
 			return usagef("--timeout is required and must be more than 0: when does the promise time out?")

@@ -15,15 +15,15 @@ func (a *app) promiseGetCommand() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "get ID",
-		Short: "Show a promise, or wait until it is settled",
-		Long: `Show a promise, bare or of an execution. With --wait, wait until it is settled,
-and exit with 5 if it is not within that time. A rejected promise is shown like
-any other: the exit code is 0.`,
+		Short: "Show a promise, or wait until it settles",
+		Long: `Show a promise, bare or of an execution. With --wait, wait until it settles, and
+exit with 5 if it has not settled in that time. A rejected promise is shown like any
+other, with exit code 0.`,
 		Example: `  perdure promise get approval-7
   perdure promise get approval-7 --wait 1m --json`,
 		Args: exactly("ID"),
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until it is settled; not at all when 0")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "time to wait for its settlement")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if wait < 0 {
 			return usagef("--wait %v: must not be negative", wait)
@@ -33,13 +33,13 @@ any other: the exit code is 0.`,
 			return err
 		}
 		if wait > 0 && pending(p) {
-			patience, cancel := context.WithTimeout(ctx, wait)
+			limited, cancel := context.WithTimeout(ctx, wait)
 			defer cancel()
-			settled, err := c.AwaitPromise(patience, args[0])
+			settled, err := c.AwaitPromise(limited, args[0])
 			switch {
 			case err == nil:
 				p = settled
-			case !errors.Is(patience.Err(), context.DeadlineExceeded):
+			case !errors.Is(limited.Err(), context.DeadlineExceeded):
 				return err
 			}
 		}

@@ -14,16 +14,15 @@ func (a *app) promiseRejectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reject ID",
 		Short: "Settle a promise with a failure",
-		Long: `Settle a promise with a failure. If it is rejected with this very failure
-already, nothing changes and all is well; if it was settled otherwise, that is a
-conflict (exit 4).`,
+		Long: `Settle a promise with a failure. Repeating the same rejection changes nothing and
+succeeds; a promise that was settled otherwise is a conflict (exit 4).`,
 		Example: `  perdure promise reject approval-7 --message "not this time"
   perdure promise reject approval-7 --type declined --details '{"by": "ann"}'`,
 		Args: exactly("ID"),
 	}
-	cmd.Flags().StringVar(&failure.Type, "type", "rejected", "a class that programs can compare")
-	cmd.Flags().StringVar(&failure.Message, "message", "", "what people should read")
-	details := addPayload(cmd, "details", "more for programs")
+	cmd.Flags().StringVar(&failure.Type, "type", "rejected", "`class` of the failure, for programs")
+	cmd.Flags().StringVar(&failure.Message, "message", "", "`text` of the failure, for people")
+	details := addPayload(cmd, "details", "details, for programs")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		var err error
 		if failure.Details, err = details.read(a.stdin); err != nil {

@@ -13,14 +13,13 @@ func (a *app) promiseResolveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve ID",
 		Short: "Settle a promise with a value",
-		Long: `Settle a promise with a value. If it is resolved with this very value already,
-nothing changes and all is well; if it was settled otherwise, that is a conflict
-(exit 4).`,
+		Long: `Settle a promise with a value. Repeating the same resolution changes nothing and
+succeeds; a promise that was settled otherwise is a conflict (exit 4).`,
 		Example: `  perdure promise resolve approval-7 --value '{"approved": true}'
   perdure promise resolve approval-7 --value @answer.json`,
 		Args: exactly("ID"),
 	}
-	value := addPayload(cmd, "value", "what the promise becomes")
+	value := addPayload(cmd, "value", "value of the promise")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		payload, err := value.read(a.stdin)
 		if err != nil {

@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func (a *app) replicaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replica",
-		Short: "Mend one node's copy of a partition",
-		Long: `Mend one node's copy of a partition. "perdure cluster status" shows which one has
-halted, and why, and what is kept of former ones.`,
+		Short: "Repair a partition replica",
+		Long: `Repair one node's replica of a partition. "perdure cluster status" shows halted
+replicas with the reason, and quarantined ones.`,
 		Example: `  perdure replica rebuild --node n3 --partition 2
   perdure replica forget-kept --node n3 --partition 2`,
 		Args: noSuchCommand,

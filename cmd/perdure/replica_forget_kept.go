@@ -16,24 +16,24 @@ func (a *app) replicaForgetKeptCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "forget-kept",
-		Short: "Delete what a node keeps of former replicas of a partition",
-		Long: `Delete what a node keeps of former replicas of a partition: "replica rebuild" puts
-the files of the replica that it replaces aside, and they stay until somebody says
-that nobody needs them. "perdure cluster status" shows what each node keeps.
+		Short: "Delete quarantined replicas of a partition",
+		Long: `Delete a node's quarantined replicas of a partition. "replica rebuild" quarantines
+the files of the replica that it replaces; this command deletes them. "perdure
+cluster status" lists them.
 
-The replica that is there is never touched. While it is halted or being rebuilt,
-nothing is deleted: what is kept may be the best that the node has.
+The current replica is never touched. While it is halted or being rebuilt the command
+is refused, because the quarantined files may be the node's best copy.
 
-Exit codes: 0 done, or there was nothing, 2 bad usage, 3 no such partition or node,
-4 refused, 5 unavailable: ask again.`,
+Exit codes: 0 done, or nothing to delete, 2 bad usage, 3 no such partition or node,
+4 refused, 5 unavailable (retry).`,
 		Example: `  perdure replica forget-kept --node n3 --partition 2
   perdure replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&node, "node", "", "`name` of the node that keeps them")
-	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition")
-	flags.StringVar(&name, "name", "", "`folder` of the one to delete; by default all of the partition are")
+	flags.StringVar(&node, "node", "", "`name` of the node (required)")
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition (required)")
+	flags.StringVar(&name, "name", "", "`folder` to delete; all of the partition if missing")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
 		switch {
 		case node == "":

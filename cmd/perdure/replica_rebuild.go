@@ -14,13 +14,13 @@ import (
 	"perdure/client"
 )
 
-// rebuildEvery is how often a rebuild under way is looked at for people.
+// rebuildEvery is the interval at which the progress of a rebuild is read.
 const rebuildEvery = time.Second
 
 // shortWait is what may be over before a node could be asked at all.
 const shortWait = time.Second
 
-// seenWithin bounds the look for a rebuild that outlasts the caller's patience.
+// seenWithin bounds the search for a rebuild that outlasts --wait.
 const seenWithin = 3 * time.Second
 
 func (a *app) replicaRebuildCommand() *cobra.Command {
@@ -31,29 +31,28 @@ func (a *app) replicaRebuildCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Make a node's replica of a partition anew from the others",
-		Long: `Make a node's replica of a partition anew from the others: when it has halted
-because its store is damaged or its state differs. The node goes on serving its
-other partitions meanwhile, and the partition is served by the other nodes.
+		Short: "Rebuild a replica from the other replicas",
+		Long: `Rebuild a node's replica of a partition from the other replicas, after it halted
+because its store is damaged or its state differs. Meanwhile the node serves its
+other partitions, and the other nodes serve this one.
 
-What the replica had is not deleted: it is kept aside in the node's data
-directory, as kept-PARTITION-TIME, for whoever wants to know what happened. When
-nobody does, "perdure replica forget-kept" deletes it.
+The files of the replaced replica are quarantined in the node's data directory, as
+kept-PARTITION-TIME, for inspection. "perdure replica forget-kept" deletes them.
 
-It waits until the replica has caught up and shows how far it is. When --wait is
-over first, a rebuild that has begun goes on; the same command waits for it again.
-Within a minute after one is done, the command finds that it is, and does nothing.
+The command waits until the replica has caught up and shows its progress. When --wait
+ends first, the rebuild continues; the same command waits for it again. Within a
+minute after a rebuild the command reports it and does nothing.
 
 Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 refused, 5 not
-done in time, or unavailable: ask again.`,
+done in time, or unavailable (retry).`,
 		Example: `  perdure replica rebuild --node n3 --partition 2
   perdure replica rebuild --node n3 --partition 2 --wait 1h --json`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&node, "node", "", "`name` of the node whose replica is to be made anew")
-	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition")
-	flags.DurationVar(&wait, "wait", 10*time.Minute, "how long to wait until it has caught up")
+	flags.StringVar(&node, "node", "", "`name` of the node (required)")
+	flags.Uint32Var(&partition, "partition", 0, "`number` of the partition (required)")
+	flags.DurationVar(&wait, "wait", 10*time.Minute, "time to wait until the replica has caught up")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
 		switch {
 		case node == "":
@@ -90,7 +89,7 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 		switch {
 		case (unknown || refused) && rebuildSeen(ctx, c, node, partition):
 			return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
-				"it goes on; perdure cluster status shows how far it is, and the same command waits for it again"}
+				"the rebuild continues; perdure cluster status shows it, and the same command waits for it again"}
 		case unknown:
 			return &hintedError{&notFinishedError{what: "the rebuild of", id: what, waited: wait},
 				"no answer came in this time: it may not have begun, or be done already; repeat the command, with a longer --wait"}
@@ -111,17 +110,17 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 			{"done_ms_ago", uint64(done.Before.Milliseconds())}})
 	}
 	if before {
-		fmt.Fprintf(a.out, "nothing was done: partition %d on %s was made anew %s ago already, and has caught up: %d entries applied\n",
+		fmt.Fprintf(a.out, "nothing to do: partition %d on %s was rebuilt %s ago and has caught up: %d entries applied\n",
 			partition, printable(node), span(done.Before), done.Applied)
 	} else {
-		fmt.Fprintf(a.out, "partition %d on %s is made anew and has caught up: %d entries applied\n", partition, printable(node), done.Applied)
+		fmt.Fprintf(a.out, "partition %d on %s is rebuilt and has caught up: %d entries applied\n", partition, printable(node), done.Applied)
 	}
-	fmt.Fprintf(a.out, "what it had before is kept aside in the data directory of %s, as kept-%04d-TIME; when nobody needs it any more:\n  %s\n",
+	fmt.Fprintf(a.out, "its former files are quarantined in the data directory of %s, as kept-%04d-TIME; to delete them:\n  %s\n",
 		printable(node), partition, forgetKeptLine(node, partition))
 	return nil
 }
 
-// followRebuild tells people how far a rebuild is, until it has ended.
+// followRebuild prints the progress of a rebuild until it ends.
 func (a *app) followRebuild(ctx context.Context, c *client.Client, node string, partition uint32, ended <-chan struct{}) {
 	if a.json {
 		return
@@ -136,7 +135,7 @@ func (a *app) followRebuild(ctx context.Context, c *client.Client, node string, 
 		}
 		s, err := c.ClusterStatus(ctx)
 		if err != nil {
-			continue // the rebuild itself will say what is wrong
+			continue // the rebuild call returns the error
 		}
 		if now := rebuildText(s, node, partition); now != said {
 			said = now
@@ -145,7 +144,7 @@ func (a *app) followRebuild(ctx context.Context, c *client.Client, node string, 
 	}
 }
 
-// rebuildSeen says whether the cluster shows soon that a replica is being made anew.
+// rebuildSeen reports whether the cluster status shows within seenWithin that a replica is being rebuilt.
 func rebuildSeen(ctx context.Context, c *client.Client, node string, partition uint32) bool {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()

@@ -19,18 +19,17 @@ func (a *app) resultCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "result ID",
 		Short: "Wait for an execution and print its result",
-		Long: `Wait until an execution has finished, and print its result on stdout, byte for
-byte (with a line end where a terminal would want one).
+		Long: `Wait until an execution ends, and print its result on stdout, byte for byte (plus a
+newline on a terminal).
 
-Exit codes: 0 it completed; 1 it failed or was cancelled, and the failure is on
-stderr; 3 there is no such execution; 5 it has not finished within --wait, or no
-node answered: ask again.`,
+Exit codes: 0 completed; 1 failed or cancelled, with the failure on stderr; 3 no such
+execution; 5 not finished within --wait, or no node answered (retry).`,
 		Example: `  perdure result order-42
   perdure result order-42 --wait 30s
   perdure result order-42 --wait 0s --json`,
 		Args: exactly("ID"),
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait; 0s asks once; without it, until the execution has finished")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "time to wait; 0s reads once (default: until it ends)")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		if !cmd.Flags().Changed("wait") {
 			wait = waitForever
@@ -79,13 +78,13 @@ func (a *app) awaitResult(ctx context.Context, c *client.Client, id string, wait
 	return err
 }
 
-// poll asks for a result until it is there or the patience ends. It asks at least once.
-func poll(ctx context.Context, c *client.Client, id string, patience time.Duration) (result []byte, done bool, err error) {
+// poll reads a result until it is there or wait has passed. It reads at least once.
+func poll(ctx context.Context, c *client.Client, id string, wait time.Duration) (result []byte, done bool, err error) {
 	began := time.Now()
 	for {
-		left := patience - time.Since(began)
+		left := wait - time.Since(began)
 		result, done, err = c.PollResult(ctx, id, max(0, min(left, pollFor)))
-		if done || err != nil || patience-time.Since(began) <= 0 {
+		if done || err != nil || wait-time.Since(began) <= 0 {
 			return result, done, err
 		}
 	}

@@ -25,16 +25,16 @@ const defaultTimeout = 10 * time.Second
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "perdure",
-		Short: "The command line of Perdure",
-		Long: `The command line of Perdure: starts, watches and steers executions, creates and
-settles promises, and judges what a cluster holds.
+		Short: "Control a Perdure cluster",
+		Long: `Control a Perdure cluster: start and cancel executions, run graphs, settle
+promises, repair replicas, and check what the cluster stores.
 
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
-5 unavailable or not finished in time (ask again).
+5 unavailable or not finished in time (retry).
 
-Global flags may stand before the command or behind it, except that start,
-graph submit and promise create have a --timeout of their own; before the command
-it is still the request's. Behind verify, --namespace may name several.`,
+Global flags stand before or after the command. start, graph submit and promise
+create have a --timeout of their own: before the command it bounds the request,
+after it the execution or promise. After verify, --namespace takes several names.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait
   perdure list --status blocked
   perdure describe order-42 --json`,
@@ -49,10 +49,10 @@ it is still the request's. Behind verify, --namespace may name several.`,
 	root.SetErr(a.stderr)
 
 	global := root.PersistentFlags()
-	global.StringSliceVar(&a.addrs, "addr", nil, "`host:port` of a node; repeat it, or separate by commas, to name several (default "+client.DefaultAddr+", or "+envAddr+")")
-	global.StringVar(&a.namespace, "namespace", "", "`name` of the tenant whose ids are meant (default "+client.DefaultNamespace+", or "+envNamespace+")")
-	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request may take, retries included")
-	global.BoolVar(&a.json, "json", false, "print JSON: one object, or one for each row")
+	global.StringSliceVar(&a.addrs, "addr", nil, "`host:port` of nodes (default "+client.DefaultAddr+", or "+envAddr+")")
+	global.StringVar(&a.namespace, "namespace", "", "`name` of the tenant (default "+client.DefaultNamespace+", or "+envNamespace+")")
+	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "time limit of one request, retries included")
+	global.BoolVar(&a.json, "json", false, "print JSON, one object per line")
 	a.addAccessFlags(root)
 
 	root.AddCommand(

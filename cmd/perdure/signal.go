@@ -13,13 +13,13 @@ func (a *app) signalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "signal ID NAME",
 		Short: "Send a named value to an execution",
-		Long: `Send a named value to an execution. It is kept until the execution asks for it;
-values of one name arrive in the order in which they were sent.`,
+		Long: `Send a named value to an execution. The cluster buffers it until the execution waits
+for that name; values of one name arrive in the order in which they were sent.`,
 		Example: `  perdure signal order-42 approved --payload '{"by": "ann"}'
   perdure signal order-42 stop`,
 		Args: exactly("ID", "NAME"),
 	}
-	payload := addPayload(cmd, "payload", "what the execution is told")
+	payload := addPayload(cmd, "payload", "payload of the signal")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		value, err := payload.read(a.stdin)
 		if err != nil {

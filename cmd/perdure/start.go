@@ -25,25 +25,25 @@ func (a *app) startCommand() *cobra.Command {
 		Short: "Start an execution of a function",
 		Long: `Start an execution of a function, and print its id.
 
-The id makes the start safe to repeat: the same start again finds the execution
-that is there, and a different one under the same id is a conflict (exit 4).
-Without --id a random one is drawn.
+The id makes the call safe to repeat: the same function and input find the existing
+execution; a different start under the same id is a conflict (exit 4). Without --id
+a random id is chosen.
 
-With --wait it waits for the end as "perdure result" does, and prints the
-result instead of the id.`,
+--wait waits for the end as "perdure result" does, and prints the result instead of
+the id.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}'
   perdure start report --input @report.json --tag team=billing --timeout 1h
   echo '[1,2,3]' | perdure start sum --input - --wait`,
 		Args: exactly("FUNCTION"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.ID, "id", "", "`id` of the execution, its idempotency key; random when missing")
-	input := addPayload(cmd, "input", "what the function is given")
-	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the execution when it has not finished by then; none when 0")
-	flags.StringArrayVar(&tags, "tag", nil, "`key=value` for people and searches; may be repeated")
-	flags.StringVar(&o.Digest, "digest", "", "component `digest` of the code that is expected to run it")
-	flags.BoolVar(&wait, "wait", false, "wait until it has finished, and print its result")
-	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "start it even if no worker has registered the function yet")
+	flags.StringVar(&o.ID, "id", "", "`id`, the idempotency key; random if missing")
+	input := addPayload(cmd, "input", "input of the function")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the execution after this time; 0 means never")
+	flags.StringArrayVar(&tags, "tag", nil, "`key=value` label; repeatable")
+	flags.StringVar(&o.Digest, "digest", "", "component `digest` to record for the execution")
+	flags.BoolVar(&wait, "wait", false, "wait for the end and print the result")
+	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "accept a function that no worker has registered yet")
 
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		o.Function = args[0]
@@ -63,7 +63,7 @@ result instead of the id.`,
 				return err
 			}
 		} else if err := id.ValidateRoot(o.ID); err != nil {
-			return usagef("--%v", err)
+			return usagef("%v", err)
 		}
 
 		started, err := c.Start(ctx, o)
@@ -102,5 +102,5 @@ func randomID(random io.Reader) (string, error) {
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])), nil
 }
 
-// waitForever is a patience without end.
+// waitForever is a wait without a bound.
 const waitForever = time.Duration(1<<63 - 1)

@@ -13,12 +13,12 @@ func (a *app) terminateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "terminate ID",
 		Short: "End an execution at once",
-		Long: `End an execution at once, without asking its worker. What it has begun is not
-cleaned up; "perdure cancel" is the polite way.`,
+		Long: `End an execution at once, without its worker. Nothing is cleaned up; "perdure cancel"
+lets the worker clean up.`,
 		Example: `  perdure terminate order-42 --reason "runs in circles"`,
 		Args:    exactly("ID"),
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the journal")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, recorded in the journal")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		status, err := c.Terminate(ctx, args[0], reason)
 		if err != nil {

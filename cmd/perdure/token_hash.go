@@ -22,11 +22,10 @@ func (a *app) tokenHashCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "hash",
-		Short: "Print the row of a token for a node's file of tokens",
-		Long: `Print the row of a token for a node's file of tokens (node start --tokens-file).
-The token is read from stdin; --new makes one of 32 random bytes and shows it on
-stderr, this once: the row holds only its hash. --namespace says where the token
-is good, '*' everywhere.`,
+		Short: "Print a token's row for the tokens file",
+		Long: `Print a token's row for the tokens file (node start --tokens-file). The token is read
+from stdin; --new makes one of 32 random bytes and prints it on stderr, once: the row
+holds only its hash. --namespace limits the token to one namespace; '*' allows all.`,
 		Example: `  perdure token hash --new --name ci --role write >> tokens.yaml
   perdure token hash --name operator --role admin --namespace '*' < token.txt`,
 		Args: exactly(),
@@ -65,9 +64,9 @@ is good, '*' everywhere.`,
 		}),
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&random, "new", false, "make a token instead of reading one")
-	flags.StringVar(&name, "name", "", "`name` of the token in logs and refusals, unique in its file (required)")
-	flags.StringVar(&role, "role", auth.Read.String(), "what it may do: `read`, write or admin")
+	flags.BoolVar(&random, "new", false, "make a token instead of reading one from stdin")
+	flags.StringVar(&name, "name", "", "`name` of the token in logs, unique in its file (required)")
+	flags.StringVar(&role, "role", auth.Read.String(), "`role`: read, write or admin")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ import (
 	"perdure/fsm/machine"
 )
 
-// progressEvery is how often a long verification tells people on stderr how far it is.
+// progressEvery is the interval of the progress lines of a long verification on stderr.
 const progressEvery = 2 * time.Second
 
 // verifyOptions are the flags of verify.
@@ -31,45 +31,42 @@ func (a *app) verifyCommand() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Judge a cluster, or a stopped node's data, by every rule there is",
-		Long: `Judge what a cluster or a stopped node holds by the rules of the journals, of the
-recovery protocol and of the server itself, and name every violation: its rule,
-the id, and the journal entry if it is about one. Nothing is changed.
+		Short: "Check a cluster or a data directory by all rules",
+		Long: `Check the state of a cluster or of a stopped node against the rules of journals, the
+recovery protocol and the server. Every violation is named by rule, id and journal
+entry. Nothing is changed.
 
-Without --data it asks a live cluster: every node judges each of its replicas on a
-snapshot of its state, one after the other, while it goes on to serve. The token, if
-tokens are asked for, must be good for all namespaces; with another one this part is
-left out, and said to be. If nothing is wrong so far, it reads the journal of every
-execution of the namespaces given as clients see it, judges it, and compares status
-and result with its end. Executions that go on meanwhile are judged as far as they
-were when described. Then it compares the replicas of every partition: their
-checksums, at an index that all of them have come to. What was judged is shown before
-that. A node that cannot be reached is not waited for; one that lags is, for
---compare-within.
+Without --data the command checks a live cluster, in three parts:
+1. Every node audits each of its replicas on a snapshot, one after the other, while it
+   serves. This needs a token for all namespaces; with another token the part is
+   skipped, and the output says so.
+2. If the audits found nothing, the command reads the journal of every execution in
+   the given namespaces, as clients see it, checks it, and compares its end with the
+   execution's status and result.
+3. The command compares the checksums of each partition's replicas at a common index.
+   It waits up to --compare-within for replicas that lag, and not for unreachable ones.
 
-With --data it reads the directory of a node that is stopped, all partitions and all
-namespaces.
+With --data the command reads the directory of a stopped node: all partitions and
+namespaces. If the node was killed, the end of its log is first applied to the states
+in memory, from a copy of the log in the system's temporary folder.
 
-A state is judged by all rules: its journals, promises, tasks, graph runs, callbacks,
-deadlines, queues, listings, messages and stored replies, each by itself; that every
-value that stands in two places is the same in both; and whether every open execution
-has something that will wake it. If the node was killed, the end of
-its log is applied to the states first, in memory, from a copy of the log in the
-system's folder for temporary files.
+An audit checks every journal, promise, task, graph run, callback, deadline, queue,
+listing, message and stored reply; that values stored twice are equal; and that every
+open execution has a wake source.
 
-Exit codes: 0 everything holds, 1 there are violations, or a store is damaged,
-2 bad usage, 3 no such directory, 5 no node answers, not every replica could be
-compared in time, or a running process uses the directory.`,
+Exit codes: 0 no violations, 1 violations or a damaged store, 2 bad usage, 3 no such
+directory, 5 no node answers, a replica could not be compared in time, or a running
+process uses the directory.`,
 		Example: `  perdure verify
   perdure verify --namespace default,acme --json
   perdure verify --data ./perdure-data`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.data, "data", "", "data `directory` of a stopped node to judge, instead of a live cluster")
-	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`name` of a tenant to verify; repeat it, or separate by commas, to verify several (default "+client.DefaultNamespace+", or "+envNamespace+")")
-	flags.IntVar(&o.parallel, "parallel", 8, "how many executions (with --data: partitions) are judged at once")
-	flags.DurationVar(&o.compareWithin, "compare-within", 30*time.Second, "how long to look for an index at which all replicas of a partition can be compared")
+	flags.StringVar(&o.data, "data", "", "data `directory` of a stopped node")
+	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`names` of tenants (default "+client.DefaultNamespace+", or "+envNamespace+")")
+	flags.IntVar(&o.parallel, "parallel", 8, "executions (with --data: partitions) checked at once")
+	flags.DurationVar(&o.compareWithin, "compare-within", 30*time.Second, "time to find a common index of all replicas")
 	if err := cmd.MarkFlagDirname("data"); err != nil {
 		panic(err) // only if the flag does not exist
 	}
@@ -83,7 +80,7 @@ compared in time, or a running process uses the directory.`,
 		case offline && o.data == "":
 			return usagef("--data: names no directory")
 		case offline && (len(o.namespaces) > 0 || a.namespace != "" || len(a.addrs) > 0):
-			return usagef("--data judges everything in a directory: --addr and --namespace are for a live cluster")
+			return usagef("--data checks everything in a directory: --addr and --namespace are for a live cluster")
 		case offline:
 			return a.verifyData(ctx, o)
 		}
@@ -100,7 +97,7 @@ type finding struct {
 	nodes []string
 }
 
-// verdict is what a verification has looked at, in the order in which it is shown, and what it found.
+// verdict is what a verification has checked, in display order, and the violations it found.
 type verdict struct {
 	counts   []count
 	findings []finding
@@ -179,7 +176,7 @@ func (a *app) deliver(v verdict) error {
 	return a.tellEnd(v)
 }
 
-// tellJudged shows people what was looked at and what was found.
+// tellJudged prints what was checked and what was found.
 func (a *app) tellJudged(v verdict) error {
 	v.sort()
 	w := a.table()
@@ -195,7 +192,7 @@ func (a *app) tellJudged(v verdict) error {
 	return nil
 }
 
-// tellEnd tells people that all is good, or returns what is not.
+// tellEnd prints that there is no violation, or returns the violations.
 func (a *app) tellEnd(v verdict) error {
 	err := v.err()
 	if err == nil {
@@ -267,7 +264,7 @@ func names(list []string) []any {
 	return out
 }
 
-// progress tells people how far a verification is, now and then. It is safe for concurrent use.
+// progress prints how far a verification is, at most every progressEvery. It is safe for concurrent use.
 type progress struct {
 	a    *app
 	mu   sync.Mutex
@@ -276,7 +273,7 @@ type progress struct {
 
 func (a *app) newProgress() *progress { return &progress{a: a, last: a.now()} }
 
-// at tells how far it is, if it is time to.
+// at prints the progress if progressEvery has passed.
 func (p *progress) at(say func() string) {
 	if p.a.json {
 		return

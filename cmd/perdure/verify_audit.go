@@ -14,20 +14,20 @@ import (
 	"perdure/fsm/machine"
 )
 
-// notAuditedError says that some replicas could not be judged, and why.
+// notAuditedError names the replicas that could not be audited, with the reasons.
 type notAuditedError struct{ failed []string }
 
 func (e *notAuditedError) Error() string {
-	return "not every replica could be judged: " + strings.Join(e.failed, ", and ")
+	return "cannot audit every replica: " + strings.Join(e.failed, ", and ")
 }
 
 // auditReport is what the nodes of a cluster found in their replicas.
 type auditReport struct {
-	// left says why nothing was judged, though that is no failure; "" if it was.
+	// left is the reason why the audit was skipped, which is no failure; empty otherwise.
 	left string
 	// audits are those of all replicas, by node and partition.
 	audits []nodeAudit
-	// failed are the nodes and replicas that could not be judged, with the reason.
+	// failed are the nodes and replicas that could not be audited, with the reasons.
 	failed   []string
 	findings []finding
 }
@@ -37,23 +37,23 @@ type nodeAudit struct {
 	*perdurev1.ReplicaAudit
 }
 
-// auditReplicas has every node judge its replicas.
+// auditReplicas has every node audit its replicas.
 func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
 	c, err := a.dial()
 	if err != nil {
 		return nil, err
 	}
 	tell := a.newProgress()
-	judged := 0
+	audited := 0
 	events, err := c.Verify(ctx, func(ev *perdurev1.VerifyEvent) {
 		if ev.GetAudit() != nil {
-			judged++
+			audited++
 		}
 		tell.at(func() string {
 			if p := ev.GetProgress(); p != nil {
-				return fmt.Sprintf("%s, node %s is at %d keys of partition %d", nounText(judged, "replica"), ev.GetNodeId(), p.GetKeys(), p.GetPartition())
+				return fmt.Sprintf("%s, node %s is at %d keys of partition %d", nounText(audited, "replica"), ev.GetNodeId(), p.GetKeys(), p.GetPartition())
 			}
-			return nounText(judged, "replica")
+			return nounText(audited, "replica")
 		})
 	})
 	switch status.Code(err) {
@@ -71,12 +71,12 @@ func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
 // auditReportOf sums up what the nodes said: a violation of several replicas is one finding.
 func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 	r := &auditReport{}
-	type place struct {
+	type location struct {
 		rule, namespace, id, detail string
 		seq                         uint64
 		partition                   uint32
 	}
-	at := map[place]int{}
+	at := map[location]int{}
 	over := map[string]bool{}
 	var nodes []string
 	for _, ev := range events {
@@ -111,7 +111,7 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 	})
 	for _, audit := range r.audits {
 		for _, p := range audit.GetProblems() {
-			key := place{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetDetail(), p.GetSeq(), audit.GetPartition()}
+			key := location{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetDetail(), p.GetSeq(), audit.GetPartition()}
 			n, known := at[key]
 			if !known {
 				n = len(r.findings)
@@ -125,7 +125,7 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 		}
 		if kept := uint64(len(audit.GetProblems())); audit.GetFound() > kept {
 			r.findings = append(r.findings, finding{partition: int(audit.GetPartition()), nodes: []string{audit.node}, Violation: machine.Violation{
-				Rule: ruleMore, Detail: fmt.Sprintf("%d more violations are not told", audit.GetFound()-kept)}})
+				Rule: ruleMore, Detail: fmt.Sprintf("%d more violations are not listed", audit.GetFound()-kept)}})
 		}
 	}
 	r.compareContent()
@@ -133,7 +133,7 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 }
 
 const (
-	// ruleMore stands for violations beyond those that a node tells.
+	// ruleMore is the rule of the row that counts the violations a node did not list.
 	ruleMore = "more_violations"
 	// ruleContentDiffers: replicas hold the same at the same index.
 	ruleContentDiffers = "content_differs"
@@ -168,21 +168,21 @@ func (r *auditReport) compareContent() {
 // lines are the report for people.
 func (r *auditReport) lines() []string {
 	if r.left != "" {
-		return []string{"replicas were not judged: " + r.left}
+		return []string{"replicas were not audited: " + r.left}
 	}
 	keys, found := uint64(0), uint64(0)
 	for _, audit := range r.audits {
 		keys += audit.GetKeys()
 		found += audit.GetFound()
 	}
-	line := fmt.Sprintf("%s judged, %s", nounText(len(r.audits), "replica"), nounText(int(keys), "key"))
+	line := fmt.Sprintf("%s audited, %s", nounText(len(r.audits), "replica"), nounText(int(keys), "key"))
 	if found > 0 {
 		line += fmt.Sprintf(", %s", nounText(int(found), "violation"))
 	}
 	return append([]string{line}, r.failed...)
 }
 
-// value is the report as JSON: null when nothing was judged.
+// value is the report as JSON: null when nothing was audited.
 func (r *auditReport) value() any {
 	if r.left != "" {
 		return nil

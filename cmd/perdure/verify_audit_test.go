@@ -39,7 +39,7 @@ func TestVerdictOfNodes(t *testing.T) {
 	}
 	want := []string{
 		"violation: ending: order-1: it ended otherwise (namespace default, partition 0, on n1 and n2)",
-		"violation: more_violations: 3 more violations are not told (partition 0, on n1)",
+		"violation: more_violations: 3 more violations are not listed (partition 0, on n1)",
 		"violation: ending: order-1, entry 3: another (namespace default, partition 0, on n2)",
 		"violation: content_differs: at index 7 the state on n2 is not that on n1 (partition 1, on n1 and n2)",
 	}
@@ -58,13 +58,13 @@ func TestVerdictOfNodes(t *testing.T) {
 	}
 }
 
-// A problem that an audit found is told by cluster status, and by no id.
+// Cluster status shows a problem that an audit found, without ids.
 func TestClusterStatusTellsOfAudits(t *testing.T) {
 	s := &perdurev1.ClusterStatus{State: "ready", DirectoryLeader: "n1", Nodes: []*perdurev1.ClusterNode{{NodeId: "n1", Reachable: true}},
 		Partitions: []*perdurev1.ClusterPartition{{Partition: 4, Leader: "n1", Replicas: []*perdurev1.ClusterReplica{{NodeId: "n1", State: "leader",
 			Audit: &perdurev1.ReplicaAudit{Found: 2, Problems: []*perdurev1.AuditProblem{{Rule: "graph_run"}, {Rule: "graph_run"}}}}}}}}
 	wrong, _ := diagnose(s)
-	if len(wrong) != 1 || wrong[0] != "partition 4 on node n1 has a problem: its state breaks 2 rules (graph_run): perdure verify names them" {
+	if len(wrong) != 1 || wrong[0] != "partition 4 on node n1 has 2 violations (graph_run): perdure verify lists them" {
 		t.Errorf("%q", wrong)
 	}
 	if got := replicaText(s.Partitions[0].Replicas[0]); got != "leader, PROBLEM" {

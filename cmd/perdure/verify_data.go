@@ -27,7 +27,7 @@ type noDirectoryError struct{ dir string }
 
 func (e *noDirectoryError) Error() string { return fmt.Sprintf("there is no directory %s", e.dir) }
 
-// verifyData judges a stopped node's data directory.
+// verifyData audits a stopped node's data directory.
 func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 	id, err := identity.Read(o.data)
 	switch {
@@ -38,7 +38,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 	}
 	cache := pebble.NewCache(verifyCacheBytes)
 	defer cache.Unref()
-	// All are opened before any is judged: whatever is refused is refused at once, and no node starts
+	// All states are opened before any is audited: a refusal comes at once, and no node starts
 	// meanwhile.
 	var states []*fsm.ReadOnly
 	defer func() {
@@ -74,11 +74,11 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// What could be judged is told even if a store turned out to be damaged.
+	// Print what could be audited even if a store turned out to be damaged.
 	return errors.Join(err, a.deliver(v))
 }
 
-// dataVerification judges the states of a data directory.
+// dataVerification audits the states of a data directory.
 type dataVerification struct {
 	states []*fsm.ReadOnly
 	// log holds what the states do not have yet; nil if they have everything.
@@ -88,29 +88,29 @@ type dataVerification struct {
 	seen, replayed atomic.Uint64
 }
 
-// run judges all states, several at a time, and sums up. An error names the stores that could not be judged.
+// run audits all states, several at a time, and sums up. The error names the stores that could not be audited.
 func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, error) {
 	var (
 		reports = make([]*machine.Report, len(d.states))
 		errs    = make([]error, len(d.states))
-		room    = make(chan struct{}, parallel)
+		slots   = make(chan struct{}, parallel)
 		wg      sync.WaitGroup
 	)
 	for p := range d.states {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			room <- struct{}{}
-			defer func() { <-room }()
-			reports[p], errs[p] = d.judge(ctx, p)
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			reports[p], errs[p] = d.audit(ctx, p)
 		}()
 	}
 	wg.Wait()
 	return verdictOn(reports, d.replayed.Load()), errors.Join(errs...)
 }
 
-// judge judges one state. There may be a report besides an error: of what can be read.
-func (d *dataVerification) judge(ctx context.Context, p int) (report *machine.Report, err error) {
+// audit audits one state. With an error it may also return a report, of what could be read.
+func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Report, err error) {
 	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
 	audit := func(r machine.Reader) error {
 		found, err := machine.Audit(&watched{r, ctx, &d.seen, d.tell}, 0, cfg)
@@ -132,13 +132,13 @@ func (d *dataVerification) judge(ctx context.Context, p int) (report *machine.Re
 		})
 	}, audit)
 	if err != nil && report == nil && ctx.Err() == nil {
-		// The state by itself may tell why the log cannot be applied to it.
+		// The state itself may show why the log cannot be applied to it.
 		err = errors.Join(err, s.View(audit))
 	}
 	return report, err
 }
 
-// watched is a state that is read for as long as ctx lasts, and whose reader tells how far it is.
+// watched is a state that is readable until ctx ends and whose reads print progress.
 type watched struct {
 	machine.Reader
 	ctx  context.Context

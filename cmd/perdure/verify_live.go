@@ -17,7 +17,7 @@ import (
 	"perdure/journal"
 )
 
-// verifyLive judges the executions of a running cluster through its API, and compares its replicas.
+// verifyLive checks the executions of a running cluster through its API, and compares its replicas.
 func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 	if len(o.namespaces) == 0 {
 		o.namespaces = []string{a.namespace} // "" leaves it to dial
@@ -31,7 +31,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 	var asked []string
 	for _, ns := range o.namespaces {
 		if len(l.findings) > 0 {
-			break // what clients see was judged with the states, and a read of what is damaged halts its replica
+			break // the audits covered what clients see, and reading damaged state halts its replica
 		}
 		a.namespace = ns
 		c, err := a.dial()
@@ -54,7 +54,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 			fmt.Fprintln(a.out, line)
 		}
 	}
-	if !a.json { // the comparison may take its time, and what was judged holds whatever comes of it
+	if !a.json { // before the comparison, which may take long
 		if err := errors.Join(a.tellJudged(v), a.out.Flush()); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ type liveVerification struct {
 	findings                       []finding
 }
 
-// namespace judges all executions of a namespace, several at a time. The first error ends it.
+// namespace checks all executions of a namespace, several at a time. The first error ends it.
 func (l *liveVerification) namespace(ctx context.Context, c *client.Client, parallel int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,13 +131,13 @@ func (l *liveVerification) namespace(ctx context.Context, c *client.Client, para
 	return listing
 }
 
-// execution reads and judges one execution.
+// execution reads and checks one execution.
 func (l *liveVerification) execution(ctx context.Context, c *client.Client, id string) error {
 	described, err := c.Describe(ctx, id)
 	if err == nil {
 		var entries []journal.Entry
 		if entries, err = readJournal(ctx, c, id); err == nil {
-			l.judged(c.Namespace(), described, entries)
+			l.check(c.Namespace(), described, entries)
 			return nil
 		}
 	}
@@ -171,8 +171,8 @@ func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.En
 	return entries, nil
 }
 
-// judged judges one execution and notes what is found.
-func (l *liveVerification) judged(ns string, described *perdurev1.Execution, entries []journal.Entry) {
+// check checks one execution and records the violations.
+func (l *liveVerification) check(ns string, described *perdurev1.Execution, entries []journal.Entry) {
 	found := machine.CheckJournal(described.GetId(), entries)
 	found = append(found, compareDescription(described, entries)...)
 	l.mu.Lock()

@@ -22,7 +22,7 @@ const (
 	awayAfter = time.Second
 )
 
-// Rules of replicas: what is wrong with them is no journal's fault.
+// Rules about replicas, not about journals.
 const (
 	ruleReplicasDiffer = "replicas_differ"
 	ruleReplicaHalted  = "replica_halted"
@@ -117,12 +117,12 @@ type comparer struct {
 	sums map[uint32]map[uint64]map[string]uint64
 	last *perdurev1.ClusterStatus
 	// unreached are the replicas that could not be reached at the last look, and since when.
-	unreached map[place]unreachedSince
+	unreached map[location]unreachedSince
 	now       func() time.Time
 }
 
-// place is where a replica is.
-type place struct {
+// location is a replica: its partition and node.
+type location struct {
 	partition uint32
 	node      string
 }
@@ -133,7 +133,7 @@ type unreachedSince struct {
 }
 
 func newComparer(now func() time.Time) *comparer {
-	return &comparer{sums: map[uint32]map[uint64]map[string]uint64{}, unreached: map[place]unreachedSince{}, now: now}
+	return &comparer{sums: map[uint32]map[uint64]map[string]uint64{}, unreached: map[location]unreachedSince{}, now: now}
 }
 
 // compareReplicas looks until all replicas of every partition could be compared at one index, those that stay away
@@ -187,7 +187,7 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 			c.sums[p.GetPartition()] = at
 		}
 		for _, r := range p.GetReplicas() {
-			c.noteReach(place{p.GetPartition(), r.GetNodeId()}, r)
+			c.noteReach(location{p.GetPartition(), r.GetNodeId()}, r)
 			if r.GetChecksumIndex() == 0 && !empty(r) {
 				continue
 			}
@@ -200,7 +200,7 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 }
 
 // noteReach counts the looks in a row at which a replica could not be reached.
-func (c *comparer) noteReach(at place, r *perdurev1.ClusterReplica) {
+func (c *comparer) noteReach(at location, r *perdurev1.ClusterReplica) {
 	if r.GetState() != replicaUnreachable {
 		delete(c.unreached, at)
 		return
@@ -213,8 +213,8 @@ func (c *comparer) noteReach(at place, r *perdurev1.ClusterReplica) {
 	c.unreached[at] = since
 }
 
-// gone says that a replica is not to be waited for: nobody has reached it for a while.
-func (c *comparer) gone(at place) bool {
+// gone reports whether a replica has been unreachable too long to wait for it.
+func (c *comparer) gone(at location) bool {
 	since, unreached := c.unreached[at]
 	return unreached && since.looks > 1 && c.now().Sub(since.first) >= awayAfter
 }
@@ -224,7 +224,7 @@ func (c *comparer) away() (nodes []string) {
 	for _, p := range c.last.GetPartitions() {
 		for _, r := range p.GetReplicas() {
 			name := orDash(r.GetNodeId())
-			if c.gone(place{p.GetPartition(), r.GetNodeId()}) && !slices.Contains(nodes, name) {
+			if c.gone(location{p.GetPartition(), r.GetNodeId()}) && !slices.Contains(nodes, name) {
 				nodes = append(nodes, name)
 			}
 		}
@@ -283,7 +283,7 @@ func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, mor
 		v.missing = append(v.missing, fmt.Sprintf("%s (%s)", orDash(r.GetNodeId()), orDash(r.GetState())))
 		switch {
 		case r.GetState() == replicaHalted: // it will not come; that it has halted is told by itself
-		case c.gone(place{p.GetPartition(), r.GetNodeId()}):
+		case c.gone(location{p.GetPartition(), r.GetNodeId()}):
 			absent++
 		default:
 			awaited++

@@ -118,7 +118,7 @@ func broken() *fakeServer {
 	s.put(&perdurev1.Execution{Id: "short", Status: running}, journalOf(evStarted())).JournalEvents = 3
 	s.put(&perdurev1.Execution{Id: "st\x1b[2Juck", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, WakeSource: "stuck"},
 		journalOf(evStarted(), evWait("st\x1b[2Juck:0", "go")))
-	s.looks = []*perdurev1.ClusterStatus{unwellCluster()}
+	s.looks = []*perdurev1.ClusterStatus{unhealthyCluster()}
 	return s
 }
 

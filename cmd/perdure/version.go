@@ -26,7 +26,7 @@ func version() string {
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print what this binary is",
+		Short:   "Print the version",
 		Example: "  perdure version",
 		Args:    exactly(),
 		RunE: do(func(context.Context, []string) error {

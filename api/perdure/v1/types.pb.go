@@ -240,10 +240,12 @@ const (
 	Reason_REASON_UNAUTHENTICATED Reason = 70
 	// The credentials do not allow this, here or in this namespace.
 	Reason_REASON_PERMISSION_DENIED Reason = 71
-	// No such node or partition in this cluster.
-	Reason_REASON_NO_SUCH_PLACE Reason = 80
-	// The cluster refuses this: another node holds the place, or settings do not agree.
+	// NotFound: the cluster has no such node.
+	Reason_REASON_NODE_NOT_FOUND Reason = 80
+	// FailedPrecondition: the cluster refuses this change: another node is the member, or settings do not agree.
 	Reason_REASON_MEMBERSHIP_REFUSED Reason = 81
+	// NotFound: the cluster has no such partition.
+	Reason_REASON_PARTITION_NOT_FOUND Reason = 82
 )
 
 // Enum value maps for Reason.
@@ -272,8 +274,9 @@ var (
 		60: "REASON_CORRUPT",
 		70: "REASON_UNAUTHENTICATED",
 		71: "REASON_PERMISSION_DENIED",
-		80: "REASON_NO_SUCH_PLACE",
+		80: "REASON_NODE_NOT_FOUND",
 		81: "REASON_MEMBERSHIP_REFUSED",
+		82: "REASON_PARTITION_NOT_FOUND",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":         0,
@@ -299,8 +302,9 @@ var (
 		"REASON_CORRUPT":             60,
 		"REASON_UNAUTHENTICATED":     70,
 		"REASON_PERMISSION_DENIED":   71,
-		"REASON_NO_SUCH_PLACE":       80,
+		"REASON_NODE_NOT_FOUND":      80,
 		"REASON_MEMBERSHIP_REFUSED":  81,
+		"REASON_PARTITION_NOT_FOUND": 82,
 	}
 )
 
@@ -2233,7 +2237,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x11AWAIT_KIND_SINGLE\x10\x01\x12\x12\n" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
-	"\x11AWAIT_KIND_SIGNAL\x10\x04*\x8c\x05\n" +
+	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xad\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2258,9 +2262,10 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x16REASON_OUTCOME_UNKNOWN\x102\x12\x12\n" +
 	"\x0eREASON_CORRUPT\x10<\x12\x1a\n" +
 	"\x16REASON_UNAUTHENTICATED\x10F\x12\x1c\n" +
-	"\x18REASON_PERMISSION_DENIED\x10G\x12\x18\n" +
-	"\x14REASON_NO_SUCH_PLACE\x10P\x12\x1d\n" +
-	"\x19REASON_MEMBERSHIP_REFUSED\x10QB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x18REASON_PERMISSION_DENIED\x10G\x12\x19\n" +
+	"\x15REASON_NODE_NOT_FOUND\x10P\x12\x1d\n" +
+	"\x19REASON_MEMBERSHIP_REFUSED\x10Q\x12\x1e\n" +
+	"\x1aREASON_PARTITION_NOT_FOUND\x10RB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_types_proto_rawDescOnce sync.Once
