@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"perdure/internal/testkit"
 )
 
 // This file searches, without chance, every interleaving of small systems: executions that enter one critical
@@ -422,8 +424,8 @@ func TestDeadlockFreedom(t *testing.T) {
 		{"3 executions, of which one may end at any moment, on 3 entities", abc, 3, []action{enter, exit}, 1, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.long && testing.Short() {
-				t.Skip("some seconds of search, not in -short")
+			if tc.long {
+				testkit.NeedsLong(t, "some seconds of search; smaller cases of the same stand beside it")
 			}
 			states, edges, finals, systems := 0, 0, 0, 0
 			for _, sets := range assignments(subsets(tc.ids), tc.executions, tc.mortal) {

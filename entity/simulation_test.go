@@ -3,7 +3,6 @@ package entity
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"perdure/internal/testkit"
 )
 
 // The claim of this file is that of theorem 5.3 (durable functions semantics): whatever the message-based
@@ -23,18 +24,6 @@ import (
 // Where the effects of a step are put: an operation happens at the commit of its batch; a section is entered
 // when its holder learns of the last lock, and left when its holder sends the unlocks. What the holder had
 // sent to a locked entity before it entered happens just before it enters (world.ahead).
-
-// checks sets how many cases rapid runs, unless the command line asks for more.
-func checks(t *testing.T, n int) {
-	f := flag.Lookup("rapid.checks")
-	before := f.Value.String()
-	if asked, err := strconv.Atoi(before); err != nil || asked < n {
-		if err := flag.Set("rapid.checks", strconv.Itoa(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { flag.Set("rapid.checks", before) })
-}
 
 // channel carries the messages of one pair in order. What was delivered stays known, to be repeated.
 type channel struct {
@@ -688,7 +677,7 @@ func (w *world) quiet() {
 }
 
 func TestSimulation(t *testing.T) {
-	checks(t, 3000)
+	testkit.Checks(t, testkit.Choose(2000, 1000, 3000)) // of which -short tries a fifth
 	stats := map[string]int{}
 	executions, steps := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/internal/testkit"
 )
 
 // A disk that fails: from the n-th change on, every one, or that one only.
@@ -191,10 +193,7 @@ func TestFailedWrites(t *testing.T) {
 	source := open(t, vfs.NewMem(), "source", true)
 	s.apply(t, source, 0, 140, 20)
 	content := contentOfStore(t, source)
-	rounds := *failedFlag
-	if testing.Short() {
-		rounds = 25
-	}
+	rounds := cmp.Or(*failedFlag, testkit.Choose(25, 25, 140))
 	halted, hung, survived := 0, 0, 0
 	for round := range rounds {
 		f := &failing{s: s, content: content, disk: &brokenDisk{forever: round%2 == 0}, w: newWatcher(), mem: vfs.NewCrashableMem()}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // progress writes what a driver says into the test's log.
@@ -53,7 +55,7 @@ func faultsFor(t *testing.T, c *Cluster, names string) []Fault {
 
 func TestFailover(t *testing.T) {
 	c := sharedCluster(t)
-	o := FailoverOptions{Faults: faultsFor(t, c, "kill,cut"), Least: 100, Warm: time.Second, Hold: 2 * time.Second, Cool: time.Second / 2,
+	o := FailoverOptions{Faults: faultsFor(t, c, testkit.Choose("", "kill", "kill,cut")), Least: 100, Warm: time.Second, Hold: 2 * time.Second, Cool: time.Second / 2,
 		Seed: *flagSeed, Out: progress{t}}
 	o.Rounds, o.Load.Pause = len(o.Faults), 5*time.Millisecond
 	r, err := Failover(t.Context(), c, o)
@@ -67,7 +69,7 @@ func TestFailover(t *testing.T) {
 
 func TestHistories(t *testing.T) {
 	c := sharedCluster(t)
-	o := HistoryOptions{Faults: faultsFor(t, c, "kill,pause,isolate"), Hold: 2 * time.Second, Cool: time.Second / 2,
+	o := HistoryOptions{Faults: faultsFor(t, c, testkit.Choose("", "isolate", "kill,pause,isolate")), Hold: 2 * time.Second, Cool: time.Second / 2,
 		Seed: *flagSeed, Out: progress{t}}
 	o.Histories = len(o.Faults)
 	r, err := Histories(t.Context(), c, o)
@@ -76,8 +78,8 @@ func TestHistories(t *testing.T) {
 
 func TestExecutions(t *testing.T) {
 	c := sharedCluster(t)
-	r, err := Executions(t.Context(), c, ExecutionOptions{N: 200, Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, LongEvery: -1, Warm: time.Second,
-		Hold: 2 * time.Second, Cool: time.Second, Patience: 2 * time.Minute, Journals: 100, Seed: *flagSeed, Out: progress{t}})
+	r, err := Executions(t.Context(), c, ExecutionOptions{N: testkit.Choose(0, 100, 200), Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, LongEvery: -1, Warm: time.Second,
+		Hold: 2 * time.Second, Cool: time.Second, Patience: 2 * time.Minute, Journals: testkit.Choose(0, 50, 100), Seed: *flagSeed, Out: progress{t}})
 	judge(t, r, r.Violations, err)
 }
 
@@ -87,7 +89,7 @@ func TestRecoverKillAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: 1000, Seed: *flagSeed, Out: progress{t}})
+	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: testkit.Choose(0, 300, 1000), Seed: *flagSeed, Out: progress{t}})
 	judge(t, r, r.Violations, err)
 }
 
@@ -130,9 +132,7 @@ func TestSteady(t *testing.T) {
 // TestAmnesiaIsFound breaks a promise for real: a node that is alone loses its disk. Every checker must see
 // it; if one does not, its passes mean nothing.
 func TestAmnesiaIsFound(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building a node takes more than the few seconds of -short")
-	}
+	testkit.NeedsLong(t, "the checkers' own tests find the same in recorded histories")
 	ctx := within(t, 5*time.Minute)
 	c, err := startCluster(ctx, Options{Nodes: 1})
 	if err != nil {

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // TestGraphs has a cluster of its own, whose nodes find half-done runs on their disks.
 func TestGraphs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
-	}
+	testkit.NeedsLong(t, "it breaks a cluster of its own; the tests of rpc and examples/graph run graphs to their ends")
 	t.Logf("reproduce with -jepsen.seed=%d", *flagSeed)
 	c, err := startCluster(t.Context(), Options{Nodes: *flagNodes, Args: append(slices.Clone(SavedOften), "--snapshot-threshold=1")})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // unconfirmedReads makes a leader answer reads without a confirmation that it still leads.
@@ -49,17 +51,15 @@ func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
 
 // TestLateAnswers sees that answers which come late confirm no read.
 func TestLateAnswers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building and breaking a cluster takes more than the few seconds of -short")
-	}
+	testkit.NeedsLong(t, "it cuts a cluster twice; the rule of reads has tests in partition")
 	ctx := within(t, patience)
 	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 2, Seed: *flagSeed, Out: progress{t}})
 	judge(t, r, r.Violations, err)
 }
 
-// TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership. It is short enough for -short, as far as
-// the machine allows network namespaces, since no other test that -short runs can see them.
+// TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership: the driver must see a stale read.
 func TestUnconfirmedReadsAreFound(t *testing.T) {
+	testkit.NeedsLong(t, "it builds a server with the bug planted")
 	ctx := within(t, patience)
 	c := lateCluster(ctx, t, unconfirmedReads)
 	for round := range 8 {

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -17,12 +18,13 @@ import (
 
 	"perdure/fsm/machine"
 	"perdure/internal/crashfs"
+	"perdure/internal/testkit"
 	"perdure/partition/stable"
 )
 
 var (
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the power loss test; 0 for a new one")
-	crashRounds = flag.Int("crash.rounds", 3, "rounds of the power loss test, each of some 60 copies of the disk")
+	crashRounds = flag.Int("crash.rounds", 0, "rounds of the power loss test, each of some 60 copies of the disk; 0 for 1 or, with -long, 13")
 )
 
 // Power loss. A node works under load; at random points its disk is copied as a power loss would leave it,
@@ -35,12 +37,10 @@ func TestPowerLoss(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("seed %d: go test ./partition -run TestPowerLoss -crash.seed=%d -crash.rounds=%d", seed, seed, *crashRounds)
+	rounds := cmp.Or(*crashRounds, testkit.Choose(1, 1, 13))
+	t.Logf("seed %d: go test ./partition -run TestPowerLoss -crash.seed=%d -crash.rounds=%d", seed, seed, rounds)
 	t.Parallel() // others wait most of the time
-	rounds, generations, points := *crashRounds, 4, 5
-	if testing.Short() {
-		rounds, generations, points = 1, 3, 3
-	}
+	generations, points := testkit.Choose(3, 4, 4), testkit.Choose(3, 5, 5)
 	c := &crashTest{t: t, rng: rand.New(rand.NewPCG(seed, 1)), base: memConfig(t, nil, nil, crashPartitions)}
 	// Markers, cut logs, flushes and compactions, as often as they can be had.
 	c.base.SnapshotThreshold, c.base.SnapshotInterval, c.base.TrailingLogs = 32, 20*time.Millisecond, 128
@@ -58,7 +58,7 @@ func TestPowerLoss(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if c.sum.markers == 0 || c.sum.cut == 0 || c.sum.flushes == 0 || !testing.Short() && c.sum.compactions == 0 {
+	if c.sum.markers == 0 || c.sum.cut == 0 || c.sum.flushes == 0 || testkit.Long() && c.sum.compactions == 0 {
 		t.Errorf("the test must meet markers, cut logs, flushes and compactions")
 	}
 	for _, kind := range []string{"start", "commit", "signal", "cancel", "promise made", "promise settled"} {

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/partition/identity"
 )
 
@@ -358,7 +359,7 @@ func TestDamage(t *testing.T) {
 	cases := damageCases()
 	said := make([]string, len(cases))
 	for i, c := range cases {
-		if testing.Short() && i%5 != 0 {
+		if !testkit.Long() && !*update && i%5 != 0 {
 			said[i] = golden[c.name]
 			continue
 		}

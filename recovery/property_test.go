@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"perdure/internal/testkit"
 )
 
 // TestModel compares the rules with the model under random operations: equal answers, equal effects,
@@ -19,6 +20,7 @@ func TestModel(t *testing.T) {
 	const episodes, steps = 40, 55 // per check; with rapid's 100 checks 220,000 operations
 	total := 0
 	results := map[string]int{}
+	testkit.Checks(t, testkit.Choose(100, 30, 100))
 	rapid.Check(t, func(rt *rapid.T) {
 		for range episodes {
 			r := &run{T: rt, s: NewMemStore(), m: newModel(), settled: map[string]string{}, results: results}
@@ -28,7 +30,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 	})
-	if checks := flag.Lookup("rapid.checks"); !testing.Short() && checks.Value.String() == checks.DefValue && total < 200_000 {
+	if testkit.Long() && total < 200_000 {
 		t.Errorf("only %d operations", total)
 	}
 	if total < 40_000 { // fewer than -short makes

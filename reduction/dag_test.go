@@ -2,24 +2,14 @@ package reduction
 
 import (
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"pgregory.net/rapid"
-)
 
-// Properties are checked 2,000 times each (a fifth of that with -short) unless -rapid.checks or RAPID_CHECKS
-// says otherwise. Flags are parsed after this.
-func init() {
-	if os.Getenv("RAPID_CHECKS") == "" {
-		if err := flag.Lookup("rapid.checks").Value.Set("2000"); err != nil {
-			panic(err)
-		}
-	}
-}
+	"perdure/internal/testkit"
+)
 
 // cases is how often a property was checked.
 type cases int
@@ -27,6 +17,7 @@ type cases int
 // property checks f and says how often it did.
 func property(t *testing.T, f func(t *rapid.T)) cases {
 	t.Helper()
+	testkit.Checks(t, testkit.Choose(2000, 700, 2000)) // of which -short tries a fifth
 	n := cases(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"perdure/internal/testkit"
 )
 
 // The graphs of up to 4 nodes are few enough to leave nothing to chance. Where the names matter (which node is
@@ -23,9 +25,9 @@ func ascend(edges []Edge) bool {
 	return !slices.ContainsFunc(edges, func(e Edge) bool { return e.From > e.To })
 }
 
-// labelled is allDAGs, or with -short, of 4 nodes, ordered.
+// labelled is allDAGs, or of 4 nodes, without -long, ordered.
 func labelled(n int, f func(nodes []NodeID, edges []Edge)) {
-	if n == 4 && testing.Short() {
+	if n == 4 && !testkit.Long() {
 		ordered(n, f)
 		return
 	}
@@ -173,7 +175,7 @@ func TestAllFactsOfAllSmallGraphs(t *testing.T) {
 		labels(n, func(nodes []NodeID, edges []Edge) {
 			r, w := must(Declare(nodes, edges)), newTwin(nodes, edges)
 			assignments(n, 6, func(value []int) {
-				if testing.Short() && slices.Contains(value, int(StatusSkipped)-1) {
+				if !testkit.Long() && slices.Contains(value, int(StatusSkipped)-1) {
 					return // as completed, without an output
 				}
 				s := stateOf(nodes, value)
@@ -228,7 +230,7 @@ func TestAllCrashesOfAllSmallGraphs(t *testing.T) {
 			kinds = kinds[:3]
 		}
 		ordered(n, func(nodes []NodeID, edges []Edge) {
-			if n == 4 && testing.Short() && len(edges) != 4 {
+			if n == 4 && !testkit.Long() && len(edges) != 4 {
 				return
 			}
 			d := dag{Relation: must(Declare(nodes, edges)), w: newTwin(nodes, edges)}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"perdure/internal/testkit"
 )
 
 // longLease is for workers that nobody kills: no stall of a busy machine is as long.
@@ -20,10 +22,7 @@ const longLease = "1m"
 
 // size is how many orders the tests with processes take.
 func size() int {
-	if testing.Short() {
-		return 30
-	}
-	return 120
+	return testkit.Choose(30, 60, 120)
 }
 
 // undisturbed is a run that nobody disturbs: what the others are compared with. It is made once.
@@ -90,10 +89,7 @@ func TestKilled(t *testing.T) {
 	defer cancel()
 	undisturbedRun(t, ctx)
 
-	kills, concurrency := 10, 16
-	if testing.Short() {
-		kills = 3
-	}
+	kills, concurrency := testkit.Choose(3, 4, 10), 16
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("ORDERS_SEED"); text != "" {
 		var err error

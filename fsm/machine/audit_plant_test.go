@@ -11,6 +11,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/id"
+	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -542,7 +543,7 @@ func TestAuditFindsDamage(t *testing.T) {
 		if !try(value[:len(value)-1]) || !try([]byte{}) {
 			t.Errorf("%s key %q: %q is cut, and nothing is found", familyName(key), key, value)
 		}
-		for i := 0; i < len(value); i += 4 {
+		for i := 0; i < len(value); i += testkit.Choose(12, 12, 4) {
 			flipped := bytes.Clone(value)
 			flipped[i] ^= []byte{0x01, 0x80, 0xff}[i%3]
 			flips++

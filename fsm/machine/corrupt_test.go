@@ -15,6 +15,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
 	"perdure/id"
+	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -203,9 +204,9 @@ func TestDamage(t *testing.T) {
 		for i := range was.Value {
 			masks := []byte{0x01, 0x80, 0xff}
 			switch {
-			case testing.Short() && i%4 != len(was.Key)%4:
+			case !testkit.Long() && i%4 != len(was.Key)%4:
 				continue
-			case testing.Short() || i >= 16:
+			case !testkit.Long() || i >= 16:
 				masks = masks[i%3 : i%3+1]
 			}
 			for _, mask := range masks {

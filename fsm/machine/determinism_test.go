@@ -8,15 +8,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/internal/testkit"
 )
 
 // A replica applies a log in its own way: opened anew at other places, with another cache, with other
 // batches. Whatever it does, it must come to the same bytes, replies, effects and checksum.
 func TestReplicasAgree(t *testing.T) {
-	seeds, actions := 12, 1500
-	if testing.Short() {
-		seeds, actions = 3, 700
-	}
+	seeds, actions := testkit.Choose(3, 4, 12), testkit.Choose(700, 1000, 1500)
 	entries := 0
 	for seed := range seeds {
 		s := simulate(t, seeded(int64(1000+seed)), actions)

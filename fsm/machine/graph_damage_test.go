@@ -10,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
+	"perdure/internal/testkit"
 	"perdure/journal"
 )
 
@@ -90,7 +91,7 @@ func TestGraphDamage(t *testing.T) {
 			}
 		}
 		for i := range value {
-			if i%8 != len(key)%8 {
+			if every := testkit.Choose(24, 24, 8); i%every != len(key)%every {
 				continue
 			}
 			flipped := bytes.Clone(value)

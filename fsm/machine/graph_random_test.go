@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/reduction"
 )
 
@@ -256,6 +257,7 @@ func drawer(t *rapid.T) func(n int) int {
 // Random graphs with random outcomes, in any order and with whatever is lost from memory, come to what the
 // reduction makes of the outcomes; and every replica that follows comes to the same bytes.
 func TestGraphsReduce(t *testing.T) {
+	testkit.Checks(t, testkit.Choose(100, 30, 100))
 	rapid.Check(t, func(rt *rapid.T) {
 		d := &graphDriver{world: newWorld(rt, 1), draw: drawer(rt), ends: map[string][]string{}, reopen: 20}
 		g := drawGraph(d.draw, d.ends, "", 0)
@@ -276,6 +278,7 @@ func TestGraphsReduce(t *testing.T) {
 
 // The same outcomes lead to the same end, one by one and in waves, whatever runs at once.
 func TestGraphSchedulesAgree(t *testing.T) {
+	testkit.Checks(t, testkit.Choose(100, 30, 100))
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := drawer(rt)
 		ends := map[string][]string{}
@@ -299,6 +302,7 @@ func TestGraphSchedulesAgree(t *testing.T) {
 
 // Runs that are cancelled, terminated, timed out and retried at any moment end, and leave nothing behind.
 func TestGraphsEnd(t *testing.T) {
+	testkit.Checks(t, testkit.Choose(100, 30, 100))
 	rapid.Check(t, func(rt *rapid.T) {
 		d := &graphDriver{world: newWorld(rt, 1), draw: drawer(rt), ends: map[string][]string{}, reopen: 20}
 		cmd := submitCmd(d.request(), "run", drawGraph(d.draw, d.ends, "", 0), "")

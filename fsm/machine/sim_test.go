@@ -754,12 +754,8 @@ func simulate(t tester, draw func(n int) int, actions int) *simulation {
 func TestSimulation(t *testing.T) {
 	var total simStats
 	runs := 0
-	actions := 700
-	if testing.Short() {
-		actions = 400
-	} else {
-		testkit.Checks(t, 40)
-	}
+	actions := testkit.Choose(400, 500, 700)
+	testkit.Checks(t, testkit.Choose(100, 20, 140)) // of which -short tries a fifth
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := map[int]*rapid.Generator[int]{}
 		s := simulate(t, func(n int) int {

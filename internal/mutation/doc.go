@@ -5,17 +5,14 @@
 //
 // # The tables
 //
-// Package rules holds the bugs of the rule packages and the machine. `go test ./...` plants them; while neither
-// the rules nor their tests change, it repeats the result it has.
+// Package rules holds the bugs of the rule packages and the machine, package engine those of what stands around the
+// rules: stores, snapshot content, channels, leases, dispatch, reads, the router, the workers' side. Each row names
+// tests that notice it in seconds, always: no test that waits for a fault to hit the right moment. Planting them all
+// takes minutes, so only the flag -long does it, as .ci/run does:
 //
-// Package engine holds the bugs of what stands around the rules: stores, snapshot content, channels, leases,
-// dispatch, reads, the router, the workers' side. Their tests start nodes and link large binaries, so they are
-// planted on demand only, as .ci/run does:
+//	go test ./internal/mutation/... -long -v
 //
-//	go test ./internal/mutation/engine -plant -v
-//
-// A row of this table names tests that notice it in seconds, always: no test that waits for a fault to hit the
-// right moment stands there. Without -plant the check that every row fits its source is made.
+// Without the flag the tests check that every row fits its source.
 //
 // # How a bug is planted
 //
@@ -34,6 +31,4 @@
 //   - "survived": the named tests pass with the bug in place. Either they lost what used to notice it, or
 //     the row should name others. Add the missing test to the package of the rule, not here.
 //   - "hangs": the tests did not come to an end. Where that is the only way to notice a bug, the row says so.
-//
-// With -short a few rules stand for all; the check that every row still fits its source is made always.
 package mutation

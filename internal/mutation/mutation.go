@@ -45,8 +45,10 @@ func (b Bug) dir() string {
 }
 
 const (
-	// atOnce is how many rows are tried at a time; each of them builds, which keeps a core busy.
-	atOnce = 2
+	// buildsAtOnce, runsAtOnce and hangsAtOnce bound the go commands, the test binaries, and those of rows that may hang.
+	buildsAtOnce, runsAtOnce, hangsAtOnce = 2, 3, 4
+	// AtOnce is how many rows are under way at a time; most of them wait for one of the slots above.
+	AtOnce = 64
 	// testTime bounds the tests of one row, buildTime all of it.
 	testTime  = 2 * time.Minute
 	buildTime = 5 * time.Minute
@@ -84,6 +86,7 @@ func Check(t *testing.T, root string, rows []Bug, least int) (fit []Bug) {
 }
 
 // TryAll plants each row and has the tests run that must notice it. It answers how many rows there was no time for.
+// Folders are tried side by side, as far as -parallel allows: TestMain calls testkit.WaitingTests(AtOnce).
 func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 	var order []string
 	byDir := map[string][]Bug{}
@@ -93,45 +96,91 @@ func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 		}
 		byDir[b.dir()] = append(byDir[b.dir()], b)
 	}
-	var planted, caught, left atomic.Int32
-	slots := make(chan struct{}, atOnce)
+	// The folder with most rows decides when all is done: it begins first.
+	slices.SortStableFunc(order, func(a, b string) int { return len(byDir[b]) - len(byDir[a]) })
+	e := &effort{builds: make(chan struct{}, buildsAtOnce), runs: make(chan struct{}, runsAtOnce), hangs: make(chan struct{}, hangsAtOnce)}
 	start := time.Now()
-	end, bounded := t.Deadline()
-	late := func() bool { return bounded && time.Until(end) < reserve }
-	for _, dir := range order {
-		t.Run(dir, func(t *testing.T) {
-			if late() {
-				left.Add(int32(len(byDir[dir])))
+	e.end, e.bounded = t.Deadline()
+	t.Run("all", func(t *testing.T) {
+		for _, dir := range order {
+			t.Run(dir, func(t *testing.T) {
+				t.Parallel()
+				e.tryFolder(t, root, dir, byDir[dir])
+			})
+		}
+	})
+	if n := e.left.Load(); n > 0 {
+		t.Logf("%d rows were not tried: only %v of the time of this run is left; -timeout gives it more", n, time.Until(e.end).Round(time.Second))
+	}
+	t.Logf("%d of %d planted bugs caught, in %.0f s", e.caught.Load(), e.planted.Load(), time.Since(start).Seconds())
+	return int(e.left.Load())
+}
+
+// effort is what the folders of one TryAll share: the bounds of what is done at once, and the count.
+type effort struct {
+	// builds keep a core busy each; runs wait for nodes about half of their time; hangs wait for their end.
+	builds, runs, hangs   chan struct{}
+	end                   time.Time
+	bounded               bool
+	planted, caught, left atomic.Int32
+}
+
+func (e *effort) late() bool { return e.bounded && time.Until(e.end) < reserve }
+
+// occupy takes one of the slots until its result is called.
+func occupy(slots chan struct{}) (leave func()) {
+	slots <- struct{}{}
+	return func() { <-slots }
+}
+
+// tryFolder tries the rows whose tests are in one folder.
+func (e *effort) tryFolder(t *testing.T, root, dir string, bugs []Bug) {
+	if e.late() {
+		e.left.Add(int32(len(bugs)))
+		return
+	}
+	leave := occupy(e.builds)
+	tests := together(t, root, dir, bugs)
+	leave()
+	t.Run("no bug planted", func(t *testing.T) {
+		t.Parallel()
+		if tests == nil {
+			defer occupy(e.builds)()
+		} else {
+			defer occupy(e.runs)()
+		}
+		without(t, root, dir, tests, bugs)
+	})
+	for i, b := range bugs {
+		t.Run(b.Rule, func(t *testing.T) {
+			t.Parallel()
+			switch {
+			case tests == nil || tests.numbers[i] == 0:
+				defer occupy(e.builds)()
+			case b.Hangs != 0:
+				defer occupy(e.hangs)()
+			default:
+				defer occupy(e.runs)()
+			}
+			if e.late() {
+				e.left.Add(1)
 				return
 			}
-			tests := together(t, root, dir, byDir[dir])
-			without(t, root, dir, tests, byDir[dir])
-			for i, b := range byDir[dir] {
-				t.Run(b.Rule, func(t *testing.T) {
-					t.Parallel()
-					slots <- struct{}{}
-					defer func() { <-slots }()
-					if late() {
-						left.Add(1)
-						return
-					}
-					planted.Add(1)
-					began := time.Now()
-					if v := b.tryIn(t, root, tests, i, testTime); v.is == noticed {
-						caught.Add(1)
-						t.Logf("caught by %s in %.1f s, with the build", v.by, time.Since(began).Seconds())
-					} else {
-						t.Error(b.complain(v))
-					}
-				})
+			e.planted.Add(1)
+			began := time.Now()
+			v := b.tryIn(t, root, tests, i, testTime)
+			if v.is != noticed {
+				t.Error(b.complain(v))
+				return
 			}
+			e.caught.Add(1)
+			how := "in the folder's binary"
+			if tests == nil || tests.numbers[i] == 0 {
+				how = "with a build of its own"
+			}
+			t.Logf("caught by %s in %.1f s, %s", v.by, time.Since(began).Seconds(), how)
 		})
 	}
-	if n := left.Load(); n > 0 {
-		t.Logf("%d rows were not tried: only %v of the time of this run is left; -timeout gives it more", n, time.Until(end).Round(time.Second))
-	}
-	t.Logf("%d of %d planted bugs caught, in %.0f s", caught.Load(), planted.Load(), time.Since(start).Seconds())
-	return int(left.Load())
 }
 
 // without runs the tests that the rows name with no bug planted: if they fail anyway, they notice nothing.

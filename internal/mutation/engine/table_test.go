@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"flag"
+	"os"
 	"slices"
 	"testing"
 
 	"perdure/internal/mutation"
+	"perdure/internal/testkit"
 )
-
-var plant = flag.Bool("plant", false, "plant the bugs and run the tests, which takes some minutes")
 
 // table holds the bugs of what stands around the rules: stores, snapshots, the leader's duties, the way of a
 // call, the client's side. Their tests start nodes and build large binaries.
@@ -17,12 +16,17 @@ var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channel
 // minBugs is how many rows there are at least.
 const minBugs = 150
 
-// TestPlantedBugs checks that every row of the engine's table fits its source. With -plant it plants them
-// all; a row for which there was no time is a failure then.
+func TestMain(m *testing.M) {
+	testkit.WaitingTests(mutation.AtOnce)
+	os.Exit(m.Run())
+}
+
+// TestPlantedBugs checks that every row of the table fits its source. With -long it plants them all; a row for which
+// there was no time is a failure then.
 func TestPlantedBugs(t *testing.T) {
 	root := mutation.Root(t)
 	rows := mutation.Check(t, root, table, minBugs)
-	if !*plant {
+	if !testkit.Long() {
 		return
 	}
 	if untried := mutation.TryAll(t, root, rows); untried > 0 {
