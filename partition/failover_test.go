@@ -3,14 +3,13 @@ package partition
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/internal/testkit"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
@@ -21,6 +20,18 @@ const (
 	neverActs = time.Minute
 	soon      = neverActs / silenceShare
 )
+
+// timeouts are the usual ones, for clusters in virtual time; a failover that takes longer than atOnce has waited for the
+// first of them, which is the question to a silent leader.
+const (
+	timeouts = 2 * time.Second
+	atOnce   = timeouts / silenceShare
+)
+
+// on puts a node on a network in memory.
+func on(net *testkit.Network) func(*Config) {
+	return func(cfg *Config) { cfg.Network, cfg.PeerAddr = net.Host(cfg.NodeID), cfg.NodeID+":1" }
+}
 
 // newClusterWith founds a cluster of three nodes in memory with time-outs of its own.
 func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, change ...func(*Config)) []*member {
@@ -77,52 +88,50 @@ func (m *member) kill(t *testing.T) {
 func TestKilledLeader(t *testing.T) {
 	for victim := range 3 {
 		t.Run(fmt.Sprintf("n%d", victim+1), func(t *testing.T) {
-			t.Parallel()
-			all := newClusterWith(t, 4, neverActs)
-			ctx := bg(t)
-			for i := range 40 {
-				if _, err := all[i%3].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			gone := all[victim]
-			var rest []*member
-			for _, m := range all {
-				if m != gone {
-					rest = append(rest, m)
-				}
-			}
-			began := time.Now()
-			gone.kill(t)
-			for _, g := range append([]uint32{directoryGroup}, 0, 1, 2, 3) {
-				waitFor(t, fmt.Sprintf("%v has another leader", groupName(g)), func() bool {
-					for _, m := range rest {
-						if leads(m, g) {
-							return true
-						}
-					}
-					return false
-				}, func() string { return fmt.Sprint(rest[0].status(), rest[1].status()) })
-			}
-			took := time.Since(began)
-			t.Logf("all groups had a leader after %v", took)
-			if took > soon {
-				t.Errorf("all groups had a leader only after %v", took)
-			}
-			for i := range 80 {
-				id := fmt.Sprintf("p%d", i)
-				if i >= 40 {
-					if _, err := rest[i%2].router.Propose(ctx, createCmd(id)); err != nil {
+			testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+				all := newClusterWith(t, 4, timeouts, on(net))
+				ctx := bg(t)
+				for i := range 40 {
+					if _, err := all[i%3].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, _, err := rest[i%2].router.Query(ctx, Linearizable, promiseQuery(id)); err != nil {
-					t.Fatalf("%s: %v", id, err)
+				gone := all[victim]
+				var rest []*member
+				for _, m := range all {
+					if m != gone {
+						rest = append(rest, m)
+					}
 				}
-			}
-			if took := time.Since(began); took > neverActs/2 {
-				t.Errorf("the time-outs may have acted: it took %v", took)
-			}
+				began := time.Now()
+				gone.kill(t)
+				for _, g := range append([]uint32{directoryGroup}, 0, 1, 2, 3) {
+					waitFor(t, fmt.Sprintf("%v has another leader", groupName(g)), func() bool {
+						for _, m := range rest {
+							if leads(m, g) {
+								return true
+							}
+						}
+						return false
+					}, func() string { return fmt.Sprint(rest[0].status(), rest[1].status()) })
+				}
+				took := time.Since(began)
+				t.Logf("all groups had a leader after %v", took)
+				if took > atOnce {
+					t.Errorf("all groups had a leader only after %v", took)
+				}
+				for i := range 80 {
+					id := fmt.Sprintf("p%d", i)
+					if i >= 40 {
+						if _, err := rest[i%2].router.Propose(ctx, createCmd(id)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, _, err := rest[i%2].router.Query(ctx, Linearizable, promiseQuery(id)); err != nil {
+						t.Fatalf("%s: %v", id, err)
+					}
+				}
+			})
 		})
 	}
 }
@@ -137,146 +146,65 @@ func leads(m *member, g uint32) bool {
 
 // TestDroppedConnection: a leader that lives stays leader although connections to it break.
 func TestDroppedConnection(t *testing.T) {
-	var cutters []*cutter
-	log, logged := newLog(t)
-	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {
-		c := newCutter(t, cfg.PeerAddr)
-		cutters = append(cutters, c)
-		cfg.Logger = log
-		cfg.Advertise = c.l.Addr().String()
-	})
-	before := termsOf(all[0])
-	ctx := bg(t)
-	for round := range 3 {
-		// Both ends of each of the four groups' connections to their two followers.
-		open := func() (n int) {
-			for _, c := range cutters {
-				n += c.open()
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		log, logged := newLog(t)
+		all := newClusterWith(t, 3, timeouts, on(net), func(cfg *Config) { cfg.Logger = log })
+		before := termsOf(all[0])
+		ctx := bg(t)
+		for round := range 3 {
+			// Both ends of each of the four groups' connections to their two followers.
+			waitFor(t, "all connections to be there", func() bool { return net.Conns() >= 4*2*2 }, func() string { return fmt.Sprint(net.Conns()) })
+			net.CutAll()
+			// They are made again, and every group works.
+			for i, m := range all {
+				if _, err := m.router.Propose(ctx, createCmd(fmt.Sprintf("p%d-%d", round, i))); err != nil {
+					t.Fatal(err)
+				}
 			}
-			return n
-		}
-		waitFor(t, "all connections to be there", func() bool { return open() >= 4*2*2 }, func() string { return fmt.Sprint(open()) })
-		for _, c := range cutters {
-			c.cut()
-		}
-		// They are made again, and every group works.
-		for i, m := range all {
-			if _, err := m.router.Propose(ctx, createCmd(fmt.Sprintf("p%d-%d", round, i))); err != nil {
-				t.Fatal(err)
+			for _, m := range all {
+				waitFor(t, m.cfg.NodeID+" has looked", func() bool {
+					m.failover.mu.Lock()
+					defer m.failover.mu.Unlock()
+					return len(m.failover.busy) == 0
+				}, func() string { return "it still looks" })
 			}
+		}
+		if logged.has("event=standing") || !logged.has("event=leader_connection_broke") {
+			t.Errorf("nobody was to stand, and the breaks were to be seen")
 		}
 		for _, m := range all {
-			waitFor(t, m.cfg.NodeID+" has looked", func() bool {
-				m.failover.mu.Lock()
-				defer m.failover.mu.Unlock()
-				return len(m.failover.busy) == 0
-			}, func() string { return "it still looks" })
-		}
-	}
-	if logged.has("event=standing") || !logged.has("event=leader_connection_broke") {
-		t.Errorf("nobody was to stand, and the breaks were to be seen")
-	}
-	for _, m := range all {
-		for g, term := range termsOf(m) {
-			if term != before[g] {
-				t.Errorf("%s: group %v went from term %d to %d", m.cfg.NodeID, groupName(g), before[g], term)
+			for g, term := range termsOf(m) {
+				if term != before[g] {
+					t.Errorf("%s: group %v went from term %d to %d", m.cfg.NodeID, groupName(g), before[g], term)
+				}
 			}
 		}
-	}
-}
-
-// cutter is a stretch of network to one node whose connections can be cut.
-type cutter struct {
-	l  net.Listener
-	mu sync.Mutex
-	on map[net.Conn]bool
-	to string
-}
-
-func newCutter(t *testing.T, to string) *cutter {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cutter{l: l, to: to, on: map[net.Conn]bool{}}
-	go c.run()
-	t.Cleanup(func() { _ = l.Close(); c.cut() })
-	return c
-}
-
-func (c *cutter) run() {
-	for {
-		in, err := c.l.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", c.to)
-		if err != nil {
-			_ = in.Close()
-			continue
-		}
-		c.mu.Lock()
-		c.on[in], c.on[out] = true, true
-		c.mu.Unlock()
-		for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
-			go func() {
-				buf := make([]byte, 32<<10)
-				for {
-					n, err := ends[0].Read(buf)
-					if n > 0 {
-						if _, werr := ends[1].Write(buf[:n]); werr != nil {
-							err = werr
-						}
-					}
-					if err != nil {
-						_ = ends[0].Close()
-						_ = ends[1].Close()
-						return
-					}
-				}
-			}()
-		}
-	}
-}
-
-// open is how many ends of connections were made since the last cut.
-func (c *cutter) open() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.on)
-}
-
-// cut cuts every connection there is.
-func (c *cutter) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.on {
-		_ = conn.Close()
-	}
-	clear(c.on)
+	})
 }
 
 // TestDeadMemberInTheLog: a dead peer of a real cluster is a few lines, and so is its return.
 func TestDeadMemberInTheLog(t *testing.T) {
-	logs := map[string]*logBuffer{}
-	// Nobody is late enough for a leader to complain of a peer that lives.
-	all := newClusterWith(t, 2, neverActs, func(cfg *Config) {
-		logs[cfg.NodeID] = &logBuffer{}
-		cfg.Logger = slog.New(slog.NewTextHandler(logs[cfg.NodeID], nil))
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		logs := map[string]*logBuffer{}
+		// Nobody is late enough for a leader to complain of a peer that lives.
+		all := newClusterWith(t, 2, timeouts, on(net), func(cfg *Config) {
+			logs[cfg.NodeID] = &logBuffer{}
+			cfg.Logger = slog.New(slog.NewTextHandler(logs[cfg.NodeID], nil))
+		})
+		equalReplicas(t, all, 0)
+		gone := all[2]
+		gone.stop(t)
+		told := func(event string) int {
+			return strings.Count(logs[all[0].cfg.NodeID].String(), event) + strings.Count(logs[all[1].cfg.NodeID].String(), event)
+		}
+		waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
+		gone.start(t)
+		waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable node=n3") > 0 }, func() string { return "" })
+		if n := told("event=peer_unreachable"); n > 4 {
+			t.Errorf("%d lines of one dead peer on two nodes", n)
+		}
+		if n := told("level=ERROR"); n > 0 {
+			t.Errorf("%d errors because a node was stopped", n)
+		}
 	})
-	equalReplicas(t, all, 0)
-	gone := all[2]
-	gone.stop(t)
-	told := func(event string) int {
-		return strings.Count(logs[all[0].cfg.NodeID].String(), event) + strings.Count(logs[all[1].cfg.NodeID].String(), event)
-	}
-	waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
-	gone.start(t)
-	waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable node=n3") > 0 }, func() string { return "" })
-	if n := told("event=peer_unreachable"); n > 4 {
-		t.Errorf("%d lines of one dead peer on two nodes", n)
-	}
-	if n := told("level=ERROR"); n > 0 {
-		t.Errorf("%d errors because a node was stopped", n)
-	}
 }

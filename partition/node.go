@@ -68,6 +68,8 @@ type Config struct {
 	// Advertise is the address at which other nodes reach the peer port; its own if empty. TLS secures it.
 	Advertise string
 	TLS       *tls.Config
+	// Network makes the connections of the peer port; nil for TCP.
+	Network transport.Network
 	// Cluster makes the node a member of a cluster; nil for one that is alone.
 	Cluster *identity.Cluster
 	// Hints are the servers that are heard of, this one too; nil for none. It must not block.
@@ -198,7 +200,7 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
-		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS,
+		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Network: cfg.Network,
 		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred, Member: n.listed,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)

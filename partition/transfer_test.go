@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/partition/transport"
 )
 
@@ -98,224 +97,226 @@ func transfer(t *testing.T, from *member, p uint32, to string) (leader string) {
 
 // TestTransfer: every partition goes to whichever node is named, under load, and no call fails.
 func TestTransfer(t *testing.T) {
-	all := newClusterWith(t, 3, neverActs)
-	running := startCallers(t, "t", all)
-	for round := range 2 {
-		for p := range uint32(3) {
-			from := leaderOf(t, all, p)
-			to := all[(int(p)+round+1)%3]
-			leader := transfer(t, from, p, to.cfg.NodeID)
-			if leader != to.identity.ServerID || to.router.slots[p].Load().serving() == nil {
-				t.Fatalf("partition %d is led by %s, want %s", p, leader, to.identity.ServerID)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		running := startCallers(t, "t", all)
+		for round := range 2 {
+			for p := range uint32(3) {
+				from := leaderOf(t, all, p)
+				to := all[(int(p)+round+1)%3]
+				leader := transfer(t, from, p, to.cfg.NodeID)
+				if leader != to.identity.ServerID || to.router.slots[p].Load().serving() == nil {
+					t.Fatalf("partition %d is led by %s, want %s", p, leader, to.identity.ServerID)
+				}
+				running.more(t, 20)
 			}
-			running.more(t, 20)
 		}
-	}
-	from := leaderOf(t, all, 0)
-	if leader := transfer(t, from, 0, ""); leader == from.identity.ServerID || leader == "" {
-		t.Errorf("partition 0 to anybody: %q", leader)
-	}
-	running.more(t, 20)
-	running.end(t)
-	for p := range uint32(3) {
-		equalReplicas(t, all, p)
-	}
+		from := leaderOf(t, all, 0)
+		if leader := transfer(t, from, 0, ""); leader == from.identity.ServerID || leader == "" {
+			t.Errorf("partition 0 to anybody: %q", leader)
+		}
+		running.more(t, 20)
+		running.end(t)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+		}
+	})
 }
 
 // TestTransferRefused: who cannot hand on, or be handed to, is told why, and nothing moves.
 func TestTransferRefused(t *testing.T) {
-	all := newClusterWith(t, 3, neverActs)
-	ctx := bg(t)
-	lead := leaderOf(t, all, 0)
-	var other *member
-	for _, m := range all {
-		if m != lead {
-			other = m
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		ctx := bg(t)
+		lead := leaderOf(t, all, 0)
+		var other *member
+		for _, m := range all {
+			if m != lead {
+				other = m
+			}
 		}
-	}
-	_, err := other.Transfer(ctx, 0, other.cfg.NodeID)
-	var e *api.Error
-	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_NOT_LEADER || e.Meta["leader"] != lead.cfg.PeerAddr {
-		t.Errorf("by a follower: %v", err)
-	}
-	if _, err := lead.Transfer(ctx, 0, "n9"); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
-		t.Errorf("to an unknown node: %v", err)
-	}
-	if _, err := lead.Transfer(ctx, 7, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
-		t.Errorf("of an unknown partition: %v", err)
-	}
-	if leader, err := lead.Transfer(ctx, 0, lead.cfg.NodeID); err != nil || leader != lead.identity.ServerID {
-		t.Errorf("to itself: %s, %v", leader, err)
-	}
-	other.kill(t)
-	if _, err := lead.Transfer(ctx, 0, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("to a node that is gone: %v", err)
-	}
-	if got := leaderOf(t, []*member{lead}, 0); got != lead {
-		t.Error("the leadership has moved")
-	}
+		_, err := other.Transfer(ctx, 0, other.cfg.NodeID)
+		var e *api.Error
+		if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_NOT_LEADER || e.Meta["leader"] != lead.cfg.PeerAddr {
+			t.Errorf("by a follower: %v", err)
+		}
+		if _, err := lead.Transfer(ctx, 0, "n9"); reasonOf(err) != perdurev1.Reason_REASON_NODE_NOT_FOUND {
+			t.Errorf("to an unknown node: %v", err)
+		}
+		if _, err := lead.Transfer(ctx, 7, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
+			t.Errorf("of an unknown partition: %v", err)
+		}
+		if leader, err := lead.Transfer(ctx, 0, lead.cfg.NodeID); err != nil || leader != lead.identity.ServerID {
+			t.Errorf("to itself: %s, %v", leader, err)
+		}
+		other.kill(t)
+		if _, err := lead.Transfer(ctx, 0, other.cfg.NodeID); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+			t.Errorf("to a node that is gone: %v", err)
+		}
+		if got := leaderOf(t, []*member{lead}, 0); got != lead {
+			t.Error("the leadership has moved")
+		}
+	})
 }
 
 // TestPlannedStop: a node that is stopped in order has handed on everything before, and its callers' callers
 // hardly notice. It gets back what it should lead when it has been there again for a while, except what an
 // operator wants elsewhere.
 func TestPlannedStop(t *testing.T) {
-	all := newClusterWith(t, 4, neverActs)
-	led := func(m *member) (out []uint32) {
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 4, timeouts, on(net))
+		led := func(m *member) (out []uint32) {
+			for p := range uint32(4) {
+				if leads(m, p) {
+					out = append(out, p)
+				}
+			}
+			return out
+		}
+		stopped := all[0]
+		waitFor(t, "n1 to lead two", func() bool { return len(led(stopped)) == 2 }, func() string { return fmt.Sprint(led(stopped)) })
+		running := startCallers(t, "s", all[1:])
+		running.more(t, 20)
+		before := termsOf(all[1])
+		stopped.stop(t)
+		running.more(t, 20)
+		running.end(t)
+		if running.longest > atOnce {
+			t.Errorf("a call took %v", running.longest)
+		}
 		for p := range uint32(4) {
-			if leads(m, p) {
-				out = append(out, p)
+			// One election for what it led: nobody had to find out that it is gone.
+			if now := termsOf(all[1])[p]; now > before[p]+1 {
+				t.Errorf("partition %d went from term %d to %d", p, before[p], now)
 			}
 		}
-		return out
-	}
-	stopped := all[0]
-	waitFor(t, "n1 to lead two", func() bool { return len(led(stopped)) == 2 }, func() string { return fmt.Sprint(led(stopped)) })
-	running := startCallers(t, "s", all[1:])
-	running.more(t, 20)
-	before := termsOf(all[1])
-	stopped.stop(t)
-	running.more(t, 20)
-	running.end(t)
-	if running.longest > soon {
-		t.Errorf("a call took %v", running.longest)
-	}
-	for p := range uint32(4) {
-		// One election for what it led: nobody had to find out that it is gone.
-		if now := termsOf(all[1])[p]; now > before[p]+1 {
-			t.Errorf("partition %d went from term %d to %d", p, before[p], now)
+		stopped.start(t)
+		ready(t, stopped.Node)
+		kept := all[1]
+		transfer(t, leaderOf(t, all, 3), 3, kept.cfg.NodeID)
+		began := time.Now()
+		waitFor(t, "partition 0 is back", func() bool { return leads(stopped, 0) }, func() string { return fmt.Sprint(led(all[0]), led(all[1]), led(all[2])) })
+		if took := time.Since(began); took < timeouts*5/2 {
+			t.Errorf("partition 0 was back after %v, before n1 had answered for long enough", took)
 		}
-	}
-	stopped.start(t)
-	ready(t, stopped.Node)
-	kept := all[1]
-	transfer(t, leaderOf(t, all, 3), 3, kept.cfg.NodeID)
-	// The test looks in the balancers' stead, which wait for as long as time-outs do.
-	var balancers []*balancer
-	for _, m := range all[1:] {
-		b := m.balancer
-		b.stop(bg(t))
-		b.ctx, b.cancel = context.WithCancel(m.lifetime)
-		b.settle = 200 * time.Millisecond
-		balancers = append(balancers, b)
-	}
-	waitFor(t, "partition 0 is back", func() bool {
-		for _, b := range balancers {
-			b.look()
+		// Partition 3 is as old there and would have come with it.
+		if !leads(kept, 3) {
+			t.Errorf("partition 3 did not stay where an operator wanted it")
 		}
-		return leads(stopped, 0)
-	}, func() string { return fmt.Sprint(led(all[0]), led(all[1]), led(all[2])) })
-	// Partition 3 is as old there and would have come with it.
-	if !leads(kept, 3) {
-		t.Errorf("partition 3 did not stay where an operator wanted it")
-	}
+	})
 }
 
 // TestRestartedLeader: a leader's process that ends and is there again before anybody has looked does not
 // lead any more; its groups do not wait for the time-outs.
 func TestRestartedLeader(t *testing.T) {
-	all := newClusterWith(t, 3, neverActs)
-	was := leaderOf(t, all, 1)
-	// It gives up without a word, as a process does that starts again.
-	r := was.router.slots[1].Load()
-	began := time.Now()
-	if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
-		t.Fatal(err)
-	}
-	lead := leaderOf(t, all, 1)
-	t.Logf("%s leads after %v", lead.cfg.NodeID, time.Since(began))
-	if took := time.Since(began); took > soon {
-		t.Errorf("it took %v", took)
-	}
-	must(t, all[0].router, createCmd(idIn(all[0].router, 1, "x")))
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		was := leaderOf(t, all, 1)
+		// It gives up without a word, as a process does that starts again.
+		r := was.router.slots[1].Load()
+		began := time.Now()
+		if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
+			t.Fatal(err)
+		}
+		lead := leaderOf(t, all, 1)
+		t.Logf("%s leads after %v", lead.cfg.NodeID, time.Since(began))
+		if took := time.Since(began); took > atOnce {
+			t.Errorf("it took %v", took)
+		}
+		must(t, all[0].router, createCmd(idIn(all[0].router, 1, "x")))
+	})
 }
 
 // TestSplitVote: two that stand at the same moment get no majority; one of them begins again.
 func TestSplitVote(t *testing.T) {
-	all := newClusterWith(t, 1, neverActs)
-	was := leaderOf(t, all, 0)
-	var rest []*member
-	for _, m := range all {
-		if m != was {
-			rest = append(rest, m)
-		}
-	}
-	// Neither knows what breaks, and both stand.
-	for _, m := range rest {
-		m.failover.on.Store(false)
-	}
-	was.kill(t)
-	var wg sync.WaitGroup
-	for _, m := range rest {
-		g, ok := m.group(0)
-		if !ok {
-			t.Fatal("no group")
-		}
-		wg.Go(func() {
-			if err := g.transport.Stand(raft.ServerID(m.identity.ServerID), ""); err != nil {
-				t.Error(err)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 1, timeouts, on(net))
+		was := leaderOf(t, all, 0)
+		var rest []*member
+		for _, m := range all {
+			if m != was {
+				rest = append(rest, m)
 			}
-		})
-	}
-	wg.Wait()
-	for _, m := range rest {
-		m.failover.on.Store(true)
-		g, _ := m.group(0)
-		go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true, never)
-	}
-	began := time.Now()
-	leaderOf(t, rest, 0)
-	if took := time.Since(began); took > soon {
-		t.Errorf("it took %v", took)
-	}
-	must(t, rest[0].router, createCmd("x"))
+		}
+		// Neither knows what breaks, and both stand.
+		for _, m := range rest {
+			m.failover.on.Store(false)
+		}
+		was.kill(t)
+		var wg sync.WaitGroup
+		for _, m := range rest {
+			g, ok := m.group(0)
+			if !ok {
+				t.Fatal("no group")
+			}
+			wg.Go(func() {
+				if err := g.transport.Stand(raft.ServerID(m.identity.ServerID), ""); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, m := range rest {
+			m.failover.on.Store(true)
+			g, _ := m.group(0)
+			go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true, never)
+		}
+		began := time.Now()
+		leaderOf(t, rest, 0)
+		if took := time.Since(began); took > atOnce {
+			t.Errorf("it took %v", took)
+		}
+		must(t, rest[0].router, createCmd("x"))
+	})
 }
 
 // TestBlindSurvivor: a survivor that lacks what the other one has, and which alone has seen the leader go,
 // has the other one stand.
 func TestBlindSurvivor(t *testing.T) {
-	all := newClusterWith(t, 1, neverActs)
-	was := leaderOf(t, all, 0)
-	var rest []*member
-	for _, m := range all {
-		if m != was {
-			rest = append(rest, m)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 1, timeouts, on(net))
+		was := leaderOf(t, all, 0)
+		var rest []*member
+		for _, m := range all {
+			if m != was {
+				rest = append(rest, m)
+			}
 		}
-	}
-	behind, ahead := rest[0], rest[1]
-	equalReplicas(t, all, 0)
-	waitFor(t, "all to have the same log", func() bool {
-		last := was.router.slots[0].Load().raft.LastIndex()
-		return behind.router.slots[0].Load().raft.LastIndex() == last && ahead.router.slots[0].Load().raft.LastIndex() == last
-	}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
-	ahead.failover.on.Store(false)
-	// It alone hears of an entry; then the leader goes.
-	r := ahead.router.slots[0].Load()
-	behind.failover.on.Store(false)
-	was.kill(t)
-	from := was.router.slots[0].Load().transport.LocalAddr()
-	var seen string
-	waitFor(t, "the entry is taken", func() bool {
-		have, term := raftStatus(r.raft), r.raft.CurrentTerm()
-		var resp raft.AppendEntriesResponse
-		err := behind.router.slots[0].Load().transport.AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
-			RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(was.identity.ServerID), Addr: []byte(from)},
-			Term:      term, PrevLogEntry: have.LastIndex, PrevLogTerm: have.LastTerm,
-			Entries: []*raft.Log{{Index: have.LastIndex + 1, Term: term, Type: raft.LogNoop}},
-		}, &resp)
-		seen = fmt.Sprint(err, resp, have)
-		return err == nil && resp.Success
-	}, func() string { return seen })
-	g, _ := behind.group(0)
-	began := time.Now()
-	go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false, never)
-	if lead := leaderOf(t, rest, 0); lead != ahead {
-		t.Errorf("%s leads", lead.cfg.NodeID)
-	}
-	if took := time.Since(began); took > soon {
-		t.Errorf("it took %v", took)
-	}
-	must(t, behind.router, createCmd("x"))
+		behind, ahead := rest[0], rest[1]
+		equalReplicas(t, all, 0)
+		waitFor(t, "all to have the same log", func() bool {
+			last := was.router.slots[0].Load().raft.LastIndex()
+			return behind.router.slots[0].Load().raft.LastIndex() == last && ahead.router.slots[0].Load().raft.LastIndex() == last
+		}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
+		ahead.failover.on.Store(false)
+		// It alone hears of an entry; then the leader goes.
+		r := ahead.router.slots[0].Load()
+		behind.failover.on.Store(false)
+		was.kill(t)
+		from := was.router.slots[0].Load().transport.LocalAddr()
+		var seen string
+		waitFor(t, "the entry is taken", func() bool {
+			have, term := raftStatus(r.raft), r.raft.CurrentTerm()
+			var resp raft.AppendEntriesResponse
+			err := behind.router.slots[0].Load().transport.AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
+				RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(was.identity.ServerID), Addr: []byte(from)},
+				Term:      term, PrevLogEntry: have.LastIndex, PrevLogTerm: have.LastTerm,
+				Entries: []*raft.Log{{Index: have.LastIndex + 1, Term: term, Type: raft.LogNoop}},
+			}, &resp)
+			seen = fmt.Sprint(err, resp, have)
+			return err == nil && resp.Success
+		}, func() string { return seen })
+		g, _ := behind.group(0)
+		began := time.Now()
+		go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false, never)
+		if lead := leaderOf(t, rest, 0); lead != ahead {
+			t.Errorf("%s leads", lead.cfg.NodeID)
+		}
+		if took := time.Since(began); took > atOnce {
+			t.Errorf("it took %v", took)
+		}
+		must(t, behind.router, createCmd("x"))
+	})
 }
 
 // TestBestPlacedStands: of two survivors the one with more of the log stands first, and equals do not both.
@@ -341,140 +342,102 @@ func TestBestPlacedStands(t *testing.T) {
 
 // TestProbe: what is known of a process by what answers at its address.
 func TestProbe(t *testing.T) {
-	all := newClusterWith(t, 1, neverActs)
-	f := all[0].failover
-	foreign, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c9", ServerID: "n2-0001"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = foreign.Close() })
-	silent := newSilent(t)
-	for name, c := range map[string]struct {
-		addr, server string
-		want         finding
-	}{
-		"it answers":              {all[1].cfg.PeerAddr, "n2-0001", alive},
-		"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", gone},
-		"nobody listens":          {freeAddr(t), "n2-0001", gone},
-		"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
-		"nobody answers":          {silent, "n2-0001", unclear},
-	} {
-		bound := patience
-		if c.want == unclear {
-			bound = probeBound // which passes
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 1, timeouts, on(net))
+		f := all[0].failover
+		foreign, err := transport.Listen("n9:1", transport.Options{ClusterID: "c9", ServerID: "n2-0001", Network: net.Host("n9")})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := f.probe(bg(t), c.addr, c.server, bound); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		t.Cleanup(func() { _ = foreign.Close() })
+		net.Block("n1", "n2")
+		for name, c := range map[string]struct {
+			addr, server string
+			want         finding
+		}{
+			"it answers":              {all[2].cfg.PeerAddr, "n3-0001", alive},
+			"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", gone},
+			"nobody listens":          {"n2:2", "n2-0001", gone},
+			"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
+			"nobody answers":          {all[1].cfg.PeerAddr, "n2-0001", unclear},
+		} {
+			if got := f.probe(bg(t), c.addr, c.server, probeBound); got != c.want {
+				t.Errorf("%s: %v, want %v", name, got, c.want)
+			}
 		}
-	}
+	})
 }
 
 // TestStuckTransfer: a group that refuses writes because a transfer does not end is found out.
 func TestStuckTransfer(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	var astray atomic.Bool
-	silent := newSilent(t)
-	all := newClusterWith(t, 1, neverActs, func(cfg *Config) {
-		cfg.Hints = func() []Hint {
-			if astray.Load() {
-				return []Hint{{NodeID: "n2", ServerID: "n2-0001", PeerAddr: silent}, {NodeID: "n3", ServerID: "n3-0001", PeerAddr: silent}}
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 1, timeouts, on(net))
+		lead := leaderOf(t, all, 0)
+		if lead != all[0] {
+			t.Fatalf("%s leads", lead.cfg.NodeID)
+		}
+		g, _ := lead.group(0)
+		b := newBalancer(lead.Node)
+		now := time.Now()
+		if err := b.stuckTransfer(g, now); err != nil || len(b.stuck) != 0 {
+			t.Fatalf("nothing is stuck: %v, %v", err, b.stuck)
+		}
+		must(t, lead.router, createCmd("x"))
+		// A server that never answers the request to take over keeps the leader waiting.
+		net.Block("n1", "n2")
+		handed := g.raft.LeadershipTransferToServer("n2-0001", "n2:1")
+		waitFor(t, "the transfer is seen", func() bool {
+			if err := b.stuckTransfer(g, now); err != nil {
+				t.Fatal(err)
 			}
-			return nil
+			return len(b.stuck) == 1
+		}, func() string { return "nothing" })
+		var stuck *StuckTransferError
+		if err := b.stuckTransfer(g, now.Add(time.Hour)); !errors.As(err, &stuck) || stuck.Partition != 0 || stuck.Since != time.Hour {
+			t.Errorf("after an hour: %v", err)
+		}
+		if err := handed.Error(); err == nil {
+			t.Error("the leadership was handed to nobody")
 		}
 	})
-	lead := leaderOf(t, all, 0)
-	if lead != all[0] {
-		t.Fatalf("%s leads", lead.cfg.NodeID)
-	}
-	g, _ := lead.group(0)
-	b := newBalancer(lead.Node)
-	now := time.Now()
-	if err := b.stuckTransfer(g, now); err != nil || len(b.stuck) != 0 {
-		t.Fatalf("nothing is stuck: %v, %v", err, b.stuck)
-	}
-	must(t, lead.router, createCmd("x"))
-	// A server that never answers the request to take over keeps the leader waiting.
-	astray.Store(true)
-	waitFor(t, "the address is led astray", func() bool { return lead.addressOf("n2-0001") == silent }, func() string { return lead.addressOf("n2-0001") })
-	handed := g.raft.LeadershipTransferToServer("n2-0001", raft.ServerAddress(silent))
-	waitFor(t, "the transfer is seen", func() bool {
-		if err := b.stuckTransfer(g, now); err != nil {
-			t.Fatal(err)
-		}
-		return len(b.stuck) == 1
-	}, func() string { return "nothing" })
-	var stuck *StuckTransferError
-	if err := b.stuckTransfer(g, now.Add(time.Hour)); !errors.As(err, &stuck) || stuck.Partition != 0 || stuck.Since != time.Hour {
-		t.Errorf("after an hour: %v", err)
-	}
-	if err := handed.Error(); err == nil {
-		t.Error("the leadership was handed to nobody")
-	}
-}
-
-// newSilent is an address that takes connections and never says a word.
-func newSilent(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns []net.Conn
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conns = append(conns, c)
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close() // it was only to be silent
-		<-done
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	})
-	return l.Addr().String()
 }
 
 // TestOperatorTransfers: whichever node an operator asks, what a node leads is led by others when the answer is
 // there, although the node that was asked learns of the new leaders before it has the old one's answer.
 func TestOperatorTransfers(t *testing.T) {
-	log, logged := newLog(t)
-	all := newClusterWith(t, 4, neverActs, func(cfg *Config) { cfg.Logger = log })
-	for round := range 4 {
-		for i, from := range all {
-			at := all[(i+round)%3]
-			was := from.Leads()
-			reply, err := at.Operator().Transfer(bg(t), &perdurev1.TransferLeadershipRequest{FromNode: from.cfg.NodeID})
-			if err != nil {
-				t.Fatalf("from %s, asked at %s: %v", from.cfg.NodeID, at.cfg.NodeID, err)
-			}
-			heirs := map[string]bool{}
-			for _, moved := range reply.Transferred {
-				heirs[moved.Leader] = true
-			}
-			if len(reply.Transferred) != len(was) || len(was) > 2 && len(heirs) < 2 {
-				t.Errorf("%s led %v, handed on were %v", from.cfg.NodeID, was, reply.Transferred)
-			}
-			for _, moved := range reply.Transferred {
-				if moved.Leader == from.cfg.NodeID || leads(from, moved.Partition) {
-					t.Fatalf("from %s, asked at %s: partition %d is led by %s", from.cfg.NodeID, at.cfg.NodeID, moved.Partition, moved.Leader)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		log, logged := newLog(t)
+		all := newClusterWith(t, 4, timeouts, on(net), func(cfg *Config) { cfg.Logger = log })
+		for round := range 4 {
+			for i, from := range all {
+				at := all[(i+round)%3]
+				was := from.Leads()
+				reply, err := at.Operator().Transfer(bg(t), &perdurev1.TransferLeadershipRequest{FromNode: from.cfg.NodeID})
+				if err != nil {
+					t.Fatalf("from %s, asked at %s: %v", from.cfg.NodeID, at.cfg.NodeID, err)
+				}
+				heirs := map[string]bool{}
+				for _, moved := range reply.Transferred {
+					heirs[moved.Leader] = true
+				}
+				if len(reply.Transferred) != len(was) || len(was) > 2 && len(heirs) < 2 {
+					t.Errorf("%s led %v, handed on were %v", from.cfg.NodeID, was, reply.Transferred)
+				}
+				for _, moved := range reply.Transferred {
+					if moved.Leader == from.cfg.NodeID || leads(from, moved.Partition) {
+						t.Fatalf("from %s, asked at %s: partition %d is led by %s", from.cfg.NodeID, at.cfg.NodeID, moved.Partition, moved.Leader)
+					}
 				}
 			}
 		}
-	}
-	// A request that comes again, as after an answer that was lost, moves nothing on.
-	lead := leaderOf(t, all, 0)
-	again, err := (&peerService{n: lead.Node}).Transfer(bg(t), &commandv1.TransferRequest{Partition: 0, From: "n9-0001"})
-	if err != nil || again.Leader != lead.identity.ServerID {
-		t.Errorf("asked again: %v, %v", again, err)
-	}
-	if logged.has("event=leadership_not_handed_on") {
-		t.Error("a transfer was given up")
-	}
+		// A request that comes again, as after an answer that was lost, moves nothing on.
+		lead := leaderOf(t, all, 0)
+		again, err := (&peerService{n: lead.Node}).Transfer(bg(t), &commandv1.TransferRequest{Partition: 0, From: "n9-0001"})
+		if err != nil || again.Leader != lead.identity.ServerID {
+			t.Errorf("asked again: %v, %v", again, err)
+		}
+		if logged.has("event=leadership_not_handed_on") {
+			t.Error("a transfer was given up")
+		}
+	})
 }

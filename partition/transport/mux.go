@@ -23,6 +23,8 @@ type Options struct {
 	ServerID  string
 	// Advertise is the address other nodes dial, host:port; the listener's own if empty.
 	Advertise string
+	// Network makes the connections; nil for TCP.
+	Network Network
 	// Logger gets refusals and broken connections; nil for none.
 	Logger hclog.Logger
 	// TLS secures every connection when set. The one configuration serves both directions, so for
@@ -50,6 +52,21 @@ type Options struct {
 	// Barred says that a server may not connect to groups any more; nil bars nobody. It is asked once for
 	// each such connection, in the handshake, and must not block.
 	Barred func(serverID string) bool
+}
+
+// Network makes the connections of a Mux. A simulator replaces TCP with one in memory.
+type Network interface {
+	Listen(addr string) (net.Listener, error)
+	// Dial connects within ctx. Its error is syscall.ECONNREFUSED if the host is there and nobody listens.
+	Dial(ctx context.Context, addr string) (net.Conn, error)
+}
+
+type tcp struct{}
+
+func (tcp) Listen(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+
+func (tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
 const (
@@ -154,7 +171,10 @@ func Listen(addr string, opts Options) (*Mux, error) {
 	if opts.MaxStrangers <= 0 {
 		opts.MaxStrangers = defaultMaxStrangers
 	}
-	ln, err := net.Listen("tcp", addr)
+	if opts.Network == nil {
+		opts.Network = tcp{}
+	}
+	ln, err := opts.Network.Listen(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -279,8 +299,7 @@ func (m *Mux) dial(ctx context.Context, addr string, h hello, e *endpoint) (*Con
 	ctx, cancel := context.WithTimeout(ctx, m.opts.HandshakeTimeout)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := m.opts.Network.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
