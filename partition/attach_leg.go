@@ -154,7 +154,7 @@ func (l *leg) run() {
 // attach opens the stream and follows it to its end. It reports whether the other node has said anything.
 func (l *leg) attach() (heard bool) {
 	w, d := l.w, l.w.d
-	client, err := d.node.peers.client(d.node.addressOf(l.server))
+	client, err := d.node.peers.Client(d.node.addressOf(l.server))
 	if err != nil {
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/partition/disk"
+	"perdure/partition/raftgroup"
 )
 
 const (
@@ -169,7 +170,7 @@ func (b *balancer) giveTo(m *commandv1.DirectoryMember, groups []group) {
 func (b *balancer) stuckTransfer(g group, now time.Time) error {
 	ctx, cancel := context.WithTimeout(b.ctx, b.every)
 	defer cancel()
-	err := waitFuture(g.raft.LeadershipTransferToServer("", ""), ctx.Done(), b.n.done)
+	err := raftgroup.Await(g.raft.LeadershipTransferToServer("", ""), ctx.Done(), b.n.done)
 	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 		delete(b.stuck, g.number)
 		return nil

@@ -48,7 +48,7 @@ func (n *Node) close(ctx context.Context) error {
 		down := n.directory.raft.Shutdown()
 		errs = append(errs, n.directory.transport.Close(), within(ctx, "the directory", down.Error))
 	}
-	errs = append(errs, n.peers.close(), n.mux.Close())
+	errs = append(errs, n.peers.Close(), n.mux.Close())
 	for _, r := range n.router.Replicas() {
 		errs = append(errs, r.finishStop(ctx))
 	}
@@ -195,7 +195,7 @@ func (n *Node) undo() error {
 	}
 	n.endLife()
 	if n.peers != nil {
-		errs = append(errs, n.peers.close())
+		errs = append(errs, n.peers.Close())
 	}
 	if n.mux != nil {
 		errs = append(errs, n.mux.Close())

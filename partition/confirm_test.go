@@ -10,27 +10,28 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/raftgroup"
 )
 
 // heldRounds holds back each round of confirmation as it begins, until the test lets it go on.
 type heldRounds struct {
-	acknowledgements
+	raftgroup.Acknowledgements
 	began, proceed chan struct{}
 }
 
 // holdRounds has a replica's rounds of confirmation held back until the test ends.
 func holdRounds(t *testing.T, r *Replica) *heldRounds {
 	t.Helper()
-	h := &heldRounds{acknowledgements: r.acks, began: make(chan struct{}), proceed: make(chan struct{})}
+	h := &heldRounds{Acknowledgements: r.acks, began: make(chan struct{}), proceed: make(chan struct{})}
 	r.acks = h
 	return h
 }
 
-// Mark implements acknowledgements.
+// Mark implements raftgroup.Acknowledgements.
 func (h *heldRounds) Mark() uint64 {
 	h.began <- struct{}{}
 	<-h.proceed
-	return h.acknowledgements.Mark()
+	return h.Acknowledgements.Mark()
 }
 
 // next waits for the next round to begin. A read that is answered before it does is a failure.

@@ -11,6 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/directory"
 	"perdure/partition/identity"
+	"perdure/partition/raftgroup"
 )
 
 // How often a member looks whether what is agrees with what the directory says, and how long one change
@@ -264,5 +265,5 @@ func (n *Node) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Directory,
 func waitChange(f raft.Future, stopping <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), changePatience)
 	defer cancel()
-	return waitFuture(f, stopping, ctx.Done())
+	return raftgroup.Await(f, stopping, ctx.Done())
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
-	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/directory"
+	"perdure/partition/raftgroup"
 	"perdure/partition/transport"
 )
 
@@ -120,8 +120,8 @@ func (d *directoryReplica) propose(ctx context.Context, cmd *commandv1.Directory
 	if err != nil {
 		return err
 	}
-	future := d.raft.Apply(b, enqueueTimeout)
-	if err := waitFuture(future, ctx.Done(), d.n.done); err != nil {
+	future := d.raft.Apply(b, raftgroup.EnqueueTimeout)
+	if err := raftgroup.Await(future, ctx.Done(), d.n.done); err != nil {
 		return errUnknownOutcome(directoryGroup, err.Error())
 	}
 	if refused, ok := future.Response().(error); ok {
@@ -137,7 +137,7 @@ func (d *directoryReplica) verified(ctx context.Context) (*commandv1.Directory, 
 		e.Message = "this node does not lead the directory"
 		return nil, e
 	}
-	if err := waitFuture(d.raft.Barrier(enqueueTimeout), ctx.Done(), d.n.done); err != nil {
+	if err := raftgroup.Await(d.raft.Barrier(raftgroup.EnqueueTimeout), ctx.Done(), d.n.done); err != nil {
 		return nil, errTryLater(directoryGroup, "the directory's leadership could not be confirmed: "+err.Error())
 	}
 	if d.current() == nil {
@@ -268,13 +268,4 @@ func (n *Node) Directory() *commandv1.Directory {
 		return d
 	}
 	return n.directory.current()
-}
-
-// mayTryElsewhere says that another node may give another answer.
-func mayTryElsewhere(err error) (leader string, again bool) {
-	e, ours := api.FromStatus(err)
-	if !ours {
-		return "", true
-	}
-	return e.Meta["leader"], api.Code(e.Reason) == api.Code(errNotLeader(0, "").Reason)
 }

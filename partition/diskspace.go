@@ -219,7 +219,7 @@ func (n *Node) tellDisk(members []*commandv1.DirectoryMember, level disk.Level) 
 			continue
 		}
 		wg.Go(func() {
-			client, err := n.peers.client(n.addressOf(m.ServerId))
+			client, err := n.peers.Client(n.addressOf(m.ServerId))
 			if err == nil {
 				_, _ = client.NoteDisk(ctx, &commandv1.NoteDiskRequest{ServerId: n.identity.ServerID, Level: uint32(level)})
 			}

@@ -229,7 +229,7 @@ func (f *failover) ask(ctx context.Context, addr, server string, bound time.Dura
 func (f *failover) statusAt(ctx context.Context, addr string, number uint32, bound time.Duration) (*commandv1.ReplicaStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	client, err := f.n.peers.client(addr)
+	client, err := f.n.peers.Client(addr)
 	if err != nil {
 		return nil, err
 	}

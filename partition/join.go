@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/peers"
 	"perdure/partition/transport"
 )
 
@@ -82,7 +83,7 @@ func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, me
 	}
 	defer func() { _ = mux.Close() }() // nothing of value is on it
 	ask := func(addr string) (*commandv1.Directory, error) {
-		conn, err := dialPeer(mux, addr)
+		conn, err := peers.Dial(mux, addr)
 		if err != nil {
 			return nil, err
 		}

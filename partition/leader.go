@@ -7,6 +7,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/partition/raftgroup"
 	"perdure/recovery"
 )
 
@@ -95,7 +96,7 @@ func (l *leadership) establish() bool {
 	for l.ctx.Err() == nil {
 		started, unclaimed := r.clock.Now(), r.unclaimed.Load()
 		term := r.raft.CurrentTerm()
-		err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())
+		err := raftgroup.Await(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())
 		if err == nil && r.raft.CurrentTerm() != term {
 			// The barrier may be of either term: what this leadership reads and confirms must be of one.
 			continue
@@ -131,7 +132,7 @@ func (l *leadership) establish() bool {
 			return false
 		}
 		r.log.Warn("could not begin to lead", "event", "leader_establish_failed", "partition", r.id, "error", err)
-		if err := waitFuture(r.raft.LeadershipTransfer(), r.killed, l.ctx.Done()); err == nil {
+		if err := raftgroup.Await(r.raft.LeadershipTransfer(), r.killed, l.ctx.Done()); err == nil {
 			return false
 		}
 		c, stop := r.clock.After(100 * time.Millisecond)
@@ -171,8 +172,8 @@ func (l *leadership) inheritLeases() error {
 		if err != nil {
 			return err
 		}
-		future := r.raft.Apply(b, enqueueTimeout)
-		if err := waitFuture(future, r.killed, l.ctx.Done()); err != nil {
+		future := r.raft.Apply(b, raftgroup.EnqueueTimeout)
+		if err := raftgroup.Await(future, r.killed, l.ctx.Done()); err != nil {
 			return err
 		}
 		switch res := future.Response().(type) {

@@ -8,6 +8,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/partition/raftgroup"
 )
 
 const (
@@ -50,7 +51,7 @@ func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error
 		}
 		asked++
 		go func() {
-			client, err := n.peers.client(n.addressOf(m.ServerId))
+			client, err := n.peers.Client(n.addressOf(m.ServerId))
 			var st *commandv1.NodeStatus
 			if err == nil {
 				st, err = client.Status(ctx, &commandv1.StatusRequest{Partition: &partition})
@@ -91,7 +92,7 @@ func (l *leadership) raiseNew() {
 	}
 	b, err := fsm.EncodeEntry(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevel(level)}})
 	if err == nil {
-		err = waitFuture(r.raft.Apply(b, enqueueTimeout), r.killed, l.ctx.Done())
+		err = raftgroup.Await(r.raft.Apply(b, raftgroup.EnqueueTimeout), r.killed, l.ctx.Done())
 	}
 	if err != nil && l.ctx.Err() == nil {
 		r.log.Warn("the feature level of a new partition could not be raised yet", "event", "feature_level_waits", "partition", r.id, "error", err)

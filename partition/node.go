@@ -26,6 +26,7 @@ import (
 	"perdure/fsm/machine"
 	"perdure/partition/disk"
 	"perdure/partition/identity"
+	"perdure/partition/peers"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
 	"perdure/partition/stable"
@@ -107,7 +108,7 @@ type Node struct {
 	raftlog   *raftlog.Store
 	stable    stable.Store
 	mux       *transport.Mux
-	peers     *peers
+	peers     *peers.Peers
 	replicas  []*Replica
 	router    *Router
 	dispatch  *Dispatcher
@@ -215,8 +216,8 @@ func Start(cfg Config) (n *Node, err error) {
 	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
-	n.peers = newPeers(n.mux, n.mayCall, n.metrics.peers.unread.Inc)
-	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, peers: n.peers, watches: &n.watches, admission: n.admission, clock: n.clock}
+	n.peers = peers.New(n.mux, n.mayCall, n.metrics.peers.unread.Inc)
+	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, client: n.peers.Client, watches: &n.watches, admission: n.admission, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
 		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
@@ -269,7 +270,7 @@ func Start(cfg Config) (n *Node, err error) {
 			return n, err
 		}
 	}
-	n.peers.serve(&peerService{n: n})
+	n.peers.Serve(&peerService{n: n})
 	n.metrics.peers.follow(n)
 	for _, r := range n.replicas {
 		r.run()

@@ -29,7 +29,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 	if m.ServerId == n.identity.ServerID {
 		return n.status(), nil
 	}
-	client, err := n.peers.client(n.addressOf(m.ServerId))
+	client, err := n.peers.Client(n.addressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 // reach is another member's service once that node answers, which a node that has just come back does within
 // statusPatience: what an operator asks for is not refused because the last attempt to connect came too early.
 func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
-	client, err := n.peers.client(n.addressOf(m.ServerId))
+	client, err := n.peers.Client(n.addressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}

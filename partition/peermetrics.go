@@ -5,12 +5,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"perdure/partition/peers"
 	"perdure/partition/transport"
 )
 
 // peerMetrics are the figures of a node's peer port, and of what waits on the node for others.
 type peerMetrics struct {
-	peers  atomic.Pointer[peers]
+	peers  atomic.Pointer[peers.Peers]
 	node   atomic.Pointer[Node]
 	unread prometheus.Counter
 	shown  []prometheus.Collector
@@ -19,18 +20,18 @@ type peerMetrics struct {
 func newPeerMetrics() *peerMetrics {
 	m := &peerMetrics{unread: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "peer", Name: "unread_total",
 		Help: "Calls of other nodes ended before their request was read."})}
-	gauge := func(name, help string, of func(p *peers, port transport.Stats) float64) {
+	gauge := func(name, help string, of func(p *peers.Peers, port transport.Stats) float64) {
 		m.shown = append(m.shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "peer", Name: name, Help: help}, m.read(of)))
 	}
-	gauge("connections", "Connections that other nodes have opened.", func(_ *peers, port transport.Stats) float64 { return float64(port.Open) })
-	gauge("strangers", "Connections of servers that are no members.", func(_ *peers, port transport.Stats) float64 { return float64(port.Strangers) })
-	gauge("handshakes", "Connections that have not said yet who they are.", func(_ *peers, port transport.Stats) float64 { return float64(port.Pending) })
-	gauge("calls", "Calls of other nodes under way.", func(p *peers, _ transport.Stats) float64 { return float64(p.stats().Calls) })
+	gauge("connections", "Connections that other nodes have opened.", func(_ *peers.Peers, port transport.Stats) float64 { return float64(port.Open) })
+	gauge("strangers", "Connections of servers that are no members.", func(_ *peers.Peers, port transport.Stats) float64 { return float64(port.Strangers) })
+	gauge("handshakes", "Connections that have not said yet who they are.", func(_ *peers.Peers, port transport.Stats) float64 { return float64(port.Pending) })
+	gauge("calls", "Calls of other nodes under way.", func(p *peers.Peers, _ transport.Stats) float64 { return float64(p.Stats().Calls) })
 	gauge("receiving_bytes", "Bytes granted to what other nodes send: requests being received or handled, large messages of groups.",
-		func(p *peers, port transport.Stats) float64 { return float64(p.stats().Bytes + port.Receiving) })
+		func(p *peers.Peers, port transport.Stats) float64 { return float64(p.Stats().Bytes + port.Receiving) })
 	m.shown = append(m.shown, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "peer", Name: "evicted_total",
 		Help: "Connections closed for others, in their handshake or of servers that are no members."},
-		m.read(func(_ *peers, port transport.Stats) float64 { return float64(port.Evicted) })))
+		m.read(func(_ *peers.Peers, port transport.Stats) float64 { return float64(port.Evicted) })))
 	for _, g := range []struct {
 		name, help string
 		of         func(*Node) int64
@@ -49,10 +50,10 @@ func newPeerMetrics() *peerMetrics {
 }
 
 // read is a figure of the node's peer port; 0 until there is one.
-func (m *peerMetrics) read(of func(*peers, transport.Stats) float64) func() float64 {
+func (m *peerMetrics) read(of func(*peers.Peers, transport.Stats) float64) func() float64 {
 	return func() float64 {
 		if p := m.peers.Load(); p != nil {
-			return of(p, p.mux.Stats())
+			return of(p, p.Port())
 		}
 		return 0
 	}

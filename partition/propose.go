@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/partition/disk"
+	"perdure/partition/raftgroup"
 )
 
 // Group commit: an entry holds what waits when the log is free to take one, up to these bounds. Nothing
@@ -23,8 +23,6 @@ const (
 	maxEntryBytes    = 64 << 10
 	// maxInFlight entries of a group are under way: one is being written while the next is made.
 	maxInFlight = 2
-	// enqueueTimeout bounds the wait for Raft's main loop to take an entry.
-	enqueueTimeout = 5 * time.Second
 )
 
 // flight is an entry that Raft has taken.
@@ -234,7 +232,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		r.dispatcher.unreserve(f.room)
 		return nil
 	}
-	f.future = r.raft.Apply(b, enqueueTimeout)
+	f.future = r.raft.Apply(b, raftgroup.EnqueueTimeout)
 	return f
 }
 
@@ -248,7 +246,7 @@ func (r *Replica) resolveLoop() {
 }
 
 func (r *Replica) resolve(f *flight) {
-	err := waitFuture(f.future, r.killed, r.halting)
+	err := raftgroup.Await(f.future, r.killed, r.halting)
 	if err != nil {
 		r.dispatcher.unreserve(f.room)
 		known := raftError(r.id, r.leaderHint(), err)
@@ -283,26 +281,5 @@ func (r *Replica) resolve(f *flight) {
 		for _, p := range f.proposals {
 			r.pending.answer(p, nil, errUnknownOutcome(r.id, "the entry was applied before"))
 		}
-	}
-}
-
-var errAbandoned = errors.New("the node was stopped before the log answered")
-
-// waitFuture waits for a future that may never answer (a shutdown forgets batches on their way to the
-// machine), until Raft is down or the caller's own channel closes.
-func waitFuture(f raft.Future, killed, given <-chan struct{}) error {
-	done := make(chan error, 1)
-	go func() { done <- f.Error() }()
-	select {
-	case err := <-done:
-		return err
-	case <-killed:
-	case <-given:
-	}
-	select {
-	case err := <-done:
-		return err
-	default:
-		return errAbandoned
 	}
 }

@@ -3,15 +3,13 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
+	"perdure/partition/raftgroup"
 )
 
 // Level says how fresh a read must be.
@@ -101,8 +99,8 @@ func (r *Replica) confirmLoop() {
 			err = r.notServing()
 		} else {
 			ctx, cancel := context.WithTimeout(lead.ctx, confirmTimeout)
-			switch failed := confirmLeader(ctx, r.raft, r.acks, r.server, lead.term); {
-			case errors.Is(failed, errDeposed) || r.serving() != lead:
+			switch failed := raftgroup.Confirm(ctx, r.raft, r.acks, r.server, lead.term); {
+			case errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:
 				err = errNotLeader(r.id, r.leaderHint())
 			case failed != nil:
 				err = errTryLater(r.id, failed.Error())
@@ -118,77 +116,6 @@ func (r *Replica) confirmLoop() {
 // confirmTimeout bounds one round of confirmation. A leader that hears nothing for so long is cut off, and
 // what waits may ask for another leader.
 const confirmTimeout = time.Second
-
-// errDeposed says that this server does not lead in the term that was asked about.
-var errDeposed = errors.New("this server leads no more")
-
-// raftLeader is what a confirmation asks of a group: *raft.Raft.
-type raftLeader interface {
-	State() raft.RaftState
-	CurrentTerm() uint64
-	GetConfiguration() raft.ConfigurationFuture
-	VerifyLeader() raft.Future
-}
-
-// acknowledgements is what a confirmation asks of a group's transport: *transport.Acks.
-type acknowledgements interface {
-	Mark() uint64
-	Since(server raft.ServerID, term, mark uint64) bool
-	Changed() <-chan struct{}
-}
-
-// confirmLeader blocks until this server is known to have led, in term, at some moment after the call: until a
-// majority of the voters has answered requests of that term which left after the call. ctx bounds it.
-//
-// raft.VerifyLeader alone does not say this. It counts each answer that arrives after the question, also one to a
-// request from before, which may have waited in the network while the others elected a successor; and it counts
-// servers that have no vote. It is asked all the same: it has heartbeats sent at once, and the main loop's word
-// is all there is to ask when this server is the only voter.
-func confirmLeader(ctx context.Context, g raftLeader, acks acknowledgements, self raft.ServerID, term uint64) error {
-	mark := acks.Mark()
-	verified := make(chan error, 1)
-	go func() { verified <- g.VerifyLeader().Error() }()
-	asked := false
-	for {
-		changed := acks.Changed()
-		if g.State() != raft.Leader || g.CurrentTerm() != term {
-			return errDeposed
-		}
-		configuration := g.GetConfiguration()
-		if err := configuration.Error(); err != nil {
-			return err
-		}
-		if asked && majority(configuration.Configuration().Servers, self, func(s raft.ServerID) bool { return acks.Since(s, term, mark) }) {
-			return nil
-		}
-		select {
-		case err := <-verified:
-			if err != nil {
-				return errDeposed
-			}
-			asked, verified = true, nil
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("the leader could not be confirmed: %w", context.Cause(ctx))
-		}
-	}
-}
-
-// majority reports whether more than half of the voters satisfy a condition. The leader, which is asked for none,
-// counts as one that does.
-func majority(servers []raft.Server, leader raft.ServerID, answered func(raft.ServerID) bool) bool {
-	voters, yes := 0, 0
-	for _, s := range servers {
-		if s.Suffrage != raft.Voter {
-			continue
-		}
-		voters++
-		if s.ID == leader || answered(s.ID) {
-			yes++
-		}
-	}
-	return 2*yes > voters
-}
 
 // notServing says why this replica cannot serve now.
 func (r *Replica) notServing() *api.Error {

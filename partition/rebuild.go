@@ -169,7 +169,7 @@ func (n *Node) caughtUp(ctx context.Context, r *Replica) (applied uint64, ok boo
 	if addr == "" {
 		return 0, false
 	}
-	client, err := n.peers.client(addr)
+	client, err := n.peers.Client(addr)
 	if err != nil {
 		return 0, false
 	}
@@ -315,7 +315,7 @@ func (n *Node) fetch(ctx context.Context, p uint32) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	client, err := n.peers.client(lead)
+	client, err := n.peers.Client(lead)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/directory"
 	"perdure/partition/identity"
+	"perdure/partition/raftgroup"
 )
 
 // How a member makes sure of its place.
@@ -141,7 +142,7 @@ func (n *Node) askForDirectory(ctx context.Context) *commandv1.Directory {
 func (n *Node) showDirectoryAt(ctx context.Context, addr string) (*commandv1.Directory, error) {
 	ctx, cancel := context.WithTimeout(ctx, placePatience)
 	defer cancel()
-	client, err := n.peers.client(addr)
+	client, err := n.peers.Client(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (d *directoryReplica) confirmed(ctx context.Context) (*commandv1.Directory,
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.n.lifetime, cancel)()
-	if err := confirmLeader(ctx, d.raft, d.acks, raft.ServerID(d.n.identity.ServerID), term); err != nil {
+	if err := raftgroup.Confirm(ctx, d.raft, d.acks, raft.ServerID(d.n.identity.ServerID), term); err != nil {
 		return nil, errTryLater(directoryGroup, "the directory's leadership could not be confirmed: "+err.Error())
 	}
 	return dir, nil

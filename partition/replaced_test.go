@@ -16,6 +16,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/identity"
+	"perdure/partition/peers"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -213,7 +214,7 @@ func servePeers(t *testing.T, addr, server string, e commandv1.PeersServer) (end
 	}
 	s := grpc.NewServer()
 	commandv1.RegisterPeersServer(s, e)
-	listener := mux.Service(peersService)
+	listener := mux.Service(peers.ServiceName)
 	go func() { _ = s.Serve(listener) }() // it ends with the port
 	return func() {
 		s.Stop()
@@ -307,7 +308,7 @@ func TestOnlyMembersMayCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, m := range all[:2] {
-			conn, err := dialPeer(mux, m.cfg.PeerAddr)
+			conn, err := peers.Dial(mux, m.cfg.PeerAddr)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/partition/disk"
+	"perdure/partition/raftgroup"
 	"perdure/partition/raftlog"
 	"perdure/partition/snapshot"
 )
@@ -40,7 +41,7 @@ type Replica struct {
 	snapshots *snapshot.Store
 	transport raft.Transport
 	// acks are the answers to this server's requests in the group; server is its id there.
-	acks   acknowledgements
+	acks   raftgroup.Acknowledgements
 	server raft.ServerID
 	// deliver hands a command to another partition.
 	deliver func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error)
@@ -259,7 +260,7 @@ func (r *Replica) Status() ReplicaStatus {
 
 // Cover makes the state durable up to what is applied and asks Raft for a marker.
 func (r *Replica) Cover() error {
-	err := waitFuture(r.raft.Snapshot(), r.killed, nil)
+	err := raftgroup.Await(r.raft.Snapshot(), r.killed, nil)
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	}

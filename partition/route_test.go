@@ -15,6 +15,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/raftgroup"
 )
 
 // A scriptedPeer is a node that leads everything and answers each proposal with the next error of a script, and the
@@ -58,7 +59,7 @@ func routerTo(t *testing.T, partitions uint32, script ...error) (*Router, *scrip
 		}
 	})
 	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), others: func() []string { return nil }, clock: SystemClock{}, admission: newAdmission(Limits{}),
-		peers: &peers{conns: map[string]*grpc.ClientConn{"far:1": conn}}}
+		client: func(string) (commandv1.PeersClient, error) { return commandv1.NewPeersClient(conn), nil }}
 	for i := range r.slots {
 		local := &Replica{id: uint32(i), address: "here:1", clock: r.clock, stopping: make(chan struct{})}
 		local.setKnown("far", "far:1")
@@ -173,7 +174,7 @@ func TestRaftErrors(t *testing.T) {
 		{raft.ErrLeadershipLost, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 		{raft.ErrRaftShutdown, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 		{raft.ErrAbortedByRestore, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
-		{errAbandoned, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
+		{raftgroup.ErrAbandoned, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 		{errors.New("the log store failed"), perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 	} {
 		if e := raftError(3, "", c.err); e.Reason != c.want {

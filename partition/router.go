@@ -22,8 +22,9 @@ type Router struct {
 	slots []atomic.Pointer[Replica]
 	// others are the peer addresses of the other members, for a partition whose leader this node does not
 	// know.
-	others  func() []string
-	peers   *peers
+	others func() []string
+	// client is the Peers service of the node at an address.
+	client  func(addr string) (commandv1.PeersClient, error)
 	watches *watches
 	// admission bounds what this node holds while another one is asked.
 	admission *admission
@@ -280,7 +281,7 @@ func (r *Router) forwardFor(ctx context.Context, local *Replica, addr string, kn
 	if addr == "" {
 		return local.notServing()
 	}
-	client, err := r.peers.client(addr)
+	client, err := r.client(addr)
 	if err != nil {
 		return errTryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
 	}

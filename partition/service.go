@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/raftgroup"
 )
 
 // peerService answers the other nodes. Nothing that arrives here is passed on to a third node.
@@ -144,7 +145,7 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 		return r.notServing()
 	}
 	// What is applied after this covers every entry that any member's snapshot marker may stand for.
-	if err := waitFuture(r.raft.Barrier(enqueueTimeout), r.killed, stream.Context().Done()); err != nil {
+	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, stream.Context().Done()); err != nil {
 		return errNotLeader(r.id, r.leaderHint())
 	}
 	read, write := io.Pipe()

@@ -27,7 +27,7 @@ type shipper struct {
 	since map[uint32]time.Time
 }
 
-// Bounds of one shipment. One message always travels, however large; it is far below maxPeerMessage. The node's
+// Bounds of one shipment. One message always travels, however large; it is far below peers.MaxMessage. The node's
 // shipments above shipSmall share shipNodeBytes.
 const (
 	shipMessages  = 256

@@ -12,6 +12,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/peers"
 )
 
 // shipped notes what a partition's shipper hands over, and can refuse it.
@@ -95,7 +96,7 @@ func TestShipmentsByBytes(t *testing.T) {
 	s = shipped{}
 	s.spy(n.router.Replicas()[0])
 	delivered(t, n, sendSignals(t, n, 0, 1, 3, 4<<20-1), 3)
-	if messages, bytes := s.seen(); fmt.Sprint(messages) != "[1 1 1]" || bytes[0] >= maxPeerMessage {
+	if messages, bytes := s.seen(); fmt.Sprint(messages) != "[1 1 1]" || bytes[0] >= peers.MaxMessage {
 		t.Errorf("messages above the bound were shipped as %v of %v bytes", messages, bytes)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/ingress/ingresstest"
+	"perdure/partition/peers"
 	"perdure/partition/transport"
 )
 
@@ -28,7 +29,7 @@ func stranger(t testing.TB, server, addr string) *ingresstest.Caller {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = mux.Close() })
-	conn, err := mux.Dial(context.Background(), addr, peersService)
+	conn, err := mux.Dial(context.Background(), addr, peers.ServiceName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 			})
 		}
 	}
-	conn, err := dialPeer(all[1].mux, addr)
+	conn, err := peers.Dial(all[1].mux, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,47 +87,4 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 	if n := taken.Load(); n > conns*calls*(128<<10) {
 		t.Errorf("%d bytes were taken of strangers' calls that announce 60 MiB each", n)
 	}
-}
-
-// TestStrangersConnectionsEnd: the connection of a server that is no member ends after a while. One that is admitted
-// meanwhile connects again as a member and stays.
-func TestStrangersConnectionsEnd(t *testing.T) {
-	var admitted atomic.Bool
-	mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: "s", Member: func(string) bool { return admitted.Load() }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mux.Close()
-	p := newPeers(mux, func(string) error { return nil }, func() {})
-	p.strangerAge, p.helloTimeout = 200*time.Millisecond, 500*time.Millisecond
-	p.serve(&elder{})
-	defer p.close()
-	from, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: "joining"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	conn, err := dialPeer(from, mux.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ask := func() {
-		t.Helper()
-		if _, err := commandv1.NewPeersClient(conn).ShowDirectory(bg(t), &commandv1.ShowDirectoryRequest{}, grpc.WaitForReady(true)); err != nil {
-			t.Error(err)
-		}
-	}
-	show := func() string { return fmt.Sprintf("%+v", mux.Stats()) }
-	ask()
-	waitFor(t, "the stranger's connection to end", func() bool { return mux.Stats().Strangers == 0 && mux.Stats().Open == 0 }, show)
-	ask()
-	admitted.Store(true)
-	waitFor(t, "it to connect as a member", func() bool { ask(); return mux.Stats().Strangers == 0 && mux.Stats().Open == 1 }, show)
-	// A connection without a word is ended as well.
-	admitted.Store(false)
-	if _, err := from.Dial(bg(t), mux.Addr().String(), peersService); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "the silent connection to end", func() bool { return mux.Stats().Open == 1 }, show)
 }

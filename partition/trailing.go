@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"perdure/partition/raftgroup"
+
 	"github.com/hashicorp/raft"
 )
 
@@ -63,7 +65,7 @@ func (r *Replica) boundLog() {
 		return
 	}
 	b.logged.Store(0)
-	err := waitFuture(g.Snapshot(), r.killed, nil)
+	err := raftgroup.Await(g.Snapshot(), r.killed, nil)
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
 		r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/partition/raftgroup"
 )
 
 // Bounds of handing a leadership on.
@@ -119,7 +120,7 @@ func (n *Node) handedOn(ctx context.Context, r *Replica) (leader string, err err
 			return "", errTryLater(r.id, "the leadership has come back to this node")
 		}
 		if k := r.known.Load(); k != nil && k.server != "" && k.addr != r.address {
-			client, err := n.peers.client(k.addr)
+			client, err := n.peers.Client(k.addr)
 			if err == nil {
 				if _, err = client.Transfer(ctx, &commandv1.TransferRequest{Partition: r.id, To: n.nodeOf(string(k.server))}); err == nil {
 					return string(k.server), nil
@@ -204,7 +205,7 @@ func (n *Node) handTo(ctx context.Context, g group, to *commandv1.DirectoryMembe
 		return errHandAgain
 	}
 	began := n.clock.Now()
-	err := waitFuture(g.raft.LeadershipTransferToServer(raft.ServerID(to.ServerId), raft.ServerAddress(n.addressOf(to.ServerId))), ctx.Done(), n.done)
+	err := raftgroup.Await(g.raft.LeadershipTransferToServer(raft.ServerID(to.ServerId), raft.ServerAddress(n.addressOf(to.ServerId))), ctx.Done(), n.done)
 	switch {
 	case err == nil:
 		n.log.Info("leadership handed on", "event", "leadership_handed_on", "group", groupName(g.number), "to", to.NodeId, "took", n.clock.Now().Sub(began))

@@ -56,6 +56,9 @@ var table = []place{
 
 	{dir: "partition", floor: partitionFloor},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{"partition/stable"}},
+	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},
+	{dir: "partition/raftgroup", floor: partitionFloor, siblings: []string{}},
+	{dir: "partition/refusal", floor: partitionFloor, siblings: []string{}},
 	{dir: "membership", floor: partitionFloor},
 
 	{dir: "rpc", floor: 4, avoids: storage, tests: wholeNode},

@@ -1,4 +1,10 @@
-package partition
+// Package peers owns the calls between nodes: one connection to each other node, and the Peers service of this one, over
+// the peer port.
+//
+// It promises that only members' calls reach the service, but for those that a server needs to become a member or to
+// learn that it is none any more, and that what members and others hold is bounded apart. Every connection ends with
+// Close. A crash loses calls under way and nothing else.
+package peers
 
 import (
 	"context"
@@ -14,18 +20,20 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/ingress"
 	"perdure/partition/transport"
 )
 
-// peersService is the name under which the peer port carries the Peers service.
-const peersService = "peers"
+// ServiceName is the name under which the peer port carries the Peers service.
+const ServiceName = "peers"
 
 // Bounds of the calls between nodes.
 const (
-	maxPeerMessage = 64 << 20
-	peerStreams    = 100_000
+	MaxMessage  = 64 << 20
+	peerStreams = 100_000
 	// peerBytes bounds the requests of all other nodes that are being received or handled, onePeerBytes those of
 	// one; peerReserve comes on top for requests of 64 KiB at most. peerCalls bounds the calls under way.
 	peerBytes    = 128 << 20
@@ -49,10 +57,10 @@ const (
 	peerDialTimeout = 2 * time.Second
 )
 
-// peers are the connections to the other nodes, one for each address, and this node's own service. The
+// Peers are the connections to the other nodes, one for each address, and this node's own service. The
 // peer port secures them and says who calls. Only members may, but for what a server needs to become one, or
 // to learn that it is none any more.
-type peers struct {
+type Peers struct {
 	mux     *transport.Mux
 	mayCall func(server string) error
 	// servers are two: what servers that are no members send and hold is bounded apart from what members do.
@@ -67,8 +75,10 @@ type peers struct {
 	conns  map[string]*grpc.ClientConn
 }
 
-func newPeers(mux *transport.Mux, mayCall func(server string) error, refused func()) *peers {
-	return &peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]*grpc.ClientConn{}}
+// New makes the connections over a peer port. mayCall says why a server may not call, or nil; refused is called for each
+// call whose request was not read.
+func New(mux *transport.Mux, mayCall func(server string) error, refused func()) *Peers {
+	return &Peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]*grpc.ClientConn{}}
 }
 
 // forStrangers are the calls that servers may make that are no members.
@@ -79,7 +89,7 @@ var forStrangers = map[string]bool{
 
 // admit refuses a call of a server that is not a member. Each call is looked at: who was a member when it
 // connected may have been replaced since.
-func (p *peers) admit(ctx context.Context, method string) error {
+func (p *Peers) admit(ctx context.Context, method string) error {
 	if forStrangers[method] {
 		return nil
 	}
@@ -124,15 +134,15 @@ func (portCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	return conn, caller{server: from.ServerID}, nil
 }
 
-// serve answers the other nodes. It returns at once.
-func (p *peers) serve(service commandv1.PeersServer) {
-	from := p.mux.Service(peersService)
+// Serve answers the other nodes. It returns at once.
+func (p *Peers) Serve(service commandv1.PeersServer) {
+	from := p.mux.Service(ServiceName)
 	members, strangers := newPart(from), newPart(from)
-	p.serveTo(members, service, ingress.Limits{Message: maxPeerMessage, Node: peerBytes, Connection: onePeerBytes, Class: onePeerBytes,
+	p.serveTo(members, service, ingress.Limits{Message: MaxMessage, Node: peerBytes, Connection: onePeerBytes, Class: onePeerBytes,
 		Reserve: peerReserve, Calls: peerCalls},
 		grpc.MaxConcurrentStreams(peerStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence}))
-	p.serveTo(strangers, service, ingress.Limits{Message: maxPeerMessage, Node: strangerBytes, Connection: strangerBytes, Class: strangerBytes,
+	p.serveTo(strangers, service, ingress.Limits{Message: MaxMessage, Node: strangerBytes, Connection: strangerBytes, Class: strangerBytes,
 		Reserve: strangerReserve, Calls: 2 * strangerCalls, Strangers: strangerCalls, StrangerMessage: strangerMessage},
 		grpc.MaxConcurrentStreams(strangerStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence, MaxConnectionAge: p.strangerAge, MaxConnectionAgeGrace: strangerGrace}))
@@ -156,17 +166,17 @@ func (p *peers) serve(service commandv1.PeersServer) {
 }
 
 // serveTo answers the connections of a listener within limits. Who calls is looked at before the request is read.
-func (p *peers) serveTo(listener *part, service commandv1.PeersServer, limits ingress.Limits, options ...grpc.ServerOption) {
+func (p *Peers) serveTo(listener *part, service commandv1.PeersServer, limits ingress.Limits, options ...grpc.ServerOption) {
 	gate := ingress.New(ingress.Options{
 		Limits: limits,
 		Check: func(ctx context.Context, method string) (class string, stranger bool, err error) {
 			return callerOf(ctx), limits.Strangers > 0, p.admit(ctx, method)
 		},
-		Overloaded: func(message string, retryAfter time.Duration) error { return errPeersBusy(message, retryAfter) },
+		Overloaded: func(message string, retryAfter time.Duration) error { return errBusy(message, retryAfter) },
 		Refused:    func(string, error, string) { p.refused() },
 	})
 	server := grpc.NewServer(append(append(options, gate.ServerOptions(portCredentials{insecure.NewCredentials()})...),
-		grpc.MaxRecvMsgSize(maxPeerMessage), grpc.MaxSendMsgSize(maxPeerMessage), grpc.ConnectionTimeout(p.helloTimeout),
+		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage), grpc.ConnectionTimeout(p.helloTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)...)
 	commandv1.RegisterPeersServer(gate.Registrar(server), service)
@@ -174,14 +184,17 @@ func (p *peers) serveTo(listener *part, service commandv1.PeersServer, limits in
 	go func() { _ = server.Serve(listener) }() // it ends when the port closes
 }
 
-// stats are what the calls of other nodes hold.
-func (p *peers) stats() (out ingress.Stats) {
+// Stats are what the calls of other nodes hold.
+func (p *Peers) Stats() (out ingress.Stats) {
 	for _, g := range p.gates {
 		st := g.Stats()
 		out.Bytes, out.Calls, out.Waiting = out.Bytes+st.Bytes, out.Calls+st.Calls, out.Waiting+st.Waiting
 	}
 	return out
 }
+
+// Port returns the figures of the peer port.
+func (p *Peers) Port() transport.Stats { return p.mux.Stats() }
 
 // part is a listener of some of the connections of another one.
 type part struct {
@@ -223,8 +236,8 @@ func (l *part) Close() error {
 	return l.Listener.Close()
 }
 
-// client is the service of the node at an address. It does no I/O; calls fail at once when nobody is there.
-func (p *peers) client(addr string) (commandv1.PeersClient, error) {
+// Client is the service of the node at an address. It does no I/O; calls fail at once when nobody is there.
+func (p *Peers) Client(addr string) (commandv1.PeersClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -233,7 +246,7 @@ func (p *peers) client(addr string) (commandv1.PeersClient, error) {
 	conn := p.conns[addr]
 	if conn == nil {
 		var err error
-		if conn, err = dialPeer(p.mux, addr); err != nil {
+		if conn, err = Dial(p.mux, addr); err != nil {
 			return nil, err
 		}
 		p.conns[addr] = conn
@@ -241,13 +254,14 @@ func (p *peers) client(addr string) (commandv1.PeersClient, error) {
 	return commandv1.NewPeersClient(conn), nil
 }
 
-func dialPeer(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
+// Dial connects to the Peers service at an address. It does no I/O: calls do.
+func Dial(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return mux.Dial(ctx, addr, peersService)
+			return mux.Dial(ctx, addr, ServiceName)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxPeerMessage), grpc.MaxCallSendMsgSize(maxPeerMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: peerDialTimeout,
@@ -257,8 +271,8 @@ func dialPeer(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 	)
 }
 
-// close ends the calls of and to the other nodes.
-func (p *peers) close() error {
+// Close ends the calls of and to the other nodes.
+func (p *Peers) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	var errs []error
@@ -270,4 +284,10 @@ func (p *peers) close() error {
 		server.Stop()
 	}
 	return errors.Join(errs...)
+}
+
+// errBusy refuses a call of another node whose request was not read.
+func errBusy(message string, retryAfter time.Duration) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "calls between nodes: %s", message).With("bound", "peer").
+		WithRetryAfterMS(retryAfter.Milliseconds())
 }

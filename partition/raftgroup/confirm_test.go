@@ -1,4 +1,4 @@
-package partition
+package raftgroup
 
 import (
 	"context"
@@ -100,13 +100,13 @@ func TestConfirm(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
-			err := confirmLeader(ctx, &g, &fakeAcks{mark: 10, got: c.got}, "a", 7)
+			err := Confirm(ctx, &g, &fakeAcks{mark: 10, got: c.got}, "a", 7)
 			switch {
-			case c.confirmed && err != nil, c.deposed && !errors.Is(err, errDeposed):
+			case c.confirmed && err != nil, c.deposed && !errors.Is(err, ErrDeposed):
 				t.Errorf("%v", err)
 			case !c.confirmed && err == nil:
 				t.Error("confirmed")
-			case !c.confirmed && !c.deposed && errors.Is(err, errDeposed):
+			case !c.confirmed && !c.deposed && errors.Is(err, ErrDeposed):
 				t.Errorf("%v, must wait", err)
 			}
 		})

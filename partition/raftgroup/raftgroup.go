@@ -1,0 +1,108 @@
+// Package raftgroup owns two questions to a Raft group that hashicorp/raft answers only in part: what a future that may
+// never resolve comes to, and whether this server still leads. It promises that a wait ends when the group is down or
+// the caller gives up, and that a confirmed leader led at some moment after the question. It keeps nothing.
+package raftgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// EnqueueTimeout bounds the wait for Raft's main loop to take an entry.
+const EnqueueTimeout = 5 * time.Second
+
+var ErrAbandoned = errors.New("the node was stopped before the log answered")
+
+// Await blocks on a future that may never answer (a shutdown forgets batches on their way to the
+// machine), until Raft is down or the caller's own channel closes.
+func Await(f raft.Future, killed, given <-chan struct{}) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-killed:
+	case <-given:
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+		return ErrAbandoned
+	}
+}
+
+// ErrDeposed says that this server does not lead in the term that was asked about.
+var ErrDeposed = errors.New("this server leads no more")
+
+// Leader is what a confirmation asks of a group: *raft.Raft.
+type Leader interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+	GetConfiguration() raft.ConfigurationFuture
+	VerifyLeader() raft.Future
+}
+
+// Acknowledgements is what a confirmation asks of a group's transport: *transport.Acks.
+type Acknowledgements interface {
+	Mark() uint64
+	Since(server raft.ServerID, term, mark uint64) bool
+	Changed() <-chan struct{}
+}
+
+// Confirm blocks until this server is known to have led, in term, at some moment after the call: until a
+// majority of the voters has answered requests of that term which left after the call. ctx bounds it.
+//
+// raft.VerifyLeader alone does not say this. It counts each answer that arrives after the question, also one to a
+// request from before, which may have waited in the network while the others elected a successor; and it counts
+// servers that have no vote. It is asked all the same: it has heartbeats sent at once, and the main loop's word
+// is all there is to ask when this server is the only voter.
+func Confirm(ctx context.Context, g Leader, acks Acknowledgements, self raft.ServerID, term uint64) error {
+	mark := acks.Mark()
+	verified := make(chan error, 1)
+	go func() { verified <- g.VerifyLeader().Error() }()
+	asked := false
+	for {
+		changed := acks.Changed()
+		if g.State() != raft.Leader || g.CurrentTerm() != term {
+			return ErrDeposed
+		}
+		configuration := g.GetConfiguration()
+		if err := configuration.Error(); err != nil {
+			return err
+		}
+		if asked && majority(configuration.Configuration().Servers, self, func(s raft.ServerID) bool { return acks.Since(s, term, mark) }) {
+			return nil
+		}
+		select {
+		case err := <-verified:
+			if err != nil {
+				return ErrDeposed
+			}
+			asked, verified = true, nil
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("the leader could not be confirmed: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// majority reports whether more than half of the voters satisfy a condition. The leader, which is asked for none,
+// counts as one that does.
+func majority(servers []raft.Server, leader raft.ServerID, answered func(raft.ServerID) bool) bool {
+	voters, yes := 0, 0
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if s.ID == leader || answered(s.ID) {
+			yes++
+		}
+	}
+	return 2*yes > voters
+}
