@@ -2,18 +2,17 @@ package partition
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/internal/credit"
 	"perdure/recovery"
 )
 
-// Worker is this node's end of one worker stream. Its room is lent out over legs: one to this node's own
-// partitions, one to each other node of the cluster. The sum of what the legs have and what is queued here
-// is what the worker has announced and not used; it is never more.
+// Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its seat at this node and
+// over legs, one to each other node of the cluster.
 type Worker struct {
 	WorkerSpec
 	d     *Dispatcher
@@ -22,24 +21,17 @@ type Worker struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	// Guarded by the dispatcher's lock. The first leg is the one to this node.
+	// Guarded by the dispatcher's lock.
+	ledger *credit.Ledger
+	seat   *seat
 	legs   []*leg
 	queue  []Delivery
 	wake   chan struct{}
 	over   bool
-	uneven bool
-	// owed is room that is lent although tasks which nobody lent room for have used it up. When that room
-	// is used by others, the worker has got more than it had room for, and owes nothing.
-	owed []*bool
-	// known are the tasks the worker knows that it holds, or will: the last of each execution.
-	known map[machine.Ref]taskLife
-	turn  int
 	// remote are the bytes of the queued tasks that other nodes have sent.
 	//
 	//	remote = sum of queue[i].size
 	remote int64
-	// resting: a timer will look at the room again.
-	resting bool
 }
 
 // taskLife is which life of an execution's task.
@@ -54,29 +46,95 @@ func lifeOf(t *perdurev1.TaskToken) (machine.Ref, taskLife) {
 func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
-	w := d.newWorker(spec)
+	w := d.newWorker(spec, false)
 	d.workers[spec.key()] = w
 	w.follow()
 	return w
 }
 
-// newWorker makes a worker with a seat at this node, and no legs to others.
-func (d *Dispatcher) newWorker(spec WorkerSpec) *Worker {
-	w := &Worker{WorkerSpec: spec, d: d, wake: make(chan struct{}, 1), known: map[machine.Ref]taskLife{}}
+// newWorker makes a worker with a seat at this node, and no legs to others. A part of this node (own) is never silent.
+func (d *Dispatcher) newWorker(spec WorkerSpec, own bool) *Worker {
+	w := &Worker{WorkerSpec: spec, d: d, wake: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	for _, t := range spec.Held {
-		w.learn(t)
+	held := make([]credit.Task, len(spec.Held))
+	for k, t := range spec.Held {
+		held[k] = creditTask(t)
 	}
+	cfg := credit.Config{SilentAfter: int64(spec.silentAfter()), Rest: int64(legRest)}
+	if own {
+		cfg.SilentAfter = 0
+	}
+	w.ledger = credit.New(cfg, d.now().UnixNano(), held...)
 	if d.node != nil {
 		w.since = d.node.clock.Now().UnixMilli()
 	}
 	if old := d.seats[spec.key()]; old != nil {
 		w.since = max(w.since, old.since+1)
 	}
-	local := &leg{w: w}
-	w.legs = []*leg{local}
-	local.seat = d.sit(spec, w.since, w)
+	w.seat = d.sit(spec, w.since, w)
+	w.seat.own = own
+	w.step(credit.LinkOpened{Link: credit.Home, Leads: d.leadsHere(), Of: 1})
+	w.step(credit.Announced{N: spec.Room})
 	return w
+}
+
+// step gives the ledger an event, and does what it says. The dispatcher's lock is held.
+func (w *Worker) step(e credit.Event) {
+	if w.over {
+		return
+	}
+	for _, a := range w.ledger.Step(w.d.now().UnixNano(), e) {
+		switch a := a.(type) {
+		case credit.Grant:
+			if a.Link == credit.Home {
+				w.seat.grant(a.N)
+			} else if l := w.leg(a.Link); l != nil {
+				l.give += a.N
+				l.poke()
+			}
+		case credit.Revoke:
+			if a.Link == credit.Home {
+				w.seat.revoke(a.N)
+			} else if l := w.leg(a.Link); l != nil {
+				l.ask = a.N
+				l.poke()
+			}
+		case credit.Wake:
+			w.tick(time.Unix(0, a.At))
+		}
+	}
+}
+
+// tick gives the ledger a Tick at a time.
+func (w *Worker) tick(at time.Time) {
+	if w.d.node == nil {
+		return
+	}
+	c, stop := w.d.node.clock.After(at.Sub(w.d.now()))
+	go func() {
+		defer stop()
+		select {
+		case <-c:
+		case <-w.ctx.Done():
+			return
+		}
+		w.d.mu.Lock()
+		w.step(credit.Tick{})
+		w.d.finish()
+	}()
+}
+
+func (w *Worker) leg(name credit.Link) *leg {
+	for _, l := range w.legs {
+		if l.name() == name {
+			return l
+		}
+	}
+	return nil
+}
+
+func creditTask(t *perdurev1.TaskToken) credit.Task {
+	return credit.Task{Namespace: t.Namespace, ID: t.Id, Incarnation: t.Incarnation, Version: t.Version}
 }
 
 // Detach ends the stream. Tasks that were assigned and not yet told to the worker go to others at once;
@@ -84,7 +142,7 @@ func (d *Dispatcher) newWorker(spec WorkerSpec) *Worker {
 func (w *Worker) Detach() {
 	w.d.mu.Lock()
 	defer w.d.finish()
-	w.d.drop(w.legs[0].seat)
+	w.d.drop(w.seat)
 }
 
 // Heard says that a message of the worker has come, and the worker's own timestamp in it; 0 if it has none. Of a
@@ -96,11 +154,11 @@ func (w *Worker) Heard(timestamp uint64) {
 	if w.over {
 		return
 	}
-	own := w.legs[0].seat
-	own.hear(timestamp)
-	for _, l := range w.legs[1:] {
-		l.hear(own.heard)
+	w.seat.hear(timestamp)
+	for _, l := range w.legs {
+		l.hear(w.seat.heard)
 	}
+	w.step(credit.Heard{})
 }
 
 // end is called when the stream's seat here is gone. What a later stream of the same worker will be told is
@@ -169,7 +227,7 @@ func (w *Worker) AddRoom(n int) {
 	}
 	w.d.mu.Lock()
 	defer w.d.finish()
-	w.place(n)
+	w.step(credit.Announced{N: n})
 }
 
 // Finished says that the worker does not hold these tasks any more.
@@ -177,7 +235,7 @@ func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	for _, t := range tokens {
-		w.forget(t)
+		w.step(credit.Finished{Task: creditTask(t)})
 	}
 }
 
@@ -196,17 +254,15 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 			w.queue = w.queue[1:]
 			w.took(next.size)
 			w.d.mu.Unlock()
-			if next.Cancelling || next.Task != nil {
+			if next.Cancelling {
 				return next, true
 			}
-			var err error
-			if next.Task, err = next.replica.task(ctx, next.Token); err == nil {
-				next.Task.AcquiredAfter = next.timestamp
+			err := next.resolve(ctx)
+			w.settled(next, err == nil)
+			if err == nil {
 				return next, true
 			}
-			// Over already (terminated, timed out), or the replica stops. The worker never held it.
-			w.untold(next)
-			continue
+			continue // it is over already (terminated, timed out), or the replica stops
 		}
 		w.d.mu.Unlock()
 		select {
@@ -217,198 +273,51 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	}
 }
 
-// untold takes back what a task has used up that the worker will not be told of.
-func (w *Worker) untold(q Delivery) {
+// resolve reads what the token stands for, if the task is of this node.
+func (q *Delivery) resolve(ctx context.Context) (err error) {
+	if q.Task != nil {
+		return nil
+	}
+	if q.Task, err = q.replica.task(ctx, q.Token); err == nil {
+		q.Task.AcquiredAfter = q.timestamp
+	}
+	return err
+}
+
+// settled takes note of whether the worker is told of a task that has left the queue.
+func (w *Worker) settled(q Delivery, told bool) {
 	w.d.mu.Lock()
 	defer w.d.finish()
-	w.forget(q.Token)
-	w.owed = slices.DeleteFunc(w.owed, func(o *bool) bool { return o == q.took })
-	if *q.took {
-		w.place(1)
+	if told {
+		w.step(credit.Begun{Task: creditTask(q.Token)})
+	} else {
+		w.step(credit.Undelivered{Task: creditTask(q.Token)})
 	}
 }
 
-func (w *Worker) learn(t *perdurev1.TaskToken) {
-	ref, life := lifeOf(t)
-	w.known[ref] = life
-}
-
-func (w *Worker) forget(t *perdurev1.TaskToken) {
-	if w.knows(t) {
-		ref, _ := lifeOf(t)
-		delete(w.known, ref)
-	}
-}
-
-func (w *Worker) knows(t *perdurev1.TaskToken) bool {
-	ref, life := lifeOf(t)
-	known, ok := w.known[ref]
-	return ok && known == life
-}
-
-// arrive queues what a leg has brought. A task that is told twice, because it was assigned just when its
-// leader changed or a stream began, is queued once.
+// arrive queues what has come. A task that is told twice, because it was assigned just when its leader changed or a
+// stream began, is queued once.
 func (w *Worker) arrive(q Delivery) {
-	switch {
-	case w.over:
+	if w.over {
 		w.d.giveBack([]Delivery{q})
 		return
-	case q.Cancelling:
-	case w.knows(q.Token):
-		if !q.again {
-			w.place(1) // it has used up room twice
+	}
+	if !q.Cancelling {
+		task := creditTask(q.Token)
+		known := w.ledger.Holds(task)
+		if q.again {
+			w.step(credit.Reminded{Task: task})
+		} else {
+			w.step(credit.Assigned{Link: q.leg.name(), Task: task})
 		}
-		return
-	default:
-		w.learn(q.Token)
-		q.took = new(bool)
-		w.forgive()
-		*q.took = !q.again || w.legs[0].seat.withdraw(1) == 1
-		if !*q.took && len(w.owed) < w.lent() {
-			w.owed = append(w.owed, q.took)
-			w.d.unevenly(w)
+		if known {
+			return
 		}
 	}
 	w.queue = append(w.queue, q)
 	w.remote += q.size
 	w.d.remote += q.size
 	w.poke()
-}
-
-// forgive drops what is owed of room that is not lent any more.
-func (w *Worker) forgive() { w.owed = w.owed[:min(len(w.owed), w.lent())] }
-
-// pay settles what is owed with n tasks' room that has come, and answers what is left.
-func (w *Worker) pay(n int) int {
-	for ; n > 0 && len(w.owed) > 0; n-- {
-		*w.owed[0] = true
-		w.owed = w.owed[1:]
-	}
-	return n
-}
-
-// lent is what all legs have and have not used, as far as it is known here.
-func (w *Worker) lent() int {
-	n := 0
-	for _, l := range w.legs {
-		n += l.credit()
-	}
-	return n
-}
-
-// place lends out n tasks' room that has come: to the legs that something waits for, in turn; otherwise to
-// where least is, among the nodes that lead partitions.
-func (w *Worker) place(n int) {
-	if w.over {
-		return
-	}
-	n = w.pay(n)
-	w.turn++
-	for n > 0 {
-		var to *leg
-		rivals, hungry := 0, false
-		for i := range w.legs {
-			l := w.legs[(w.turn+i)%len(w.legs)]
-			switch {
-			case l.hungry() && !hungry:
-				to, rivals, hungry = l, 1, true
-			case l.hungry() != hungry || !hungry && !l.leads():
-			case hungry:
-				rivals++
-			case to == nil || l.credit() < to.credit():
-				to = l
-				rivals++
-			default:
-				rivals++
-			}
-		}
-		if to == nil {
-			to, rivals = w.legs[0], 1
-		}
-		k := (n + rivals - 1) / rivals
-		to.lend(k)
-		n -= k
-	}
-}
-
-// balance brings room from legs that do not need it to those that something waits for. It only asks: at
-// most one recall is under way for each leg, and no more than are needed.
-func (w *Worker) balance() {
-	if w.over || len(w.legs) == 1 {
-		return
-	}
-	needy := w.needy()
-	if needy == 0 {
-		return
-	}
-	if own := w.legs[0]; !own.wants() {
-		if n := own.seat.withdraw((own.seat.room - own.seat.reserved + 1) / 2); n > 0 {
-			w.place(n)
-			needy = w.needy()
-		}
-	}
-	for _, l := range w.legs {
-		if l.recalling {
-			needy--
-		}
-	}
-	now := w.d.node.clock.Now()
-	for needy > 0 {
-		var richest *leg
-		wait := time.Duration(0)
-		for _, l := range w.legs[1:] {
-			if l.recalling || l.wants() || l.credit() == 0 {
-				continue
-			}
-			if rest := l.rest.Sub(now); rest > 0 {
-				wait = max(wait, rest)
-				continue
-			}
-			if richest == nil || l.credit() > richest.credit() {
-				richest = l
-			}
-		}
-		if richest == nil {
-			if wait > 0 {
-				w.balanceIn(wait)
-			}
-			return
-		}
-		richest.recallRoom()
-		needy--
-	}
-}
-
-// needy is how many legs something waits for that have no room, and one more if the worker itself has got
-// more than its room.
-func (w *Worker) needy() int {
-	n := min(len(w.owed), 1)
-	for _, l := range w.legs {
-		if l.hungry() {
-			n++
-		}
-	}
-	return n
-}
-
-func (w *Worker) balanceIn(wait time.Duration) {
-	if w.resting {
-		return
-	}
-	w.resting = true
-	c, stop := w.d.node.clock.After(wait)
-	go func() {
-		defer stop()
-		select {
-		case <-c:
-		case <-w.ctx.Done():
-			return
-		}
-		w.d.mu.Lock()
-		w.resting = false
-		w.d.unevenly(w)
-		w.d.finish()
-	}()
 }
 
 // held visits the tasks that workers hold by this replica's state.

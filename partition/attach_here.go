@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"perdure/fsm/machine"
+	"perdure/internal/credit"
 )
 
 // ownPrefix begins the names of functions that the server itself serves. Workers cannot.
@@ -31,9 +32,7 @@ func (d *Dispatcher) tellStarved(q machine.Queue) {
 func (d *Dispatcher) AttachHere(spec WorkerSpec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
-	w := d.newWorker(spec)
-	w.legs[0].seat.own = true
-	return w
+	return d.newWorker(spec, true)
 }
 
 // TakeRoom takes back up to n tasks' room that the worker has announced and nothing uses or may use now. It
@@ -41,7 +40,7 @@ func (d *Dispatcher) AttachHere(spec WorkerSpec) *Worker {
 func (w *Worker) TakeRoom(n int) int {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	n = w.legs[0].seat.withdraw(n)
-	w.forgive()
+	n = w.seat.share.Withdraw(n)
+	w.step(credit.Shrunk{Link: credit.Home, N: n})
 	return n
 }

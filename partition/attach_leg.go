@@ -9,32 +9,32 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/credit"
 )
 
-// leg lends a part of a worker's room to one node. Its fields are guarded by the dispatcher's lock.
+// leg carries a part of a worker's capacity to another node, and that node's tasks here. Its fields are guarded by the
+// dispatcher's lock.
 type leg struct {
-	w *Worker
-	// seat is set for this node's own leg, and nothing else then.
-	seat *seat
-
+	w      *Worker
 	server string
 	ctx    context.Context // ends when the server is no member any more, or the worker's stream is over
 	cancel context.CancelFunc
 	wake   chan struct{}
-	// up: the stream is open. lent is the room given over it that nothing is known to have used; give the
-	// part of it that is not sent yet.
-	up     bool
-	lent   int
-	give   int
-	wanted bool
-	// recalling: room is asked back and no answer has come; ask is what is not sent yet of that.
-	recalling bool
-	ask       int
-	// rest: it had none to spare, and is left alone until then.
-	rest time.Time
+	// up: the stream is open, and the ledger has a link for it. give and ask are what it grants and revokes and is not
+	// sent yet.
+	up        bool
+	give, ask int
 	// told is when the other node was told last that the worker was heard from; tell says that it is to be again.
 	told time.Time
 	tell bool
+}
+
+// name is the leg's in the ledger; nil stands for this node's own seat.
+func (l *leg) name() credit.Link {
+	if l == nil {
+		return credit.Home
+	}
+	return credit.Link(l.server)
 }
 
 // Bounds of a leg.
@@ -48,22 +48,6 @@ const (
 	surveyEvery = time.Second
 )
 
-func (l *leg) credit() int {
-	if l.seat != nil {
-		return l.seat.room
-	}
-	return l.lent
-}
-
-func (l *leg) wants() bool {
-	if l.seat != nil {
-		return l.seat.wanted
-	}
-	return l.wanted
-}
-
-func (l *leg) hungry() bool { return (l.seat != nil || l.up) && l.wants() && l.credit() == 0 }
-
 // tellsPerLease is how often in a lease another node is told, at most, that a worker was heard from.
 const tellsPerLease = 16
 
@@ -75,30 +59,9 @@ func (l *leg) hear(now time.Time) {
 	}
 }
 
-// leads reports whether room is well placed at the leg's node.
-func (l *leg) leads() bool {
-	d := l.w.d
-	if l.seat != nil {
-		return d.node == nil || d.node.identity.Alone() || d.leads[d.node.identity.ServerID] > 0
-	}
-	return l.up && d.leads[l.server] > 0
-}
-
-func (l *leg) lend(n int) {
-	if l.seat != nil {
-		l.seat.lend(n)
-		return
-	}
-	l.lent += n
-	l.give += n
-	l.rest = time.Time{}
-	l.poke()
-}
-
-func (l *leg) recallRoom() {
-	l.recalling = true
-	l.ask = (l.lent + 1) / 2
-	l.poke()
+// leadsHere reports whether this node leads partitions.
+func (d *Dispatcher) leadsHere() bool {
+	return d.node == nil || d.node.identity.Alone() || d.leads[d.node.identity.ServerID] > 0
 }
 
 func (l *leg) poke() {
@@ -111,9 +74,9 @@ func (l *leg) poke() {
 // follow gives a worker a leg to every member.
 func (w *Worker) follow() {
 	d := w.d
-	kept := w.legs[:1]
+	kept := w.legs[:0]
 	has := map[string]bool{}
-	for _, l := range w.legs[1:] {
+	for _, l := range w.legs {
 		if _, member := d.members[l.server]; !member {
 			l.cancel()
 			continue
@@ -153,7 +116,7 @@ func (l *leg) run() {
 
 // attach opens the stream and follows it to its end. It reports whether the other node has said anything.
 func (l *leg) attach() (heard bool) {
-	w, d := l.w, l.w.d
+	d := l.w.d
 	client, err := d.node.peers.Client(d.node.addressOf(l.server))
 	if err != nil {
 		return false
@@ -165,14 +128,12 @@ func (l *leg) attach() (heard bool) {
 	if err != nil || !connecting() {
 		return false
 	}
-	share, timestamp, ok := l.opened()
-	if !ok {
+	hello := l.opened()
+	if hello == nil {
 		return false
 	}
 	defer l.closed()
-	if stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Worker{Worker: &commandv1.AttachWorker{
-		Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(share), SinceMs: w.since, Timestamp: timestamp,
-	}}}) != nil {
+	if stream.Send(&commandv1.AttachUp{Kind: &commandv1.AttachUp_Worker{Worker: hello}}) != nil {
 		return false
 	}
 	sent := make(chan struct{})
@@ -221,34 +182,30 @@ func (l *leg) awaitSpace(ctx context.Context) {
 	}
 }
 
-// opened lends the leg its share of what this node's own leg does not use.
-func (l *leg) opened() (share int, timestamp uint64, ok bool) {
+// opened tells the ledger of the leg, and answers what is to be said first: the worker, what it is granted there, and
+// when it was heard from, which may be long ago. nil: the leg is over.
+func (l *leg) opened() *commandv1.AttachWorker {
 	w, d := l.w, l.w.d
 	d.mu.Lock()
 	defer d.finish()
 	if l.ctx.Err() != nil {
-		return 0, 0, false
+		return nil
 	}
-	own := w.legs[0].seat
-	l.up, l.rest = true, time.Time{}
-	// What is sent first says that the worker was heard from, which may be long ago.
-	l.told, l.tell = time.Time{}, false
-	if l.leads() {
-		share = w.legs[0].seat.withdraw(w.lent() / max(len(d.leads), 1))
-	}
-	l.lent = share
-	return share, own.timestamp, true
+	l.up, l.told, l.tell = true, time.Time{}, false
+	w.step(credit.LinkOpened{Link: l.name(), Leads: d.leads[l.server] > 0, Of: len(d.leads)})
+	room := l.give
+	l.give = 0
+	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(room),
+		SinceMs: w.since, Timestamp: w.seat.timestamp, UnheardMs: d.now().Sub(w.seat.heard).Milliseconds()}
 }
 
-// closed takes back what the leg was lent and is not known to have used.
+// closed tells the ledger that the leg has broken.
 func (l *leg) closed() {
 	d := l.w.d
 	d.mu.Lock()
 	defer d.finish()
-	back := l.lent
-	l.up, l.lent, l.give, l.wanted, l.recalling, l.ask = false, 0, 0, false, false, 0
-	l.w.place(back)
-	d.unevenly(l.w)
+	l.up, l.give, l.ask = false, 0, 0
+	l.w.step(credit.LinkLost{Link: l.name()})
 }
 
 // send tells the other node of room given and asked back, until the leg is over or its stream broken.
@@ -258,7 +215,7 @@ func (l *leg) send(ctx context.Context, stream commandv1.Peers_AttachClient) {
 		d.mu.Lock()
 		give, ask, tell := l.give, l.ask, l.tell
 		l.give, l.ask, l.tell = 0, 0, false
-		timestamp := l.w.legs[0].seat.timestamp
+		timestamp := l.w.seat.timestamp
 		d.mu.Unlock()
 		var ups []*commandv1.AttachUp
 		if tell { // first: room that is given is offered at once
@@ -297,37 +254,23 @@ func (l *leg) received(down *commandv1.AttachDown) {
 	defer d.finish()
 	switch k := down.Kind.(type) {
 	case *commandv1.AttachDown_Task:
-		if !k.Task.Again {
-			l.lent = max(l.lent-1, 0)
-		}
-		l.rest = time.Time{}
 		token := k.Task.GetTask().GetToken()
-		if d.node.knowsLaterTerm(token, k.Task.Term) {
+		switch stale := d.node.knowsLaterTerm(token, k.Task.Term); {
+		case !stale:
+			w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, leg: l, term: k.Task.Term, size: int64(proto.Size(down))})
+		case !k.Task.Again:
 			// It waited while another leader was elected, which has told of the task, or will, if it is still held.
-			if !k.Task.Again {
-				w.place(1)
-			}
-			break
+			w.step(credit.Dropped{Link: l.name()})
 		}
-		w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, leg: l, term: k.Task.Term, size: int64(proto.Size(down))})
 	case *commandv1.AttachDown_Cancelling:
 		w.arrive(Delivery{Token: k.Cancelling, Cancelling: true})
 	case *commandv1.AttachDown_Spare:
-		back := min(int(k.Spare), l.lent)
-		l.lent -= back
-		l.recalling = false
-		if back == 0 {
-			l.rest = d.node.clock.Now().Add(legRest)
-		}
-		w.place(back)
+		w.step(credit.Returned{Link: l.name(), N: int(k.Spare)})
 	case *commandv1.AttachDown_Wanted:
-		l.wanted = k.Wanted.GetWanted()
-		l.rest = time.Time{}
+		w.step(credit.Wants{Link: l.name(), Wants: k.Wanted.GetWanted()})
 	case *commandv1.AttachDown_Superseded:
 		d.overtaken(w)
-		return
 	}
-	d.unevenly(w)
 }
 
 // knowsLaterTerm reports whether this node's replica of a task's partition knows a later term than one.
@@ -338,7 +281,7 @@ func (n *Node) knowsLaterTerm(t *perdurev1.TaskToken, term uint64) bool {
 
 // overtaken ends a stream whose worker has a later one at another node.
 func (d *Dispatcher) overtaken(w *Worker) {
-	s := w.legs[0].seat
+	s := w.seat
 	s.superseded = true
 	d.drop(s)
 }
@@ -395,6 +338,12 @@ func (d *Dispatcher) survey() {
 	defer d.finish()
 	if !maps.Equal(leads, d.leads) {
 		d.leads = leads
+		for _, w := range d.workers {
+			w.step(credit.Leads{Link: credit.Home, Leads: d.leadsHere()})
+			for _, l := range w.legs {
+				w.step(credit.Leads{Link: l.name(), Leads: leads[l.server] > 0})
+			}
+		}
 	}
 	if maps.Equal(members, d.members) {
 		return

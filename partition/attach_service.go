@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"time"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -19,7 +21,7 @@ func (s *peerService) Attach(stream commandv1.Peers_AttachServer) error {
 	d := s.n.dispatch
 	d.mu.Lock()
 	seat := d.sit(WorkerSpec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room),
-		Timestamp: hello.Timestamp}, hello.SinceMs, nil)
+		Timestamp: hello.Timestamp, Unheard: time.Duration(hello.UnheardMs) * time.Millisecond}, hello.SinceMs, nil)
 	d.finish()
 	if seat == nil {
 		return stream.Send(supersededDown())
@@ -90,10 +92,9 @@ func (s *seat) received(up *commandv1.AttachUp) {
 	}
 	switch k := up.Kind.(type) {
 	case *commandv1.AttachUp_Room:
-		s.lend(int(k.Room))
+		s.grant(int(k.Room))
 	case *commandv1.AttachUp_Recall:
-		s.recalling, s.recall = true, int(k.Recall)
-		s.poke()
+		s.revoke(int(k.Recall))
 	}
 }
 
@@ -109,10 +110,9 @@ func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, 
 		return nil, out, true
 	}
 	queue, s.queue = s.queue, nil
-	if s.recalling && (s.room > s.reserved || s.room == 0) {
-		s.recalling = false
+	if s.mayAnswer() {
 		// If something has come to wait for it meanwhile, an offer is under way, and then the seat wants.
-		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.withdraw(s.recall))}})
+		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
 	}
 	if s.wanted != *told {
 		*told = s.wanted
@@ -137,7 +137,7 @@ func (s *seat) down(stream commandv1.Peers_AttachServer, q Delivery) *commandv1.
 	}
 	if !q.again {
 		s.d.mu.Lock()
-		s.lend(1)
+		s.grant(1)
 		s.d.finish()
 	}
 	return nil

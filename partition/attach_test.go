@@ -126,14 +126,10 @@ func room(m *member) string {
 	defer d.mu.Unlock()
 	out := ""
 	for id, w := range d.workers {
-		out += fmt.Sprintf("[%s queue %d owed %d", id, len(w.queue), len(w.owed))
-		for _, l := range w.legs {
-			out += fmt.Sprintf(" {%s credit %d wants %v recalling %v}", l.server, l.credit(), l.wants(), l.recalling)
-		}
-		out += "]"
+		out += fmt.Sprintf("[%s queue %d %+v]", id, len(w.queue), w.ledger)
 	}
 	for id, s := range d.seats {
-		out += fmt.Sprintf("(%s room %d reserved %d wanted %v queue %d)", id, s.room, s.reserved, s.wanted, len(s.queue))
+		out += fmt.Sprintf("(%s share %+v wanted %v queue %d)", id, s.share, s.wanted, len(s.queue))
 	}
 	return out
 }
@@ -144,7 +140,7 @@ func settled(t *testing.T, at *member, w *Worker, want int) {
 	waitFor(t, fmt.Sprintf("%s to have room for %d", w.ID, want), func() bool {
 		w.d.mu.Lock()
 		defer w.d.mu.Unlock()
-		return w.lent()-len(w.owed)+len(w.queue) == want
+		return w.ledger.Announced()-w.ledger.Overcommitted()+len(w.queue) == want
 	}, func() string { return room(at) })
 }
 
@@ -264,8 +260,8 @@ func TestAttachConservesRoom(t *testing.T) {
 	for _, m := range all {
 		m.dispatch.mu.Lock()
 		for _, s := range m.dispatch.seats {
-			if s.room < 0 || s.reserved != 0 {
-				t.Errorf("%s at %s has room %d, reserved %d", s.ID, m.cfg.NodeID, s.room, s.reserved)
+			if s.share.Free() != s.share.Granted() {
+				t.Errorf("%s at %s has %+v", s.ID, m.cfg.NodeID, s.share)
 			}
 		}
 		m.dispatch.mu.Unlock()

@@ -7,7 +7,10 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/internal/credit"
 )
+
+func init() { credit.Assert = true }
 
 // A stage is a dispatcher of its own, for one partition that it leads by its own account: entries are what the test
 // says. The state below it holds nothing.
@@ -129,7 +132,7 @@ func TestCapacityOfWhatIsOver(t *testing.T) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if have := w.legs[0].seat.room; have != 1 {
+	if have := w.seat.share.Granted(); have != 1 {
 		t.Errorf("the worker has announced 2 and was told of 1: %d are left", have)
 	}
 }

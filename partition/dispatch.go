@@ -10,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/internal/credit"
 )
 
 // Dispatcher brings pending tasks to workers. A worker says how many tasks it has room for; that room
@@ -35,8 +36,6 @@ type Dispatcher struct {
 	returning map[taskKey]bool
 	// wanting counts the seats that have said so.
 	wanting int
-	// uneven are workers whose room should be looked at before the lock is given back.
-	uneven []*Worker
 	// leads says how many partitions each server leads, members where the other servers are.
 	leads   map[string]int
 	members map[string]string
@@ -84,6 +83,8 @@ type WorkerSpec struct {
 	Held []*perdurev1.TaskToken
 	// Timestamp is the worker's own, of its first message; see Worker.Heard.
 	Timestamp uint64
+	// Unheard is for how long nothing has come from the worker.
+	Unheard time.Duration
 }
 
 func (s *WorkerSpec) key() workerKey { return workerKey{s.Namespace, s.ID} }
@@ -98,9 +99,8 @@ type seat struct {
 	// local is the worker's stream when that is at this node.
 	local *Worker
 
-	// room is what is lent to this seat and not used; reserved is the part of it that entries under way
-	// offer.
-	room, reserved int
+	// share is the capacity of the worker that is granted to this seat; entries under way reserve parts of it.
+	share credit.Share
 	// wanted: tasks for this worker wait and no room is left.
 	wanted               bool
 	detached, superseded bool
@@ -112,11 +112,12 @@ type seat struct {
 	// ebbed is closed once it is over and no entry offers its room any more.
 	ebbed chan struct{}
 
-	// For a worker of another node: what is to be told, and how much room is asked back.
-	queue     []Delivery
-	recalling bool
-	recall    int
-	wake      chan struct{}
+	// revoking: up to revoked units of the share are asked back, which is not answered yet.
+	revoking bool
+	revoked  int
+	// For a worker of another node: what is to be told.
+	queue []Delivery
+	wake  chan struct{}
 }
 
 // Delivery is something to be told to a worker: a task that is its own now, or that one it holds was
@@ -131,8 +132,6 @@ type Delivery struct {
 	// Reserved is when the room for the task was taken, by this node's clock: before the task was acquired. It is
 	// the zero time for a task that is told again or comes from another node.
 	Reserved time.Time
-	// took: it has used up room of its worker; nil for a cancel.
-	took *bool
 	// replica has the task, when this node leads its partition; lead is the leadership whose entry acquired it or
 	// which tells of it again. leg has brought it otherwise, in the leader's term.
 	replica *Replica
@@ -168,12 +167,6 @@ func offersOf(room []booking) []*commandv1.Offer {
 // finish carries out what a change of room or queues has made due, and gives the lock back.
 func (d *Dispatcher) finish() {
 	d.settle()
-	for len(d.uneven) > 0 {
-		w := d.uneven[0]
-		d.uneven = d.uneven[1:]
-		w.uneven = false
-		w.balance()
-	}
 	d.mu.Unlock()
 }
 
@@ -187,7 +180,10 @@ func (d *Dispatcher) sit(spec WorkerSpec, since int64, local *Worker) *seat {
 		old.superseded = old.since < since
 		d.drop(old)
 	}
-	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, timestamp: spec.Timestamp, heard: d.now(), room: max(spec.Room, 0), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
+	s := &seat{WorkerSpec: spec, d: d, since: since, local: local, timestamp: spec.Timestamp, heard: d.now().Add(-spec.Unheard), wake: make(chan struct{}, 1), ebbed: make(chan struct{})}
+	if local == nil {
+		s.share.Grant(spec.Room)
+	}
 	d.seats[spec.key()] = s
 	d.order = append(d.order, s)
 	var lives []*leadership
@@ -297,7 +293,12 @@ const silentAfter = 2
 // silent reports whether a worker has said nothing for half its lease. It may hang, or be cut off: its room is
 // offered again when it is heard from.
 func (s *seat) silent(now time.Time) bool {
-	return !s.own && now.Sub(s.heard) > time.Duration(s.LeaseMS)*time.Millisecond/silentAfter
+	return !s.own && now.Sub(s.heard) > s.silentAfter()
+}
+
+// silentAfter is the time after which the worker counts as silent.
+func (s *WorkerSpec) silentAfter() time.Duration {
+	return time.Duration(s.LeaseMS) * time.Millisecond / silentAfter
 }
 
 // hear takes note of a message that the worker made, with its timestamp.
@@ -310,20 +311,41 @@ func (s *seat) hear(timestamp uint64) {
 	}
 }
 
-// lend adds to the room of a seat.
-func (s *seat) lend(n int) {
+// grant adds to the share of a seat.
+func (s *seat) grant(n int) {
 	if n <= 0 || s.detached {
 		return
 	}
-	s.room += n
+	s.share.Grant(n)
 	s.d.kick(s)
 }
 
-// withdraw takes back up to n of the room that is not used.
-func (s *seat) withdraw(n int) int {
-	n = max(min(n, s.room-s.reserved), 0)
-	s.room -= n
-	return n
+// revoke asks for up to n units of the share.
+func (s *seat) revoke(n int) {
+	s.revoking, s.revoked = true, n
+	s.answer()
+}
+
+// mayAnswer reports whether a revocation can be answered: there is credit that no entry has reserved, or none at all.
+func (s *seat) mayAnswer() bool {
+	return s.revoking && (s.share.Free() > 0 || s.share.Granted() == 0)
+}
+
+// giveUp is how much of the share the answer to a revocation gives back.
+func (s *seat) giveUp() int {
+	s.revoking = false
+	return s.share.Withdraw(s.revoked)
+}
+
+// answer answers a revocation if it can be answered. That of a worker of another node is pulled.
+func (s *seat) answer() {
+	switch {
+	case !s.mayAnswer():
+	case s.local == nil:
+		s.poke()
+	default:
+		s.local.step(credit.Returned{Link: credit.Home, N: s.giveUp()})
+	}
 }
 
 // serves reports whether a worker can run what a queue holds.
@@ -358,12 +380,11 @@ func (d *Dispatcher) reserve(partition uint32) []booking {
 				return
 			}
 			s := d.order[(start+i)%len(d.order)]
-			free := s.room - s.reserved
-			if free <= 0 || s.silent(now) || len(led.pending) > 0 && led.wanted(s) != waitedFor {
+			free := s.share.Free()
+			if free == 0 || s.silent(now) || len(led.pending) > 0 && led.wanted(s) != waitedFor {
 				continue
 			}
-			n := (free + 1) / 2
-			s.reserved += n
+			n := s.share.Reserve((free + 1) / 2)
 			offer := &commandv1.Offer{
 				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Room: uint32(n), LeaseMs: s.LeaseMS,
 			}
@@ -389,7 +410,7 @@ func (d *Dispatcher) unreserve(room []booking) {
 	d.mu.Lock()
 	defer d.finish()
 	for _, b := range room {
-		b.s.reserved -= int(b.offer.Room)
+		b.s.share.Release(int(b.offer.Room))
 		b.s.freed()
 		d.kick(b.s)
 	}
@@ -398,7 +419,7 @@ func (d *Dispatcher) unreserve(room []booking) {
 // freed is called when room of a seat is no longer reserved: somebody may be waiting for it.
 func (s *seat) freed() {
 	if s.detached {
-		if s.reserved == 0 {
+		if s.share.Free() == s.share.Granted() {
 			close(s.ebbed)
 			left := slices.DeleteFunc(s.d.ebbing[s.key()], func(x *seat) bool { return x == s })
 			if s.d.ebbing[s.key()] = left; len(left) == 0 {
@@ -407,12 +428,7 @@ func (s *seat) freed() {
 		}
 		return
 	}
-	if s.recalling {
-		s.poke()
-	}
-	if s.local != nil {
-		s.d.unevenly(s.local)
-	}
+	s.answer()
 }
 
 // applied takes in what an entry of a partition did for workers. That a task is assigned is a fact, so it
@@ -430,7 +446,7 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 	offered := map[workerKey]booking{}
 	for _, b := range room {
 		offered[b.s.key()] = b
-		b.s.reserved -= int(b.offer.Room)
+		b.s.share.Release(int(b.offer.Room))
 		if led != nil {
 			// What these queues still hold is in Ready.
 			for _, fn := range b.offer.Functions {
@@ -443,13 +459,17 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 			led.pending[q] = true
 		}
 	}
+	// What all of them use is taken before the first is told: that may have credit revoked.
 	for _, a := range fx.Assigned {
-		b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]
-		if !ok {
-			continue // it is not of this entry's grants; whoever leads tells of it, or its lease ends
+		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
+			b.s.share.Use()
 		}
-		b.s.room--
-		b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
+	}
+	for _, a := range fx.Assigned {
+		// What is not of this entry's grants is told by the next leader, or its lease ends.
+		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
+			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
+		}
 	}
 	for _, b := range room {
 		b.s.freed()
@@ -468,7 +488,7 @@ func (d *Dispatcher) settle() {
 	for _, led := range d.led {
 		for q := range led.pending {
 			if _, seen := starved[q]; !seen {
-				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.room > 0 && s.serves(q) && !s.silent(now) })
+				starved[q] = !slices.ContainsFunc(d.order, func(s *seat) bool { return s.share.Granted() > 0 && s.serves(q) && !s.silent(now) })
 				if starved[q] {
 					d.tellStarved(q)
 				}
@@ -494,9 +514,9 @@ func (d *Dispatcher) want(s *seat, starved map[machine.Queue]bool) {
 		for q := range led.pending {
 			switch {
 			case now || !s.serves(q):
-			case s.room == 0:
+			case s.share.Granted() == 0:
 				now = s.wanted || starved[q]
-			case s.reserved > 0 || led.assigning:
+			case s.share.Free() < s.share.Granted() || led.assigning:
 				now = s.wanted
 			}
 		}
@@ -511,22 +531,15 @@ func (d *Dispatcher) want(s *seat, starved map[machine.Queue]bool) {
 		d.wanting--
 	}
 	if s.local != nil {
-		d.unevenly(s.local)
+		s.local.step(credit.Wants{Link: credit.Home, Wants: now})
 	} else {
 		s.poke()
 	}
 }
 
-func (d *Dispatcher) unevenly(w *Worker) {
-	if !w.uneven {
-		w.uneven = true
-		d.uneven = append(d.uneven, w)
-	}
-}
-
 // kick has offers-only commands proposed for partitions whose queues a worker with room can empty.
 func (d *Dispatcher) kick(s *seat) {
-	if s.detached || s.room-s.reserved <= 0 || s.silent(d.now()) {
+	if s.detached || s.share.Free() == 0 || s.silent(d.now()) {
 		return
 	}
 	for _, led := range d.led {

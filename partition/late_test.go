@@ -77,8 +77,8 @@ func TestFormerLeadersTaskIsDropped(t *testing.T) {
 	waitFor(t, "room at another node", func() bool {
 		w.d.mu.Lock()
 		defer w.d.mu.Unlock()
-		for _, l := range w.legs[1:] {
-			if l.lent > 0 {
+		for _, l := range w.legs {
+			if w.ledger.Granted(l.name()) > 0 {
 				remote = l
 			}
 		}
@@ -108,7 +108,7 @@ func TestSilentWorkerGetsNothing(t *testing.T) {
 	hush := func() {
 		w.d.mu.Lock()
 		defer w.d.mu.Unlock()
-		w.legs[0].seat.heard = n.clock.Now().Add(-time.Duration(w.LeaseMS)*time.Millisecond/silentAfter - time.Millisecond)
+		w.seat.heard = n.clock.Now().Add(-time.Duration(w.LeaseMS)*time.Millisecond/silentAfter - time.Millisecond)
 	}
 	hush()
 	ids := map[string]bool{startIn(t, n.Router(), 0, "x"): true, startIn(t, n.Router(), 1, "y"): true}
@@ -123,6 +123,48 @@ func TestSilentWorkerGetsNothing(t *testing.T) {
 	nothing(t, n, w)
 	w.Heard(1)
 	if got := deliver(t, w).Id; !ids[got] {
+		t.Errorf("told of %s", got)
+	}
+}
+
+// A worker that hangs while its stream lives gets nothing from a leader that its node connects to again: it counts as
+// heard from when it was heard from. When it is, it gets what waits.
+func TestHungWorkerIsNotHeardByConnecting(t *testing.T) {
+	all := newClusterWith(t, 3, neverActs)
+	const p = 1
+	leader := leaderOf(t, all, p)
+	at := all[0]
+	if at == leader {
+		at = all[1]
+	}
+	w := at.Dispatcher().Attach(spec("w", 9, "f"))
+	defer w.Detach()
+	session := func() (s *seat) {
+		waitFor(t, "a session at the leader", func() bool {
+			leader.dispatch.mu.Lock()
+			defer leader.dispatch.mu.Unlock()
+			s = leader.dispatch.seats[w.key()]
+			return s != nil
+		}, func() string { return room(leader) })
+		return s
+	}
+	former := session()
+	w.d.mu.Lock()
+	w.seat.heard = at.clock.Now().Add(-w.silentAfter() - time.Millisecond)
+	w.d.mu.Unlock()
+	leader.dispatch.mu.Lock()
+	leader.dispatch.drop(former) // as when the connection breaks
+	leader.dispatch.finish()
+	if session() == former {
+		t.Fatal("its session at the leader goes on")
+	}
+	id := startIn(t, leader.router, p, "x")
+	nothing(t, leader.Node, w)
+	if got := held(t, leader.router.slots[p].Load(), "w"); len(got) != 0 {
+		t.Fatalf("a worker that hangs is given %v", got)
+	}
+	w.Heard(1)
+	if got := deliver(t, w).Id; got != id {
 		t.Errorf("told of %s", got)
 	}
 }

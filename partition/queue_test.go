@@ -86,7 +86,7 @@ func TestTasksOfOtherNodesAreBoundedInBytes(t *testing.T) {
 // up. What ends gives them back.
 func TestTaskBytes(t *testing.T) {
 	d := newDispatcher()
-	w, x := d.newWorker(spec("w", 1, "f")), d.newWorker(spec("x", 1, "f"))
+	w, x := d.newWorker(spec("w", 1, "f"), false), d.newWorker(spec("x", 1, "f"), false)
 	arrive := func(w *Worker, id string, size int64) {
 		w.arrive(Delivery{Token: &perdurev1.TaskToken{Namespace: ns, Id: id, Incarnation: 1, Version: 1}, Task: &perdurev1.Task{}, size: size})
 	}

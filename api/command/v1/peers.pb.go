@@ -531,7 +531,9 @@ type AttachWorker struct {
 	// worker replaces an earlier one.
 	SinceMs int64 `protobuf:"varint,6,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	// See AttachUp.timestamp.
-	Timestamp     uint64 `protobuf:"varint,7,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	Timestamp uint64 `protobuf:"varint,7,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	// For how long nothing has come from the worker: one that hangs does not count as heard from because a node connects.
+	UnheardMs     int64 `protobuf:"varint,8,opt,name=unheard_ms,json=unheardMs,proto3" json:"unheard_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -611,6 +613,13 @@ func (x *AttachWorker) GetSinceMs() int64 {
 func (x *AttachWorker) GetTimestamp() uint64 {
 	if x != nil {
 		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *AttachWorker) GetUnheardMs() int64 {
+	if x != nil {
+		return x.UnheardMs
 	}
 	return 0
 }
@@ -1758,7 +1767,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x04room\x18\x02 \x01(\rH\x00R\x04room\x12\x18\n" +
 	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12\x1c\n" +
 	"\ttimestamp\x18\x05 \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kindJ\x04\b\x04\x10\x05\"\xca\x01\n" +
+	"\x04kindJ\x04\b\x04\x10\x05\"\xe9\x01\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -1766,7 +1775,9 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x12\n" +
 	"\x04room\x18\x05 \x01(\rR\x04room\x12\x19\n" +
 	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\x12\x1c\n" +
-	"\ttimestamp\x18\a \x01(\x04R\ttimestamp\"\xf9\x01\n" +
+	"\ttimestamp\x18\a \x01(\x04R\ttimestamp\x12\x1d\n" +
+	"\n" +
+	"unheard_ms\x18\b \x01(\x03R\tunheardMs\"\xf9\x01\n" +
 	"\n" +
 	"AttachDown\x124\n" +
 	"\x04task\x18\x01 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\x04task\x127\n" +

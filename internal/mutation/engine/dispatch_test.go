@@ -9,28 +9,28 @@ import (
 // dispatchBugs break how tasks reach workers: each once, within the room, and back when nobody was told.
 var dispatchBugs = []mutation.Bug{
 	{
-		File: "partition/attach.go", Rule: "dispatch: a task is told once",
-		From: `return ok && known == life`, To: `return ok && known == life && known.version == 0`, Tests: "TestToldOnce",
+		File: "internal/credit/ledger.go", Rule: "dispatch: a task is told once",
+		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestToldOnce", Pkg: "partition",
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: the room of an entry that did not happen comes back",
-		From: "b.s.reserved -= int(b.offer.Room)\n\t\tb.s.freed()\n\t\td.kick(b.s)", To: "b.s.freed()\n\t\td.kick(b.s)", Tests: "TestCapacityIsConserved",
+		From: "b.s.share.Release(int(b.offer.Room))\n\t\tb.s.freed()\n\t\td.kick(b.s)", To: "b.s.freed()\n\t\td.kick(b.s)", Tests: "TestCapacityIsConserved",
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a task uses up room",
-		From: "b.s.room--\n", To: "", Tests: "TestCapacityIsConserved",
+		From: "b.s.share.Use()", To: "_ = b", Tests: "TestCapacityIsConserved",
 	},
 	{
-		File: "partition/attach.go", Rule: "dispatch: the next version of a task is told",
-		From: "return ok && known == life", To: "return ok && known.incarnation == life.incarnation", Tests: "TestToldOnce",
+		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is told",
+		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestToldOnce", Pkg: "partition",
 	},
 	{
 		File: "partition/attach.go", Rule: "dispatch: the room of a task that is over before it is told comes back",
-		From: "if *q.took {\n\t\tw.place(1)\n\t}", To: "", Tests: "TestCapacityOfWhatIsOver",
+		From: "w.step(credit.Undelivered{Task: creditTask(q.Token)})", To: "", Tests: "TestCapacityOfWhatIsOver",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: an entry offers no room that another one does",
-		From: `free := s.room - s.reserved`, To: `free := s.room`, Tests: "TestCapacityIsConserved",
+		File: "internal/credit/share.go", Rule: "dispatch: an entry offers no room that another one does",
+		From: `return s.granted - s.reserved`, To: `return s.granted`, Tests: "TestCapacityIsConserved", Pkg: "partition",
 	},
 	{
 		File: "partition/dispatch.go", Rule: "dispatch: a task that was told before is not given back",

@@ -56,11 +56,15 @@ var leaseBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/dispatch.go", Rule: "lease: a worker that says nothing is given nothing",
-		From: `if free <= 0 || s.silent(now) ||`, To: `if free <= 0 || now.IsZero() ||`, Tests: "TestSilentWorkerGetsNothing", Hangs: 20 * time.Second,
+		From: `if free == 0 || s.silent(now) ||`, To: `if free == 0 || now.IsZero() ||`, Tests: "TestSilentWorkerGetsNothing", Hangs: 20 * time.Second,
+	},
+	{
+		File: "partition/attach_leg.go", Rule: "lease: a worker that hangs is not heard from because a node connects",
+		From: `d.now().Sub(w.seat.heard).Milliseconds()`, To: `0`, Tests: "TestHungWorkerIsNotHeardByConnecting",
 	},
 	{
 		File: "partition/attach_leg.go", Rule: "lease: a former leader's task is not passed on",
-		From: `if d.node.knowsLaterTerm(token, k.Task.Term) {`, To: `if d.node == nil {`, Tests: "TestFormerLeadersTaskIsDropped", Hangs: 20 * time.Second,
+		From: `switch stale := d.node.knowsLaterTerm(token, k.Task.Term); {`, To: `switch stale := d.node == nil; {`, Tests: "TestFormerLeadersTaskIsDropped", Hangs: 20 * time.Second,
 	},
 	{
 		File: "partition/dispatch.go", Rule: "lease: a task that was told again is not returned by who did not send it",
