@@ -209,7 +209,7 @@ func (s *peerService) Verify(_ *perdurev1.VerifyRequest, stream commandv1.Peers_
 // that cannot is an event, not an error; errors are ctx's and send's. send is not called concurrently.
 func (o *Operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
 	n := o.n
-	members := n.members()
+	members := n.cluster.Members()
 	if dir := n.Directory(); dir != nil {
 		members = dir.Members
 	}

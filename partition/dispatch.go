@@ -731,7 +731,7 @@ func (d *Dispatcher) release(n *Node, queue []Delivery) {
 
 // returnTo returns a task to the leader that has assigned it. If that fails, its lease ends the wait.
 func (n *Node) returnTo(ctx context.Context, q Delivery) {
-	client, err := n.peers.Client(n.addressOf(q.leg.server))
+	client, err := n.peers.Client(n.cluster.AddressOf(q.leg.server))
 	if err != nil {
 		return
 	}

@@ -33,7 +33,7 @@ func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error
 	if n.identity.Alone() {
 		return level, nil
 	}
-	members := n.members()
+	members := n.cluster.Members()
 	if len(members) == 0 {
 		return 0, fmt.Errorf("the members are not known yet")
 	}
@@ -51,7 +51,7 @@ func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error
 		}
 		asked++
 		go func() {
-			client, err := n.peers.Client(n.addressOf(m.ServerId))
+			client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 			var st *commandv1.NodeStatus
 			if err == nil {
 				st, err = client.Status(ctx, &commandv1.StatusRequest{Partition: &partition})

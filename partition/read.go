@@ -31,7 +31,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 		if err := r.confirm(ctx); err != nil {
 			return nil, 0, err
 		}
-	} else if err := r.mayTell(r.serving() != nil); err != nil {
+	} else if err := r.mayAnswer(r.serving() != nil); err != nil {
 		return nil, 0, errTryLater(r.id, err.Error())
 	}
 	reply, index, err := r.store.Query(q)
