@@ -80,7 +80,7 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
-				corrupt("place in a queue", key, err)
+				PanicCorrupt("place in a queue", key, err)
 			}
 			if n == 0 {
 				t.m.head[q] = order

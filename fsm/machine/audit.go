@@ -158,16 +158,8 @@ func NewAuditor(cfg Config, most int) (*Auditor, error) {
 // audit cannot be continued.
 func (x *Auditor) Continue(r Reader, now int64, pause func() bool) (done bool, err error) {
 	a := &x.a
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(fault)
-			if !ok {
-				panic(p)
-			}
-			done, err = false, f.err
-		}
-	}()
-	a.r, a.now, a.pause, a.runs = r, now, pause, nil
+	defer Catch(&err)
+	a.Must, a.now, a.pause, a.runs = Must{r}, now, pause, nil
 	return a.piece()
 }
 
@@ -191,7 +183,7 @@ func (x *Auditor) Report() Report {
 
 // auditor is one audit under way.
 type auditor struct {
-	r      Reader
+	Must   // the state that is being read
 	now    int64
 	cfg    Config
 	most   int
@@ -259,7 +251,7 @@ func (a *auditor) piece() (done bool, err error) {
 	a.outbox.resume(a)
 	done = true
 	first := true
-	a.scan(a.next, nil, func(key, value []byte) bool {
+	a.Scan(a.next, nil, func(key, value []byte) bool {
 		if !a.group.continues(key) {
 			a.endGroup()
 			if !first && a.pause != nil && a.pause() {
@@ -332,40 +324,13 @@ func familyName(key []byte) string {
 	return "unknown"
 }
 
-// get is Get for rules that cannot carry a storage error; see fault.
-func (a *auditor) get(key []byte) ([]byte, bool) {
-	v, ok, err := a.r.Get(key)
-	if err != nil {
-		panic(fault{err})
-	}
-	return v, ok
-}
-
-func (a *auditor) has(key []byte) bool {
-	_, ok := a.get(key)
-	return ok
-}
-
-func (a *auditor) scan(lower, upper []byte, fn func(key, value []byte) bool) {
-	scan(a.r, lower, upper, fn)
-}
-
 // number reads one of the machine's own values; meta reports it if it is damaged.
 func (a *auditor) number(name string) uint64 {
-	n, err := metaNumber(a.r, name)
+	n, err := metaNumber(a.From, name)
 	if _, bad := err.(*CorruptError); err != nil && !bad {
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
 	return n
-}
-
-// machineMeta tells the machine's own values from those of the store that keeps the state.
-func machineMeta(name string) bool {
-	switch name {
-	case metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies, metaReplyBytes:
-		return true
-	}
-	return false
 }
 
 // meta judges the machine's own values.

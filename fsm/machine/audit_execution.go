@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 
@@ -35,11 +36,11 @@ func (a *auditor) header(key, value []byte) {
 		a.report.Open++
 	}
 	a.here(ns, h.ID)
-	if a.has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
+	if a.Has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
 		return
 	}
 	empty, prefix := true, keys.JournalPrefix(ns, h.ID, h.Incarnation)
-	a.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+	a.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
 		empty = false
 		return false
 	})
@@ -50,12 +51,15 @@ func (a *auditor) header(key, value []byte) {
 
 // storedHeader reads a header; ok is false for a damaged one too, which header reports.
 func (a *auditor) storedHeader(ns, objectID string) (Header, bool) {
-	b, ok := a.get(keys.Of(keys.Header, ns, objectID))
-	if !ok {
-		return Header{}, false
+	return readable(ReadHeader(a.From, ns, objectID))
+}
+
+// readable takes what is damaged for missing.
+func readable[T any](v T, ok bool, err error) (T, bool) {
+	if damage := (*CorruptError)(nil); err != nil && !errors.As(err, &damage) {
+		panic(Fault{Err: err})
 	}
-	h, err := decodeHeader(b)
-	return h, err == nil && h.ID == objectID
+	return v, ok
 }
 
 // execution judges one execution: header, journal, promise, task and its place in the listing must tell
@@ -63,7 +67,7 @@ func (a *auditor) storedHeader(ns, objectID string) (Header, bool) {
 func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 	a.journal(ns, h.ID, entries)
 	a.headerOfJournal(ns, h, entries)
-	if class := classOfStatus(h.Status); class != 0 && !a.has(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID)) {
+	if class := classOfStatus(h.Status); class != 0 && !a.Has(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID)) {
 		a.found(ns, h.ID, RuleListing, "%s since %d, and not listed as that", h.Status, h.CreatedMS)
 	}
 	a.grace(ns, h)
@@ -170,7 +174,7 @@ func (a *auditor) grace(ns string, h Header) {
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
 		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
 	}
-	if h.GraceAt != 0 && !a.has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+	if h.GraceAt != 0 && !a.Has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its grace until %d is not in the index", h.GraceAt)
 	}
 }
@@ -274,7 +278,7 @@ func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
 	first := string(id.PromiseID(h.ID).Child(0))
 	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
 	prefix = prefix[:len(prefix)-2] // without the end of the string: whatever goes on so
-	a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+	a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
 		p, err := recovery.DecodePromise(value)
 		if err != nil {
 			return true

@@ -20,7 +20,7 @@ func (a *auditor) ofNode(ns string, promise id.PromiseID) bool {
 		return false
 	}
 	h, ok := a.storedHeader(ns, string(run))
-	return ok && h.Kind == KindGraph && a.has(keys.Of(keys.Promise, ns, string(promise)))
+	return ok && h.Kind == KindGraph && a.Has(keys.Of(keys.Promise, ns, string(promise)))
 }
 
 // lifeOf judges that what stands under a key belongs to the present or to an earlier life of a graph run.
@@ -74,7 +74,7 @@ func (a *auditor) node(key, value []byte) {
 		return
 	}
 	nodes := 0
-	b, _ := a.get(keys.GraphOf(ns, h.ID, incarnation))
+	b, _ := a.Get(keys.GraphOf(ns, h.ID, incarnation))
 	if g, _, _, err := decodeGraph(b); err == nil {
 		nodes = len(g.Nodes)
 	}
@@ -126,7 +126,7 @@ func (g *graphAudit) bad(format string, args ...any) {
 // state by Definition 1.
 func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	g := &graphAudit{a: a, ns: ns, h: h}
-	b, ok := a.get(keys.GraphOf(ns, h.ID, h.Incarnation))
+	b, ok := a.Get(keys.GraphOf(ns, h.ID, h.Incarnation))
 	if !ok {
 		g.bad("a graph run without a graph")
 		return
@@ -136,15 +136,15 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	if g.graph, _, input, err = decodeGraph(b); err != nil {
 		return // said to be damaged
 	}
-	if h.Former != 0 && !a.has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Life > 0) {
+	if h.Former != 0 && !a.Has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Life > 0) {
 		g.bad("it goes on from incarnation %d in life %d, and that has no journal", h.Former, h.Life)
 	}
 	if h.Former != 0 {
-		if former, ok := a.get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
+		if former, ok := a.Get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
 			g.bad("it goes on from incarnation %d, whose graph or input is another", h.Former)
 		}
 	}
-	if h.GraphAt != 0 && (h.Status.Terminal() || !a.has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
+	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
 		g.bad("it is to go on at %d, and is %s or not in the index", h.GraphAt, h.Status)
 	}
 	if len(entries) > 0 {
@@ -235,7 +235,7 @@ func (g *graphAudit) read() bool {
 		g.rows[n].status = reduction.StatusPending
 	}
 	prefix := keys.NodePrefix(g.ns, g.h.ID, g.h.Incarnation)
-	a.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	a.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		n, err := nodeOfKey(key, prefix, len(g.rows))
 		if err == nil {
 			g.rows[n], err = decodeRow(bytes.Clone(value))
@@ -248,7 +248,7 @@ func (g *graphAudit) read() bool {
 		if row.from == 0 {
 			continue
 		}
-		b, ok := a.get(keys.NodeOf(g.ns, g.h.ID, row.from, uint32(n)))
+		b, ok := a.Get(keys.NodeOf(g.ns, g.h.ID, row.from, uint32(n)))
 		former, err := decodeRow(b)
 		if !ok || err != nil || !row.kept || row.from >= g.h.Incarnation || former.status != reduction.StatusCompleted {
 			g.bad("node %q has its output from incarnation %d, which has none", g.graph.Nodes[n].Id, row.from)
@@ -275,12 +275,12 @@ func (g *graphAudit) signals(entries []journal.Entry) {
 		}
 	}
 	for _, name := range names {
-		if kept, ok := g.a.get(keys.LatchOf(g.ns, g.h.ID, g.h.Incarnation, name)); !ok || !bytes.Equal(kept, last[name]) {
+		if kept, ok := g.a.Get(keys.LatchOf(g.ns, g.h.ID, g.h.Incarnation, name)); !ok || !bytes.Equal(kept, last[name]) {
 			g.bad("signal %q was delivered, and its payload is not kept", name)
 		}
 	}
 	prefix := keys.LatchPrefix(g.ns, g.h.ID, g.h.Incarnation)
-	g.a.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+	g.a.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		name, _, err := keys.CutString(key[len(prefix):])
 		if _, known := last[name]; err == nil && !known {
 			g.bad("signal %q is kept, and was never delivered", name)
@@ -363,7 +363,7 @@ func (g *graphAudit) row(n int, row *nodeRow) {
 	}
 	g.values(row, r, p, bad)
 	if row.retryAt != 0 {
-		if !g.a.has(keys.DeadlineOf(keys.DueGraph, row.retryAt, g.ns, string(promise))) {
+		if !g.a.Has(keys.DeadlineOf(keys.DueGraph, row.retryAt, g.ns, string(promise))) {
 			g.a.found(g.ns, g.h.ID, RuleDeadline, "node %q is to be tried again at %d, and that is not in the index", node.Id, row.retryAt)
 		}
 		return
@@ -473,7 +473,7 @@ func (a *auditor) nodeRetry(ns, promise string) int64 {
 		}
 		retries = map[string]int64{}
 		prefix := keys.NodePrefix(ns, h.ID, h.Incarnation)
-		a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+		a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
 			if row, err := decodeRow(value); err == nil && row.retryAt != 0 && row.child != 0 && !row.kept {
 				retries[string(id.PromiseID(h.ID).Child(row.child-1))] = row.retryAt
 			}

@@ -73,7 +73,7 @@ func (a *auditor) endGroup() {
 		}
 	case ok:
 		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of incarnation %d, and the execution is incarnation %d", g.incarnation, h.Incarnation)
-	case !a.has(keys.Of(keys.Header, g.ns, g.id)):
+	case !a.Has(keys.Of(keys.Header, g.ns, g.id)):
 		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of %d entries, and no execution", len(g.entries))
 	}
 	a.journal(g.ns, g.id, g.entries)

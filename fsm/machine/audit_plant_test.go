@@ -472,19 +472,21 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.put(keys.OutboxOf(far, 1, 2), b)
 		}},
 		{"a reply without an age", RuleReplies, "", func(s *plot) {
-			e := encoder{}
-			e.i64(5)
-			e.bytes(nil)
-			s.put(keys.ReplyOf([]byte("request")), e.b)
+			b, err := storedReply{at: 5, reply: &commandv1.Reply{}}.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.ReplyOf([]byte("request")), b)
 		}},
 		{"an age without a reply", RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
 		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplies), keys.AppendUint64(nil, 77)) }},
 		{"another number of replies' bytes", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplyBytes), keys.AppendUint64(nil, 77)) }},
 		{"another size of a reply", RuleReplies, "", func(s *plot) {
-			e := encoder{}
-			e.i64(5)
-			e.bytes(nil)
-			s.put(keys.ReplyOf([]byte("request")), e.b)
+			b, err := storedReply{at: 5, reply: &commandv1.Reply{}}.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.ReplyOf([]byte("request")), b)
 			s.put(keys.ReplyAgeOf(5, []byte("request")), keys.AppendUint64(nil, 1))
 		}},
 		{"a size that is none", RuleDamaged, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{1}) }},

@@ -3,27 +3,19 @@ package machine
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
-	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/keys"
 )
 
 // reply judges a stored reply: it can be read, and its age is noted.
 func (a *auditor) reply(key, value []byte) {
 	a.report.Replies++
-	d := decoder{b: value}
-	at := d.i64()
-	stored := &commandv1.Reply{}
-	err := proto.Unmarshal(d.bytes(), stored)
-	if end := d.end(); err == nil {
-		err = end
-	}
+	stored, err := decodeReply(value)
 	if err != nil {
 		a.damaged("", "", key, err.Error())
 		return
 	}
-	age, ok := a.get(keys.ReplyAgeOf(at, key[1:]))
+	at := stored.at
+	age, ok := a.Get(keys.ReplyAgeOf(at, key[1:]))
 	request := fmt.Sprintf("request %x", key[1:])
 	if !ok {
 		a.found("", request, RuleReplies, "a reply of %d whose age is not noted", at)
@@ -33,7 +25,7 @@ func (a *auditor) reply(key, value []byte) {
 	if is := uint64(2*len(key[1:]) + len(value) + replyCost); err == nil && len(age) > 0 && size != is {
 		a.found("", request, RuleReplies, "a reply of %d bytes, %d are noted", is, size)
 	}
-	if level := a.number(metaFeature); level < levelReplies && (len(age) > 0 || stored.GetPromiseAnswer() != nil) {
+	if level := a.number(metaFeature); level < levelReplies && (len(age) > 0 || stored.reply.GetPromiseAnswer() != nil) {
 		a.found("", request, RuleReplies, "a reply as of level %d in a state of feature level %d", levelReplies, level)
 	}
 }
@@ -45,9 +37,8 @@ func (a *auditor) replyAge(key, value []byte) {
 		a.damaged("", "", key, "it is no age of a reply")
 		return
 	}
-	b, ok := a.get(keys.ReplyOf(request))
-	d := decoder{b: b}
-	if stored := d.i64(); !ok || uint64(stored) != at {
+	b, ok := a.Get(keys.ReplyOf(request))
+	if stored, err := decodeReply(b); !ok || err == nil && uint64(stored.at) != at {
 		a.found("", fmt.Sprintf("request %x", request), RuleReplies, "the age of a reply of %d, which is not there", at)
 	}
 	if evicted := a.number(metaEvicted); at < evicted {
@@ -59,7 +50,7 @@ func (a *auditor) replyAge(key, value []byte) {
 func (a *auditor) countReplies() {
 	var bytes uint64
 	count := func(family keys.Family) (n uint64) {
-		a.scan([]byte{byte(family)}, []byte{byte(family) + 1}, func(_, value []byte) bool {
+		a.Scan([]byte{byte(family)}, []byte{byte(family) + 1}, func(_, value []byte) bool {
 			if n++; family == keys.ReplyAge {
 				size, _ := replySize(value) // damage is reported where the key is judged
 				bytes += size

@@ -432,7 +432,8 @@ func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
 // auditChannels checks that what is under way is numbered without gaps up to the channel's number.
 func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
-		epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+		ch := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+		epoch, last := ch.epoch, ch.last
 		e, msgs, err := Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
 		if err != nil {
 			c.problem("outbox: %v", err)
@@ -450,7 +451,7 @@ func (w *world) auditChannels(p *part, c *census) {
 func (w *world) auditWakeSources(p *part, c *census) {
 	for _, h := range c.headers {
 		for _, later := range []int64{0, 5_000, 1_000_000} {
-			x := &query{r: p.state, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
+			x := &query{Must: Must{p.state}, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
 				q: &commandv1.Query{Namespace: ns, Id: h.ID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}}
 			reply, err := x.answer()
 			if err != nil {

@@ -165,7 +165,7 @@ func (a *auditor) waitCallbacks(ns string, h Header, s *journal.State) {
 		return
 	}
 	for _, promise := range on {
-		if s.Resolved(promise) || (objects{a: a, ns: ns}).HasCallback(string(promise), h.ID) {
+		if s.Resolved(promise) || (objects{from: a.From, ns: ns}).HasCallback(string(promise), h.ID) {
 			continue
 		}
 		if p, ok := a.storedPromise(ns, string(promise)); ok && p.State == recovery.PromisePending {
@@ -279,7 +279,7 @@ func (a *auditor) childOf(ns string, parent Header, r journal.Recorded) {
 
 // startedWith compares an execution with the invocation that its parent's journal has of it.
 func (a *auditor) startedWith(ns string, child, parent Header, r journal.Recorded) {
-	b, _ := a.get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
+	b, _ := a.Get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
 	e, err := journal.DecodeEntry(b)
 	if err != nil {
 		return // said of its own journal

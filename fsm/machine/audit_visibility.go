@@ -26,12 +26,9 @@ func classOfStatus(s journal.Status) keys.VisibilityClass {
 // listing is what stands under an execution's place in the listing.
 func listing(h Header) []byte {
 	if !h.Status.Terminal() {
-		return []byte(h.Function)
+		return listingOpen(h.Function)
 	}
-	e := encoder{}
-	e.str(h.Function)
-	e.i64(h.ClosedMS)
-	return e.b
+	return listingClosed(h.Function, h.ClosedMS)
 }
 
 // listed judges a place in the listing: its execution is there, and this is its place. That every execution

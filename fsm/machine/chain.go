@@ -9,37 +9,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// Failure types that the server itself gives.
-const (
-	FailureTimeout   = "timeout"
-	FailureCancelled = "cancelled"
-	FailureConflict  = "conflict"
-)
-
-// outcomeOf is the result that a settled promise has for those who wait for it.
-func outcomeOf(p recovery.Promise) []byte {
-	switch p.State {
-	case recovery.PromiseRejectedTimedout:
-		return failureBytes(FailureTimeout, "timed out")
-	case recovery.PromiseRejectedCanceled:
-		if len(p.Value) > 0 {
-			return p.Value
-		}
-		return failureBytes(FailureCancelled, "cancelled")
-	case recovery.PromiseResolved:
-		if len(p.Value) > 0 {
-			return p.Value
-		}
-		return recovery.AppendOutcome(nil, recovery.Outcome{})
-	default:
-		return p.Value
-	}
-}
-
-func failureBytes(kind, message string) []byte {
-	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: kind, Message: message}})
-}
-
 // settle settles a promise and carries the chain to its end (recovery protocol, settlement chain).
 func (t *txn) settle(ns, objectID string, state recovery.PromiseState, value []byte) error {
 	st, err := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: objectID}, state, value)
@@ -69,7 +38,7 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 		t.must(ex, journal.ExecutionCancelled{Reason: "timed out"})
 		t.close(ex)
 		if err := t.abandon(ex, wait); err != nil {
-			panic(fault{err})
+			panic(Fault{Err: err})
 		}
 		t.leave(ex, "its graph run timed out")
 	}
@@ -133,7 +102,7 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 				ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
 				Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: outcomeToWire(outcomeOf(p))}},
 			}); err != nil {
-				panic(fault{err})
+				panic(Fault{Err: err})
 			}
 			return
 		}
@@ -258,7 +227,7 @@ func (t *txn) graceOver(ns, objectID string) {
 	ex.h.GraceAt, ex.dirty = 0, true
 	if ex.h.Status == journal.StatusCancelling {
 		if err := t.cancelled(ex, "the grace period ended"); err != nil {
-			panic(fault{err})
+			panic(Fault{Err: err})
 		}
 	}
 }

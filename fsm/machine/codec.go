@@ -85,3 +85,11 @@ func (d *decoder) end() error {
 	}
 	return d.err
 }
+
+func (d *decoder) u32() uint32 {
+	n := d.u64()
+	if d.err == nil && n > 1<<32-1 {
+		d.fail("a number too large")
+	}
+	return uint32(n)
+}

@@ -132,7 +132,7 @@ func (t *txn) entries(ex *execution, from, to uint64, limit int) (out []*perdure
 			}
 			entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 			if err != nil {
-				corrupt("journal", key, err)
+				PanicCorrupt("journal", key, err)
 			}
 			out = append(out, EntryToWire(entry))
 			return true

@@ -2,10 +2,14 @@ package machine
 
 import (
 	"perdure/api"
+	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
+	"perdure/reduction"
+	"slices"
+	"strings"
 )
 
 // The wire's values against the rules' own. Results and payloads stand in journals and promises as
@@ -83,11 +87,6 @@ func promiseToWire(ns string, p recovery.Promise) *perdurev1.Promise {
 		out.Value = outcomeToWire(outcomeOf(p))
 	}
 	return out
-}
-
-func parentOf(objectID string) (string, bool) {
-	p, ok := id.PromiseID(objectID).Parent()
-	return string(p), ok
 }
 
 // EntryToWire shows a journal entry as the API does.
@@ -210,4 +209,83 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 	default:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
 	}
+}
+
+// tagsFromWire sorts a map of tags; the result is nil for none.
+func tagsFromWire(m map[string]string) []recovery.Tag {
+	if len(m) == 0 {
+		return nil
+	}
+	tags := make([]recovery.Tag, 0, len(m))
+	for k, v := range m { //lint:sorted sorted below
+		tags = append(tags, recovery.Tag{Key: k, Value: v})
+	}
+	slices.SortFunc(tags, func(a, b recovery.Tag) int { return strings.Compare(a.Key, b.Key) })
+	return tags
+}
+
+func tagsToWire(tags []recovery.Tag) map[string]string {
+	if len(tags) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(tags))
+	for _, t := range tags {
+		m[t.Key] = t.Value
+	}
+	return m
+}
+
+// Token names a task as its holder must.
+func Token(ns string, task recovery.Task) *perdurev1.TaskToken {
+	return &perdurev1.TaskToken{Namespace: ns, Id: task.ID, Incarnation: task.Incarnation, Version: task.Version}
+}
+
+// nodeStatusToWire is a status of the reduction as the API counts them.
+func nodeStatusToWire(s reduction.StatusKind) perdurev1.NodeStatus {
+	switch s {
+	case reduction.StatusPending:
+		return perdurev1.NodeStatus_NODE_STATUS_PENDING
+	case reduction.StatusRunning:
+		return perdurev1.NodeStatus_NODE_STATUS_RUNNING
+	case reduction.StatusWaiting:
+		return perdurev1.NodeStatus_NODE_STATUS_WAITING
+	case reduction.StatusCompleted:
+		return perdurev1.NodeStatus_NODE_STATUS_COMPLETED
+	case reduction.StatusFailed:
+		return perdurev1.NodeStatus_NODE_STATUS_FAILED
+	case reduction.StatusSkipped:
+		return perdurev1.NodeStatus_NODE_STATUS_SKIPPED
+	}
+	return perdurev1.NodeStatus_NODE_STATUS_UNSPECIFIED
+}
+
+// refusal is the reply to a command that changed nothing.
+func refusal(e *api.Error) *commandv1.Reply {
+	out := &commandv1.Error{Reason: e.Reason, Message: e.Message}
+	for _, k := range e.Keys() {
+		out.Details = append(out.Details, &commandv1.Detail{Key: k, Value: e.Meta[k]})
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Error{Error: out}}
+}
+
+// ReplyError is the refusal a reply carries, or nil.
+func ReplyError(r *commandv1.Reply) *api.Error { return fromError(r.GetError()) }
+
+// QueryError is the refusal a query's reply carries, or nil.
+func QueryError(r *commandv1.QueryReply) *api.Error { return fromError(r.GetError()) }
+
+func fromError(e *commandv1.Error) *api.Error {
+	if e == nil {
+		return nil
+	}
+	out := &api.Error{Reason: e.Reason, Message: e.Message}
+	for _, d := range e.Details {
+		out.With(d.Key, d.Value)
+	}
+	return out
+}
+
+func notFound(ns, objectID string) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "no execution %q in namespace %q", objectID, ns).
+		With("namespace", ns).With("id", objectID)
 }

@@ -15,29 +15,29 @@ import (
 func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetDeliver()
 	key := keys.Number(keys.Inbox, req.Source)
-	epoch, through := t.channel(key)
+	ch := t.channel(key)
 	switch {
-	case req.Epoch < epoch:
+	case req.Epoch < ch.epoch:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
-			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, epoch)
-	case req.Epoch > epoch:
-		epoch, through = req.Epoch, 0
+			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, ch.epoch)
+	case req.Epoch > ch.epoch:
+		ch = channel{epoch: req.Epoch}
 	}
 	for _, msg := range req.Messages {
-		if msg.Seq <= through {
+		if msg.Seq <= ch.last {
 			continue
 		}
-		if msg.Seq != through+1 {
+		if msg.Seq != ch.last+1 {
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
-				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, through)
+				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, ch.last)
 		}
 		if err := t.receive(msg); err != nil {
 			return nil, ruleError(msg.Namespace, err)
 		}
-		through = msg.Seq
+		ch.last = msg.Seq
 	}
-	t.putChannel(key, epoch, through)
-	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: through}}}, nil
+	t.put(key, ch.encode())
+	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.last}}}, nil
 }
 
 // receive carries out one message. What can no longer be done is answered or dropped, never refused:
@@ -72,7 +72,7 @@ func (t *txn) receive(msg *commandv1.Message) error {
 	default:
 		// Only a newer version sends what this one does not know. To refuse it would be to differ from the
 		// replicas that are newer.
-		panic(fault{fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
+		panic(Fault{Err: fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
 	}
 }
 

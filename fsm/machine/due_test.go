@@ -105,10 +105,7 @@ func TestDeadlineBeforeTheSearch(t *testing.T) {
 func TestOutboxFront(t *testing.T) {
 	state := func(epoch uint64, first, last uint64) *MemReader {
 		r := NewMemReader()
-		e := encoder{}
-		e.u64(epoch)
-		e.u64(last)
-		r.Apply([]Write{{Key: keys.Number(keys.Channel, 1), Value: e.b}})
+		r.Apply([]Write{{Key: keys.Number(keys.Channel, 1), Value: channel{epoch, last}.encode()}})
 		for n := first; n <= last; n++ {
 			r.Apply([]Write{{Key: keys.OutboxOf(1, epoch, n), Value: []byte{}}})
 		}

@@ -30,12 +30,6 @@ type Effects struct {
 	NextDue int64
 }
 
-// Queue is the queue of pending tasks of one function.
-type Queue struct{ Namespace, Function string }
-
-// Ref names an object.
-type Ref struct{ Namespace, ID string }
-
 // Assignment is a task and the worker that holds it.
 type Assignment struct {
 	Worker   string

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"errors"
 	"strconv"
-	"strings"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
@@ -88,24 +87,6 @@ func (c *execCache) drop(ex *execution) {
 	}
 }
 
-// retryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
-// worker's own terms are behind it.
-func retryBound(policy string) int {
-	const standard = 3
-	digits, ok := strings.CutPrefix(policy, "attempts=")
-	if !ok {
-		return standard
-	}
-	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = digits[:end]
-	}
-	attempts, err := strconv.Atoi(digits)
-	if err != nil || attempts < 1 {
-		return standard
-	}
-	return attempts - 1
-}
-
 func newJournal(objectID string) *journal.State {
 	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(retryBound))
 }
@@ -130,17 +111,9 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
 	}
-	key := keys.Of(keys.Header, ns, objectID)
-	b, ok := t.get(key)
+	h, ok := Must{t}.Header(ns, objectID)
 	if !ok {
 		return nil, false
-	}
-	h, err := decodeHeader(b)
-	if err == nil && h.ID != objectID {
-		err = misplaced(h.ID)
-	}
-	if err != nil {
-		corrupt("execution header", key, err)
 	}
 	ex := &execution{ns: ns, h: h}
 	if !h.Status.Terminal() {
@@ -168,12 +141,12 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 			err = j.Append(entry.Seq, entry.Event)
 		}
 		if err != nil {
-			corrupt("journal", key, err)
+			PanicCorrupt("journal", key, err)
 		}
 		return true
 	})
 	if j.NextSeq() != h.Events || j.Status() != h.Status {
-		corrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
+		PanicCorrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
 			", the header says "+strconv.FormatUint(h.Events, 10)+" and "+h.Status.String()))
 	}
 	return j
@@ -196,7 +169,7 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 // must appends an event that the rules cannot refuse; a refusal is a defect and stops the replica.
 func (t *txn) must(ex *execution, ev journal.Event) {
 	if err := t.append(ex, ev); err != nil {
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
 }
 
@@ -259,7 +232,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), []byte(b.function))
+	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), listingOpen(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// Its deadline had passed before it began.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
@@ -285,22 +258,23 @@ func (t *txn) close(ex *execution) {
 		ex.h.GraphAt = 0
 	}
 	ex.dirty = true
-	class := map[journal.Status]keys.VisibilityClass{
-		journal.StatusCompleted: keys.Completed, journal.StatusFailed: keys.Failed, journal.StatusCancelled: keys.Cancelled,
-	}[ex.h.Status]
 	t.remove(keys.VisibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	e := encoder{}
-	e.str(ex.h.Function)
-	e.i64(ex.h.ClosedMS)
-	t.put(keys.VisibilityOf(ex.ns, class, ex.h.CreatedMS, ex.h.ID), e.b)
-}
-
-func notFound(ns, objectID string) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "no execution %q in namespace %q", objectID, ns).
-		With("namespace", ns).With("id", objectID)
+	t.put(keys.VisibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), listingClosed(ex.h.Function, ex.h.ClosedMS))
 }
 
 func finished(ex *execution) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_ALREADY_FINISHED, "execution %q has ended: %s", ex.h.ID, ex.h.Status).
 		With("namespace", ex.ns).With("id", ex.h.ID).With("status", ex.h.Status.String())
+}
+
+// closedClass is where an execution that has ended is listed.
+func closedClass(s journal.Status) keys.VisibilityClass {
+	switch s {
+	case journal.StatusCompleted:
+		return keys.Completed
+	case journal.StatusFailed:
+		return keys.Failed
+	default:
+		return keys.Cancelled
+	}
 }

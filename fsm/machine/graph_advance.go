@@ -17,15 +17,6 @@ import (
 // startsAtOnce bounds the nodes that one command starts; a run with more goes on at the next tick.
 const startsAtOnce = 128
 
-// Failure types of graph runs, and those by which an attempt says that it is something else than a failure.
-const (
-	FailureGraph     = "graph_failed"
-	FailureStuck     = "graph_stuck"
-	FailureInput     = "graph.input"
-	FailureSkipped   = "graph.skipped"
-	FailureSuspended = "graph.suspended"
-)
-
 // advance does all that a run has to do now: it takes up the attempts that have ended, starts what may
 // start, observes a wave that is over, and ends the run when it is settled. What ends while a run is being
 // advanced is taken up by the same loop, so that nothing here is deeper than graphs are nested.
@@ -79,9 +70,9 @@ func (t *txn) mustNot(ex *execution, err error) {
 	switch err.(type) {
 	case nil:
 	case *CorruptError, *InvariantError, *journal.Violation:
-		panic(fault{err})
+		panic(Fault{Err: err})
 	default:
-		panic(fault{&InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
+		panic(Fault{Err: &InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
 	}
 }
 
@@ -196,14 +187,6 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 		return
 	}
 	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome, outcome)
-}
-
-// dataOf is the value of a result; a result without one is JSON's null.
-func dataOf(outcome []byte) []byte {
-	if o, err := recovery.DecodeOutcome(outcome); err == nil && len(o.Data) > 0 {
-		return o.Data
-	}
-	return []byte("null")
 }
 
 // maxReason bounds what is kept of why a node was skipped, in bytes.

@@ -167,10 +167,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		}},
 		{"another input", RuleGraph, "run", func(s *plot) {
 			_, spec, _, _ := decodeGraph(s.get(keys.GraphOf(ns, "run", run)))
-			e := encoder{}
-			e.bytes(spec)
-			e.bytes([]byte("other"))
-			s.put(keys.GraphOf(ns, "run", run), e.b)
+			s.put(keys.GraphOf(ns, "run", run), encodeGraph(spec, []byte("other")))
 		}},
 		{"no node to go on with", RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
 		{"a run that goes on for no reason", RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},

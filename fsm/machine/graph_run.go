@@ -111,7 +111,7 @@ func (r *graphRun) name(n int32) reduction.NodeID     { return reduction.NodeID(
 func (r *graphRun) index(node reduction.NodeID) int32 {
 	i, ok := r.rel.Number(node)
 	if !ok {
-		panic(fault{fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
+		panic(Fault{Err: fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
 	}
 	return r.number[i]
 }
@@ -192,52 +192,13 @@ func (t *txn) putRow(ex *execution, n int32, row nodeRow) {
 	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.encode())
 }
 
-// latch is a signal that a run has got.
-type latch struct {
-	name    string
-	payload []byte
-}
-
 // putGraph stores what a new graph run is made of.
 func (t *txn) putGraph(ex *execution, b birth) {
 	t.level = levelGraphs
-	e := encoder{b: make([]byte, 0, 16+len(b.spec)+len(b.input))}
-	e.bytes(b.spec)
-	e.bytes(b.input)
-	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), e.b)
+	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), encodeGraph(b.spec, b.input))
 	for _, s := range b.signals {
 		t.deliver(ex, s)
 	}
-}
-
-func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
-	d := decoder{b: b}
-	spec, input = d.bytes(), d.bytes()
-	if err := d.end(); err != nil {
-		return nil, nil, nil, err
-	}
-	graph = &perdurev1.Graph{}
-	if err := proto.Unmarshal(spec, graph); err != nil {
-		return nil, nil, nil, err
-	}
-	return graph, spec, input, nil
-}
-
-// relationOf is the topology of a graph.
-func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
-	nodes := make([]reduction.NodeID, len(g.Nodes))
-	count := 0
-	for _, n := range g.Nodes {
-		count += len(n.After)
-	}
-	edges := make([]reduction.Edge, 0, count)
-	for i, n := range g.Nodes {
-		nodes[i] = reduction.NodeID(n.Id)
-		for _, before := range n.After {
-			edges = append(edges, reduction.Edge{From: reduction.NodeID(before), To: nodes[i]})
-		}
-	}
-	return reduction.Declare(nodes, edges)
 }
 
 // graph is the graph run of an execution, read from its rows if it is not in memory.
@@ -254,15 +215,15 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	key := keys.GraphOf(ex.ns, h.ID, h.Incarnation)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("graph", key, errors.New("a graph run without a graph"))
+		PanicCorrupt("graph", key, errors.New("a graph run without a graph"))
 	}
 	g, _, input, err := decodeGraph(b)
 	if err != nil {
-		corrupt("graph", key, err)
+		PanicCorrupt("graph", key, err)
 	}
 	r := &graphRun{graph: g, input: input, rows: make([]nodeRow, len(g.Nodes))}
 	if r.rel, err = relationOf(g); err != nil {
-		corrupt("graph", key, err)
+		PanicCorrupt("graph", key, err)
 	}
 	for _, n := range g.Nodes {
 		n.After = nil // the relation has them, in less room
@@ -282,7 +243,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 			r.rows[n], err = decodeRow(slices.Clone(value))
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			PanicCorrupt("node", key, err)
 		}
 		return true
 	})
@@ -293,7 +254,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	}
 	state := stateOf(g, r.rows, h.Wave)
 	if r.engine, err = reduction.NewEngine(r.rel, state); err != nil {
-		corrupt("nodes of a graph", prefix, err)
+		PanicCorrupt("nodes of a graph", prefix, err)
 	}
 	for n := range r.rows {
 		row := &r.rows[n]
@@ -304,7 +265,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 			row.output = nil
 		}
 		if !row.kept && uint64(row.child) > h.Events {
-			corrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
+			PanicCorrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
 				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.child-1, h.Events))
 		}
 		if row.child != 0 && !row.kept {
@@ -322,51 +283,22 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	return r
 }
 
-// nodeOfKey reads the number of a node from the end of its key.
-func nodeOfKey(key, prefix []byte, nodes int) (int, error) {
-	if len(key) != len(prefix)+4 {
-		return 0, fmt.Errorf("%d bytes behind the incarnation, not 4", len(key)-len(prefix))
-	}
-	rest := key[len(prefix):]
-	n := int(rest[0])<<24 | int(rest[1])<<16 | int(rest[2])<<8 | int(rest[3])
-	if n >= nodes {
-		return 0, fmt.Errorf("node %d of %d", n, nodes)
-	}
-	return n, nil
-}
-
 // keptOutput reads the output of a node from the life of the run in which it completed.
 func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
+		PanicCorrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
 	}
 	row, err := decodeRow(b)
 	if err != nil {
-		corrupt("node", key, err)
+		PanicCorrupt("node", key, err)
 	}
 	return row.output
 }
 
-// stateOf is the state of a run as its rows tell it, in a run that has come to the given wave. A result that
-// is not observed has not happened yet: its node runs, or waits for the signal that it has got.
-func stateOf(g *perdurev1.Graph, rows []nodeRow, wave uint64) reduction.State {
-	s := reduction.State{Statuses: make(map[reduction.NodeID]reduction.Status, len(rows)),
-		Outputs: make(map[reduction.NodeID][]byte, len(rows))}
-	for n := range rows {
-		row, node := &rows[n], reduction.NodeID(g.Nodes[n].Id)
-		switch {
-		case row.status == reduction.StatusWaiting, !row.observed(wave) && row.signal != "":
-			s.Statuses[node] = reduction.Waiting(row.signal)
-		case !row.observed(wave):
-			s.Statuses[node] = reduction.Status{Kind: reduction.StatusRunning}
-		default:
-			s.Statuses[node] = reduction.Status{Kind: row.status}
-			if row.status == reduction.StatusCompleted {
-				s.Outputs[node] = row.output
-			}
-		}
-	}
-	return s
+// latch is a signal that a run has got.
+type latch struct {
+	name    string
+	payload []byte
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"errors"
 
+	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -130,4 +131,19 @@ func decodeHeader(b []byte) (Header, error) {
 		h.Kind, h.Life, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(life), d.u64(), d.u64(), d.i64()
 	}
 	return h, d.end()
+}
+
+func parentOf(objectID string) (string, bool) {
+	p, ok := id.PromiseID(objectID).Parent()
+	return string(p), ok
+}
+
+// isAttempt reports whether an execution is an attempt of a graph's node: its own parent id is the promise
+// that it settles.
+func (h *Header) isAttempt() bool {
+	if h.ParentPromise == "" {
+		return false
+	}
+	parent, ok := parentOf(h.ID)
+	return ok && parent == h.ParentPromise && h.ID != h.ParentPromise
 }

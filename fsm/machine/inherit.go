@@ -39,7 +39,7 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		}
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			PanicCorrupt("deadline", key, err)
 		}
 		due = append(due, Ref{ns, objectID})
 		return true

@@ -128,7 +128,7 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 	m.txn.begin(p.index + 1)
 	m.txn.store(ns).RemoveCallback("e:7", "e")
 	reads.keys = 0
-	if err := m.txn.checkTouched(); err != nil {
+	if err := m.txn.checkWritten(); err != nil {
 		t.Fatal(err)
 	}
 	if reads.keys > 32 {

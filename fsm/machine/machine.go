@@ -11,19 +11,6 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/keys"
-	"perdure/id"
-)
-
-// Names of the partition's own values.
-const (
-	metaApplied  = "applied"  // the index of the last entry in the state
-	metaClock    = "clock"    // the machine's time
-	metaChecksum = "checksum" // of every mutation so far
-	metaFeature  = "feature"  // the feature level
-	metaEvicted  = "evicted"  // stored replies up to this time are gone
-	metaReplies  = "replies"  // how many replies are stored
-
-	metaReplyBytes = "reply_bytes" // and their bytes, of those stored at levelReplies
 )
 
 // Config is what a machine needs to know of its surroundings. It must be the same on every replica of a
@@ -39,11 +26,6 @@ type Config struct {
 	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
 	// machine on a violation.
 	CheckInvariants bool
-}
-
-// Place is the partition of an id. Slots are dealt in equal runs.
-func Place(namespace, objectID string, partitions uint32) uint32 {
-	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
 }
 
 // Machine applies entries. It is not safe for concurrent use; queries do not go through it.
@@ -67,9 +49,9 @@ type Machine struct {
 	head map[Queue]int64
 	// due is where the search for deadlines begins, for the same reason.
 	due dueFrom
-	// waits is what each suspended task was last found to wait for, for the same reason; see awaits.
-	waits  map[Ref]string
-	broken error
+	// invariants checks what commands write, if the configuration asks for it.
+	invariants Invariants
+	broken     error
 }
 
 // New opens the machine over a state; an empty one is a new partition's.
@@ -89,8 +71,7 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.MaxReplyBytes == 0 {
 		cfg.MaxReplyBytes = 64 << 20
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{},
-		waits: map[Ref]string{}}
+	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
@@ -119,18 +100,6 @@ func New(cfg Config, state Reader) (*Machine, error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-func metaNumber(r Reader, name string) (uint64, error) {
-	key := keys.MetaKey(name)
-	v, ok, err := r.Get(key)
-	if err != nil || !ok {
-		return 0, err
-	}
-	if len(v) != 8 {
-		return 0, &CorruptError{What: "value " + name, Key: key, Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
-	}
-	return binary.BigEndian.Uint64(v), nil
 }
 
 func (m *Machine) putMeta(name string, n uint64) {
@@ -185,9 +154,6 @@ func (m *Machine) Writes() []Write {
 // Committed says that Writes are part of the state below now.
 func (m *Machine) Committed() { m.batch.reset() }
 
-// fault is a storage error on its way up through rules whose interfaces have no error.
-type fault struct{ err error }
-
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
 // error means that this replica must stop: damage, an unknown command, a broken invariant. A refused
 // command is not an error; its reply says why.
@@ -199,18 +165,12 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		return nil, nil
 	}
 	defer func() {
-		if r := recover(); r != nil {
-			f, ok := r.(fault)
-			if !ok {
-				panic(r)
-			}
-			err = f.err
-		}
 		if err != nil {
 			res, m.broken = nil, fmt.Errorf("fsm: partition %d stopped at index %d: %w", m.cfg.Partition, index, err)
 			err = m.broken
 		}
 	}()
+	defer Catch(&err)
 	// A time of 0 means "not", of an end, a lease, a grace: no entry is applied then, whatever its leader's clock.
 	m.clock = max(m.clock, entry.TimeMs, 1)
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
@@ -307,32 +267,6 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 	return reply, nil
 }
 
-// refusal is the reply to a command that changed nothing.
-func refusal(e *api.Error) *commandv1.Reply {
-	out := &commandv1.Error{Reason: e.Reason, Message: e.Message}
-	for _, k := range e.Keys() {
-		out.Details = append(out.Details, &commandv1.Detail{Key: k, Value: e.Meta[k]})
-	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Error{Error: out}}
-}
-
-// ReplyError is the refusal a reply carries, or nil.
-func ReplyError(r *commandv1.Reply) *api.Error { return fromError(r.GetError()) }
-
-// QueryError is the refusal a query's reply carries, or nil.
-func QueryError(r *commandv1.QueryReply) *api.Error { return fromError(r.GetError()) }
-
-func fromError(e *commandv1.Error) *api.Error {
-	if e == nil {
-		return nil
-	}
-	out := &api.Error{Reason: e.Reason, Message: e.Message}
-	for _, d := range e.Details {
-		out.With(d.Key, d.Value)
-	}
-	return out
-}
-
 // sum continues the checksum over one mutation.
 func (m *Machine) sum(w *write) {
 	var head [17]byte
@@ -348,3 +282,8 @@ func (m *Machine) sum(w *write) {
 	_, _ = d.Write(w.value)
 	m.checksum = d.Sum64()
 }
+
+// State is the state below with everything that was applied since the last Committed, as of now. It is for
+// looking at what entries would make of a state that is not to be changed; it must not be read while an
+// entry is applied.
+func (m *Machine) State() Reader { return m.batch }

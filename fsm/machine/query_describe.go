@@ -10,7 +10,7 @@ import (
 )
 
 func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
 		return nil, notFound(x.q.Namespace, x.q.Id)
 	}
@@ -24,7 +24,7 @@ func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
 	if p.State.Settled() {
 		out.Outcome = outcomeToWire(outcomeOf(p))
 	}
-	task, hasTask := x.taskOf(h.ID)
+	task, hasTask := x.Task(x.q.Namespace, h.ID)
 	if hasTask {
 		out.Task = &perdurev1.TaskInfo{State: task.State.String(), Version: task.Version, Worker: task.PID,
 			LeaseUntilMs: task.LeaseAt, RetryAtMs: task.RetryAt}
@@ -43,7 +43,7 @@ func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
 	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
 		from := upper - min(window, upper)
 		var last *perdurev1.ExecutionAwaiting
-		x.scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
+		x.Scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
 			func(key, value []byte) bool {
 				kind, err := journal.KindOf(value)
 				if err == nil && kind == journal.KindExecutionAwaiting {
@@ -53,7 +53,7 @@ func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
 					}
 				}
 				if err != nil {
-					corrupt("journal", key, err)
+					PanicCorrupt("journal", key, err)
 				}
 				return true
 			})
@@ -76,7 +76,7 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
 	case task.State == recovery.TaskPending:
-		if _, queued := x.get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
+		if _, queued := x.Get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
 			return "retry timer"
 		}
 		return "no worker"
@@ -89,7 +89,7 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 	}
 	for _, on := range w.WaitingOn {
 		// As stored: one whose deadline has come is about to wake it, and nothing else is needed.
-		child, ok := x.storedPromise(on)
+		child, ok := x.Promise(x.q.Namespace, on)
 		switch {
 		case !ok || child.State.Settled():
 			continue

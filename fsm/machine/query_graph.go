@@ -15,7 +15,7 @@ import (
 
 // graphHeader finds the graph run that a query is about, with its graph.
 func (x *query) graphHeader() (Header, *perdurev1.Graph, []byte, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
 		return Header{}, nil, nil, notFound(x.q.Namespace, x.q.Id)
 	}
@@ -24,10 +24,10 @@ func (x *query) graphHeader() (Header, *perdurev1.Graph, []byte, *api.Error) {
 			"execution %q is no graph run: it runs %q", h.ID, h.Function).With("namespace", x.q.Namespace).With("id", h.ID)
 	}
 	key := keys.GraphOf(x.q.Namespace, h.ID, h.Incarnation)
-	b, ok := x.get(key)
+	b, ok := x.Get(key)
 	g, _, input, err := decodeGraph(b)
 	if !ok || err != nil {
-		corrupt("graph", key, errOr(err, "a graph run without a graph"))
+		PanicCorrupt("graph", key, errOr(err, "a graph run without a graph"))
 	}
 	return h, g, input, nil
 }
@@ -115,14 +115,14 @@ func (x *query) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.Query
 // nodes visits the rows of a run.
 func (x *query) nodes(h Header, most int, fn func(n int, row nodeRow)) {
 	prefix := keys.NodePrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		n, err := nodeOfKey(key, prefix, most)
 		var row nodeRow
 		if err == nil {
 			row, err = decodeRow(value)
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			PanicCorrupt("node", key, err)
 		}
 		fn(n, row)
 		return true
@@ -131,13 +131,13 @@ func (x *query) nodes(h Header, most int, fn func(n int, row nodeRow)) {
 
 func (x *query) node(run string, incarnation uint64, n uint32) (nodeRow, bool) {
 	key := keys.NodeOf(x.q.Namespace, run, incarnation, n)
-	b, ok := x.get(key)
+	b, ok := x.Get(key)
 	if !ok {
 		return nodeRow{}, false
 	}
 	row, err := decodeRow(b)
 	if err != nil {
-		corrupt("node", key, err)
+		PanicCorrupt("node", key, err)
 	}
 	return row, true
 }
@@ -189,7 +189,7 @@ func (x *query) graphWakeSource(h Header) string {
 	})
 	switch {
 	case running != "":
-		if p, ok := x.storedPromise(running); ok && p.Timer {
+		if p, ok := x.Promise(x.q.Namespace, running); ok && p.Timer {
 			return "timer " + running
 		}
 		return "child " + running
@@ -207,23 +207,4 @@ func errOr(err error, what string) error {
 		return err
 	}
 	return errors.New(what)
-}
-
-// nodeStatusToWire is a status of the reduction as the API counts them.
-func nodeStatusToWire(s reduction.StatusKind) perdurev1.NodeStatus {
-	switch s {
-	case reduction.StatusPending:
-		return perdurev1.NodeStatus_NODE_STATUS_PENDING
-	case reduction.StatusRunning:
-		return perdurev1.NodeStatus_NODE_STATUS_RUNNING
-	case reduction.StatusWaiting:
-		return perdurev1.NodeStatus_NODE_STATUS_WAITING
-	case reduction.StatusCompleted:
-		return perdurev1.NodeStatus_NODE_STATUS_COMPLETED
-	case reduction.StatusFailed:
-		return perdurev1.NodeStatus_NODE_STATUS_FAILED
-	case reduction.StatusSkipped:
-		return perdurev1.NodeStatus_NODE_STATUS_SKIPPED
-	}
-	return perdurev1.NodeStatus_NODE_STATUS_UNSPECIFIED
 }

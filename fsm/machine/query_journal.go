@@ -14,7 +14,7 @@ const (
 )
 
 func (x *query) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
 		return nil, notFound(x.q.Namespace, x.q.Id)
 	}
@@ -30,8 +30,8 @@ func (x *query) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *
 // task answers what a worker needs to advance an execution it has acquired, with the journal's first
 // page. A token that is not current is refused.
 func (x *query) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
-	task, hasTask := x.taskOf(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
+	task, hasTask := x.Task(x.q.Namespace, x.q.Id)
 	if !ok || !hasTask || h.Incarnation != req.Incarnation || task.Version != req.Version || task.State != recovery.TaskAcquired {
 		return nil, api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is not held at version %d", x.q.Id, req.Version).
 			With("namespace", x.q.Namespace).With("id", x.q.Id)

@@ -125,10 +125,10 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
 	looked, last := 0, ListPosition{}
-	x.scan(lower, keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(lower, keys.After(prefix), func(key, value []byte) bool {
 		created, objectID, err := keys.ParseVisibility(key, prefix)
 		if err != nil {
-			corrupt("listing", key, err)
+			PanicCorrupt("listing", key, err)
 		}
 		if looked++; looked > x.budget {
 			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
@@ -138,7 +138,7 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		if !strings.HasPrefix(objectID, req.IdPrefix) {
 			return true
 		}
-		h, ok := x.header(objectID)
+		h, ok := x.Header(x.q.Namespace, objectID)
 		if !ok || (req.Function != "" && h.Function != req.Function) {
 			return true
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func (x *query) result() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
 		return nil, notFound(x.q.Namespace, x.q.Id)
 	}
@@ -43,17 +43,17 @@ func (x *query) stepPromise() (recovery.Promise, bool) {
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	h, ok := x.header(parent)
+	h, ok := x.Header(x.q.Namespace, parent)
 	if !ok {
 		return recovery.Promise{}, false
 	}
 	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: Never}
 	found := false
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
-			corrupt("journal", key, err)
+			PanicCorrupt("journal", key, err)
 		}
 		switch e := entry.Event.(type) {
 		case journal.InvokeScheduled:

@@ -42,7 +42,7 @@ func population(w *world, n int) {
 
 func (w *world) list(p *part, req *perdurev1.ListRequest, budget int) *perdurev1.ListResponse {
 	w.t.Helper()
-	x := &query{r: p.state, clock: w.now, q: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, budget: budget}
+	x := &query{Must: Must{p.state}, clock: w.now, q: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, budget: budget}
 	reply, err := x.answer()
 	if err != nil || QueryError(reply) != nil {
 		w.t.Fatalf("list: %v, %v", reply, err)

@@ -10,21 +10,15 @@ import (
 // task has a lease in the deadline index.
 func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	reply := &commandv1.HeldReply{}
-	if err := EachHeld(x.r, func(ns string, task recovery.Task) {
+	if err := EachHeld(x.From, func(ns string, task recovery.Task) {
 		if req.Worker == "" || task.PID == req.Worker {
 			reply.Tasks = append(reply.Tasks, Token(ns, task))
 		}
 	}); err != nil {
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Held{Held: reply}}
 }
-
-// Level is the feature level of a state; 0 of one that holds nothing yet.
-func Level(r Reader) (uint64, error) { return metaNumber(r, metaFeature) }
-
-// LevelLeases is the feature level from which on every replica knows InheritLeases.
-const LevelLeases = levelLeases
 
 // Leased reports whether a state has leases, running or ended.
 func Leased(r Reader) (bool, error) {
@@ -35,24 +29,15 @@ func Leased(r Reader) (bool, error) {
 
 // EachHeld visits every acquired task of a state.
 func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(fault)
-			if !ok {
-				panic(p)
-			}
-			err = f.err
-		}
-	}()
-	x := &query{r: r, q: &commandv1.Query{}}
+	defer Catch(&err)
+	x := Must{r}
 	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
-	x.scan(lower, upper, func(key, _ []byte) bool {
+	x.Scan(lower, upper, func(key, _ []byte) bool {
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			PanicCorrupt("deadline", key, err)
 		}
-		x.q.Namespace = ns
-		if task, ok := x.taskOf(objectID); ok && task.State == recovery.TaskAcquired {
+		if task, ok := x.Task(ns, objectID); ok && task.State == recovery.TaskAcquired {
 			fn(ns, task)
 		}
 		return true
@@ -64,7 +49,7 @@ func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
 func (x *query) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 	reply := &commandv1.FunctionsReply{}
 	for _, fn := range req.Functions {
-		if _, known := x.get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
+		if _, known := x.Get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
 			reply.Unknown = append(reply.Unknown, fn)
 		}
 	}

@@ -1,10 +1,6 @@
 package machine
 
 import (
-	"fmt"
-
-	"google.golang.org/protobuf/proto"
-
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -15,13 +11,8 @@ import (
 // Stored replies are kept for this long (machine time), and at most Config.MaxReplies of them, of Config.MaxReplyBytes.
 const replyLifeMS = 10 * 60 * 1000
 
-// replyCost is what a stored reply counts beside its value and twice its request id.
-const replyCost = 32
-
 // clockSlackMS is how far the caller's clock may have drifted from the machine's between two attempts.
 const clockSlackMS = 5_000
-
-var wire = proto.MarshalOptions{Deterministic: true}
 
 // repeated looks for the answer to an earlier attempt of the same request. A retry that comes after its
 // answer may have been forgotten is told that the outcome is unknown; it is never run again.
@@ -32,17 +23,15 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 	}
 	key := keys.ReplyOf(rid)
 	if b, ok := t.get(key); ok {
-		d := decoder{b: b}
-		d.i64()
-		stored := &commandv1.Reply{}
-		if err := proto.Unmarshal(d.bytes(), stored); err != nil || d.end() != nil {
-			corrupt("stored reply", key, &CorruptError{What: "stored reply", Key: key, Detail: "cannot be decoded"})
+		stored, err := decodeReply(b)
+		if err != nil {
+			PanicCorrupt("stored reply", key, err)
 		}
-		if short := stored.GetPromiseAnswer(); short != nil {
+		if short := stored.reply.GetPromiseAnswer(); short != nil {
 			whole, refused := t.wholeAnswer(cmd, short)
 			return whole, true, refused
 		}
-		return stored, true, nil
+		return stored.reply, true, nil
 	}
 	age := min(int64(min(cmd.GetRequest().GetAgeMs(), uint64(Never))), t.now)
 	if age > 0 && t.m.evicted > 0 && t.now-age-clockSlackMS <= t.m.evicted {
@@ -77,17 +66,14 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	if sized {
 		reply = t.shortAnswer(cmd, reply)
 	}
-	b, err := wire.Marshal(reply)
+	b, err := storedReply{t.now, reply}.encode()
 	if err != nil {
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
-	e := encoder{}
-	e.i64(t.now)
-	e.bytes(b)
-	t.put(keys.ReplyOf(rid), e.b)
+	t.put(keys.ReplyOf(rid), b)
 	size := []byte{}
 	if sized {
-		n := uint64(2*len(rid) + len(e.b) + replyCost)
+		n := uint64(2*len(rid) + len(b) + replyCost)
 		size = keys.AppendUint64(nil, n)
 		t.m.replyBytes += n
 		t.m.putMeta(metaReplyBytes, t.m.replyBytes)
@@ -149,14 +135,14 @@ func (t *txn) evictReplies() {
 	t.scan(from, keys.After(prefix), func(key, size []byte) bool {
 		at, rid, err := keys.CutUint64(key[1:])
 		if err != nil {
-			corrupt("stored reply's age", key, err)
+			PanicCorrupt("stored reply's age", key, err)
 		}
 		if int64(len(gone)) >= over && bytes <= t.m.cfg.MaxReplyBytes && int64(at) > t.now-replyLifeMS {
 			return false
 		}
 		n, err := replySize(size)
 		if err != nil {
-			corrupt("stored reply's age", key, err)
+			PanicCorrupt("stored reply's age", key, err)
 		}
 		bytes -= min(n, bytes)
 		gone = append(gone, old{int64(at), append([]byte(nil), rid...)})
@@ -177,16 +163,4 @@ func (t *txn) evictReplies() {
 		t.m.putMeta(metaReplyBytes, bytes)
 	}
 	t.m.putMeta(metaEvicted, uint64(t.m.evicted))
-}
-
-// replySize is what the note of a reply's age says that the reply takes: nothing if it was stored below levelReplies.
-func replySize(b []byte) (uint64, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	n, rest, err := keys.CutUint64(b)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("a size of %d bytes", len(b))
-	}
-	return n, err
 }

@@ -39,7 +39,7 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	}
 	g, spec, input, err := t.storedGraph(old)
 	if err != nil {
-		corrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
+		PanicCorrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
 	}
 	kept := t.keepNodes(old, len(g.Nodes))
 	signals := t.latches(old)
@@ -74,7 +74,7 @@ func (t *txn) keepNodes(old *execution, nodes int) (kept int) {
 			row, err = decodeRow(append([]byte(nil), value...))
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			PanicCorrupt("node", key, err)
 		}
 		if row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped {
 			return true
@@ -98,7 +98,7 @@ func (t *txn) latches(ex *execution) (out []latch) {
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		name, _, err := keys.CutString(key[len(prefix):])
 		if err != nil {
-			corrupt("signal", key, err)
+			PanicCorrupt("signal", key, err)
 		}
 		out = append(out, latch{name, append([]byte(nil), value...)})
 		return true
@@ -110,7 +110,7 @@ func (t *txn) latches(ex *execution) (out []latch) {
 // stay, its promise and its place in the listing go.
 func (t *txn) replace(old *execution) {
 	t.store(old.ns).remove(old.h.ID)
-	t.remove(keys.VisibilityOf(old.ns, classOfStatus(old.h.Status), old.h.CreatedMS, old.h.ID))
+	t.remove(keys.VisibilityOf(old.ns, closedClass(old.h.Status), old.h.CreatedMS, old.h.ID))
 	for i, ex := range t.touched {
 		if ex == old {
 			t.touched = append(t.touched[:i], t.touched[i+1:]...)

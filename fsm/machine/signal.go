@@ -61,15 +61,15 @@ func (t *txn) payload(ex *execution, seq uint64) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq)
 	value, ok := t.get(key)
 	if !ok {
-		corrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
+		PanicCorrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
 	}
 	entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 	if err != nil {
-		corrupt("journal", key, err)
+		PanicCorrupt("journal", key, err)
 	}
 	delivered, ok := entry.Event.(journal.SignalDelivered)
 	if !ok {
-		corrupt("journal", key, fmt.Errorf("entry %d is a %s, and should have brought a signal", seq, entry.Event.Kind()))
+		PanicCorrupt("journal", key, fmt.Errorf("entry %d is a %s, and should have brought a signal", seq, entry.Event.Kind()))
 	}
 	return delivered.Payload
 }

@@ -10,14 +10,6 @@ import (
 	"perdure/recovery"
 )
 
-// Failure types of a send whose target did not get the signal.
-const (
-	// FailureTargetNotFound: no execution has the target's id.
-	FailureTargetNotFound = "target_not_found"
-	// FailureTargetFinished: the target had ended before the signal came.
-	FailureTargetFinished = "target_finished"
-)
-
 // signal sends a signal to another execution. The journal records the send as completed when the answer of the
 // target's partition is there: in this commit if the target lives in this partition, else when a SignalDone comes.
 // The sender does not wait for it, unless it awaits the promise of the send.
@@ -117,16 +109,11 @@ func (t *txn) receiveSignalDone(msg *commandv1.Message, w *commandv1.SignalDone)
 	return t.settle(msg.Namespace, msg.ToId, state, value)
 }
 
-// ofSend reports whether a promise is that of a send. Its parameter is the id of the target.
-func ofSend(p recovery.Promise) bool {
-	return p.External && p.Target == "" && len(p.Param) > 0
-}
-
 // applyRaiseLevel raises the state's feature level. It is idempotent: a level that the state has is kept.
 func applyRaiseLevel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	level := cmd.GetRaiseLevel().Level
 	if level > FeatureLevel {
-		panic(fault{fmt.Errorf("the feature level is raised: %w", &LevelError{"the cluster", level, FeatureLevel})})
+		panic(Fault{Err: fmt.Errorf("the feature level is raised: %w", &LevelError{"the cluster", level, FeatureLevel})})
 	}
 	t.level = level
 	return &commandv1.Reply{Kind: &commandv1.Reply_RaiseLevel{RaiseLevel: &commandv1.RaiseLevelReply{Level: max(level, t.m.feature, levelFirst)}}}, nil

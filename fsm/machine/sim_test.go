@@ -530,10 +530,10 @@ func (s *simulation) verify() {
 	for _, p := range s.parts {
 		s.audit(p)
 		for dst := range s.parts {
-			epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
-			e, through := s.parts[dst].m.txn.channel(keys.Number(keys.Inbox, p.cfg.Partition))
-			if epoch != e || last != through {
-				s.t.Fatalf("channel %d to %d: %d/%d sent, %d/%d received", p.cfg.Partition, dst, epoch, last, e, through)
+			sent := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+			received := s.parts[dst].m.txn.channel(keys.Number(keys.Inbox, p.cfg.Partition))
+			if sent != received {
+				s.t.Fatalf("channel %d to %d: %+v sent, %+v received", p.cfg.Partition, dst, sent, received)
 			}
 		}
 		c := takeCensus(p.state)

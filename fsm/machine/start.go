@@ -3,7 +3,6 @@ package machine
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strings"
 
 	"perdure/api"
@@ -12,7 +11,6 @@ import (
 	"perdure/fsm/keys"
 	"perdure/id"
 	"perdure/journal"
-	"perdure/recovery"
 )
 
 // applyStart starts an execution under an id of the caller's choice. The id is the idempotency key: the
@@ -99,39 +97,15 @@ func (t *txn) input(ex *execution) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("journal", key, &CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+		PanicCorrupt("journal", key, &CorruptError{What: "journal", Key: key, Detail: "no first entry"})
 	}
 	entry, err := journal.DecodeEntry(b)
 	if err != nil {
-		corrupt("journal", key, err)
+		PanicCorrupt("journal", key, err)
 	}
 	started, ok := entry.Event.(journal.ExecutionStarted)
 	if !ok {
-		corrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
+		PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
 	}
 	return started.Input
-}
-
-// tagsFromWire sorts a map of tags; the result is nil for none.
-func tagsFromWire(m map[string]string) []recovery.Tag {
-	if len(m) == 0 {
-		return nil
-	}
-	tags := make([]recovery.Tag, 0, len(m))
-	for k, v := range m { //lint:sorted sorted below
-		tags = append(tags, recovery.Tag{Key: k, Value: v})
-	}
-	slices.SortFunc(tags, func(a, b recovery.Tag) int { return strings.Compare(a.Key, b.Key) })
-	return tags
-}
-
-func tagsToWire(tags []recovery.Tag) map[string]string {
-	if len(tags) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(tags))
-	for _, t := range tags {
-		m[t.Key] = t.Value
-	}
-	return m
 }

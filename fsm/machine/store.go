@@ -5,10 +5,6 @@ import (
 	"perdure/recovery"
 )
 
-// Never is the deadline of a promise that has none: the latest time the wire can carry (2^53 - 1 ms).
-// It is not put into the deadline index.
-const Never int64 = 1<<53 - 1
-
 // retryMS is after how long a pending task is announced again. Workers find pending tasks by offering
 // room, so this only heals a lost announcement.
 const retryMS = 600_000
@@ -41,17 +37,9 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns {
 		return last.p, true
 	}
-	key := keys.Of(keys.Promise, s.ns, id)
-	b, ok := s.t.get(key)
+	p, ok := Must{s.t}.Promise(s.ns, id)
 	if !ok {
-		return recovery.Promise{}, false
-	}
-	p, err := recovery.DecodePromise(b)
-	if err == nil && p.ID != id {
-		err = misplaced(p.ID)
-	}
-	if err != nil {
-		corrupt("promise", key, err)
+		return p, false
 	}
 	s.t.promise = lastPromise{s.ns, p, true}
 	return p, true
@@ -80,17 +68,9 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
-	key := keys.Of(keys.Task, s.ns, id)
-	b, ok := s.t.get(key)
+	task, ok := Must{s.t}.Task(s.ns, id)
 	if !ok {
-		return recovery.Task{}, false
-	}
-	task, err := recovery.DecodeTask(b)
-	if err == nil && task.ID != id {
-		err = misplaced(task.ID)
-	}
-	if err != nil {
-		corrupt("task", key, err)
+		return task, false
 	}
 	s.t.task = lastTask{s.ns, task, true}
 	return task, true
@@ -133,7 +113,7 @@ func (s store) strings(prefix []byte) []string {
 	s.t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		part, _, err := keys.CutString(key[len(prefix):])
 		if err != nil {
-			corrupt("set", key, err)
+			PanicCorrupt("set", key, err)
 		}
 		out = append(out, part)
 		return true

@@ -83,7 +83,7 @@ func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
 	} else {
 		_, have, given, err := t.storedGraph(ex)
 		if err != nil {
-			corrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
+			PanicCorrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
 		}
 		switch {
 		case !bytes.Equal(have, spec):

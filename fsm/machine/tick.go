@@ -39,7 +39,7 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
 	t.scan(t.m.due.begin(kind), upper, func(key, _ []byte) bool {
 		_, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			PanicCorrupt("deadline", key, err)
 		}
 		from = min(from, at)
 		due = append(due, Ref{ns, objectID})

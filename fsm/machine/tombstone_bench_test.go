@@ -106,10 +106,7 @@ func BenchmarkTombstones(b *testing.B) {
 		b.Run(fmt.Sprintf("outgoing/%d", gone), func(b *testing.B) {
 			r := openPebble(b)
 			r.come(b, gone+behind, behind, func(i int) []byte { return keys.OutboxOf(1, 1, uint64(i+1)) }, message)
-			e := encoder{}
-			e.u64(1)
-			e.u64(uint64(gone + behind))
-			if err := r.db.Set(keys.Number(keys.Channel, 1), e.b, pebble.NoSync); err != nil {
+			if err := r.db.Set(keys.Number(keys.Channel, 1), channel{1, uint64(gone + behind)}.encode(), pebble.NoSync); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {

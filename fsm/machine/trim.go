@@ -14,7 +14,7 @@ func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
 	front, err := outboxFront(t, req.Destination)
 	if err != nil {
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
 	if bytes.Compare(lower, front) < 0 {
 		lower = front

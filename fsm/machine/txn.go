@@ -129,44 +129,12 @@ func (t *txn) abort() {
 	t.fx = Effects{}
 }
 
-// get is Get for callers that cannot carry a storage error; see fault.
-func (t *txn) get(key []byte) ([]byte, bool) {
-	v, ok, err := t.Get(key)
-	if err != nil {
-		panic(fault{err})
-	}
-	return v, ok
-}
+// get is Get for rules whose interfaces have no error; see Must.
+func (t *txn) get(key []byte) ([]byte, bool) { return Must{t}.Get(key) }
 
 // scan is Scan likewise.
-func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) { scan(t, lower, upper, fn) }
-
-// scan is a Scan whose fn may end in a fault: it goes on its way only when the Reader has closed what it
-// opened.
-func scan(r Reader, lower, upper []byte, fn func(key, value []byte) bool) {
-	var met *fault
-	err := r.Scan(lower, upper, func(key, value []byte) (more bool) {
-		defer func() {
-			if p := recover(); p != nil {
-				f, ok := p.(fault)
-				if !ok {
-					panic(p)
-				}
-				met, more = &f, false
-			}
-		}()
-		return fn(key, value)
-	})
-	switch {
-	case met != nil:
-		panic(*met)
-	case err != nil:
-		panic(fault{err})
-	}
-}
-
-func corrupt(what string, key []byte, err error) {
-	panic(fault{&CorruptError{What: what, Key: append([]byte(nil), key...), Detail: err.Error()}})
+func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
+	Must{t}.Scan(lower, upper, fn)
 }
 
 // effects takes over what a recovery rule wants told.
@@ -208,6 +176,6 @@ func ruleError(ns string, err error) *api.Error {
 		}
 		return api.Errorf(reason, "%s", e.Error()).With("namespace", ns).With("id", e.ID).With("rule", e.Rule)
 	default:
-		panic(fault{err})
+		panic(Fault{Err: err})
 	}
 }

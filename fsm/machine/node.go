@@ -2,8 +2,9 @@ package machine
 
 import (
 	"errors"
-	"math/bits"
+	"fmt"
 
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
 	"perdure/recovery"
 	"perdure/reduction"
@@ -89,14 +90,6 @@ func decodeRow(b []byte) (nodeRow, error) {
 	return r, d.end()
 }
 
-func (d *decoder) u32() uint32 {
-	n := d.u64()
-	if d.err == nil && n > 1<<32-1 {
-		d.fail("a number too large")
-	}
-	return uint32(n)
-}
-
 // observed reports whether a result counts, in a run that has come to the given wave.
 func (r *nodeRow) observed(wave uint64) bool { return r.wave <= wave }
 
@@ -118,16 +111,6 @@ const maxLife = 1<<32/attemptsOfLife - 1
 // attemptID is the execution of the node's present or last attempt.
 func (r *nodeRow) attemptID(run string) string {
 	return string(id.PromiseID(run).Child(r.child - 1).Child(r.life*attemptsOfLife + r.attempt - 1))
-}
-
-// isAttempt reports whether an execution is an attempt of a graph's node: its own parent id is the promise
-// that it settles.
-func (h *Header) isAttempt() bool {
-	if h.ParentPromise == "" {
-		return false
-	}
-	parent, ok := parentOf(h.ID)
-	return ok && parent == h.ParentPromise && h.ID != h.ParentPromise
 }
 
 // functionOfGraph is what the executions of graphs are listed as, functionOfHTTP who makes the requests of
@@ -158,36 +141,37 @@ func withGraphTag(tags []recovery.Tag) []recovery.Tag {
 	return append(out, recovery.Tag{Key: graphTag})
 }
 
-// indexSet is a set of small numbers that knows its least.
-type indexSet struct {
-	low, high []uint64
-}
-
-func newIndexSet(n int) indexSet {
-	words := (n + 63) / 64
-	return indexSet{make([]uint64, words), make([]uint64, (words+63)/64)}
-}
-
-func (s *indexSet) has(i int32) bool { return s.low[i>>6]>>(i&63)&1 != 0 }
-
-func (s *indexSet) put(i int32, in bool) {
-	w := i >> 6
-	if in {
-		s.low[w] |= 1 << (i & 63)
-		s.high[w>>6] |= 1 << (w & 63)
-		return
+// nodeOfKey reads the number of a node from the end of its key.
+func nodeOfKey(key, prefix []byte, nodes int) (int, error) {
+	if len(key) != len(prefix)+4 {
+		return 0, fmt.Errorf("%d bytes behind the incarnation, not 4", len(key)-len(prefix))
 	}
-	if s.low[w] &^= 1 << (i & 63); s.low[w] == 0 {
-		s.high[w>>6] &^= 1 << (w & 63)
+	rest := key[len(prefix):]
+	n := int(rest[0])<<24 | int(rest[1])<<16 | int(rest[2])<<8 | int(rest[3])
+	if n >= nodes {
+		return 0, fmt.Errorf("node %d of %d", n, nodes)
 	}
+	return n, nil
 }
 
-func (s *indexSet) min() (int32, bool) {
-	for h, bitsOfWords := range s.high {
-		if bitsOfWords != 0 {
-			w := h<<6 + bits.TrailingZeros64(bitsOfWords)
-			return int32(w<<6 + bits.TrailingZeros64(s.low[w])), true
+// stateOf is the state of a run as its rows tell it, in a run that has come to the given wave. A result that
+// is not observed has not happened yet: its node runs, or waits for the signal that it has got.
+func stateOf(g *perdurev1.Graph, rows []nodeRow, wave uint64) reduction.State {
+	s := reduction.State{Statuses: make(map[reduction.NodeID]reduction.Status, len(rows)),
+		Outputs: make(map[reduction.NodeID][]byte, len(rows))}
+	for n := range rows {
+		row, node := &rows[n], reduction.NodeID(g.Nodes[n].Id)
+		switch {
+		case row.status == reduction.StatusWaiting, !row.observed(wave) && row.signal != "":
+			s.Statuses[node] = reduction.Waiting(row.signal)
+		case !row.observed(wave):
+			s.Statuses[node] = reduction.Status{Kind: reduction.StatusRunning}
+		default:
+			s.Statuses[node] = reduction.Status{Kind: row.status}
+			if row.status == reduction.StatusCompleted {
+				s.Outputs[node] = row.output
+			}
 		}
 	}
-	return 0, false
+	return s
 }
