@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 )
 
 // The content of a snapshot is every key of one consistent state but what is the store's alone (its

@@ -84,7 +84,7 @@ type Config struct {
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
 	DiskUsage func() (free, total int64, err error)
 
-	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for machine.FeatureLevel.
+	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for state.FeatureLevel.
 	featureLevel uint64
 
 	Logger     *slog.Logger

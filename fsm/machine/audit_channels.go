@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // outbox is the channel whose messages an audit is reading.
@@ -47,7 +48,7 @@ func (a *auditor) message(key, value []byte) {
 	msg := &commandv1.Message{}
 	if err := proto.Unmarshal(value, msg); err != nil || msg.Kind == nil {
 		a.damaged("", peer(dst), key, "it is no message")
-	} else if to := Place(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
+	} else if to := state.PartitionOf(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
 		a.found(msg.Namespace, msg.ToId, RuleChannel, "message %d for partition %d says that it is number %d, for partition %d", seq, dst, msg.Seq, to)
 	}
 	a.sender(msg)
@@ -101,10 +102,10 @@ func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint6
 		return 0, 0, 0, false
 	}
 	other = binary.BigEndian.Uint32(key[1:])
-	c, err := decodeChannel(value)
+	c, err := state.DecodeChannel(value)
 	if err != nil {
 		a.damaged("", peer(other), key, "it is no end of a channel: "+err.Error())
 		return 0, 0, 0, false
 	}
-	return other, c.epoch, c.last, true
+	return other, c.Epoch, c.Last, true
 }

@@ -1,7 +1,7 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 	"perdure/journal"
 	"perdure/recovery"
 )

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -18,14 +19,14 @@ const (
 
 // touched is what a transaction has written, as far as the recovery protocol's invariants are about it.
 type touched struct {
-	ids   []Ref
-	known map[Ref]bool
+	ids   []state.Ref
+	known map[state.Ref]bool
 	// Each pair of the callback relation, and each listener and deadline that is there now.
 	pairs     []touchedPair
 	listeners []touchedPair
 	timers    []touchedTimer
 	// awaited are the pairs by awaiter; nil until somebody asks.
-	awaited map[Ref][]string
+	awaited map[state.Ref][]string
 }
 
 type touchedPair struct{ ns, first, second string }
@@ -38,7 +39,7 @@ type touchedTimer struct {
 }
 
 func (x *touched) add(ns, objectID string) {
-	if ref := (Ref{ns, objectID}); !x.known[ref] {
+	if ref := (state.Ref{Namespace: ns, ID: objectID}); !x.known[ref] {
 		x.known[ref] = true
 		x.ids = append(x.ids, ref)
 	}
@@ -111,18 +112,18 @@ func (e *InvariantError) Error() string {
 // recovery protocol and by what must hold besides. The zero value is ready for use. It is not safe for concurrent use.
 type Invariants struct {
 	// waits is what each suspended task was last found to wait for: a cache.
-	waits map[Ref]string
+	waits map[state.Ref]string
 }
 
 // Check checks every promise, task, callback, listener and deadline whose key is among the written ones; removed says that
 // the key is gone. r is the state with the writes, now the machine's time. The error is an *InvariantError, a *CorruptError, or the storage's. What is
 // looked at does not grow with how many wait for an object.
-func (v *Invariants) Check(r Reader, now int64, written iter.Seq2[[]byte, bool]) (err error) {
-	defer Catch(&err)
-	x := touched{known: map[Ref]bool{}}
+func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, bool]) (err error) {
+	defer state.Catch(&err)
+	x := touched{known: map[state.Ref]bool{}}
 	for key, removed := range written {
 		if err := x.note(key, removed); err != nil {
-			return &CorruptError{What: "key", Key: bytes.Clone(key), Detail: err.Error()}
+			return &state.CorruptError{What: "key", Key: bytes.Clone(key), Detail: err.Error()}
 		}
 	}
 	first := func(ns string, found []recovery.Violation) error {
@@ -133,7 +134,9 @@ func (v *Invariants) Check(r Reader, now int64, written iter.Seq2[[]byte, bool])
 	}
 	for _, ref := range x.ids {
 		s := objects{from: r, ns: ref.Namespace, most: mostAwaited,
-			awaits: func(awaiter string) []string { return v.awaits(r, &x, Ref{ref.Namespace, awaiter}) }}
+			awaits: func(awaiter string) []string {
+				return v.awaits(r, &x, state.Ref{Namespace: ref.Namespace, ID: awaiter})
+			}}
 		if p, ok := s.Promise(ref.ID); ok {
 			if err := first(ref.Namespace, recovery.CheckPromise(s, p)); err != nil {
 				return err
@@ -186,12 +189,12 @@ func (v *Invariants) Check(r Reader, now int64, written iter.Seq2[[]byte, bool])
 // all pairs of it, so no other pair can have become wrong. Which pending one is listed does not matter to the check.
 //
 // A scan over all pairs would walk over the remains of those that are gone, with each child of a large execution again.
-func (v *Invariants) awaits(r Reader, x *touched, awaiter Ref) []string {
+func (v *Invariants) awaits(r state.Reader, x *touched, awaiter state.Ref) []string {
 	s := objects{from: r, ns: awaiter.Namespace}
 	if x.awaited == nil {
-		x.awaited = map[Ref][]string{}
+		x.awaited = map[state.Ref][]string{}
 		for _, p := range x.pairs {
-			by := Ref{p.ns, p.second}
+			by := state.Ref{Namespace: p.ns, ID: p.second}
 			x.awaited[by] = append(x.awaited[by], p.first)
 		}
 	}
@@ -210,7 +213,7 @@ func (v *Invariants) awaits(r Reader, x *touched, awaiter Ref) []string {
 	prefix := keys.Of(keys.AwaitedBy, awaiter.Namespace, awaiter.ID)
 	found := ""
 	search := func(lower, upper []byte) bool {
-		Must{r}.Scan(lower, upper, func(key, _ []byte) bool {
+		state.Must{From: r}.Scan(lower, upper, func(key, _ []byte) bool {
 			if awaited, _, err := keys.CutString(key[len(prefix):]); err == nil {
 				if p, ok := s.Promise(awaited); ok && p.State == recovery.PromisePending {
 					found = awaited
@@ -229,7 +232,7 @@ func (v *Invariants) awaits(r Reader, x *touched, awaiter Ref) []string {
 		return out
 	}
 	if v.waits == nil || len(v.waits) >= mostWaits {
-		v.waits = map[Ref]string{}
+		v.waits = map[state.Ref]string{}
 	}
 	v.waits[awaiter] = found
 	return append(out, found)

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/recovery"
 )
@@ -101,12 +102,12 @@ func (a *auditor) pair(key, value []byte) (ns string, p pair, ok bool) {
 
 // storedPromise reads a promise; ok is false for a damaged one too, which promise has reported.
 func (a *auditor) storedPromise(ns, objectID string) (recovery.Promise, bool) {
-	return readable(ReadPromise(a.From, ns, objectID))
+	return readable(state.ReadPromise(a.From, ns, objectID))
 }
 
 // storedTask reads a task likewise.
 func (a *auditor) storedTask(ns, objectID string) (recovery.Task, bool) {
-	return readable(ReadTask(a.From, ns, objectID))
+	return readable(state.ReadTask(a.From, ns, objectID))
 }
 
 // describeTask is a task's state for a violation's detail.

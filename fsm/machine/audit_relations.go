@@ -1,13 +1,14 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
 // objects is one namespace as the recovery protocol's invariants see it: read from the state as it is asked for.
 type objects struct {
-	from Reader
+	from state.Reader
 	ns   string
 	// most bounds what is listed of a relation; 0 for all of it.
 	most int
@@ -17,12 +18,12 @@ type objects struct {
 
 // Promise implements recovery.Objects.
 func (o objects) Promise(objectID string) (recovery.Promise, bool) {
-	return readable(ReadPromise(o.from, o.ns, objectID))
+	return readable(state.ReadPromise(o.from, o.ns, objectID))
 }
 
 // Task implements recovery.Objects.
 func (o objects) Task(objectID string) (recovery.Task, bool) {
-	return readable(ReadTask(o.from, o.ns, objectID))
+	return readable(state.ReadTask(o.from, o.ns, objectID))
 }
 
 // Callbacks implements recovery.Objects.
@@ -42,7 +43,7 @@ func (o objects) Listeners(objectID string) []string { return o.seconds(keys.Lis
 // seconds lists what a relation has for one first. A key that cannot be read is reported where it stands.
 func (o objects) seconds(family keys.Family, first string) (out []string) {
 	prefix := keys.Of(family, o.ns, first)
-	Must{o.from}.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+	state.Must{From: o.from}.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		if second, _, err := keys.CutString(key[len(prefix):]); err == nil {
 			out = append(out, second)
 		}
@@ -53,18 +54,18 @@ func (o objects) seconds(family keys.Family, first string) (out []string) {
 
 // HasCallback implements recovery.Objects.
 func (o objects) HasCallback(awaited, awaiter string) bool {
-	return Must{o.from}.Has(keys.Of(keys.Callback, o.ns, awaited, awaiter))
+	return state.Must{From: o.from}.Has(keys.Of(keys.Callback, o.ns, awaited, awaiter))
 }
 
 // HasAwaitedBy implements recovery.Objects.
 func (o objects) HasAwaitedBy(awaiter, awaited string) bool {
-	return Must{o.from}.Has(keys.Of(keys.AwaitedBy, o.ns, awaiter, awaited))
+	return state.Must{From: o.from}.Has(keys.Of(keys.AwaitedBy, o.ns, awaiter, awaited))
 }
 
 // TimersOfPromise implements recovery.Objects: the one that the promise asks for. Of a deadline at Never the index
 // holds nothing; others than the promise's own are judged where they stand.
 func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
-	if p.TimeoutAt == Never || (Must{o.from}).Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
+	if p.TimeoutAt == state.Never || (state.Must{From: o.from}).Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
 		return []int64{p.TimeoutAt}
 	}
 	return nil
@@ -77,7 +78,7 @@ func (o objects) TimersOfTask(t recovery.Task) []recovery.TaskTimer {
 		kind, due = recovery.LeaseTimer, keys.DueLease
 	}
 	at, armed := t.Deadline()
-	if !armed || !(Must{o.from}).Has(keys.DeadlineOf(due, at, o.ns, t.ID)) {
+	if !armed || !(state.Must{From: o.from}).Has(keys.DeadlineOf(due, at, o.ns, t.ID)) {
 		return nil
 	}
 	return []recovery.TaskTimer{{ID: t.ID, Kind: kind, At: at}}

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/journal"
 )
 
@@ -24,11 +25,11 @@ func classOfStatus(s journal.Status) keys.VisibilityClass {
 }
 
 // listing is what stands under an execution's place in the listing.
-func listing(h Header) []byte {
+func listing(h state.Header) []byte {
 	if !h.Status.Terminal() {
-		return listingOpen(h.Function)
+		return state.ListingOpen(h.Function)
 	}
-	return listingClosed(h.Function, h.ClosedMS)
+	return state.ListingClosed(h.Function, h.ClosedMS)
 }
 
 // listed judges a place in the listing: its execution is there, and this is its place. That every execution

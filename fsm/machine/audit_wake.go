@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -13,7 +14,7 @@ import (
 // wakeless says why nothing in the state will move an open execution, or "" if something will: a task that
 // is held or announced, a grace, its own deadline when it has come, or whatever settles what it waits for.
 // What only people or other partitions can do counts as something.
-func (a *auditor) wakeless(ns string, h Header, s *journal.State, p recovery.Promise) string {
+func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recovery.Promise) string {
 	if !p.Live(a.now) && a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
 		return ""
 	}

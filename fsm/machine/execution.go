@@ -7,7 +7,8 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -17,7 +18,7 @@ import (
 // memory of its journal. It is a cache of what is stored.
 type execution struct {
 	ns string
-	h  Header
+	h  state.Header
 	// j is nil for an execution that has ended, until somebody asks for its history.
 	j *journal.State
 	// run is a graph run in memory; nil until somebody asks for it, and for every other kind.
@@ -28,7 +29,7 @@ type execution struct {
 	// this transaction made it.
 	touched bool
 	born    bool
-	before  Header
+	before  state.Header
 	place   *list.Element
 	// size is what the cache counts for it.
 	size int
@@ -38,19 +39,21 @@ type execution struct {
 type execCache struct {
 	max, maxBytes int
 	bytes         int
-	byKey         map[Ref]*execution
+	byKey         map[state.Ref]*execution
 	order         *list.List
 }
 
 func newExecCache(max, maxBytes int) *execCache {
-	return &execCache{max: max, maxBytes: maxBytes, byKey: map[Ref]*execution{}, order: list.New()}
+	return &execCache{max: max, maxBytes: maxBytes, byKey: map[state.Ref]*execution{}, order: list.New()}
 }
 
 // leastCached is how many executions are kept whatever their size: reading a long journal for every
 // commit to it costs more than the memory.
 const leastCached = 8
 
-func (c *execCache) get(ns, objectID string) *execution { return c.byKey[Ref{ns, objectID}] }
+func (c *execCache) get(ns, objectID string) *execution {
+	return c.byKey[state.Ref{Namespace: ns, ID: objectID}]
+}
 
 // keep makes an execution the most recently used one.
 func (c *execCache) keep(ex *execution) {
@@ -59,7 +62,7 @@ func (c *execCache) keep(ex *execution) {
 		return
 	}
 	ex.place = c.order.PushFront(ex)
-	c.byKey[Ref{ex.ns, ex.h.ID}] = ex
+	c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] = ex
 }
 
 // resize counts an execution anew: what signals it holds, how many operations it has had.
@@ -82,13 +85,13 @@ func (c *execCache) drop(ex *execution) {
 		ex.place = nil
 	}
 	c.bytes, ex.size = c.bytes-ex.size, 0
-	if c.byKey[Ref{ex.ns, ex.h.ID}] == ex {
-		delete(c.byKey, Ref{ex.ns, ex.h.ID})
+	if c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] == ex {
+		delete(c.byKey, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 	}
 }
 
 func newJournal(objectID string) *journal.State {
-	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(retryBound))
+	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(state.RetryBound))
 }
 
 // touch puts an execution on the transaction's list.
@@ -111,7 +114,7 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
 	}
-	h, ok := Must{t}.Header(ns, objectID)
+	h, ok := state.Must{From: t}.Header(ns, objectID)
 	if !ok {
 		return nil, false
 	}
@@ -141,12 +144,12 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 			err = j.Append(entry.Seq, entry.Event)
 		}
 		if err != nil {
-			PanicCorrupt("journal", key, err)
+			state.PanicCorrupt("journal", key, err)
 		}
 		return true
 	})
 	if j.NextSeq() != h.Events || j.Status() != h.Status {
-		PanicCorrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
+		state.PanicCorrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
 			", the header says "+strconv.FormatUint(h.Events, 10)+" and "+h.Status.String()))
 	}
 	return j
@@ -169,7 +172,7 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 // must appends an event that the rules cannot refuse; a refusal is a defect and stops the replica.
 func (t *txn) must(ex *execution, ev journal.Event) {
 	if err := t.append(ex, ev); err != nil {
-		panic(Fault{Err: err})
+		panic(state.Fault{Err: err})
 	}
 }
 
@@ -202,13 +205,13 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	}
 	timeout := b.deadlineMS
 	if timeout == 0 {
-		timeout = Never
+		timeout = state.Never
 	}
 	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout}
-	kind := KindFunction
+	kind := state.KindFunction
 	if b.graph != nil {
-		kind = KindGraph
-		req.Target, req.External, req.Tags = "", true, withGraphTag(b.tags)
+		kind = state.KindGraph
+		req.Target, req.External, req.Tags = "", true, state.WithGraphTag(b.tags)
 	}
 	_, fx, err := recovery.Create(t.store(ns), t.now, req, retryMS)
 	if err != nil {
@@ -216,10 +219,10 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	}
 	ex := t.touch(&execution{
 		ns: ns, born: true,
-		h: Header{
+		h: state.Header{
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
-			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Life: b.life, Former: b.former,
+			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.life, Former: b.former,
 		},
 		j: newJournal(b.id),
 	})
@@ -232,7 +235,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), listingOpen(b.function))
+	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// Its deadline had passed before it began.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
@@ -259,7 +262,7 @@ func (t *txn) close(ex *execution) {
 	}
 	ex.dirty = true
 	t.remove(keys.VisibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	t.put(keys.VisibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), listingClosed(ex.h.Function, ex.h.ClosedMS))
+	t.put(keys.VisibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), state.ListingClosed(ex.h.Function, ex.h.ClosedMS))
 }
 
 func finished(ex *execution) *api.Error {

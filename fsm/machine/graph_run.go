@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 	"perdure/reduction"
 )
@@ -25,7 +26,7 @@ type graphRun struct {
 	number []int32
 	engine *reduction.Engine
 	// rows are the nodes, in the order of the graph. Outputs that were observed are the engine's.
-	rows []nodeRow
+	rows []state.NodeRow
 	// byChild is the node of each child number.
 	byChild []int32
 	// startable are the nodes that may start: those that count for max_parallel, and those that do not.
@@ -59,7 +60,7 @@ type runUndo struct {
 
 type oldRow struct {
 	n   int32
-	row nodeRow
+	row state.NodeRow
 }
 
 func (r *graphRun) begin() {
@@ -111,7 +112,7 @@ func (r *graphRun) name(n int32) reduction.NodeID     { return reduction.NodeID(
 func (r *graphRun) index(node reduction.NodeID) int32 {
 	i, ok := r.rel.Number(node)
 	if !ok {
-		panic(Fault{Err: fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
+		panic(state.Fault{Err: fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
 	}
 	return r.number[i]
 }
@@ -162,8 +163,8 @@ func (r *graphRun) next() (int32, bool) {
 // weigh adds a row to the counts, or takes it out.
 func (r *graphRun) weigh(n int32, by int) {
 	row := &r.rows[n]
-	r.counts.held += by * (len(row.failure) + len(row.output) + len(row.signal))
-	if row.status != reduction.StatusRunning {
+	r.counts.held += by * (len(row.Failure) + len(row.Output) + len(row.Signal))
+	if row.Status != reduction.StatusRunning {
 		return
 	}
 	r.counts.active += by
@@ -171,13 +172,13 @@ func (r *graphRun) weigh(n int32, by int) {
 		return
 	}
 	r.counts.slots += by
-	if row.retryAt == 0 {
+	if row.RetryAt == 0 {
 		r.counts.attempts += by
 	}
 }
 
 // remember changes a row in memory.
-func (r *graphRun) remember(n int32, row nodeRow) {
+func (r *graphRun) remember(n int32, row state.NodeRow) {
 	if r.undo != nil {
 		r.undo.rows = append(r.undo.rows, oldRow{n, r.rows[n]})
 	}
@@ -187,15 +188,15 @@ func (r *graphRun) remember(n int32, row nodeRow) {
 }
 
 // putRow changes a row.
-func (t *txn) putRow(ex *execution, n int32, row nodeRow) {
+func (t *txn) putRow(ex *execution, n int32, row state.NodeRow) {
 	ex.run.remember(n, row)
-	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.encode())
+	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.Encode())
 }
 
 // putGraph stores what a new graph run is made of.
 func (t *txn) putGraph(ex *execution, b birth) {
-	t.level = levelGraphs
-	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), encodeGraph(b.spec, b.input))
+	t.level = state.LevelGraphs
+	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), state.EncodeGraph(b.spec, b.input))
 	for _, s := range b.signals {
 		t.deliver(ex, s)
 	}
@@ -215,15 +216,15 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	key := keys.GraphOf(ex.ns, h.ID, h.Incarnation)
 	b, ok := t.get(key)
 	if !ok {
-		PanicCorrupt("graph", key, errors.New("a graph run without a graph"))
+		state.PanicCorrupt("graph", key, errors.New("a graph run without a graph"))
 	}
-	g, _, input, err := decodeGraph(b)
+	g, _, input, err := state.DecodeGraph(b)
 	if err != nil {
-		PanicCorrupt("graph", key, err)
+		state.PanicCorrupt("graph", key, err)
 	}
-	r := &graphRun{graph: g, input: input, rows: make([]nodeRow, len(g.Nodes))}
-	if r.rel, err = relationOf(g); err != nil {
-		PanicCorrupt("graph", key, err)
+	r := &graphRun{graph: g, input: input, rows: make([]state.NodeRow, len(g.Nodes))}
+	if r.rel, err = state.RelationOf(g); err != nil {
+		state.PanicCorrupt("graph", key, err)
 	}
 	for _, n := range g.Nodes {
 		n.After = nil // the relation has them, in less room
@@ -234,45 +235,45 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	for i, n := range g.Nodes {
 		at, _ := r.rel.Number(reduction.NodeID(n.Id))
 		r.number[at] = int32(i)
-		r.rows[i].status = reduction.StatusPending
+		r.rows[i].Status = reduction.StatusPending
 	}
 	prefix := keys.NodePrefix(ex.ns, h.ID, h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		n, err := nodeOfKey(key, prefix, len(g.Nodes))
+		n, err := state.NodeOfKey(key, prefix, len(g.Nodes))
 		if err == nil {
-			r.rows[n], err = decodeRow(slices.Clone(value))
+			r.rows[n], err = state.DecodeRow(slices.Clone(value))
 		}
 		if err != nil {
-			PanicCorrupt("node", key, err)
+			state.PanicCorrupt("node", key, err)
 		}
 		return true
 	})
 	for n := range r.rows {
-		if row := &r.rows[n]; row.from != 0 {
-			row.output = t.keptOutput(ex, uint32(n), row.from)
+		if row := &r.rows[n]; row.From != 0 {
+			row.Output = t.keptOutput(ex, uint32(n), row.From)
 		}
 	}
-	state := stateOf(g, r.rows, h.Wave)
-	if r.engine, err = reduction.NewEngine(r.rel, state); err != nil {
-		PanicCorrupt("nodes of a graph", prefix, err)
+	reduced := state.ReductionState(g, r.rows, h.Wave)
+	if r.engine, err = reduction.NewEngine(r.rel, reduced); err != nil {
+		state.PanicCorrupt("nodes of a graph", prefix, err)
 	}
 	for n := range r.rows {
 		row := &r.rows[n]
 		switch {
-		case !row.observed(h.Wave):
+		case !row.Observed(h.Wave):
 			r.unobserved = append(r.unobserved, int32(n))
 		default:
-			row.output = nil
+			row.Output = nil
 		}
-		if !row.kept && uint64(row.child) > h.Events {
-			PanicCorrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
-				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.child-1, h.Events))
+		if !row.Kept && uint64(row.Child) > h.Events {
+			state.PanicCorrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
+				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.Child-1, h.Events))
 		}
-		if row.child != 0 && !row.kept {
-			for uint32(len(r.byChild)) < row.child {
+		if row.Child != 0 && !row.Kept {
+			for uint32(len(r.byChild)) < row.Child {
 				r.byChild = append(r.byChild, -1)
 			}
-			r.byChild[row.child-1] = int32(n)
+			r.byChild[row.Child-1] = int32(n)
 		}
 		r.weigh(int32(n), 1)
 	}
@@ -288,13 +289,13 @@ func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
 	b, ok := t.get(key)
 	if !ok {
-		PanicCorrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
+		state.PanicCorrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
 	}
-	row, err := decodeRow(b)
+	row, err := state.DecodeRow(b)
 	if err != nil {
-		PanicCorrupt("node", key, err)
+		state.PanicCorrupt("node", key, err)
 	}
-	return row.output
+	return row.Output
 }
 
 // latch is a signal that a run has got.

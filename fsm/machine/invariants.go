@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 
+	"perdure/fsm/state"
 	"perdure/journal"
 	"perdure/recovery"
 	"perdure/reduction"
@@ -21,7 +22,7 @@ func (t *txn) checkInvariants() error {
 		if !ok {
 			return broken("orphan_journal", "an execution without a promise")
 		}
-		if ex.h.Kind == KindGraph {
+		if ex.h.Kind == state.KindGraph {
 			if rule, detail := t.graphInvariant(ex, p); rule != "" {
 				return broken(rule, "%s", detail)
 			}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"perdure/fsm/state"
 
 	"github.com/google/btree"
 )
@@ -22,14 +23,14 @@ func lessWrite(a, b *write) bool { return bytes.Compare(a.key, b.key) < 0 }
 // layer holds writes above a Reader, in key order for scans and in first-write order for the log of
 // mutations. Keys and values that are put belong to it from then on.
 type layer struct {
-	below Reader
+	below state.Reader
 	tree  *btree.BTreeG[*write]
 	log   []*write
 	// probe is what point reads look up with.
 	probe write
 }
 
-func newLayer(below Reader) *layer {
+func newLayer(below state.Reader) *layer {
 	return &layer{below: below, tree: btree.NewG(16, lessWrite)}
 }
 

@@ -4,7 +4,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -13,7 +15,7 @@ import (
 // it. An object whose deadline the machine's clock has passed is shown as its next entry will find it
 // (recovery protocol, projection).
 type query struct {
-	Must
+	state.Must
 	// clock is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
 	// a later entry with an earlier stamp could still settle what a reader saw expire.
 	clock     int64
@@ -25,17 +27,17 @@ type query struct {
 
 // Query answers a read over a state, at the machine's clock. partition is only reported. Refusals are
 // in the reply; an error is of the storage.
-func Query(r Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
-	clock, err := metaNumber(r, metaClock)
+func Query(r state.Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
+	clock, err := state.MetaNumber(r, state.MetaClock)
 	if err != nil {
 		return nil, err
 	}
-	x := &query{Must: Must{r}, clock: int64(clock), partition: partition, q: q, budget: listBudget}
+	x := &query{Must: state.Must{From: r}, clock: int64(clock), partition: partition, q: q, budget: listBudget}
 	return x.answer()
 }
 
 func (x *query) answer() (reply *commandv1.QueryReply, err error) {
-	defer Catch(&err)
+	defer state.Catch(&err)
 	var refused *api.Error
 	switch k := x.q.Kind.(type) {
 	case *commandv1.Query_Describe:
@@ -64,7 +66,7 @@ func (x *query) answer() (reply *commandv1.QueryReply, err error) {
 		refused = api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a query of an unknown kind")
 	}
 	if refused != nil {
-		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: refusal(refused).GetError()}}, nil
+		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: wire.Refusal(refused).GetError()}}, nil
 	}
 	return reply, nil
 }
@@ -76,7 +78,7 @@ func (x *query) promiseOf(objectID string) (recovery.Promise, bool) {
 }
 
 // entries reads a page of a journal: at most limit entries and about maxBytes.
-func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
+func (x *query) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
 	var out []*perdurev1.JournalEntry
 	size := 0
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
@@ -86,9 +88,9 @@ func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1
 		}
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
-			PanicCorrupt("journal", key, err)
+			state.PanicCorrupt("journal", key, err)
 		}
-		out = append(out, EntryToWire(entry))
+		out = append(out, wire.EncodeEntry(entry))
 		size += len(value)
 		return true
 	})
@@ -96,9 +98,9 @@ func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1
 }
 
 // status is what a reader is shown: a finished promise whose deadline is not carried out yet is over.
-func (x *query) status(h Header, p recovery.Promise) perdurev1.ExecutionStatus {
+func (x *query) status(h state.Header, p recovery.Promise) perdurev1.ExecutionStatus {
 	if !h.Status.Terminal() && p.State.Settled() {
 		return perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED
 	}
-	return statusToWire(h.Status)
+	return wire.EncodeStatus(h.Status)
 }

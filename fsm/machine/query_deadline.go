@@ -1,14 +1,15 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // A DueSearch finds the earliest deadline of a state again and again, as the state moves on. Each search begins
 // where the last one of its kind has ended, so that it does not walk over what has gone since. The zero value
 // knows nothing and is ready for use. It is not safe for concurrent use.
 type DueSearch struct {
-	from dueFrom
+	from state.DueFrom
 	// first is the kind of the deadline found last: what it has now bounds the search among the others.
 	first keys.DeadlineKind
 }
@@ -17,19 +18,19 @@ type DueSearch struct {
 // earliest one that came into the state since the call before this one began, 0 for none (see Effects.NextDue):
 // who has not been told of one yet, though the state has it, may not find it, and must call again when told.
 // The state must not be older than that of the call before. Errors are of the storage, or a *CorruptError.
-func (s *DueSearch) Next(r Reader, added int64) (at int64, ok bool, err error) {
+func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err error) {
 	if added > 0 {
 		for kind := range s.from {
 			s.from[kind] = min(s.from[kind], added)
 		}
 	}
-	at = Never
+	at = state.Never
 	search := func(kind keys.DeadlineKind) error {
 		if s.from[kind] > at {
 			return nil
 		}
 		_, upper := keys.DeadlineBounds(kind, at)
-		found, there, err := firstDue(r, s.from.begin(kind), upper)
+		found, there, err := state.FirstDue(r, s.from.Begin(kind), upper)
 		if err != nil {
 			return err
 		}
@@ -61,4 +62,4 @@ func (s *DueSearch) Next(r Reader, added int64) (at int64, ok bool, err error) {
 
 // NextDue is the earliest deadline in a state, in unix milliseconds; ok is false when there is none. Who asks
 // often has a DueSearch.
-func NextDue(r Reader) (at int64, ok bool, err error) { return new(DueSearch).Next(r, 0) }
+func NextDue(r state.Reader) (at int64, ok bool, err error) { return new(DueSearch).Next(r, 0) }

@@ -4,6 +4,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -16,7 +17,7 @@ const (
 func (x *query) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *api.Error) {
 	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
-		return nil, notFound(x.q.Namespace, x.q.Id)
+		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
 	}
 	limit := int(req.Limit)
 	if limit <= 0 || limit > pageEntries {
@@ -37,8 +38,8 @@ func (x *query) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Erro
 			With("namespace", x.q.Namespace).With("id", x.q.Id)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Task{Task: &perdurev1.Task{
-		Token: Token(x.q.Namespace, task), Function: h.Function, Status: statusToWire(h.Status),
+		Token: wire.Token(x.q.Namespace, task), Function: h.Function, Status: wire.EncodeStatus(h.Status),
 		Entries: x.entries(h, 0, pageEntries, pageBytes), NextSeq: h.Events,
-		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: tagsToWire(h.Tags),
+		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: wire.EncodeTags(h.Tags),
 	}}}, nil
 }

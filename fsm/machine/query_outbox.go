@@ -2,7 +2,8 @@ package machine
 
 import (
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -10,9 +11,9 @@ import (
 // Outgoing reads what a state's outbox holds for a destination, oldest first: at most limit messages, and at most
 // bytes of them as stored. It returns at least one message if there is any, however large. It reads no message
 // beyond the first one that exceeds a bound.
-func Outgoing(r Reader, destination uint32, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
+func Outgoing(r state.Reader, destination uint32, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
 	prefix := keys.Number(keys.Outbox, destination)
-	front, err := outboxFront(r, destination)
+	front, err := state.OutboxFront(r, destination)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -28,7 +29,7 @@ func Outgoing(r Reader, destination uint32, limit, bytes int) (epoch uint64, msg
 			perr = proto.Unmarshal(value, msg)
 		}
 		if perr != nil {
-			bad = &CorruptError{What: "message", Key: append([]byte(nil), key...), Detail: perr.Error()}
+			bad = &state.CorruptError{What: "message", Key: append([]byte(nil), key...), Detail: perr.Error()}
 			return false
 		}
 		if len(msgs) > 0 && e != epoch {
@@ -46,18 +47,18 @@ func Outgoing(r Reader, destination uint32, limit, bytes int) (epoch uint64, msg
 
 // Delivered reads how far the channel from another partition has been applied: the channel's epoch, and the number
 // of the last message. Both are 0 if none ever came.
-func Delivered(r Reader, source uint32) (epoch, through uint64, err error) {
-	c, err := readChannel(r, keys.Number(keys.Inbox, source))
-	return c.epoch, c.last, err
+func Delivered(r state.Reader, source uint32) (epoch, through uint64, err error) {
+	c, err := state.ReadChannel(r, keys.Number(keys.Inbox, source))
+	return c.Epoch, c.Last, err
 }
 
 // Destinations lists the partitions for which a state's outbox holds messages.
-func Destinations(r Reader, partitions uint32) ([]uint32, error) {
+func Destinations(r state.Reader, partitions uint32) ([]uint32, error) {
 	var out []uint32
 	for dst := uint32(0); dst < partitions; dst++ {
 		prefix := keys.Number(keys.Outbox, dst)
 		any := false
-		front, err := outboxFront(r, dst)
+		front, err := state.OutboxFront(r, dst)
 		if err != nil {
 			return nil, err
 		}

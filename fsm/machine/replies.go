@@ -4,7 +4,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -23,17 +24,17 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 	}
 	key := keys.ReplyOf(rid)
 	if b, ok := t.get(key); ok {
-		stored, err := decodeReply(b)
+		stored, err := state.DecodeReply(b)
 		if err != nil {
-			PanicCorrupt("stored reply", key, err)
+			state.PanicCorrupt("stored reply", key, err)
 		}
-		if short := stored.reply.GetPromiseAnswer(); short != nil {
+		if short := stored.Reply.GetPromiseAnswer(); short != nil {
 			whole, refused := t.wholeAnswer(cmd, short)
 			return whole, true, refused
 		}
-		return stored.reply, true, nil
+		return stored.Reply, true, nil
 	}
-	age := min(int64(min(cmd.GetRequest().GetAgeMs(), uint64(Never))), t.now)
+	age := min(int64(min(cmd.GetRequest().GetAgeMs(), uint64(state.Never))), t.now)
 	if age > 0 && t.m.evicted > 0 && t.now-age-clockSlackMS <= t.m.evicted {
 		return nil, true, api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN,
 			"this retry comes %d ms after the first attempt and answers that old are forgotten: it may have been applied", age).
@@ -62,25 +63,25 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	if len(rid) == 0 {
 		return
 	}
-	sized := t.m.feature >= levelReplies
+	sized := t.m.feature >= state.LevelReplies
 	if sized {
 		reply = t.shortAnswer(cmd, reply)
 	}
-	b, err := storedReply{t.now, reply}.encode()
+	b, err := state.StoredReply{At: t.now, Reply: reply}.Encode()
 	if err != nil {
-		panic(Fault{Err: err})
+		panic(state.Fault{Err: err})
 	}
 	t.put(keys.ReplyOf(rid), b)
 	size := []byte{}
 	if sized {
-		n := uint64(2*len(rid) + len(b) + replyCost)
+		n := uint64(2*len(rid) + len(b) + state.ReplyCost)
 		size = keys.AppendUint64(nil, n)
 		t.m.replyBytes += n
-		t.m.putMeta(metaReplyBytes, t.m.replyBytes)
+		t.m.putMeta(state.MetaReplyBytes, t.m.replyBytes)
 	}
 	t.put(keys.ReplyAgeOf(t.now, rid), size)
 	t.m.replies++
-	t.m.putMeta(metaReplies, t.m.replies)
+	t.m.putMeta(state.MetaReplies, t.m.replies)
 	if t.m.replies > t.m.cfg.MaxReplies || t.m.replyBytes > t.m.cfg.MaxReplyBytes {
 		t.evictReplies()
 	}
@@ -135,14 +136,14 @@ func (t *txn) evictReplies() {
 	t.scan(from, keys.After(prefix), func(key, size []byte) bool {
 		at, rid, err := keys.CutUint64(key[1:])
 		if err != nil {
-			PanicCorrupt("stored reply's age", key, err)
+			state.PanicCorrupt("stored reply's age", key, err)
 		}
 		if int64(len(gone)) >= over && bytes <= t.m.cfg.MaxReplyBytes && int64(at) > t.now-replyLifeMS {
 			return false
 		}
-		n, err := replySize(size)
+		n, err := state.ReplySize(size)
 		if err != nil {
-			PanicCorrupt("stored reply's age", key, err)
+			state.PanicCorrupt("stored reply's age", key, err)
 		}
 		bytes -= min(n, bytes)
 		gone = append(gone, old{int64(at), append([]byte(nil), rid...)})
@@ -157,10 +158,10 @@ func (t *txn) evictReplies() {
 		t.m.evicted = max(t.m.evicted, g.at)
 	}
 	t.m.replies -= uint64(len(gone))
-	t.m.putMeta(metaReplies, t.m.replies)
+	t.m.putMeta(state.MetaReplies, t.m.replies)
 	if bytes != t.m.replyBytes {
 		t.m.replyBytes = bytes
-		t.m.putMeta(metaReplyBytes, bytes)
+		t.m.putMeta(state.MetaReplyBytes, bytes)
 	}
-	t.m.putMeta(metaEvicted, uint64(t.m.evicted))
+	t.m.putMeta(state.MetaEvicted, uint64(t.m.evicted))
 }

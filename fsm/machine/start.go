@@ -8,7 +8,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 )
@@ -41,7 +43,7 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	}
 	ex, err := t.start(ns, birth{
 		id: req.Id, function: req.Function, digest: req.ComponentDigest, input: req.Input,
-		tags: tagsFromWire(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
+		tags: wire.DecodeTags(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
 	})
 	if err != nil {
 		return nil, ruleError(ns, err)
@@ -65,13 +67,13 @@ func badID(ns string, err error) *api.Error {
 
 func started(ex *execution, created bool) *commandv1.Reply {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Start{Start: &perdurev1.StartResponse{
-		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: statusToWire(ex.h.Status),
+		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: wire.EncodeStatus(ex.h.Status),
 	}}}
 }
 
 // deadline is a timeout as a point in time; 0 for none.
 func (t *txn) deadline(timeoutMS int64) int64 {
-	if timeoutMS <= 0 || timeoutMS >= Never-t.now {
+	if timeoutMS <= 0 || timeoutMS >= state.Never-t.now {
 		return 0
 	}
 	return t.now + timeoutMS
@@ -97,15 +99,15 @@ func (t *txn) input(ex *execution) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
 	b, ok := t.get(key)
 	if !ok {
-		PanicCorrupt("journal", key, &CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+		state.PanicCorrupt("journal", key, &state.CorruptError{What: "journal", Key: key, Detail: "no first entry"})
 	}
 	entry, err := journal.DecodeEntry(b)
 	if err != nil {
-		PanicCorrupt("journal", key, err)
+		state.PanicCorrupt("journal", key, err)
 	}
 	started, ok := entry.Event.(journal.ExecutionStarted)
 	if !ok {
-		PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
+		state.PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
 	}
 	return started.Input
 }

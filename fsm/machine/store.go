@@ -1,7 +1,8 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -37,7 +38,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns {
 		return last.p, true
 	}
-	p, ok := Must{s.t}.Promise(s.ns, id)
+	p, ok := state.Must{From: s.t}.Promise(s.ns, id)
 	if !ok {
 		return p, false
 	}
@@ -47,7 +48,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
-	if p.TimeoutAt != Never {
+	if p.TimeoutAt != state.Never {
 		due := keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, s.ns, p.ID)
 		if p.State == recovery.PromisePending {
 			s.t.put(due, []byte{})
@@ -59,7 +60,7 @@ func (s store) PutPromise(p recovery.Promise) {
 	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
 	s.t.promise = lastPromise{s.ns, p, true}
 	if p.State.Settled() {
-		s.t.fx.Settled = append(s.t.fx.Settled, Ref{s.ns, p.ID})
+		s.t.fx.Settled = append(s.t.fx.Settled, state.Ref{Namespace: s.ns, ID: p.ID})
 	}
 }
 
@@ -68,7 +69,7 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
-	task, ok := Must{s.t}.Task(s.ns, id)
+	task, ok := state.Must{From: s.t}.Task(s.ns, id)
 	if !ok {
 		return task, false
 	}
@@ -88,7 +89,7 @@ func (s store) PutTask(task recovery.Task) {
 			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
 			if _, queued := s.t.get(place); queued {
 				s.t.remove(place)
-				s.t.ready = append(s.t.ready, readyChange{Queue{s.ns, old.Target}, -1})
+				s.t.ready = append(s.t.ready, readyChange{state.Queue{Namespace: s.ns, Function: old.Target}, -1})
 			}
 		}
 	}
@@ -113,7 +114,7 @@ func (s store) strings(prefix []byte) []string {
 	s.t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		part, _, err := keys.CutString(key[len(prefix):])
 		if err != nil {
-			PanicCorrupt("set", key, err)
+			state.PanicCorrupt("set", key, err)
 		}
 		out = append(out, part)
 		return true

@@ -1,4 +1,4 @@
-package machine
+package state
 
 import (
 	"perdure/recovery"
@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// outcomeOf is the result that a settled promise has for those who wait for it.
-func outcomeOf(p recovery.Promise) []byte {
+// OutcomeOf is the result that a settled promise has for those who wait for it.
+func OutcomeOf(p recovery.Promise) []byte {
 	switch p.State {
 	case recovery.PromiseRejectedTimedout:
-		return failureBytes(FailureTimeout, "timed out")
+		return EncodeFailure(FailureTimeout, "timed out")
 	case recovery.PromiseRejectedCanceled:
 		if len(p.Value) > 0 {
 			return p.Value
 		}
-		return failureBytes(FailureCancelled, "cancelled")
+		return EncodeFailure(FailureCancelled, "cancelled")
 	case recovery.PromiseResolved:
 		if len(p.Value) > 0 {
 			return p.Value
@@ -26,26 +26,26 @@ func outcomeOf(p recovery.Promise) []byte {
 	}
 }
 
-func failureBytes(kind, message string) []byte {
+func EncodeFailure(kind, message string) []byte {
 	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: kind, Message: message}})
 }
 
-// dataOf is the value of a result; a result without one is JSON's null.
-func dataOf(outcome []byte) []byte {
+// DataOf is the value of a result; a result without one is JSON's null.
+func DataOf(outcome []byte) []byte {
 	if o, err := recovery.DecodeOutcome(outcome); err == nil && len(o.Data) > 0 {
 		return o.Data
 	}
 	return []byte("null")
 }
 
-// ofSend reports whether a promise is that of a send. Its parameter is the id of the target.
-func ofSend(p recovery.Promise) bool {
+// OfSend reports whether a promise is that of a send. Its parameter is the id of the target.
+func OfSend(p recovery.Promise) bool {
 	return p.External && p.Target == "" && len(p.Param) > 0
 }
 
-// retryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
+// RetryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
 // worker's own terms are behind it.
-func retryBound(policy string) int {
+func RetryBound(policy string) int {
 	const standard = 3
 	digits, ok := strings.CutPrefix(policy, "attempts=")
 	if !ok {

@@ -1,4 +1,4 @@
-package machine
+package state
 
 import (
 	"bytes"
@@ -25,29 +25,28 @@ type Write struct {
 
 // MemReader is a Reader over a sorted tree in memory: what the simulator and tests run the machine on.
 type MemReader struct {
-	tree *btree.BTreeG[*write]
+	tree *btree.BTreeG[Write]
 }
 
 // NewMemReader answers an empty state.
-func NewMemReader() *MemReader { return &MemReader{tree: btree.NewG(32, lessWrite)} }
+func NewMemReader() *MemReader {
+	return &MemReader{tree: btree.NewG(32, func(a, b Write) bool { return bytes.Compare(a.Key, b.Key) < 0 })}
+}
 
 // Get implements Reader.
 func (m *MemReader) Get(key []byte) ([]byte, bool, error) {
-	w, ok := m.tree.Get(&write{key: key})
-	if !ok {
-		return nil, false, nil
-	}
-	return bytes.Clone(w.value), true, nil
+	w, ok := m.tree.Get(Write{Key: key})
+	return bytes.Clone(w.Value), ok, nil
 }
 
 // Scan implements Reader.
 func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
-	visit := func(w *write) bool { return fn(w.key, w.value) }
+	visit := func(w Write) bool { return fn(w.Key, w.Value) }
 	if upper == nil {
-		m.tree.AscendGreaterOrEqual(&write{key: lower}, visit)
+		m.tree.AscendGreaterOrEqual(Write{Key: lower}, visit)
 		return nil
 	}
-	m.tree.AscendRange(&write{key: lower}, &write{key: upper}, visit)
+	m.tree.AscendRange(Write{Key: lower}, Write{Key: upper}, visit)
 	return nil
 }
 
@@ -55,10 +54,10 @@ func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 func (m *MemReader) Apply(writes []Write) {
 	for _, w := range writes {
 		if w.Value == nil {
-			m.tree.Delete(&write{key: w.Key})
+			m.tree.Delete(w)
 			continue
 		}
-		m.tree.ReplaceOrInsert(&write{key: w.Key, value: w.Value})
+		m.tree.ReplaceOrInsert(w)
 	}
 }
 

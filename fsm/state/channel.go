@@ -1,18 +1,18 @@
-package machine
+package state
 
-import "perdure/fsm/keys"
+import "perdure/fsm/state/keys"
 
-// outboxFront is a key that nothing in a state's outbox for a destination stands before. Messages are numbered
+// OutboxFront is a key that nothing in a state's outbox for a destination stands before. Messages are numbered
 // without gaps up to what their channel says, and go from the front, so that the first one that is left is found
 // by asking for numbers: a scan from the front would walk over the traces of all that have gone.
-func outboxFront(r Reader, destination uint32) ([]byte, error) {
+func OutboxFront(r Reader, destination uint32) ([]byte, error) {
 	prefix := keys.Number(keys.Outbox, destination)
 	key := keys.Number(keys.Channel, destination)
-	at, err := readChannel(r, key)
-	if err != nil || at == (channel{}) {
+	at, err := ReadChannel(r, key)
+	if err != nil || at == (Channel{}) {
 		return prefix, err
 	}
-	epoch, last := at.epoch, at.last
+	epoch, last := at.Epoch, at.Last
 	older := false // nothing ever went from there: there are no traces
 	if err := r.Scan(prefix, keys.OutboxPrefix(destination, epoch), func(_, _ []byte) bool {
 		older = true
@@ -52,31 +52,31 @@ func outboxFront(r Reader, destination uint32) ([]byte, error) {
 	return keys.OutboxOf(destination, epoch, there), nil
 }
 
-// channel is one end of a channel to or from another partition: its epoch, and the last number given or seen.
-type channel struct{ epoch, last uint64 }
+// Channel is one end of a channel to or from another partition: its epoch, and the last number given or seen.
+type Channel struct{ Epoch, Last uint64 }
 
-func (c channel) encode() []byte {
+func (c Channel) Encode() []byte {
 	e := encoder{}
-	e.u64(c.epoch)
-	e.u64(c.last)
+	e.u64(c.Epoch)
+	e.u64(c.Last)
 	return e.b
 }
 
-func decodeChannel(b []byte) (channel, error) {
+func DecodeChannel(b []byte) (Channel, error) {
 	d := decoder{b: b}
-	c := channel{d.u64(), d.u64()}
+	c := Channel{d.u64(), d.u64()}
 	return c, d.end()
 }
 
-// readChannel reads one end of a channel; it is zero if nothing was ever sent.
-func readChannel(r Reader, key []byte) (channel, error) {
+// ReadChannel reads one end of a channel; it is zero if nothing was ever sent.
+func ReadChannel(r Reader, key []byte) (Channel, error) {
 	b, ok, err := r.Get(key)
 	if err != nil || !ok {
-		return channel{}, err
+		return Channel{}, err
 	}
-	c, err := decodeChannel(b)
+	c, err := DecodeChannel(b)
 	if err != nil {
-		return channel{}, &CorruptError{What: "channel", Key: key, Detail: err.Error()}
+		return Channel{}, &CorruptError{What: "channel", Key: key, Detail: err.Error()}
 	}
 	return c, nil
 }

@@ -1,4 +1,4 @@
-package machine
+package state
 
 import (
 	perdurev1 "perdure/api/perdure/v1"
@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
+func DecodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
 	d := decoder{b: b}
 	spec, input = d.bytes(), d.bytes()
 	if err := d.end(); err != nil {
@@ -20,8 +20,8 @@ func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err erro
 	return graph, spec, input, nil
 }
 
-// relationOf is the topology of a graph.
-func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
+// RelationOf is the topology of a graph.
+func RelationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
 	nodes := make([]reduction.NodeID, len(g.Nodes))
 	count := 0
 	for _, n := range g.Nodes {
@@ -37,8 +37,8 @@ func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
 	return reduction.Declare(nodes, edges)
 }
 
-// encodeGraph is what is stored of a run's graph, given its encoding, and its input.
-func encodeGraph(spec, input []byte) []byte {
+// EncodeGraph is what is stored of a run's graph, given its encoding, and its input.
+func EncodeGraph(spec, input []byte) []byte {
 	e := encoder{b: make([]byte, 0, 16+len(spec)+len(input))}
 	e.bytes(spec)
 	e.bytes(input)

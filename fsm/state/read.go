@@ -1,14 +1,14 @@
-package machine
+package state
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
 // ReadHeader reads the header of an execution. ok is false if there is none. The error is of the storage, or a
 // *CorruptError.
 func ReadHeader(r Reader, ns, objectID string) (h Header, ok bool, err error) {
-	return read(r, "execution header", keys.Of(keys.Header, ns, objectID), objectID, decodeHeader, func(h Header) string { return h.ID })
+	return read(r, "execution header", keys.Of(keys.Header, ns, objectID), objectID, DecodeHeader, func(h Header) string { return h.ID })
 }
 
 // ReadPromise reads a promise as it is stored. ok is false if there is none. Errors are those of ReadHeader.
