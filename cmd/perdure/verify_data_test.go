@@ -24,6 +24,7 @@ import (
 	"perdure/durable"
 	"perdure/embed"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
 	"perdure/journal"
@@ -609,7 +610,7 @@ func plantings() []planting {
 }
 
 // latchOf is where a graph run keeps a signal.
-func latchOf(s *state, run, signal string) []byte {
+func latchOf(s *plot, run, signal string) []byte {
 	graph := s.below(of(keys.Graph, run))[0]
 	incarnation, _, err := keys.CutUint64(graph[len(graph)-8:])
 	s.must(err)
