@@ -10,19 +10,19 @@ var readBugs = []mutation.Bug{
 		From: `if level == Linearizable {`, To: `if level == Linearizable && r.serving() == nil {`, Tests: "TestReadsAreConfirmed",
 	},
 	{
-		File: "partition/read.go", Rule: "read: an answer to a request from before the read confirms nothing",
+		File: "partition/raftgroup/raftgroup.go", Rule: "read: an answer to a request from before the read confirms nothing",
 		From: `return acks.Since(s, term, mark) })`, To: `return acks.Since(s, term, mark-mark) })`, Tests: "TestConfirm",
 	},
 	{
-		File: "partition/read.go", Rule: "read: what the library says is not enough",
+		File: "partition/raftgroup/raftgroup.go", Rule: "read: what the library says is not enough",
 		From: `if asked && majority(`, To: `if asked || majority(`, Tests: "TestConfirm",
 	},
 	{
-		File: "partition/read.go", Rule: "read: a server without a vote confirms nothing",
+		File: "partition/raftgroup/raftgroup.go", Rule: "read: a server without a vote confirms nothing",
 		From: `if s.Suffrage != raft.Voter {`, To: `if s.ID == "" {`, Tests: "TestConfirm",
 	},
 	{
-		File: "partition/read.go", Rule: "read: the term of the leadership is the one that is confirmed",
+		File: "partition/raftgroup/raftgroup.go", Rule: "read: the term of the leadership is the one that is confirmed",
 		From: `if g.State() != raft.Leader || g.CurrentTerm() != term {`, To: `if g.State() != raft.Leader {`, Tests: "TestConfirm",
 	},
 	{
@@ -48,11 +48,11 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/read.go", Rule: "read: a confirmation is not kept across leaderships",
-		From: `errors.Is(failed, errDeposed) || r.serving() != lead:`, To: `errors.Is(failed, errDeposed):`, Tests: "TestReadsAreConfirmed",
+		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
 	},
 	{
 		File: "partition/leader.go", Rule: "read: a leader answers when all that was committed before it is applied",
-		From: `err := waitFuture(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())`, To: `var err error`, Tests: "TestLeadershipBeginsWithABarrier",
+		From: `err := raftgroup.Await(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())`, To: `var err error`, Tests: "TestLeadershipBeginsWithABarrier",
 	},
 	{
 		File: "partition/read.go", Rule: "read: who may be no member any more answers no stale read",
