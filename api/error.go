@@ -85,6 +85,22 @@ func (e *Error) Keys() []string {
 	return keys
 }
 
+// NotApplied reports whether a refusal means that nothing was applied and that the same request may succeed later.
+func NotApplied(r perdurev1.Reason) bool {
+	switch r {
+	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
+		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL:
+		return true
+	}
+	return false
+}
+
+// Retryable reports whether repeating a request with the same request id is safe and may help: nothing was applied, or
+// the outcome is unknown.
+func Retryable(r perdurev1.Reason) bool {
+	return NotApplied(r) || r == perdurev1.Reason_REASON_OUTCOME_UNKNOWN
+}
+
 // Code is the gRPC code that goes with a reason.
 func Code(r perdurev1.Reason) codes.Code {
 	switch r {

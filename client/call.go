@@ -41,11 +41,10 @@ const (
 // judge reads the error of one attempt; sent says whether the request was handed to the network.
 func judge(err error, sent bool) (verdict, error) {
 	if e, ok := api.FromStatus(err); ok {
-		switch e.Reason {
-		case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
-			perdurev1.Reason_REASON_SHUTTING_DOWN, perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL:
+		switch {
+		case api.NotApplied(e.Reason):
 			return refused, e
-		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
+		case api.Retryable(e.Reason):
 			return unclear, e
 		}
 		return final, e

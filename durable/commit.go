@@ -164,15 +164,11 @@ func callErrorOf(e *perdurev1.CallError) error {
 
 // passing reports whether a call that failed so may succeed when it is repeated.
 func passing(e *perdurev1.CallError) bool {
-	switch e.GetReason() {
-	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
-		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
-		return true
-	case perdurev1.Reason_REASON_UNSPECIFIED:
-		code := codes.Code(e.GetCode())
-		return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Aborted
+	if e.GetReason() != perdurev1.Reason_REASON_UNSPECIFIED {
+		return api.Retryable(e.GetReason())
 	}
-	return false
+	code := codes.Code(e.GetCode())
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Aborted
 }
 
 // ask makes a call and repeats it while that can help. It returns the answer, or the CallError that

@@ -179,10 +179,7 @@ func (c *outboundCall) persist(try func(ctx context.Context) error) error {
 		switch {
 		case err == nil:
 			return nil
-		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED), api.Is(err, perdurev1.Reason_REASON_DISK_FULL),
-			api.Is(err, perdurev1.Reason_REASON_NOT_LEADER), api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN),
-			api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN):
-		default:
+		case !isRetryable(err):
 			return err
 		}
 		if errors.Is(context.Cause(c.ctx), errCallLost) || c.o.life.Err() != nil {

@@ -285,6 +285,12 @@ func (w *session) register(h *perdurev1.Hello) error {
 	})
 }
 
+// isRetryable reports whether err carries a reason that api.Retryable accepts.
+func isRetryable(err error) bool {
+	var e *api.Error
+	return errors.As(err, &e) && api.Retryable(e.Reason)
+}
+
 // retry repeats what was surely not applied, or may be applied twice, until it works or ctx ends.
 func (s *Server) retry(ctx context.Context, try func() error) error {
 	pause := 5 * time.Millisecond
@@ -293,10 +299,7 @@ func (s *Server) retry(ctx context.Context, try func() error) error {
 		switch {
 		case err == nil:
 			return nil
-		case api.Is(err, perdurev1.Reason_REASON_TRY_LATER), api.Is(err, perdurev1.Reason_REASON_OVERLOADED), api.Is(err, perdurev1.Reason_REASON_DISK_FULL),
-			api.Is(err, perdurev1.Reason_REASON_NOT_LEADER), api.Is(err, perdurev1.Reason_REASON_OUTCOME_UNKNOWN),
-			api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN) && !s.isStopping():
-		default:
+		case !isRetryable(err), api.Is(err, perdurev1.Reason_REASON_SHUTTING_DOWN) && s.isStopping():
 			return err
 		}
 		timer := time.NewTimer(pause)

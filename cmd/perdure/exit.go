@@ -214,13 +214,11 @@ func exitOfReason(r perdurev1.Reason) int {
 	case perdurev1.Reason_REASON_ID_CONFLICT, perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN,
 		perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
 		return exitConflict
-	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN,
-		perdurev1.Reason_REASON_OVERLOADED, perdurev1.Reason_REASON_DISK_FULL, perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
-		return exitUnavailable
-	default:
-		// CORRUPT, missing credentials or rights, and unknown reasons: a retry does not help.
-		return exitFailed
 	}
+	if api.Retryable(r) {
+		return exitUnavailable
+	}
+	return exitFailed // CORRUPT, missing credentials or rights, and unknown reasons: a retry does not help
 }
 
 // exitOfCode is the exit code of an answer that carries no reason of Perdure's.
