@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"perdure/internal/near"
 )
 
 // Sources are where Load finds settings. A flag wins over the environment, the environment over the file,
@@ -149,8 +151,8 @@ func readFile(name string, read func(string) ([]byte, error)) (map[string]given,
 		key, value := top.Content[i], top.Content[i+1]
 		if s := settingByFlag(key.Value); s == nil {
 			reason := fmt.Sprintf("unknown key %q", key.Value)
-			if near := nearestKey(key.Value); near != "" {
-				reason += fmt.Sprintf("; did you mean %q?", near)
+			if meant := nearestKey(key.Value); meant != "" {
+				reason += fmt.Sprintf("; did you mean %q?", meant)
 			}
 			problems = append(problems, Problem{Source: at(key), Reason: reason})
 			continue
@@ -193,32 +195,9 @@ func scalarText(n *yaml.Node) (string, bool) {
 
 // nearestKey guesses which key was meant; empty when none is near.
 func nearestKey(name string) string {
-	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-	best, bestDistance := "", 3
+	flags := make([]string, len(settings))
 	for i := range settings {
-		if d := editDistance(name, settings[i].Flag); d < bestDistance {
-			best, bestDistance = settings[i].Flag, d
-		}
+		flags[i] = settings[i].Flag
 	}
-	return best
-}
-
-// editDistance counts the single-byte insertions, deletions and replacements that turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			diagonal, row[j] = row[j], min(row[j]+1, row[j-1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
+	return near.Word(name, flags)
 }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/graph/internal/near"
+	"perdure/internal/near"
 )
 
 // Validate says whether a graph can be run. It returns nil or an *Error that lists what is wrong. Its work

@@ -8,7 +8,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/graph"
-	"perdure/graph/internal/near"
+	"perdure/internal/near"
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"perdure/graph"
-	"perdure/graph/internal/near"
+	"perdure/internal/near"
 )
 
 const (
