@@ -12,7 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
+	"perdure/internal/fsync"
 )
 
 // The content of a snapshot is every key of one consistent state but what is the store's alone (its
@@ -142,7 +143,7 @@ func (s *Store) exchange(incoming, retired string) error {
 	if err := fs.Rename(incoming, s.dir); err != nil {
 		return err
 	}
-	if err := syncParent(fs, s.dir); err != nil {
+	if err := fsync.SyncDir(fs, fs.PathDir(s.dir)); err != nil {
 		return err
 	}
 	db, err := s.openDB(s.dir, false)
@@ -166,21 +167,13 @@ func Recover(fs vfs.FS, dir string) error {
 		// The old store had been moved away and the new one not yet into place: it is complete.
 		if _, err := fs.Stat(dir + ".incoming"); err == nil {
 			if _, err := fs.Stat(dir + ".retired"); err == nil {
-				if err := errors.Join(fs.Rename(dir+".incoming", dir), syncParent(fs, dir)); err != nil {
+				if err := errors.Join(fs.Rename(dir+".incoming", dir), fsync.SyncDir(fs, fs.PathDir(dir))); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return errors.Join(fs.RemoveAll(dir+".incoming"), fs.RemoveAll(dir+".retired"))
-}
-
-func syncParent(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(fs.PathDir(dir))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func readContent(db *pebble.DB, content io.Reader) error {

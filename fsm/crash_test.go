@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"perdure/internal/crashfs"
+	"perdure/internal/fsync"
 	"perdure/internal/testkit"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -186,10 +187,10 @@ func (c *crasher) lifetime(rng *rand.Rand) {
 	if err := fs.MkdirAll("data", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncParent(fs, "data/x"); err != nil {
+	if err := fsync.SyncDir(fs, "data"); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncParent(fs, "data"); err != nil {
+	if err := fsync.SyncDir(fs, fs.PathDir("data")); err != nil {
 		t.Fatal(err)
 	}
 	other := vfs.NewMem()

@@ -7,9 +7,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/internal/fsync"
 	"perdure/partition/disk"
 	"perdure/partition/snapshot"
-	"perdure/partition/stable/durable"
 )
 
 // The content of snapshots lies beside the state, in files named after the marker: one while it is sent
@@ -122,7 +122,7 @@ func (f *receivedFile) Commit() error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return durable.SyncDir(f.n.cfg.FS, f.n.cfg.DataDir)
+	return fsync.SyncDir(f.n.cfg.FS, f.n.cfg.DataDir)
 }
 
 // Abort implements snapshot.Receiver.

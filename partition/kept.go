@@ -14,7 +14,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // keptName is what a folder with a former replica is called: kept-PARTITION-TIME. Nothing else in a data
@@ -124,14 +124,14 @@ func (s *keptSet) forget(p uint32, name string) (forgotten []*perdurev1.KeptRepl
 			continue
 		}
 		if err := s.fs.RemoveAll(s.fs.PathJoin(s.dir, k.Name)); err != nil {
-			return forgotten, errors.Join(err, durable.SyncDir(s.fs, s.dir))
+			return forgotten, errors.Join(err, fsync.SyncDir(s.fs, s.dir))
 		}
 		forgotten = append(forgotten, k)
 	}
 	if len(forgotten) == 0 {
 		return nil, nil
 	}
-	return forgotten, durable.SyncDir(s.fs, s.dir)
+	return forgotten, fsync.SyncDir(s.fs, s.dir)
 }
 
 // forgetKept deletes what this node keeps of former replicas of a partition. What is there must work: while it

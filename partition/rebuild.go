@@ -14,10 +14,10 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/internal/fsync"
 	"perdure/partition/disk"
 	"perdure/partition/identity"
 	"perdure/partition/snapshot"
-	"perdure/partition/stable/durable"
 )
 
 // errRebuilding is why a replica that is made anew does not serve meanwhile.
@@ -275,10 +275,10 @@ func (r *Replica) retire() {
 	r.watches.wakeAll()
 }
 
-// leaderOf is the address of another node that leads a partition. It waits for one for leaderTimeout: this
+// leaderOf is the address of another node that leads a partition. It waits for one for changePatience: this
 // node may have started a moment ago, or a leadership be on its way.
 func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	ctx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
 	for {
 		if addr := n.leaderNow(ctx, p); addr != "" {
@@ -292,19 +292,16 @@ func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
 
 // leaderNow is the address of another node that says that it leads a partition, empty if none does.
 func (n *Node) leaderNow(ctx context.Context, p uint32) string {
-	for _, m := range n.cluster.Members() {
+	for _, m := range n.members() {
 		if m.ServerId == n.identity.ServerID {
 			continue
 		}
 		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
-			return n.cluster.AddressOf(m.ServerId)
+			return n.addressOf(m.ServerId)
 		}
 	}
 	return ""
 }
-
-// leaderTimeout bounds the wait for a leader to copy from.
-const leaderTimeout = 10 * time.Second
 
 // leaderPause is between two looks for a leader to copy from.
 const leaderPause = 100 * time.Millisecond
@@ -368,7 +365,7 @@ func (n *Node) keepAside(p uint32) error {
 	if err := fs.Rename(n.path(identity.StateDir(p)), n.path(name)); err != nil {
 		return err
 	}
-	return errors.Join(durable.SyncDir(fs, n.cfg.DataDir), n.kept.add(name))
+	return errors.Join(fsync.SyncDir(fs, n.cfg.DataDir), n.kept.add(name))
 }
 
 // fill makes a new state of fetched content, durable and covering what the newest marker stands for.

@@ -6,9 +6,7 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
-	"perdure/fsm/wire"
+	"perdure/fsm/keys"
 	"perdure/recovery"
 )
 
@@ -37,11 +35,11 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			if err != nil {
 				continue
 			}
-			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
+			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: Token(o.Namespace, held.Task)})
 		}
 		// Room that was not used up does not mean that nothing waits: what was picked may have been over.
 		for _, fn := range o.Functions {
-			if q := (state.Queue{Namespace: o.Namespace, Function: fn}); t.pending(q) > 0 {
+			if q := (Queue{o.Namespace, fn}); t.pending(q) > 0 {
 				t.fx.Ready = append(t.fx.Ready, q)
 			}
 		}
@@ -54,7 +52,7 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 }
 
 // pending is how many tasks wait in a queue, as of now.
-func (t *txn) pending(q state.Queue) int {
+func (t *txn) pending(q Queue) int {
 	n := t.m.ready[q]
 	for _, c := range t.ready {
 		if c.queue == q {
@@ -73,7 +71,7 @@ type waiting struct {
 func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 	var all []waiting
 	for _, fn := range o.Functions {
-		q := state.Queue{Namespace: o.Namespace, Function: fn}
+		q := Queue{o.Namespace, fn}
 		if t.pending(q) <= 0 {
 			continue
 		}
@@ -82,7 +80,7 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
-				state.PanicCorrupt("place in a queue", key, err)
+				corrupt("place in a queue", key, err)
 			}
 			if n == 0 {
 				t.m.head[q] = order

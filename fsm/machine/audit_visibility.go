@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
 	"perdure/journal"
 )
 
@@ -25,11 +24,14 @@ func classOfStatus(s journal.Status) keys.VisibilityClass {
 }
 
 // listing is what stands under an execution's place in the listing.
-func listing(h state.Header) []byte {
+func listing(h Header) []byte {
 	if !h.Status.Terminal() {
-		return state.ListingOpen(h.Function)
+		return []byte(h.Function)
 	}
-	return state.ListingClosed(h.Function, h.ClosedMS)
+	e := encoder{}
+	e.str(h.Function)
+	e.i64(h.ClosedMS)
+	return e.b
 }
 
 // listed judges a place in the listing: its execution is there, and this is its place. That every execution

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/state"
 	"perdure/internal/testkit"
 )
 
@@ -53,8 +52,8 @@ func (r replica) follow(t *testing.T, p *part) string {
 	t.Helper()
 	cfg := p.cfg
 	cfg.CachedExecutions, cfg.CachedBytes, cfg.CheckInvariants = r.cached, r.bytes, !r.unchecked
-	below := state.NewMemReader()
-	m, err := New(cfg, below)
+	state := NewMemReader()
+	m, err := New(cfg, state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +78,10 @@ func (r replica) follow(t *testing.T, p *part) string {
 			continue
 		}
 		inBatch = 0
-		below.Apply(m.Writes())
+		state.Apply(m.Writes())
 		m.Committed()
 		if batches++; batches%r.reopen == 0 {
-			if m, err = New(cfg, below); err != nil {
+			if m, err = New(cfg, state); err != nil {
 				return err.Error()
 			}
 		}
@@ -90,7 +89,7 @@ func (r replica) follow(t *testing.T, p *part) string {
 	if m.Checksum() != p.m.Checksum() || m.Clock() != p.m.Clock() || m.Applied() != p.m.Applied() {
 		return fmt.Sprintf("checksum %x at %d, must be %x at %d", m.Checksum(), m.Applied(), p.m.Checksum(), p.m.Applied())
 	}
-	if got, want := whole(below), whole(p.state); got != want {
+	if got, want := whole(state), whole(p.state); got != want {
 		return "another state:\n" + difference(want, got)
 	}
 	return ""

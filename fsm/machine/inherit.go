@@ -6,8 +6,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
 	"perdure/recovery"
 )
 
@@ -23,15 +22,15 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if limit <= 0 || limit > defaultInheritLimit {
 		limit = defaultInheritLimit
 	}
-	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
+	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
 	if len(req.From) > 0 {
 		if !bytes.HasPrefix(req.From, lower) || bytes.Compare(req.From, upper) >= 0 {
 			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "inherit leases: %x is no deadline of a lease", req.From)
 		}
 		lower = req.From
 	}
-	t.level = state.LevelLeases
-	var due []state.Ref
+	t.level = levelLeases
+	var due []Ref
 	reply := &commandv1.InheritLeasesReply{}
 	t.scan(lower, upper, func(key, _ []byte) bool {
 		if len(due) == limit {
@@ -40,9 +39,9 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		}
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			state.PanicCorrupt("deadline", key, err)
+			corrupt("deadline", key, err)
 		}
-		due = append(due, state.Ref{Namespace: ns, ID: objectID})
+		due = append(due, Ref{ns, objectID})
 		return true
 	})
 	for _, d := range due {

@@ -4,8 +4,6 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/recovery"
 )
@@ -25,12 +23,12 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || t.ownedByExecution(ns, p) {
 		return nil, notSettleable(ns, req.Id)
 	}
-	value, err := wire.DecodeOutcome(req.Value)
+	value, err := outcomeFromWire(req.Value)
 	if err != nil {
 		return nil, err
 	}
-	to := wire.DecodePromiseState(req.State)
-	st, rerr := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: req.Id}, to, value)
+	state := promiseStateFromWire(req.State)
+	st, rerr := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: req.Id}, state, value)
 	if rerr != nil {
 		return nil, ruleError(ns, rerr)
 	}
@@ -46,7 +44,7 @@ func notSettleable(ns, objectID string) *api.Error {
 // operation reports whether an id is an invocation that only its execution's journal knows of: a local
 // step.
 func (t *txn) operation(ns, objectID string) bool {
-	parent, ok := state.ParentOf(objectID)
+	parent, ok := parentOf(objectID)
 	if !ok {
 		return false
 	}
@@ -59,7 +57,7 @@ func (t *txn) operation(ns, objectID string) bool {
 }
 
 func (t *txn) ownedByExecution(ns string, p recovery.Promise) bool {
-	parent, ok := state.ParentOf(p.ID)
+	parent, ok := parentOf(p.ID)
 	if !ok {
 		return false
 	}

@@ -1,15 +1,13 @@
 package machine
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
 )
 
 // listBudget bounds how many listing entries one query looks at before it answers with what it has.
@@ -23,18 +21,20 @@ type ListPosition struct {
 
 // Encode is the position as an opaque cursor.
 func (p ListPosition) Encode() []byte {
-	b := binary.AppendUvarint(binary.AppendVarint(nil, p.CreatedMS), uint64(len(p.ID)))
-	return append(b, p.ID...)
+	e := encoder{}
+	e.i64(p.CreatedMS)
+	e.str(p.ID)
+	return e.b
 }
 
 // DecodeListPosition reads a cursor.
 func DecodeListPosition(b []byte) (ListPosition, error) {
-	created, n := binary.Varint(b)
-	size, m := binary.Uvarint(b[max(n, 0):])
-	if n <= 0 || m <= 0 || size != uint64(len(b)-n-m) {
-		return ListPosition{}, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor of %d bytes is damaged", len(b))
+	d := decoder{b: b}
+	p := ListPosition{CreatedMS: d.i64(), ID: d.str()}
+	if err := d.end(); err != nil {
+		return ListPosition{}, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor is damaged: %v", err)
 	}
-	return ListPosition{CreatedMS: created, ID: string(b[n+m:])}, nil
+	return p, nil
 }
 
 // CompareListed orders executions as listings do: newest first, then by id.
@@ -125,10 +125,10 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
 	looked, last := 0, ListPosition{}
-	x.Scan(lower, keys.After(prefix), func(key, value []byte) bool {
+	x.scan(lower, keys.After(prefix), func(key, value []byte) bool {
 		created, objectID, err := keys.ParseVisibility(key, prefix)
 		if err != nil {
-			state.PanicCorrupt("listing", key, err)
+			corrupt("listing", key, err)
 		}
 		if looked++; looked > x.budget {
 			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
@@ -138,7 +138,7 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		if !strings.HasPrefix(objectID, req.IdPrefix) {
 			return true
 		}
-		h, ok := x.Header(x.q.Namespace, objectID)
+		h, ok := x.header(objectID)
 		if !ok || (req.Function != "" && h.Function != req.Function) {
 			return true
 		}

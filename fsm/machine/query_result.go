@@ -4,23 +4,21 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
-	"perdure/fsm/wire"
+	"perdure/fsm/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
 
 func (x *query) result() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.Header(x.q.Namespace, x.q.Id)
+	h, ok := x.header(x.q.Id)
 	if !ok {
-		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
+		return nil, notFound(x.q.Namespace, x.q.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
 	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled()}
 	if out.Done {
-		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
+		out.Outcome = outcomeToWire(outcomeOf(p))
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Result{Result: out}}, nil
 }
@@ -37,25 +35,25 @@ func (x *query) promise() (*commandv1.QueryReply, *api.Error) {
 			With("namespace", x.q.Namespace).With("id", x.q.Id)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Promise{
-		Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(x.q.Namespace, p)}}}, nil
+		Promise: &perdurev1.PromiseResponse{Promise: promiseToWire(x.q.Namespace, p)}}}, nil
 }
 
 func (x *query) stepPromise() (recovery.Promise, bool) {
-	parent, ok := state.ParentOf(x.q.Id)
+	parent, ok := parentOf(x.q.Id)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	h, ok := x.Header(x.q.Namespace, parent)
+	h, ok := x.header(parent)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: state.Never}
+	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: Never}
 	found := false
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
-			state.PanicCorrupt("journal", key, err)
+			corrupt("journal", key, err)
 		}
 		switch e := entry.Event.(type) {
 		case journal.InvokeScheduled:

@@ -1,9 +1,6 @@
 package machine
 
-import (
-	"perdure/fsm/state"
-	"testing"
-)
+import "testing"
 
 // TestRetryBound reads the number of retries out of the texts that workers write.
 func TestRetryBound(t *testing.T) {
@@ -15,7 +12,7 @@ func TestRetryBound(t *testing.T) {
 		"attempts=12, initial=1s":                   11,
 		"attempts=2;x":                              1,
 	} {
-		if got := state.RetryBound(policy); got != want {
+		if got := retryBound(policy); got != want {
 			t.Errorf("retryBound(%q) = %d, want %d", policy, got, want)
 		}
 	}

@@ -3,8 +3,7 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
 	"perdure/recovery"
 )
 
@@ -30,20 +29,20 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 }
 
 // dueNow lists objects of a kind whose deadline has passed, earliest first.
-func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
+func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
 	if limit <= 0 {
 		return nil
 	}
 	_, upper := keys.DeadlineBounds(kind, t.now)
-	var due []state.Ref
+	var due []Ref
 	from := t.now + 1
-	t.scan(t.m.due.Begin(kind), upper, func(key, _ []byte) bool {
+	t.scan(t.m.due.begin(kind), upper, func(key, _ []byte) bool {
 		_, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			state.PanicCorrupt("deadline", key, err)
+			corrupt("deadline", key, err)
 		}
 		from = min(from, at)
-		due = append(due, state.Ref{Namespace: ns, ID: objectID})
+		due = append(due, Ref{ns, objectID})
 		return len(due) < limit
 	})
 	t.due[kind] = from
@@ -51,7 +50,7 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
 }
 
 // carryOut does what one deadline asks for. Each rule looks again whether it is still due.
-func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
+func (t *txn) carryOut(kind keys.DeadlineKind, due Ref) {
 	ref := recovery.Ref{ID: due.ID}
 	switch kind {
 	case keys.DuePromise:

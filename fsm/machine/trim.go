@@ -5,17 +5,16 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
+	"perdure/fsm/keys"
 )
 
 // applyTrim removes from the outbox what its destination has acknowledged.
 func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetTrim()
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
-	front, err := state.OutboxFront(t, req.Destination)
+	front, err := outboxFront(t, req.Destination)
 	if err != nil {
-		panic(state.Fault{Err: err})
+		panic(fault{err})
 	}
 	if bytes.Compare(lower, front) < 0 {
 		lower = front

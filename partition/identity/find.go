@@ -9,7 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // Config is what the configuration says of a node; data that does not agree with it is refused.
@@ -60,7 +60,7 @@ func Open(o Options) (f *File, creating bool, err error) {
 	if o.Expect = 0; o.Cluster != nil {
 		o.Expect = o.Cluster.Expect
 	}
-	if err := durable.MakeDir(o.FS, o.Dir); err != nil {
+	if err := fsync.MakeDir(o.FS, o.Dir); err != nil {
 		return nil, false, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
 	id, found, err := Find(o.Config)

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // Identity names a node's cluster, server and stores. It is written when the data directory is made and stamped in
@@ -202,5 +202,5 @@ func write(files vfs.FS, dir string, id Identity) error {
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(files, files.PathJoin(dir, FileName), append(b, '\n'))
+	return fsync.WriteFile(files, files.PathJoin(dir, FileName), append(b, '\n'))
 }

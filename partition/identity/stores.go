@@ -8,7 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // The stores of a data directory that all groups share.
@@ -103,5 +103,5 @@ func (d StampedDir) Stamp() ([]byte, bool) {
 
 // SetStamp implements Stamped.
 func (d StampedDir) SetStamp(b []byte) error {
-	return durable.WriteFile(d.FS, d.FS.PathJoin(d.Dir, StampFile), b)
+	return fsync.WriteFile(d.FS, d.FS.PathJoin(d.Dir, StampFile), b)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
+	"perdure/internal/fsync"
 	"perdure/partition/stable/boltfile"
-	"perdure/partition/stable/durable"
 )
 
 // The boltdb backend keeps one raft-boltdb file per group, group-XXXXXXXX.bolt, made when the group gets
@@ -40,7 +40,7 @@ func openBolt(dir string, opts Options, fresh bool, known map[uint32]span, hooks
 		return nil, errors.New("raftlog: the boltdb backend works on the real file system only")
 	}
 	if fresh {
-		if err := durable.MakeDir(opts.FS, dir); err != nil {
+		if err := fsync.MakeDir(opts.FS, dir); err != nil {
 			return nil, err
 		}
 	}

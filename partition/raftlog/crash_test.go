@@ -16,9 +16,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/internal/crashfs"
+	"perdure/internal/fsync"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlog/logtest"
-	"perdure/partition/stable/durable"
 )
 
 // TestPowerLoss crashes a store again and again while groups append, truncate and compact, with flushes and
@@ -303,7 +303,7 @@ func (f *betweenFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 				f.t.Error("the logs of before are not removed")
 			}
 		}
-		if err := durable.SyncDir(f.FS, f.PathDir(name)); err != nil { // a disk may do so of its own accord
+		if err := fsync.SyncDir(f.FS, f.PathDir(name)); err != nil { // a disk may do so of its own accord
 			f.t.Error(err)
 		}
 		f.between = f.FS.(*crashfs.FS).CrashClone(vfs.CrashCloneCfg{})

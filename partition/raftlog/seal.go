@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // The seal is a small file beside the backend's files. It says what the store is (backend, stamp) and what
@@ -211,5 +211,5 @@ func (s *seal) change(fn func(d *sealData) bool) error {
 }
 
 func (s *seal) write(d *sealData) error {
-	return durable.WriteFile(s.fs, s.fs.PathJoin(s.dir, sealName), d.encode())
+	return fsync.WriteFile(s.fs, s.fs.PathJoin(s.dir, sealName), d.encode())
 }

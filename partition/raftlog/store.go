@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // Backend names a driver. The text is the configuration's value.
@@ -149,7 +149,7 @@ func Open(dir string, opts Options) (*Store, error) {
 func (s *Store) open(opts Options) (err error) {
 	fs := opts.FS
 	if opts.MustCreate {
-		if err := durable.MakeDir(fs, s.dir); err != nil {
+		if err := fsync.MakeDir(fs, s.dir); err != nil {
 			return err
 		}
 	} else if _, err := fs.Stat(s.dir); notExist(err) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 func notExist(err error) bool { return errors.Is(err, iofs.ErrNotExist) }
@@ -53,7 +53,7 @@ func (m *manifestReader) look() (witness, error) {
 		return witness{}, err
 	}
 	// Pebble may be between writing and syncing. What the seal demands must not depend on that.
-	return w, durable.SyncDir(m.fs, m.dir)
+	return w, fsync.SyncDir(m.fs, m.dir)
 }
 
 // hashFrom adds at most max bytes of the file, from offset on, to h and returns how many there were. With

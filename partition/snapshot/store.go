@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // keep is how many markers are retained: the newest, and the one before it, which may be open for a
@@ -133,7 +133,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, opts: opts, fs: opts.FS, log: opts.Logger}
 	if opts.MustCreate {
-		if err := durable.MakeDir(s.fs, dir); err != nil {
+		if err := fsync.MakeDir(s.fs, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +146,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	for _, name := range names {
 		path := s.fs.PathJoin(dir, name)
-		if strings.HasSuffix(name, durable.TmpSuffix) {
+		if strings.HasSuffix(name, fsync.TmpSuffix) {
 			if err := s.fs.Remove(path); err != nil {
 				return nil, err
 			}
@@ -293,7 +293,7 @@ func (s *Store) write(m Marker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.fs.PathJoin(s.dir, fileStem(m.Seq)+markerSuffix)
-	if err := durable.WriteFile(s.fs, path, encodeMarker(s.opts.Group, &m)); err != nil {
+	if err := fsync.WriteFile(s.fs, path, encodeMarker(s.opts.Group, &m)); err != nil {
 		// The name may be on disk or not. Either is sound after a crash: what the marker stands for is
 		// durable, and Raft, told of the error, deletes nothing from its log.
 		_ = s.fs.Remove(path)

@@ -25,8 +25,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
+	"perdure/internal/fsync"
 	"perdure/partition/stable/boltfile"
-	"perdure/partition/stable/durable"
 )
 
 // ErrNotFound is returned for a key that was never set. Its text is what hashicorp/raft compares with.
@@ -160,7 +160,7 @@ func Open(path string, opts Options) (*File, error) {
 		}
 	}
 	if opts.MustCreate {
-		if err := durable.MakeDir(vfs.Default, filepath.Dir(path)); err != nil {
+		if err := fsync.MakeDir(vfs.Default, filepath.Dir(path)); err != nil {
 			return nil, err
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
-	"perdure/partition/stable/durable"
+	"perdure/internal/fsync"
 )
 
 // Options of Open.
@@ -100,7 +100,7 @@ func create(path string, opts Options) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	return durable.SyncDir(vfs.Default, filepath.Dir(path))
+	return fsync.SyncDir(vfs.Default, filepath.Dir(path))
 }
 
 // open lets bbolt open the file, with the given flag or without O_CREATE.

@@ -1,6 +1,6 @@
 //go:build !perdure_previous
 
-package state
+package machine
 
 // FeatureLevel is the newest feature level that this program knows.
-const FeatureLevel = LevelReplies
+const FeatureLevel = levelReplies
