@@ -14,6 +14,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/internal/testkit"
 )
 
 // events collects what a worker reports.
@@ -53,11 +54,7 @@ func beats(t *testing.T, f *fakeServer, w *Worker, clock *fakeClock, third time.
 // until waits for a state that nobody announces.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
+	testkit.Eventually(t, patience, what, cond, nil)
 }
 
 func TestHeartbeats(t *testing.T) {

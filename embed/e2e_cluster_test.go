@@ -16,6 +16,7 @@ import (
 
 	"perdure/client"
 	"perdure/embed"
+	"perdure/internal/testkit"
 )
 
 // memberConfigs are the settings of three nodes that are to make a cluster.
@@ -187,17 +188,7 @@ func TestMembersThatDisagree(t *testing.T) {
 // eventually waits until a state is there; see says what is there instead.
 func eventually(t *testing.T, what string, is func() bool, see func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v until %s; last seen: %s", patience, what, see())
-		}
-	}
+	testkit.Eventually(t, patience, what, is, see)
 }
 
 // TestNoiseOnEveryPort: whoever throws bytes at the ports of a cluster is refused, logged, and disturbs

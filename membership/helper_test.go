@@ -46,19 +46,7 @@ func freeAddr(t *testing.T) string { return freeport.Membership.Addr(t) }
 // eventually waits until look says true; it fails with what look said last.
 func eventually(t *testing.T, what string, look func() (string, bool)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		state, ok := look()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s; last seen: %s", patience, what, state)
-		}
-		<-tick.C
-	}
+	testkit.EventuallySeen(t, patience, what, look)
 }
 
 // book is a slog handler that keeps events.

@@ -171,21 +171,28 @@ func (n *Node) verify(ctx context.Context, send func(*perdurev1.VerifyEvent) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.lifetime, cancel)()
-	said := &verifyProgress{n: n, send: send}
-	defer said.start()()
+	told := n.clock.Now()
 	for _, r := range n.router.Replicas() {
 		begun := n.clock.Now()
 		out := &perdurev1.ReplicaAudit{Partition: r.id}
+		var failed error
+		keys := uint64(0)
 		report, err := n.auditor.judge(ctx, r, verifyProblems, func() func() bool {
 			started := n.clock.Now()
 			return func() bool {
-				said.judged(r.id)
-				return said.failed() != nil || n.clock.Now().Sub(started) >= verifyPiece
+				keys++
+				now := n.clock.Now()
+				if now.Sub(told) >= verifyEvery {
+					told = now
+					failed = send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID,
+						Kind: &perdurev1.VerifyEvent_Progress{Progress: &perdurev1.VerifyProgress{Partition: r.id, Keys: keys}}})
+				}
+				return failed != nil || now.Sub(started) >= verifyPiece
 			}
-		}, func(time.Duration, uint64) bool { return said.failed() == nil })
+		}, func(time.Duration, uint64) bool { return failed == nil })
 		switch {
-		case said.failed() != nil:
-			return said.failed()
+		case failed != nil:
+			return failed
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
@@ -193,11 +200,11 @@ func (n *Node) verify(ctx context.Context, send func(*perdurev1.VerifyEvent) err
 		default:
 			n.auditor.fill(out, report, begun)
 		}
-		if err := said.say(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Audit{Audit: out}}); err != nil {
+		if err := send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Audit{Audit: out}}); err != nil {
 			return err
 		}
 	}
-	return said.say(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Done{Done: true}})
+	return send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Done{Done: true}})
 }
 
 // Verify implements Peers.
@@ -209,7 +216,7 @@ func (s *peerService) Verify(_ *perdurev1.VerifyRequest, stream commandv1.Peers_
 // that cannot is an event, not an error; errors are ctx's and send's. send is not called concurrently.
 func (o *Operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
 	n := o.n
-	members := n.cluster.Members()
+	members := n.members()
 	if dir := n.Directory(); dir != nil {
 		members = dir.Members
 	}

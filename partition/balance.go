@@ -91,7 +91,7 @@ func (b *balancer) isKept(partition uint32, now time.Time) bool {
 
 func (b *balancer) look() {
 	n, now := b.n, b.n.clock.Now()
-	dir := n.cluster.Directory()
+	dir := n.directory.current()
 	if dir == nil {
 		return
 	}

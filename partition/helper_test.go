@@ -17,6 +17,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -116,17 +117,7 @@ func newMemNode(t *testing.T, partitions uint32) *Node {
 // waitFor waits until a state is there; see says it in words.
 func waitFor(t testing.TB, what string, is func() bool, see func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v for %s; last seen: %s", patience, what, see())
-		}
-	}
+	testkit.Eventually(t, patience, what, is, see)
 }
 
 func bg(t testing.TB) context.Context {

@@ -13,7 +13,6 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition/cluster"
 )
 
 // Operator answers operators for the whole cluster, on whichever node they ask. It implements rpc.Operator.
@@ -30,7 +29,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 	if m.ServerId == n.identity.ServerID {
 		return n.status(), nil
 	}
-	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
+	client, err := n.peers.Client(n.addressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 // reach is another member's service once that node answers, which a node that has just come back does within
 // statusPatience: what an operator asks for is not refused because the last attempt to connect came too early.
 func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
-	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
+	client, err := n.peers.Client(n.addressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
@@ -78,19 +77,23 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	n := o.n
 	out := &perdurev1.ClusterStatus{ClusterId: n.identity.ClusterID, AnsweredBy: n.identity.NodeID, State: "creating"}
 	dir := n.Directory()
-	members := n.cluster.Members()
+	members := n.members()
 	if dir != nil {
 		out.Epoch, members = dir.Epoch, dir.Members
 		if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY {
 			out.State = "ready"
 		}
 	}
-	if server := n.cluster.Leader(); server != "" {
-		out.DirectoryLeader = n.cluster.NodeOf(server)
+	if n.directory != nil {
+		if _, server := n.directory.raft.LeaderWithID(); server != "" {
+			out.DirectoryLeader = n.nodeOf(string(server))
+		}
+	} else {
+		out.DirectoryLeader = n.identity.NodeID
 	}
 	said, errs := n.askAll(ctx, members)
-	hints := map[string]cluster.Hint{}
-	for _, h := range n.cluster.Gossip() {
+	hints := map[string]Hint{}
+	for _, h := range n.hints() {
 		hints[h.ServerID] = h
 	}
 	for i, m := range members {
@@ -235,7 +238,7 @@ func compare(replicas []*commandv1.ReplicaStatus) (verdict string, index uint64)
 
 // memberNamed finds a member by its node id.
 func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
-	members := n.cluster.Members()
+	members := n.members()
 	if dir := n.Directory(); dir != nil {
 		members = dir.Members
 	}
@@ -317,7 +320,7 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		if err != nil {
 			return nil, err
 		}
-		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.cluster.NodeOf(next)})
+		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.nodeOf(next)})
 	}
 	return out, nil
 }

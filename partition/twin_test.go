@@ -11,9 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/fsm"
+	"perdure/fsm/keys"
 	"perdure/fsm/machine"
-	"perdure/fsm/state"
-	"perdure/fsm/state/keys"
 )
 
 // A twin is a second machine per partition, on a tree in memory, that applies the log of a node entry by
@@ -33,14 +32,14 @@ type twinPart struct {
 	// log is the node's log from index 1 on, every type of entry. It only grows, but for turnBack.
 	log     []raft.Log
 	m       *machine.Machine
-	state   *state.MemReader
+	state   *machine.MemReader
 	corners []corner
 }
 
 // corner is a state that was kept, from which later ones are made again.
 type corner struct {
 	index uint64
-	state *state.MemReader
+	state *machine.MemReader
 }
 
 const cornerEvery = 256
@@ -66,7 +65,7 @@ func (w *twinPart) turnBack(index uint64) error {
 	for len(w.corners) > 0 && w.corners[len(w.corners)-1].index > index {
 		w.corners = w.corners[:len(w.corners)-1]
 	}
-	from := corner{0, state.NewMemReader()}
+	from := corner{0, machine.NewMemReader()}
 	if len(w.corners) > 0 {
 		from = w.corners[len(w.corners)-1]
 	}
@@ -80,7 +79,7 @@ func (w *twinPart) turnBack(index uint64) error {
 }
 
 // replay applies entries to a machine over a tree.
-func replay(m *machine.Machine, state *state.MemReader, logs []raft.Log) error {
+func replay(m *machine.Machine, state *machine.MemReader, logs []raft.Log) error {
 	for i := range logs {
 		l := &logs[i]
 		if l.Type != raft.LogCommand {
@@ -176,7 +175,7 @@ func (w *twinPart) compare(r *Replica, logs raft.LogStore, whole bool) (v verdic
 	if v.shared > uint64(len(known)) || (len(own) > 0 && own[0].Index != v.shared+1) {
 		return v, fmt.Errorf("the log is %d..%d, of which up to %d is known (%d entries)", first, last, v.shared, len(known))
 	}
-	from := corner{0, state.NewMemReader()}
+	from := corner{0, machine.NewMemReader()}
 	for _, c := range corners {
 		if c.index <= min(v.shared, st.Applied) {
 			from = c
@@ -217,7 +216,7 @@ func sameEntry(a, b *raft.Log) bool {
 
 // stateOf reads a whole state, with its figures, but for what only the store itself keeps there.
 func stateOf(s *fsm.Store) (st fsm.Status, all map[string]string, err error) {
-	err = s.View(func(r state.Reader) error {
+	err = s.View(func(r machine.Reader) error {
 		all = contentOf(r)
 		return nil
 	})
@@ -239,7 +238,7 @@ func statusOf(all map[string]string) (st fsm.Status, err error) {
 	return st, nil
 }
 
-func contentOf(r state.Reader) map[string]string {
+func contentOf(r machine.Reader) map[string]string {
 	all := map[string]string{}
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		switch string(key) {

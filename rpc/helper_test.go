@@ -140,21 +140,7 @@ func soon(t *testing.T) context.Context {
 // until waits for a state. check says why it is not reached yet, or nil.
 func until(t *testing.T, what string, check func() error) {
 	t.Helper()
-	over := time.NewTimer(patience)
-	defer over.Stop()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-look.C:
-		case <-over.C:
-			t.Fatalf("waited %v for %s: %v", patience, what, err)
-		}
-	}
+	testkit.EventuallyNil(t, patience, what, check)
 }
 
 // receive waits for a value.

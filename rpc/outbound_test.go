@@ -12,6 +12,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/testkit"
 	"perdure/partition"
 )
 
@@ -108,17 +109,7 @@ func (n *outboundNode) room() (free, seats int) {
 // eventually waits for a state; see says what there is instead.
 func eventually(t *testing.T, what string, is func() bool, see func() string) {
 	t.Helper()
-	over := time.NewTimer(testPatience)
-	defer over.Stop()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for !is() {
-		select {
-		case <-look.C:
-		case <-over.C:
-			t.Fatalf("waited %v for %s: %s", testPatience, what, see())
-		}
-	}
+	testkit.Eventually(t, testPatience, what, is, see)
 }
 
 func (n *outboundNode) completes(ns, id string) {

@@ -15,7 +15,6 @@ import (
 
 	"perdure/fsm"
 	"perdure/fsm/machine"
-	"perdure/fsm/state"
 	"perdure/partition"
 	"perdure/partition/identity"
 )
@@ -113,7 +112,7 @@ func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, erro
 // audit audits one state. With an error it may also return a report, of what could be read.
 func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Report, err error) {
 	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
-	audit := func(r state.Reader) error {
+	audit := func(r machine.Reader) error {
 		found, err := machine.Audit(&watched{r, ctx, &d.seen, d.tell}, 0, cfg)
 		if err == nil {
 			report = &found
@@ -141,13 +140,13 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Re
 
 // watched is a state that is readable until ctx ends and whose reads print progress.
 type watched struct {
-	state.Reader
+	machine.Reader
 	ctx  context.Context
 	seen *atomic.Uint64
 	tell *progress
 }
 
-// Get implements state.Reader.
+// Get implements machine.Reader.
 func (w *watched) Get(key []byte) ([]byte, bool, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, false, err
@@ -155,7 +154,7 @@ func (w *watched) Get(key []byte) ([]byte, bool, error) {
 	return w.Reader.Get(key)
 }
 
-// Scan implements state.Reader.
+// Scan implements machine.Reader.
 func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	const tellEvery = 1024
 	var stopped error

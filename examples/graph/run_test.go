@@ -21,6 +21,7 @@ import (
 	"perdure/client"
 	"perdure/graph"
 	"perdure/graph/source"
+	"perdure/internal/testkit"
 )
 
 const (
@@ -95,19 +96,12 @@ func inProcess(t *testing.T, ctx context.Context, args ...string) (code int, std
 // waitFor looks until ok says yes; seen is what was last seen.
 func waitFor(t *testing.T, ctx context.Context, what string, ok func() (yes bool, seen string)) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		yes, seen := ok()
-		if yes {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited for %s, last seen:\n%s", what, seen)
-		}
+	limit := testTime
+	if deadline, bounded := ctx.Deadline(); bounded {
+		limit = time.Until(deadline)
 	}
+	seen, yes := "", false
+	testkit.Eventually(t, limit, what, func() bool { yes, seen = ok(); return yes }, func() string { return seen })
 }
 
 // works are the lines of work.log: the execution of each time that a function ran.

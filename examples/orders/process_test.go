@@ -141,19 +141,12 @@ func (p *process) finish(ctx context.Context) Summary {
 // waitFor looks until ok says yes; what says what was last seen.
 func waitFor(t *testing.T, ctx context.Context, what string, ok func() (yes bool, seen string)) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		yes, seen := ok()
-		if yes {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited for %s, last seen: %s", what, seen)
-		}
+	limit := testTime
+	if deadline, bounded := ctx.Deadline(); bounded {
+		limit = time.Until(deadline)
 	}
+	seen, yes := "", false
+	testkit.Eventually(t, limit, what, func() bool { yes, seen = ok(); return yes }, func() string { return seen })
 }
 
 // follower reads a growing file of effects.

@@ -20,6 +20,7 @@ import (
 
 	"perdure/internal/ingress"
 	"perdure/internal/ingress/ingresstest"
+	"perdure/internal/testkit"
 )
 
 // patience bounds every wait.
@@ -164,16 +165,7 @@ func (s *server) echo(conn *grpc.ClientConn, token string, n int) error {
 
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	testkit.Eventually(t, patience, what, is, nil)
 }
 
 // settled waits until nothing is charged any more.

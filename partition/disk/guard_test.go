@@ -13,6 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"perdure/internal/testkit"
 )
 
 // soon bounds every wait; it is used up by a failure only.
@@ -53,17 +55,7 @@ func (d *smallDisk) guard(reserve int64) *Guard {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(soon)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v for %s", soon, what)
-		}
-	}
+	testkit.Eventually(t, soon, what, is, nil)
 }
 
 func TestLevels(t *testing.T) {

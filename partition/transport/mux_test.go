@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"perdure/internal/testkit"
 )
 
 // patience is how long a test waits for what must come. It is long because only a failure uses it up.
@@ -22,20 +24,7 @@ const patience = time.Minute
 // eventually waits for a state and prints the last one seen.
 func eventually(t testing.TB, what string, state func() (string, bool)) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
-		s, ok := state()
-		if ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %v, last seen: %s", what, patience, s)
-		}
-	}
+	testkit.EventuallySeen(t, patience, what, state)
 }
 
 func listen(t testing.TB, opts Options) *Mux {
