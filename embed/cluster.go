@@ -17,13 +17,14 @@ import (
 	"perdure/fsm/directory"
 	"perdure/membership"
 	"perdure/partition"
+	"perdure/partition/cluster"
 	"perdure/partition/identity"
 	"perdure/partition/transport"
 	"perdure/rpc"
 )
 
-// cluster is a node's part in the gossip of its cluster.
-type cluster struct {
+// discovery is a node's part in the gossip of its cluster.
+type discovery struct {
 	cfg    Config
 	log    *slog.Logger
 	gossip *membership.Gossip
@@ -66,8 +67,8 @@ type secrets struct {
 
 // startCluster begins to gossip: as the member that the data directory says this node is, or as one that
 // has none yet.
-func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err error) {
-	c = &cluster{cfg: cfg, log: log, done: make(chan struct{})}
+func startCluster(cfg Config, log *slog.Logger, s secrets) (c *discovery, err error) {
+	c = &discovery{cfg: cfg, log: log, done: make(chan struct{})}
 	if c.identity, c.known, err = identity.Find(identity.Config{
 		Dir: cfg.DataDir, NodeID: cfg.NodeID, Partitions: uint32(cfg.Partitions), Expect: uint32(cfg.BootstrapExpect),
 	}); err != nil {
@@ -98,7 +99,7 @@ func startCluster(cfg Config, log *slog.Logger, s secrets) (c *cluster, err erro
 
 // enter waits until this node has a cluster, and says what partition.Start must know of it. A node whose
 // data says where it belongs does not wait.
-func (c *cluster) enter(ctx context.Context, s secrets) (_ *identity.Cluster, partitions uint32, err error) {
+func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, partitions uint32, err error) {
 	expect := uint32(c.cfg.BootstrapExpect)
 	if c.known {
 		return &identity.Cluster{Expect: expect}, c.identity.Partitions, nil
@@ -141,20 +142,20 @@ func (c *cluster) enter(ctx context.Context, s secrets) (_ *identity.Cluster, pa
 	}
 }
 
-func (c *cluster) explain(why string) { c.why.Store(&why) }
+func (c *discovery) explain(why string) { c.why.Store(&why) }
 
 // joinPatience is how long a cluster that is heard of may take to answer before it is looked for again.
 const joinPatience = 30 * time.Second
 
 // join asks the cluster that is there for this node's place.
-func (c *cluster) join(ctx context.Context, self membership.Member, next step, s secrets) (*identity.Cluster, uint32, error) {
+func (c *discovery) join(ctx context.Context, self membership.Member, next step, s secrets) (*identity.Cluster, uint32, error) {
 	c.explain("asking cluster " + next.join + " for the place of node " + self.NodeID)
 	c.log.Info("asking for a place", "event", "cluster_joining", "cluster", next.join, "node", self.NodeID, "server", self.ServerID)
 	var dir *commandv1.Directory
 	for {
 		asking, cancel := context.WithTimeout(ctx, joinPatience)
 		var err error
-		dir, err = partition.AskToJoin(asking, next.join, transport.Options{TLS: s.peer}, next.contacts, &commandv1.JoinRequest{
+		dir, err = cluster.AskToJoin(asking, next.join, transport.Options{TLS: s.peer}, next.contacts, &commandv1.JoinRequest{
 			Member:     &commandv1.DirectoryMember{NodeId: self.NodeID, ServerId: self.ServerID, PeerAddr: self.PeerAddr},
 			Partitions: self.Partitions, BootstrapExpect: self.BootstrapExpect, LogStore: self.LogStore,
 		})
@@ -174,18 +175,18 @@ func (c *cluster) join(ctx context.Context, self membership.Member, next step, s
 }
 
 // hints are the servers that gossip hears of.
-func (c *cluster) hints() []partition.Hint {
-	var out []partition.Hint
+func (c *discovery) hints() []cluster.Hint {
+	var out []cluster.Hint
 	clocks, own := c.gossip.Offsets(), c.ahead()
 	for _, m := range c.gossip.Members() {
-		out = append(out, partition.Hint{NodeID: m.NodeID, ServerID: m.ServerID, PeerAddr: m.PeerAddr, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr, Version: m.Version,
+		out = append(out, cluster.Hint{NodeID: m.NodeID, ServerID: m.ServerID, PeerAddr: m.PeerAddr, GRPCAddr: m.GRPCAddr, HTTPAddr: m.HTTPAddr, Version: m.Version,
 			ClockOffset: clocks[m.ServerID] + own})
 	}
 	return out
 }
 
 // ahead is how far this node's clock is before the median of all.
-func (c *cluster) ahead() time.Duration {
+func (c *discovery) ahead() time.Duration {
 	d, known := c.gossip.Offset()
 	if !known {
 		return 0
@@ -195,7 +196,7 @@ func (c *cluster) ahead() time.Duration {
 
 // follow tells the others what becomes of this node, and its groups when all founders are there. It returns
 // at once; leave ends it.
-func (c *cluster) follow(parts *partition.Node) {
+func (c *discovery) follow(parts *partition.Node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
 	id := parts.Identity()
@@ -236,7 +237,7 @@ func (c *cluster) follow(parts *partition.Node) {
 }
 
 // allTakePart says that every founder is known to take part in this founding and in no other.
-func (c *cluster) allTakePart(id identity.Identity, own string) bool {
+func (c *discovery) allTakePart(id identity.Identity, own string) bool {
 	heard := c.gossip.Members()
 	return !slices.ContainsFunc(id.Founders, func(f identity.Founder) bool {
 		return f.ServerID != id.ServerID && !slices.ContainsFunc(heard, func(m membership.Member) bool {
@@ -246,7 +247,7 @@ func (c *cluster) allTakePart(id identity.Identity, own string) bool {
 }
 
 // leave tells the others that this node goes, and ends gossip.
-func (c *cluster) leave(ctx context.Context) error {
+func (c *discovery) leave(ctx context.Context) error {
 	if c.stop != nil {
 		c.stop()
 		<-c.done

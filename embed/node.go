@@ -38,7 +38,7 @@ const (
 type Node struct {
 	cfg      Config
 	security *security
-	cluster  *cluster // nil for a node that is alone
+	cluster  *discovery // nil for a node that is alone
 	parts    *partition.Node
 	server   *rpc.Server
 	outbound *rpc.Outbound
@@ -96,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 4. A member makes sure that it still is one, if somebody is there to ask: one that was replaced while it
 	// was away opens no port to clients.
 	select {
-	case <-n.parts.Asked():
+	case <-n.parts.MembershipChecked():
 	case <-n.parts.Done():
 		return nil, errors.Join(n.parts.Err(), n.closeWithin(cfg.ShutdownGrace))
 	case <-ctx.Done(): // the last step says so

@@ -68,7 +68,7 @@ type auditView struct {
 	ended func() error
 }
 
-// Get implements machine.Reader.
+// Get implements state.Reader.
 func (v *auditView) Get(key []byte) ([]byte, bool, error) {
 	if err := v.ended(); err != nil {
 		return nil, false, err
@@ -76,7 +76,7 @@ func (v *auditView) Get(key []byte) ([]byte, bool, error) {
 	return v.view.Get(key)
 }
 
-// Scan implements machine.Reader.
+// Scan implements state.Reader.
 func (v *auditView) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	var ended error
 	err := v.view.Scan(lower, upper, func(key, value []byte) bool {

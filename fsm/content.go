@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 	"perdure/internal/fsync"
 )
 

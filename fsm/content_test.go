@@ -13,7 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 func contentOfStore(t testing.TB, s *Store) []byte {
@@ -241,7 +241,7 @@ func TestSnapshotIsAMarker(t *testing.T) {
 		t.Errorf("%+v, %v", sink, err)
 	}
 	snap.Release()
-	_ = store.View(func(machine.Reader) error { return nil })
+	_ = store.View(func(state.Reader) error { return nil })
 }
 
 type markedSink struct {

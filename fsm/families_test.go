@@ -14,8 +14,10 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // paired is the first of two partitions: some of what its executions send leaves it.
@@ -24,7 +26,7 @@ var paired = machine.Config{Partition: 0, Partitions: 2, CheckInvariants: true}
 // idOf is an id that begins with name and belongs to one of the two partitions.
 func idOf(partition uint32, name string) string {
 	for n := 0; ; n++ {
-		if id := fmt.Sprint(name, n); machine.Place(ns, id, paired.Partitions) == partition {
+		if id := fmt.Sprint(name, n); state.PartitionOf(ns, id, paired.Partitions) == partition {
 			return id
 		}
 	}
@@ -85,7 +87,7 @@ func (s *pairedStore) accepted(now int64, offer *commandv1.Offer, cmds ...*comma
 	s.t.Helper()
 	res := s.entry(now, offer, cmds...)
 	for i, reply := range res.Replies {
-		if refused := machine.ReplyError(reply); refused != nil {
+		if refused := wire.ReplyError(reply); refused != nil {
 			s.t.Fatalf("%v: %v", cmds[i], refused)
 		}
 	}
@@ -96,7 +98,7 @@ func (s *pairedStore) accepted(now int64, offer *commandv1.Offer, cmds ...*comma
 func (s *pairedStore) byFamily() map[keys.Family]map[string]string {
 	s.t.Helper()
 	out := map[keys.Family]map[string]string{}
-	if err := s.View(func(r machine.Reader) error {
+	if err := s.View(func(r state.Reader) error {
 		for k, v := range contentOf(r) {
 			f := keys.Family(k[0])
 			if out[f] == nil {
@@ -114,7 +116,7 @@ func (s *pairedStore) byFamily() map[keys.Family]map[string]string {
 func (s *pairedStore) outgoing() string {
 	s.t.Helper()
 	var out string
-	if err := s.View(func(r machine.Reader) error {
+	if err := s.View(func(r state.Reader) error {
 		epoch, msgs, err := machine.Outgoing(r, 1, 100, 1<<30)
 		out = fmt.Sprint(epoch)
 		for _, m := range msgs {

@@ -17,8 +17,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
-	"perdure/fsm/keys"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
 )
 
@@ -393,7 +393,7 @@ func TestFailedReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken.Store(true)
-	err = store.View(func(r machine.Reader) error {
+	err = store.View(func(r state.Reader) error {
 		return r.Scan(nil, nil, func(_, _ []byte) bool { return true })
 	})
 	var damaged *DamagedError

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"perdure/fsm/keys"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // Inspect opens a store for reading only, checks that it is what the options say, and answers its figures.
@@ -60,7 +60,7 @@ func (s *Store) judge(v view) (Status, error) {
 	case !stamped && !s.opts.Create:
 		return Status{}, &DamagedError{s.dir, errors.New("the store was never finished: it has no stamp")}
 	}
-	if err := machine.CheckLevel(v); err != nil {
+	if err := state.CheckLevel(v); err != nil {
 		return Status{}, s.damaged(err)
 	}
 	st, err := status(v)

@@ -16,8 +16,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // sparse gives a log whose numbers run from one mark to the next within a few entries, and now and then past
@@ -190,7 +191,7 @@ func TestMarksShowFlippedValue(t *testing.T) {
 			}
 			for i, a := range store.ApplyBatch(logs) {
 				res, applied := a.(*machine.Result)
-				if !applied || machine.ReplyError(res.Replies[0]) != nil {
+				if !applied || wire.ReplyError(res.Replies[0]) != nil {
 					t.Fatalf("entry %d: %v", logs[i].Index, a)
 				}
 			}

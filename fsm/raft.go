@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // entryFormat is the first byte of every log entry: how the rest is encoded.
@@ -100,7 +101,7 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 	return nil
 }
 
-func commit(db *pebble.DB, writes []machine.Write) error {
+func commit(db *pebble.DB, writes []state.Write) error {
 	b := db.NewBatchWithSize(batchSize(writes))
 	for _, w := range writes {
 		var err error
@@ -119,7 +120,7 @@ func commit(db *pebble.DB, writes []machine.Write) error {
 	return b.Close()
 }
 
-func batchSize(writes []machine.Write) int {
+func batchSize(writes []state.Write) int {
 	n := 64
 	for _, w := range writes {
 		n += len(w.Key) + len(w.Value) + 16

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // HeldError says that a running process has a state store open.
@@ -85,7 +86,7 @@ func (r *ReadOnly) Dir() string { return r.dir }
 func (r *ReadOnly) Status() Status { return r.status }
 
 // View runs fn on the state. An error of fn is taken for the storage's, and comes back as a *DamagedError.
-func (r *ReadOnly) View(fn func(machine.Reader) error) error {
+func (r *ReadOnly) View(fn func(state.Reader) error) error {
 	if err := fn(view{r.db}); err != nil {
 		return &DamagedError{r.dir, err}
 	}
@@ -95,7 +96,7 @@ func (r *ReadOnly) View(fn func(machine.Reader) error) error {
 // Replay runs fn on what the state becomes by log entries that it does not have yet. each calls apply for
 // every command entry, in the order of the log, and passes on its error. Nothing is written: what the entries
 // do is kept in memory. Errors are *DamagedError of this store, and what each returns of its own.
-func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64, data []byte) error) error, fn func(machine.Reader) error) error {
+func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64, data []byte) error) error, fn func(state.Reader) error) error {
 	m, err := machine.New(cfg, view{r.db})
 	if err != nil {
 		return &DamagedError{r.dir, err}

@@ -15,6 +15,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // storeWithState makes a store that holds an execution, and leaves it open.
@@ -30,7 +32,7 @@ func storeWithState(t *testing.T, dir string, stamp string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := s.ApplyBatch([]*raft.Log{{Index: 7, Type: raft.LogCommand, Data: data}}); machine.ReplyError(out[0].(*machine.Result).Replies[0]) != nil {
+	if out := s.ApplyBatch([]*raft.Log{{Index: 7, Type: raft.LogCommand, Data: data}}); wire.ReplyError(out[0].(*machine.Result).Replies[0]) != nil {
 		t.Fatalf("answered %v", out)
 	}
 	return s
@@ -91,7 +93,7 @@ func TestOpenReadOnly(t *testing.T) {
 		if st := r.Status(); st.Applied != 7 || st.ClockMS != 1000 || st.Checksum == 0 {
 			t.Errorf("its status is %+v", st)
 		}
-		if err := r.View(func(v machine.Reader) error {
+		if err := r.View(func(v state.Reader) error {
 			report, err := machine.Audit(v, 0, machine.Config{Partitions: 1})
 			if report.Executions != 1 || report.Events != 1 || len(report.Violations) > 0 {
 				t.Errorf("it holds %+v", report)
@@ -107,7 +109,7 @@ func TestOpenReadOnly(t *testing.T) {
 		}
 		if err := r.Replay(machine.Config{Partitions: 1}, func(apply func(uint64, []byte) error) error {
 			return errors.Join(apply(8, again), apply(8, again)) // an entry that is there already is skipped
-		}, func(v machine.Reader) error {
+		}, func(v state.Reader) error {
 			report, err := machine.Audit(v, 0, machine.Config{Partitions: 1})
 			if report.Applied != 8 || report.ClockMS != 2000 || report.Executions != 2 || len(report.Violations) > 0 {
 				t.Errorf("with another entry it holds %+v", report)
@@ -125,7 +127,7 @@ func TestOpenReadOnly(t *testing.T) {
 			t.Errorf("a log entry that is none: %v", err)
 		}
 		var damaged *DamagedError
-		if err := r.View(func(machine.Reader) error { return gone }); !errors.As(err, &damaged) || damaged.Dir != r.Dir() || !errors.Is(err, gone) {
+		if err := r.View(func(state.Reader) error { return gone }); !errors.As(err, &damaged) || damaged.Dir != r.Dir() || !errors.Is(err, gone) {
 			t.Errorf("a failed read comes back as %v", err)
 		}
 		if err := r.Close(); err != nil {
@@ -198,7 +200,7 @@ func TestOpenReadOnlyRefuses(t *testing.T) {
 		}
 		r, err := OpenReadOnly(dir, Options{Stamp: []byte("mine")})
 		if err == nil {
-			err = errors.Join(r.View(func(v machine.Reader) error {
+			err = errors.Join(r.View(func(v state.Reader) error {
 				return v.Scan(nil, nil, func(_, _ []byte) bool { return true })
 			}), r.Close())
 		}

@@ -15,8 +15,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 const ns = "default"
@@ -26,7 +27,7 @@ const ns = "default"
 type script struct {
 	logs []*raft.Log
 	// states, checksums and results are by position in logs.
-	states    []*machine.MemReader
+	states    []*state.MemReader
 	checksums []uint64
 	results   []*machine.Result
 }
@@ -45,7 +46,7 @@ func newSparseScript(t testing.TB, seed uint64, n int, step func(*rand.Rand) uin
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := &script{}
-	state := machine.NewMemReader()
+	state := state.NewMemReader()
 	m, err := machine.New(config, state)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func newSparseScript(t testing.TB, seed uint64, n int, step func(*rand.Rand) uin
 	return s
 }
 
-func (s *script) add(l *raft.Log, state *machine.MemReader, sum uint64, res *machine.Result) {
+func (s *script) add(l *raft.Log, state *state.MemReader, sum uint64, res *machine.Result) {
 	s.logs, s.states = append(s.logs, l), append(s.states, state)
 	s.checksums, s.results = append(s.checksums, sum), append(s.results, res)
 }
@@ -165,7 +166,7 @@ func (s *script) agrees(store *Store) (Status, error) {
 		return st, fmt.Errorf("applied index %d is not one of the log", st.Applied)
 	}
 	var have map[string]string
-	if err := store.View(func(r machine.Reader) error {
+	if err := store.View(func(r state.Reader) error {
 		have = contentOf(r)
 		return nil
 	}); err != nil {
@@ -190,7 +191,7 @@ func (s *script) agrees(store *Store) (Status, error) {
 }
 
 // contentOf is a state but for what only the store itself keeps in it.
-func contentOf(r machine.Reader) map[string]string {
+func contentOf(r state.Reader) map[string]string {
 	out := map[string]string{}
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		switch string(key) {

@@ -10,8 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/internal/pebbleopen"
 )
 
@@ -315,7 +316,7 @@ func (s *Store) read(fn func(db *pebble.DB) error) error {
 
 // View runs fn on a consistent state. It may run beside ApplyBatch. An error of fn is taken for the
 // storage's: the store halts. It comes back as a *DamagedError.
-func (s *Store) View(fn func(machine.Reader) error) error {
+func (s *Store) View(fn func(state.Reader) error) error {
 	err := s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()
 		defer func() { _ = snap.Close() }()
@@ -343,7 +344,7 @@ func (s *Store) damaged(err error) error {
 
 // Query answers a read of the applied state at the machine's clock, and the index it is of.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
-	err = s.View(func(r machine.Reader) error {
+	err = s.View(func(r state.Reader) error {
 		var err error
 		if index, err = metaNumber(r, "applied"); err != nil {
 			return err
@@ -369,14 +370,14 @@ type Status struct {
 
 // Status reads the store's own values.
 func (s *Store) Status() (st Status, err error) {
-	err = s.View(func(r machine.Reader) error {
+	err = s.View(func(r state.Reader) error {
 		st, err = status(r)
 		return err
 	})
 	return st, err
 }
 
-func status(r machine.Reader) (st Status, err error) {
+func status(r state.Reader) (st Status, err error) {
 	var errs [5]error
 	var clock uint64
 	st.Applied, errs[0] = metaNumber(r, "applied")
@@ -388,13 +389,13 @@ func status(r machine.Reader) (st Status, err error) {
 	return st, errors.Join(errs[:]...)
 }
 
-func metaNumber(r machine.Reader, name string) (uint64, error) {
+func metaNumber(r state.Reader, name string) (uint64, error) {
 	v, ok, err := r.Get(keys.MetaKey(name))
 	if err != nil || !ok {
 		return 0, err
 	}
 	if len(v) != 8 {
-		return 0, &machine.CorruptError{What: "value " + name, Key: keys.MetaKey(name), Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
+		return 0, &state.CorruptError{What: "value " + name, Key: keys.MetaKey(name), Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
 	}
 	return binary.BigEndian.Uint64(v), nil
 }

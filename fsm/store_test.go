@@ -18,8 +18,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // Every batching of the same log gives the same state and the same answers.
@@ -98,7 +99,7 @@ func TestClosed(t *testing.T) {
 		t.Errorf("closing again: %v", err)
 	}
 	for name, err := range map[string]error{
-		"View":  store.View(func(machine.Reader) error { t.Error("a view of a closed store"); return nil }),
+		"View":  store.View(func(state.Reader) error { t.Error("a view of a closed store"); return nil }),
 		"Flush": store.Flush(), "Cover": store.Cover(7),
 		"Status":       func() error { _, err := store.Status(); return err }(),
 		"Query":        func() error { _, _, err := store.Query(&commandv1.Query{}); return err }(),
@@ -167,7 +168,7 @@ func TestRefused(t *testing.T) {
 		{"from a newer version", func(t *testing.T) vfs.FS {
 			fs := made(t)
 			raw(t, fs, func(db *pebble.DB) error {
-				return db.Set(keys.MetaKey("feature"), []byte{0, 0, 0, 0, 0, 0, 0, machine.FeatureLevel + 1}, nil)
+				return db.Set(keys.MetaKey("feature"), []byte{0, 0, 0, 0, 0, 0, 0, state.FeatureLevel + 1}, nil)
 			})
 			return fs
 		}, nil, isDamaged, "it was written by a newer version"},
@@ -302,7 +303,7 @@ func TestReadsBesideApplyAndRestore(t *testing.T) {
 				default:
 				}
 				// One view, so index, checksum and content are of one state.
-				if err := store.View(func(r machine.Reader) error {
+				if err := store.View(func(r state.Reader) error {
 					applied, err := metaNumber(r, "applied")
 					if err != nil {
 						return err

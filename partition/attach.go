@@ -7,6 +7,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/internal/credit"
 	"perdure/recovery"
 )
@@ -37,8 +39,8 @@ type Worker struct {
 // taskLife is which life of an execution's task.
 type taskLife struct{ incarnation, version uint64 }
 
-func lifeOf(t *perdurev1.TaskToken) (machine.Ref, taskLife) {
-	return machine.Ref{Namespace: t.Namespace, ID: t.Id}, taskLife{t.Incarnation, t.Version}
+func lifeOf(t *perdurev1.TaskToken) (state.Ref, taskLife) {
+	return state.Ref{Namespace: t.Namespace, ID: t.Id}, taskLife{t.Incarnation, t.Version}
 }
 
 // Attach registers a worker's stream. An earlier stream of the same process is over, at whatever node; this
@@ -322,9 +324,9 @@ func (w *Worker) arrive(q Delivery) {
 
 // held visits the tasks that workers hold by this replica's state.
 func (r *Replica) held(visit func(machine.Assignment)) error {
-	return r.store.View(func(state machine.Reader) error {
+	return r.store.View(func(state state.Reader) error {
 		return machine.EachHeld(state, func(ns string, task recovery.Task) {
-			visit(machine.Assignment{Worker: task.PID, Function: task.Target, Token: machine.Token(ns, task)})
+			visit(machine.Assignment{Worker: task.PID, Function: task.Target, Token: wire.Token(ns, task)})
 		})
 	})
 }

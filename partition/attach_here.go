@@ -3,7 +3,7 @@ package partition
 import (
 	"strings"
 
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/internal/credit"
 )
 
@@ -21,7 +21,7 @@ func (d *Dispatcher) OnStarved(fn func(namespace, function string)) {
 }
 
 // tellStarved tells of a queue that no seat has room for, if it is the server's own.
-func (d *Dispatcher) tellStarved(q machine.Queue) {
+func (d *Dispatcher) tellStarved(q state.Queue) {
 	if d.onStarved != nil && strings.HasPrefix(q.Function, ownPrefix) {
 		d.onStarved(q.Namespace, q.Function)
 	}

@@ -117,7 +117,7 @@ func (l *leg) run() {
 // attach opens the stream and follows it to its end. It reports whether the other node has said anything.
 func (l *leg) attach() (heard bool) {
 	d := l.w.d
-	client, err := d.node.peers.Client(d.node.addressOf(l.server))
+	client, err := d.node.peers.Client(d.node.cluster.AddressOf(l.server))
 	if err != nil {
 		return false
 	}
@@ -322,7 +322,7 @@ func (d *Dispatcher) look() {
 func (d *Dispatcher) survey() {
 	n := d.node
 	members, leads := map[string]string{}, map[string]int{}
-	for _, m := range n.members() {
+	for _, m := range n.cluster.Members() {
 		if m.ServerId != n.identity.ServerID {
 			members[m.ServerId] = m.NodeId
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"perdure/fsm"
-	"perdure/fsm/keys"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -21,7 +21,7 @@ import (
 func audit(s *fsm.Store) (problems []string, promises, journals int, err error) {
 	c := &census{promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, journals: map[string][]journal.Entry{}}
 	var st fsm.Status
-	err = s.View(func(r machine.Reader) error {
+	err = s.View(func(r state.Reader) error {
 		if err := c.take(r); err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ type census struct {
 	taskTimer []recovery.TaskTimer
 }
 
-func (c *census) take(r machine.Reader) error {
+func (c *census) take(r state.Reader) error {
 	c.timers, c.ready = map[string]int64{}, map[string]struct{}{}
 	var bad error
 	err := r.Scan(nil, nil, func(key, value []byte) bool {
@@ -96,7 +96,7 @@ func (c *census) one(key, value []byte) error {
 	case keys.Promise:
 		p, err := recovery.DecodePromise(value)
 		c.promises[p.ID] = p
-		if p.TimeoutAt == machine.Never && p.State == recovery.PromisePending {
+		if p.TimeoutAt == state.Never && p.State == recovery.PromisePending {
 			c.timers[p.ID] = p.TimeoutAt // the index leaves it out
 		}
 		return err

@@ -171,28 +171,21 @@ func (n *Node) verify(ctx context.Context, send func(*perdurev1.VerifyEvent) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(n.lifetime, cancel)()
-	told := n.clock.Now()
+	said := &verifyProgress{n: n, send: send}
+	defer said.start()()
 	for _, r := range n.router.Replicas() {
 		begun := n.clock.Now()
 		out := &perdurev1.ReplicaAudit{Partition: r.id}
-		var failed error
-		keys := uint64(0)
 		report, err := n.auditor.judge(ctx, r, verifyProblems, func() func() bool {
 			started := n.clock.Now()
 			return func() bool {
-				keys++
-				now := n.clock.Now()
-				if now.Sub(told) >= verifyEvery {
-					told = now
-					failed = send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID,
-						Kind: &perdurev1.VerifyEvent_Progress{Progress: &perdurev1.VerifyProgress{Partition: r.id, Keys: keys}}})
-				}
-				return failed != nil || now.Sub(started) >= verifyPiece
+				said.judged(r.id)
+				return said.failed() != nil || n.clock.Now().Sub(started) >= verifyPiece
 			}
-		}, func(time.Duration, uint64) bool { return failed == nil })
+		}, func(time.Duration, uint64) bool { return said.failed() == nil })
 		switch {
-		case failed != nil:
-			return failed
+		case said.failed() != nil:
+			return said.failed()
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
@@ -200,11 +193,11 @@ func (n *Node) verify(ctx context.Context, send func(*perdurev1.VerifyEvent) err
 		default:
 			n.auditor.fill(out, report, begun)
 		}
-		if err := send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Audit{Audit: out}}); err != nil {
+		if err := said.say(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Audit{Audit: out}}); err != nil {
 			return err
 		}
 	}
-	return send(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Done{Done: true}})
+	return said.say(&perdurev1.VerifyEvent{NodeId: n.identity.NodeID, Kind: &perdurev1.VerifyEvent_Done{Done: true}})
 }
 
 // Verify implements Peers.
@@ -216,7 +209,7 @@ func (s *peerService) Verify(_ *perdurev1.VerifyRequest, stream commandv1.Peers_
 // that cannot is an event, not an error; errors are ctx's and send's. send is not called concurrently.
 func (o *Operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
 	n := o.n
-	members := n.members()
+	members := n.cluster.Members()
 	if dir := n.Directory(); dir != nil {
 		members = dir.Members
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state/keys"
 	"perdure/partition/identity"
 	"perdure/partition/raftlogger"
 	"perdure/recovery"

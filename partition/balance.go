@@ -91,7 +91,7 @@ func (b *balancer) isKept(partition uint32, now time.Time) bool {
 
 func (b *balancer) look() {
 	n, now := b.n, b.n.clock.Now()
-	dir := n.directory.current()
+	dir := n.cluster.Directory()
 	if dir == nil {
 		return
 	}

@@ -13,27 +13,6 @@ import (
 	"perdure/recovery"
 )
 
-// Between two looks at the others' clocks stamps go on as time does, whatever the clock is set to; after a look they are
-// within half a second of the others' median.
-func TestStampAfterStep(t *testing.T) {
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, c := range []struct {
-		name                 string
-		ahead, elapsed, want time.Duration
-	}{
-		{"with the others", 0, time.Second, time.Second},
-		{"a little ahead", 300 * time.Millisecond, time.Second, time.Second},
-		{"far ahead", 20 * time.Second, time.Second, time.Second - 20*time.Second},
-		{"a little behind", -300 * time.Millisecond, time.Second, time.Second},
-		{"far behind", -20 * time.Second, time.Second, time.Second + 20*time.Second},
-	} {
-		look := &clockLook{at: at, ahead: c.ahead}
-		if got := look.stamp(c.elapsed).Sub(at); got != c.want {
-			t.Errorf("%s: stamped %v after the look, expected %v", c.name, got, c.want)
-		}
-	}
-}
-
 // steppedClock is a machine's clock: its timers and its monotonic part go as the test has time pass, and somebody sets
 // the part that shows the time of day.
 type steppedClock struct {
@@ -63,7 +42,7 @@ func TestClockStepsWithinATerm(t *testing.T) {
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
 	cfg.Clock, cfg.Ahead = clock, func() time.Duration { return time.Duration(ahead.Load()) }
 	n := startNode(t, cfg) // alone, so it compares when it is asked to
-	n.compareClock()
+	n.cluster.CompareClock()
 	r := n.Router()
 	replica := n.router.Replicas()[0]
 	term := replica.raft.CurrentTerm()
@@ -96,20 +75,20 @@ func TestClockStepsWithinATerm(t *testing.T) {
 	}
 	// The others say what has happened: nothing changes, but that it is known.
 	ahead.Store(int64(20 * time.Second))
-	n.compareClock()
+	n.cluster.CompareClock()
 	if got := stampedAt("known"); got != time.Second {
 		t.Errorf("the clock is known to be 20 s ahead, and an entry was stamped %v after the start", got)
 	}
 	armed(9 * time.Second)
 	// It is found that the stamps were wrong: 5 s ahead of the others, then as much behind.
 	ahead.Store(int64(25 * time.Second))
-	n.compareClock()
+	n.cluster.CompareClock()
 	armed(14 * time.Second)
 	if p := stored(t, n, "ten"); p.State != recovery.PromisePending {
 		t.Errorf("9 s before its deadline, by the first stamps, it is %v", p.State)
 	}
 	ahead.Store(int64(10 * time.Second))
-	n.compareClock()
+	n.cluster.CompareClock()
 	settles(t, n, "ten", recovery.PromiseRejectedTimedout)
 	if now := replica.raft.CurrentTerm(); now != term {
 		t.Errorf("the term went from %d to %d", term, now)

@@ -22,8 +22,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.handOver(ctx)
 	close(n.stopping)
 	n.endLife()
-	_ = wait(ctx, n.controlDone) // what it changes is the groups' own affair
-	_ = wait(ctx, n.tenure.done)
+	n.cluster.Stop(ctx) // what control changes is the groups' own affair
 	_ = wait(ctx, n.auditDone)
 	n.rebuildMu.Lock()
 	n.closing = true
@@ -44,9 +43,8 @@ func (n *Node) close(ctx context.Context) error {
 			errs = append(errs, t.Close())
 		}
 	}
-	if n.directory != nil {
-		down := n.directory.raft.Shutdown()
-		errs = append(errs, n.directory.transport.Close(), within(ctx, "the directory", down.Error))
+	if down := n.cluster.Shutdown(); down != nil {
+		errs = append(errs, n.cluster.CloseTransport(), within(ctx, "the directory", down.Error))
 	}
 	errs = append(errs, n.peers.Close(), n.mux.Close())
 	for _, r := range n.router.Replicas() {
@@ -190,10 +188,13 @@ func (n *Node) undo() error {
 			errs = append(errs, r.store.Close())
 		}
 	}
-	if n.directory != nil {
-		errs = append(errs, n.directory.raft.Shutdown().Error())
-	}
 	n.endLife()
+	if n.cluster != nil {
+		if down := n.cluster.Shutdown(); down != nil {
+			errs = append(errs, down.Error())
+		}
+		n.cluster.Stop(context.Background())
+	}
 	if n.peers != nil {
 		errs = append(errs, n.peers.Close())
 	}

@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/freeport"
+	"perdure/partition/cluster"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
@@ -199,7 +200,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		"other number":     {Member: &commandv1.DirectoryMember{NodeId: "n1", ServerId: "n1-2", PeerAddr: "127.0.0.1:1"}, BootstrapExpect: 5},
 		"a second n1":      {Member: &commandv1.DirectoryMember{NodeId: "n1", ServerId: "n1-2", PeerAddr: "127.0.0.1:1"}},
 	} {
-		_, err := AskToJoin(bg(t), "c1", transportOptions(), addrs, in)
+		_, err := cluster.AskToJoin(bg(t), "c1", transportOptions(), addrs, in)
 		var e *api.Error
 		if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED {
 			t.Errorf("%s: %v", name, err)
@@ -207,7 +208,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(bg(t), wide)
 	defer cancel()
-	if _, err := AskToJoin(ctx, "c2", transportOptions(), addrs, &commandv1.JoinRequest{
+	if _, err := cluster.AskToJoin(ctx, "c2", transportOptions(), addrs, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: "n1", ServerId: "n1-2", PeerAddr: "127.0.0.1:1"}}); err == nil {
 		t.Error("a server of another cluster was let in")
 	}
@@ -227,7 +228,7 @@ func TestWipedNode(t *testing.T) {
 	}
 	gone := all[2]
 	gone.stop(t)
-	dir, err := AskToJoin(ctx, "c1", transportOptions(), []string{all[0].cfg.PeerAddr, all[1].cfg.PeerAddr}, &commandv1.JoinRequest{
+	dir, err := cluster.AskToJoin(ctx, "c1", transportOptions(), []string{all[0].cfg.PeerAddr, all[1].cfg.PeerAddr}, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: gone.cfg.PeerAddr}, Partitions: 3, BootstrapExpect: 3})
 	if err != nil {
 		t.Fatal(err)

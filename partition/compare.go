@@ -11,6 +11,9 @@ import (
 // compareEvery is how often a node compares its replicas with the others'.
 const compareEvery = 10 * time.Second
 
+// compareTimeout bounds one comparison.
+const compareTimeout = 10 * time.Second
+
 // DivergedError says that a replica's state is not that of the majority at the same index. It is not to be
 // trusted any more; its files are kept.
 type DivergedError struct {
@@ -38,10 +41,10 @@ func (n *Node) compareLoop() {
 }
 
 func (n *Node) compareOnce() {
-	ctx, cancel := context.WithTimeout(n.lifetime, changePatience)
+	ctx, cancel := context.WithTimeout(n.lifetime, compareTimeout)
 	defer cancel()
 	var others []*commandv1.DirectoryMember
-	members := n.members()
+	members := n.cluster.Members()
 	for _, m := range members {
 		if m.ServerId != n.identity.ServerID {
 			others = append(others, m)

@@ -171,7 +171,7 @@ func TestStaleReadsOfFormerMembers(t *testing.T) {
 	r := n.router.Replicas()[0]
 	must(t, n.Router(), promiseCmd("p", 1<<40))
 	h := holdRounds(t, r)
-	r.mayTell = func(leads bool) error {
+	r.mayAnswer = func(leads bool) error {
 		if leads {
 			return nil
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/internal/crashfs"
 	"perdure/internal/testkit"
 	"perdure/partition/stable"
@@ -364,7 +365,7 @@ func (c *crashTest) last(n *Node, w *twin, facts []fact) {
 	}
 	c.sum.looked += len(facts)
 	for p, part := range w.parts {
-		state := machine.NewMemReader()
+		state := state.NewMemReader()
 		m, err := machine.New(part.cfg, state)
 		if err == nil {
 			err = replay(m, state, part.log)

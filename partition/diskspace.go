@@ -196,7 +196,7 @@ func (n *Node) watchDisk() {
 	defer close(n.diskDone)
 	told := disk.OK
 	for n.pause(n.lifetime, diskEvery) {
-		members := n.members()
+		members := n.cluster.Members()
 		n.disk.prune(members)
 		level := n.disk.Level()
 		if level != disk.OK || told != disk.OK {
@@ -219,7 +219,7 @@ func (n *Node) tellDisk(members []*commandv1.DirectoryMember, level disk.Level) 
 			continue
 		}
 		wg.Go(func() {
-			client, err := n.peers.Client(n.addressOf(m.ServerId))
+			client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 			if err == nil {
 				_, _ = client.NoteDisk(ctx, &commandv1.NoteDiskRequest{ServerId: n.identity.ServerID, Level: uint32(level)})
 			}
@@ -230,7 +230,7 @@ func (n *Node) tellDisk(members []*commandv1.DirectoryMember, level disk.Level) 
 
 // NoteDisk implements Peers.
 func (s *peerService) NoteDisk(_ context.Context, in *commandv1.NoteDiskRequest) (*commandv1.NoteDiskReply, error) {
-	members := s.n.members()
+	members := s.n.cluster.Members()
 	if slices.ContainsFunc(members, func(m *commandv1.DirectoryMember) bool { return m.ServerId == in.ServerId }) {
 		s.n.disk.note(in.ServerId, min(disk.Level(min(in.Level, uint32(disk.Full))), disk.Full), s.n.clock.Now())
 	}

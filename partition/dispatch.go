@@ -10,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/internal/credit"
 )
 
@@ -53,7 +54,7 @@ type ledQueues struct {
 	r    *Replica
 	life *leadership
 	// pending are queues that may hold tasks nobody has been offered.
-	pending map[machine.Queue]bool
+	pending map[state.Queue]bool
 	// assigning: a command that only carries offers is under way.
 	assigning bool
 	// reminded are tasks that this leadership has told of again.
@@ -349,7 +350,7 @@ func (s *seat) answer() {
 }
 
 // serves reports whether a worker can run what a queue holds.
-func (s *seat) serves(q machine.Queue) bool {
+func (s *seat) serves(q state.Queue) bool {
 	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function)
 }
 
@@ -450,7 +451,7 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 		if led != nil {
 			// What these queues still hold is in Ready.
 			for _, fn := range b.offer.Functions {
-				delete(led.pending, machine.Queue{Namespace: b.offer.Namespace, Function: fn})
+				delete(led.pending, state.Queue{Namespace: b.offer.Namespace, Function: fn})
 			}
 		}
 	}
@@ -483,7 +484,7 @@ func (d *Dispatcher) applied(r *Replica, life *leadership, fx *machine.Effects, 
 
 // settle has offers proposed where room and waiting tasks meet, and notes which seats want room.
 func (d *Dispatcher) settle() {
-	starved := map[machine.Queue]bool{}
+	starved := map[state.Queue]bool{}
 	now := d.now()
 	for _, led := range d.led {
 		for q := range led.pending {
@@ -508,7 +509,7 @@ func (d *Dispatcher) settle() {
 
 // want says whether a seat wants room: something waits for it that no seat here has room for. What it has
 // said holds while room that it was given then is on its way into an entry.
-func (d *Dispatcher) want(s *seat, starved map[machine.Queue]bool) {
+func (d *Dispatcher) want(s *seat, starved map[state.Queue]bool) {
 	now := false
 	for _, led := range d.led {
 		for q := range led.pending {
@@ -577,11 +578,11 @@ func (d *Dispatcher) assign(led *ledQueues) {
 }
 
 // established begins to dispatch for a partition this node has come to lead.
-func (d *Dispatcher) established(life *leadership, queues []machine.Queue, held []machine.Assignment) {
+func (d *Dispatcher) established(life *leadership, queues []state.Queue, held []machine.Assignment) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := life.r
-	led := &ledQueues{r: r, life: life, pending: map[machine.Queue]bool{}}
+	led := &ledQueues{r: r, life: life, pending: map[state.Queue]bool{}}
 	for _, q := range queues {
 		led.pending[q] = true
 	}
@@ -731,7 +732,7 @@ func (d *Dispatcher) release(n *Node, queue []Delivery) {
 
 // returnTo returns a task to the leader that has assigned it. If that fails, its lease ends the wait.
 func (n *Node) returnTo(ctx context.Context, q Delivery) {
-	client, err := n.peers.Client(n.addressOf(q.leg.server))
+	client, err := n.peers.Client(n.cluster.AddressOf(q.leg.server))
 	if err != nil {
 		return
 	}
@@ -741,7 +742,7 @@ func (n *Node) returnTo(ctx context.Context, q Delivery) {
 
 // taskKey is a TaskToken as a map key.
 type taskKey struct {
-	ref  machine.Ref
+	ref  state.Ref
 	life taskLife
 }
 

@@ -83,7 +83,7 @@ type group struct {
 // group is this node's member of a group; false for one that has halted or is not there.
 func (n *Node) group(number uint32) (g group, ok bool) {
 	if number == directoryGroup {
-		return group{number, n.directory.raft, n.directory.transport}, true
+		return group{number, n.cluster.Raft(), n.cluster.Transport()}, true
 	}
 	r, err := n.router.Replica(number)
 	if err != nil || r.raft == nil || r.halted() != nil {
@@ -154,7 +154,7 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 		case unclear:
 		case gone:
 			f.n.log.Warn("the process that led a group is gone", "event", "leader_process_gone", "group", groupName(g.number),
-				"node", f.n.nodeOf(leader.ServerID), "server", leader.ServerID, "addr", addr)
+				"node", f.n.cluster.NodeOf(leader.ServerID), "server", leader.ServerID, "addr", addr)
 			f.succeed(ctx, g, leader.ServerID, false, never)
 			return
 		case alive:
@@ -163,7 +163,7 @@ func (f *failover) look(ctx context.Context, g group, leader transport.Peer) {
 			if err == nil {
 				if st.State == raft.Leader.String() {
 					f.n.log.Info("a connection of a group's leader broke; the leader is there", "event", "leader_connection_broke",
-						"group", groupName(g.number), "node", f.n.nodeOf(leader.ServerID), "addr", addr)
+						"group", groupName(g.number), "node", f.n.cluster.NodeOf(leader.ServerID), "addr", addr)
 				} else if st.Leader == "" || st.Leader == leader.ServerID {
 					f.succeed(ctx, g, leader.ServerID, true, never)
 				}
@@ -291,8 +291,8 @@ func never() bool { return false }
 
 // stand has a server stand. One that stood in vain begins a new term.
 func (f *failover) stand(g group, who survivor, lost string, try int) {
-	f.n.log.Info("standing for election", "event", "standing", "group", groupName(g.number), "node", f.n.nodeOf(who.server),
-		"instead_of", f.n.nodeOf(lost), "term", who.term+1, "try", try+1)
+	f.n.log.Info("standing for election", "event", "standing", "group", groupName(g.number), "node", f.n.cluster.NodeOf(who.server),
+		"instead_of", f.n.cluster.NodeOf(lost), "term", who.term+1, "try", try+1)
 	server, addr := raft.ServerID(who.server), raft.ServerAddress(who.addr)
 	var err error
 	if who.state == raft.Candidate.String() {
@@ -303,7 +303,7 @@ func (f *failover) stand(g group, who survivor, lost string, try int) {
 	}
 	if err != nil && f.n.lifetime.Err() == nil {
 		f.n.log.Warn("a server could not be made to stand for election", "event", "standing_failed", "group", groupName(g.number),
-			"node", f.n.nodeOf(who.server), "error", err)
+			"node", f.n.cluster.NodeOf(who.server), "error", err)
 	}
 }
 
@@ -378,7 +378,7 @@ func (f *failover) survey(ctx context.Context, g group, lost string, bound time.
 			votes = true
 		default:
 			asked++
-			addr := f.n.addressOf(server)
+			addr := f.n.cluster.AddressOf(server)
 			if addr == "" {
 				addr = string(s.Address)
 			}

@@ -68,7 +68,7 @@ func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, chan
 
 // termsOf are the terms of all groups on a node.
 func termsOf(m *member) map[uint32]uint64 {
-	out := map[uint32]uint64{directoryGroup: m.directory.raft.CurrentTerm()}
+	out := map[uint32]uint64{directoryGroup: m.cluster.Raft().CurrentTerm()}
 	for _, r := range m.router.Replicas() {
 		out[r.id] = r.raft.CurrentTerm()
 	}
@@ -139,7 +139,7 @@ func TestKilledLeader(t *testing.T) {
 // leads says that a node serves a group as its leader.
 func leads(m *member, g uint32) bool {
 	if g == directoryGroup {
-		return m.directory.leads()
+		return m.cluster.Leads()
 	}
 	return m.router.slots[g].Load().serving() != nil
 }

@@ -8,6 +8,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // inbound keeps shipments from entering the log twice. The source of a channel repeats what it was not answered in
@@ -82,7 +83,7 @@ func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, err
 		return nil, 0, r.notServing()
 	}
 	var epoch, through uint64
-	if err := r.store.View(func(state machine.Reader) error {
+	if err := r.store.View(func(state state.Reader) error {
 		var err error
 		epoch, through, err = machine.Delivered(state, d.Source)
 		return err

@@ -7,6 +7,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
 	"perdure/recovery"
 )
@@ -155,10 +157,10 @@ func (l *leadership) establish() bool {
 func (l *leadership) inheritLeases() error {
 	r := l.r
 	var leased bool
-	if err := r.store.View(func(state machine.Reader) error {
-		level, err := machine.Level(state)
-		if err == nil && level >= machine.LevelLeases {
-			leased, err = machine.Leased(state)
+	if err := r.store.View(func(r state.Reader) error {
+		level, err := state.Level(r)
+		if err == nil && level >= state.LevelLeases {
+			leased, err = machine.Leased(r)
 		}
 		return err
 	}); err != nil || !leased {
@@ -178,7 +180,7 @@ func (l *leadership) inheritLeases() error {
 		}
 		switch res := future.Response().(type) {
 		case *machine.Result:
-			if refused := machine.ReplyError(res.Replies[0]); refused != nil {
+			if refused := wire.ReplyError(res.Replies[0]); refused != nil {
 				return refused
 			}
 			reply := res.Replies[0].GetInheritLeases()
@@ -198,14 +200,14 @@ func (l *leadership) inheritLeases() error {
 // load rebuilds the leader's memory from the state.
 func (l *leadership) load() error {
 	r := l.r
-	return r.store.View(func(state machine.Reader) error {
+	return r.store.View(func(state state.Reader) error {
 		queues, err := machine.ReadyQueues(state)
 		if err != nil {
 			return err
 		}
 		var held []machine.Assignment
 		if err := machine.EachHeld(state, func(ns string, task recovery.Task) {
-			held = append(held, machine.Assignment{Worker: task.PID, Function: task.Target, Token: machine.Token(ns, task)})
+			held = append(held, machine.Assignment{Worker: task.PID, Function: task.Target, Token: wire.Token(ns, task)})
 		}); err != nil {
 			return err
 		}

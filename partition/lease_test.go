@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // firstDue is the earliest deadline in a replica's state.
 func firstDue(t *testing.T, r *Replica) (at int64) {
 	t.Helper()
-	if err := r.store.View(func(state machine.Reader) (err error) {
+	if err := r.store.View(func(state state.Reader) (err error) {
 		at, _, err = machine.NextDue(state)
 		return err
 	}); err != nil {

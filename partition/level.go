@@ -7,7 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/partition/raftgroup"
 )
 
@@ -23,7 +23,7 @@ func (c *Config) knownLevel() uint64 {
 	if c.featureLevel != 0 {
 		return c.featureLevel
 	}
-	return machine.FeatureLevel
+	return state.FeatureLevel
 }
 
 // commonLevel returns the newest feature level that every member of the cluster knows. It blocks for levelTimeout at
@@ -33,7 +33,7 @@ func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error
 	if n.identity.Alone() {
 		return level, nil
 	}
-	members := n.members()
+	members := n.cluster.Members()
 	if len(members) == 0 {
 		return 0, fmt.Errorf("the members are not known yet")
 	}
@@ -51,7 +51,7 @@ func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error
 		}
 		asked++
 		go func() {
-			client, err := n.peers.Client(n.addressOf(m.ServerId))
+			client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 			var st *commandv1.NodeStatus
 			if err == nil {
 				st, err = client.Status(ctx, &commandv1.StatusRequest{Partition: &partition})
@@ -105,7 +105,7 @@ func (l *leadership) keepRaising() {
 	r := l.r
 	for said := ""; ; {
 		have, err := r.level()
-		if err == nil && have >= machine.FeatureLevel || r.commonLevel == nil {
+		if err == nil && have >= state.FeatureLevel || r.commonLevel == nil {
 			return
 		}
 		level := uint64(0)
@@ -143,8 +143,8 @@ func raiseLevel(level uint64) *commandv1.Command {
 
 // level is the feature level of this replica's state; 0 if nothing was applied yet.
 func (r *Replica) level() (level uint64, err error) {
-	err = r.store.View(func(state machine.Reader) (err error) {
-		level, err = machine.Level(state)
+	err = r.store.View(func(st state.Reader) (err error) {
+		level, err = state.Level(st)
 		return err
 	})
 	return level, err

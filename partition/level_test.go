@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // stateLevel is the feature level of a partition's state at a member; 0 if it cannot be read.
@@ -21,7 +21,7 @@ func stateLevel(m *member, p uint32) uint64 {
 
 // A new cluster begins at the newest level that all of its members know, and rises when the last one has been upgraded.
 func TestFeatureLevelRises(t *testing.T) {
-	const older = machine.FeatureLevel - 1
+	const older = state.FeatureLevel - 1
 	node := 0
 	all := newCluster(t, 2, func(c *Config) {
 		if node++; node == 3 {
@@ -65,7 +65,7 @@ func TestFeatureLevelRises(t *testing.T) {
 	all[2].cfg.featureLevel = 0
 	all[2].start(t)
 	ready(t, all[2].Node)
-	at(machine.FeatureLevel)
+	at(state.FeatureLevel)
 }
 
 // A node that is alone begins at the newest level: nothing that it serves is done the old way.
@@ -73,7 +73,7 @@ func TestFeatureLevelAlone(t *testing.T) {
 	n := newMemNode(t, 2)
 	ready(t, n)
 	for p := range uint32(2) {
-		if have, err := n.router.slots[p].Load().level(); err != nil || have != machine.FeatureLevel {
+		if have, err := n.router.slots[p].Load().level(); err != nil || have != state.FeatureLevel {
 			t.Errorf("partition %d is at level %d, %v", p, have, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestFeatureLevelAlone(t *testing.T) {
 
 // A new leader proposes nothing that a member's program may not know: the others would stop.
 func TestOlderMembersGoOn(t *testing.T) {
-	const older = machine.LevelLeases - 1
+	const older = state.LevelLeases - 1
 	all := newClusterWith(t, 3, neverActs, func(c *Config) { c.featureLevel = older })
 	at := all[0]
 	w := at.Dispatcher().Attach(spec("w", 1, "f"))

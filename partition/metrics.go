@@ -11,7 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/wire"
 	"perdure/partition/transport"
 )
 
@@ -130,7 +130,7 @@ func label(partition uint32) string {
 // applied counts what a command has done for its caller.
 func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
 	m.Commands.Inc()
-	if rel := cmd.GetRelease(); rel != nil && machine.ReplyError(reply) == nil {
+	if rel := cmd.GetRelease(); rel != nil && wire.ReplyError(reply) == nil {
 		m.Releases.Inc()
 		if rel.Problem != "" {
 			m.Problems.Inc()

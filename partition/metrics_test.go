@@ -276,8 +276,8 @@ func TestClusterMetrics(t *testing.T) {
 	}
 	lost, term := sum("leadership_lost_total{directory}"), sum("term{directory}")
 	for _, m := range all {
-		if m.directory.leads() {
-			if err := m.directory.raft.LeadershipTransfer().Error(); err != nil {
+		if m.cluster.Leads() {
+			if err := m.cluster.Raft().LeadershipTransfer().Error(); err != nil {
 				t.Fatal(err)
 			}
 			break

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/partition/cluster"
 	"perdure/partition/disk"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
@@ -73,8 +73,8 @@ type Config struct {
 	Network transport.Network
 	// Cluster makes the node a member of a cluster; nil for one that is alone.
 	Cluster *identity.Cluster
-	// Hints are the servers that are heard of, this one too; nil for none. It must not block.
-	Hints func() []Hint
+	// Hints are the servers that gossip knows, this one too; nil for none. It must not block.
+	Hints func() []cluster.Hint
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
 	Ahead func() time.Duration
 
@@ -84,7 +84,7 @@ type Config struct {
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
 	DiskUsage func() (free, total int64, err error)
 
-	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for machine.FeatureLevel.
+	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for state.FeatureLevel.
 	featureLevel uint64
 
 	Logger     *slog.Logger
@@ -121,26 +121,18 @@ type Node struct {
 	diskDone  chan struct{}
 	logs      *raftlogger.Logger // of libraries
 
-	// directory is nil for a node that is alone.
-	directory   *directoryReplica
-	mayFound    atomic.Bool
-	poked       chan struct{}
-	controlDone chan struct{}
-	failover    *failover
-	balancer    *balancer
-	auditor     *auditor
-	auditDone   chan struct{}
-	transfers   transfers
-	book        atomic.Pointer[map[string]string] // peer addresses by server id
-	looked      atomic.Pointer[clockLook]         // the last comparison of the clock with the others'
-	rebuildMu   sync.Mutex
-	rebuilds    map[uint32]bool      // partitions whose replica is being made anew
-	rebuilt     map[uint32]time.Time // when that was last done
-	unbuilt     map[uint32]*rebuildFailures
-	renewals    sync.WaitGroup
-	closing     bool // guarded by rebuildMu: no new replica is put in place
-	noted       bool // by control: the identity says that the cluster is there, and since when this is a member
-	tenure      tenure
+	cluster   *cluster.Member
+	failover  *failover
+	balancer  *balancer
+	auditor   *auditor
+	auditDone chan struct{}
+	transfers transfers
+	rebuildMu sync.Mutex
+	rebuilds  map[uint32]bool      // partitions whose replica is being made anew
+	rebuilt   map[uint32]time.Time // when that was last done
+	unbuilt   map[uint32]*rebuildFailures
+	renewals  sync.WaitGroup
+	closing   bool // guarded by rebuildMu: no new replica is put in place
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -170,14 +162,14 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
-		poked: make(chan struct{}, 1), controlDone: make(chan struct{}), auditDone: make(chan struct{}), stopping: make(chan struct{}),
-		tenure: tenure{asked: make(chan struct{}), done: make(chan struct{})}, diskDone: make(chan struct{})}
+		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
 	cfg = n.cfg
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
-	n.logs = raftlogger.New(raftlogger.Options{Log: n.log, Clock: n.clock, ServerOf: n.serverAt, NodeOf: n.nodeOf})
+	n.logs = raftlogger.New(raftlogger.Options{Log: n.log, Clock: n.clock,
+		ServerOf: func(peer string) string { return n.cluster.ServerAt(peer) }, NodeOf: func(server string) string { return n.cluster.NodeOf(server) }})
 	defer func() {
 		if err != nil {
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EWOULDBLOCK) {
@@ -192,6 +184,8 @@ func Start(cfg Config) (n *Node, err error) {
 	if err != nil {
 		return n, err
 	}
+	n.cluster = cluster.New(cluster.Options{Env: clusterEnv{n}, Identity: n.file, DataDir: cfg.DataDir, Log: n.log, Clock: n.clock,
+		Hints: cfg.Hints, Ahead: cfg.Ahead, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
 	n.failover, n.balancer = newFailover(n), newBalancer(n)
 	n.auditor = &auditor{n: n, logged: map[string]bool{}}
@@ -202,10 +196,11 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Network: cfg.Network,
-		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.barred, Member: n.listed,
+		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.cluster.Removed, Member: n.cluster.IsMember,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
+	n.cluster.Bind(n.mux)
 	// 3. What each partition has, looked at before anything is opened for writing: Pebble deletes what it
 	// does not know, and a node that refuses must not.
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
@@ -216,8 +211,8 @@ func Start(cfg Config) (n *Node, err error) {
 	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
-	n.peers = peers.New(n.mux, n.mayCall, n.metrics.peers.unread.Inc)
-	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.others, client: n.peers.Client, watches: &n.watches, admission: n.admission, clock: n.clock}
+	n.peers = peers.New(n.mux, n.cluster.MayCall, n.metrics.peers.unread.Inc)
+	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.cluster.Others, client: n.peers.Client, watches: &n.watches, admission: n.admission, clock: n.clock}
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
 		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
@@ -254,9 +249,10 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 7. The groups.
 	if !n.identity.Alone() {
-		if err := n.startDirectory(); err != nil {
+		if err := n.cluster.StartDirectory(n.raftConfig("directory"), n.raftlog.Group(directoryGroup), n.stable.Group(directoryGroup), n.logs.PeerAnswered); err != nil {
 			return n, err
 		}
+		n.metrics.scraper.followDirectory(n.cluster.Raft())
 	}
 	for _, r := range n.replicas {
 		if r.halted() == nil {
@@ -282,15 +278,11 @@ func Start(cfg Config) (n *Node, err error) {
 	}()
 	if n.identity.Alone() {
 		close(n.diskDone)
-		close(n.controlDone)
-		close(n.tenure.asked)
-		close(n.tenure.done)
 	} else {
 		n.failover.on.Store(true)
 		go n.failover.watchSilence()
 		go n.balancer.run()
-		go n.control()
-		go n.watchTenure()
+		n.cluster.Run()
 		go n.compareLoop()
 		go n.watchDisk()
 	}
@@ -318,10 +310,14 @@ func (n *Node) tolerate(r *Replica, err error) error {
 }
 
 // MayFound says that every founder takes part, so that the one that makes the directory may do so.
-func (n *Node) MayFound() {
-	n.mayFound.Store(true)
-	n.poke()
-}
+func (n *Node) MayFound() { n.cluster.MayFound() }
+
+// MembershipChecked is closed once this server knows whether it is a member, or one round of questions was in vain:
+// see cluster.Member.Checked.
+func (n *Node) MembershipChecked() <-chan struct{} { return n.cluster.Checked() }
+
+// Directory is the cluster's directory as this node knows it; nil before there is one. The caller must not change it.
+func (n *Node) Directory() *commandv1.Directory { return n.cluster.Directory() }
 
 // InUseError says that another running process has the data directory open. Nothing was changed.
 type InUseError struct {
@@ -399,9 +395,9 @@ func (n *Node) openShared(creating bool) (err error) {
 
 func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
-		now: n.now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
+		now: n.cluster.Now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping, bulk: n.bulk,
-		onServing: n.poke, mayTell: n.mayTell, commonLevel: n.commonLevel,
+		onServing: n.signal, mayAnswer: n.cluster.MayAnswer, commonLevel: n.commonLevel,
 		pending: newPending(n.cfg.MaxPendingCommands, n.admission, n.bulk),
 		slots:   make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
@@ -465,7 +461,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	logs := &guardedLog{LogStore: cache, disk: n.disk.Guard}
 	terms := n.stable.Group(r.id)
 	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.addresses(), Answered: n.logs.PeerAnswered, Load: cache.Load,
+		Logger: cfg.Logger, Addresses: n.cluster.Addresses(), Answered: n.logs.PeerAnswered, Load: cache.Load,
 		Leading: func(term uint64) bool {
 			g := r.group.Load()
 			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
@@ -509,77 +505,6 @@ func (n *Node) Err() error {
 	default:
 		return nil
 	}
-}
-
-func (n *Node) noteReady() {
-	if n.notServing() == nil {
-		n.readyOnce.Do(func() { close(n.ready) })
-	}
-}
-
-// Ready is closed once every partition has served.
-func (n *Node) Ready() <-chan struct{} { return n.ready }
-
-// NotReady says why the node cannot serve every partition, or not every command, now, or nil.
-func (n *Node) NotReady() error { return errors.Join(n.notServing(), n.diskProblem()) }
-
-// notServing says why the node cannot serve every partition now, or nil.
-func (n *Node) notServing() error {
-	if err := n.Err(); err != nil {
-		return err
-	}
-	var errs []error
-	if !n.identity.Alone() {
-		dir := n.directory.current()
-		place := slices.ContainsFunc(dir.GetMembers(), func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID })
-		switch {
-		case dir == nil:
-			errs = append(errs, errors.New("the cluster's directory is not there yet"))
-		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
-			errs = append(errs, errors.New("the cluster is still being made"))
-		case !place:
-			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
-		}
-		if !place {
-			errs = append(errs, n.doubles()...)
-		}
-	}
-	for _, r := range n.router.Replicas() {
-		switch halted := r.halted(); {
-		case halted != nil:
-			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))
-		case r.serving() != nil:
-		default:
-			switch addr, _ := r.leaderElsewhere(); {
-			case addr == "":
-				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
-			case !r.caught.Load():
-				errs = append(errs, fmt.Errorf("partition %d is catching up with its leader: %d entries behind", r.id, r.behind.Load()))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// doubles are the servers that are heard of under this node's name.
-func (n *Node) doubles() (errs []error) {
-	for _, h := range n.hints() {
-		if h.NodeID == n.identity.NodeID && h.ServerID != n.identity.ServerID {
-			errs = append(errs, fmt.Errorf("node %s runs as server %s at %s, too: that one has taken this server's (%s) place, or two nodes have one id", h.NodeID, h.ServerID, h.PeerAddr, n.identity.ServerID))
-		}
-	}
-	return errs
-}
-
-// now is the time that entries are stamped with: the machine's, but not far from the others', so that one wrong clock
-// neither lets expire what is not due nor holds up what is.
-func (n *Node) now() time.Time {
-	t := n.clock.Now()
-	look := n.looked.Load()
-	if look == nil {
-		return t
-	}
-	return look.stamp(t.Sub(look.at))
 }
 
 // Leads are the partitions that this node serves as their leader.

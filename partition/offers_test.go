@@ -8,6 +8,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // crowd is a dispatcher of one partition with many workers, and no node.
@@ -18,7 +19,7 @@ func crowd(many int, functions func(k int) []string) (*Dispatcher, *ledQueues) {
 	for k := range many {
 		d.sit(WorkerSpec{ID: fmt.Sprint("w", k), Namespace: ns, Functions: functions(k), LeaseMS: 1000, Room: 8}, 1, nil)
 	}
-	led := &ledQueues{pending: map[machine.Queue]bool{}, assigning: true}
+	led := &ledQueues{pending: map[state.Queue]bool{}, assigning: true}
 	d.led[0] = led
 	return d, led
 }
@@ -43,7 +44,7 @@ func TestOffersAreBounded(t *testing.T) {
 	}
 	for _, k := range []int{0, 77, 149} {
 		clear(led.pending)
-		led.pending[machine.Queue{Namespace: ns, Function: fmt.Sprint("f", k)}] = true
+		led.pending[state.Queue{Namespace: ns, Function: fmt.Sprint("f", k)}] = true
 		if room := d.reserve(0); room[0].offer.Worker != fmt.Sprint("w", k) {
 			t.Errorf("something waits for w%d, the first offer is of %s", k, room[0].offer.Worker)
 		}

@@ -13,6 +13,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/cluster"
 )
 
 // Operator answers operators for the whole cluster, on whichever node they ask. It implements rpc.Operator.
@@ -29,7 +30,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 	if m.ServerId == n.identity.ServerID {
 		return n.status(), nil
 	}
-	client, err := n.peers.Client(n.addressOf(m.ServerId))
+	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 // reach is another member's service once that node answers, which a node that has just come back does within
 // statusPatience: what an operator asks for is not refused because the last attempt to connect came too early.
 func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
-	client, err := n.peers.Client(n.addressOf(m.ServerId))
+	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
@@ -77,23 +78,19 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	n := o.n
 	out := &perdurev1.ClusterStatus{ClusterId: n.identity.ClusterID, AnsweredBy: n.identity.NodeID, State: "creating"}
 	dir := n.Directory()
-	members := n.members()
+	members := n.cluster.Members()
 	if dir != nil {
 		out.Epoch, members = dir.Epoch, dir.Members
 		if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY {
 			out.State = "ready"
 		}
 	}
-	if n.directory != nil {
-		if _, server := n.directory.raft.LeaderWithID(); server != "" {
-			out.DirectoryLeader = n.nodeOf(string(server))
-		}
-	} else {
-		out.DirectoryLeader = n.identity.NodeID
+	if server := n.cluster.Leader(); server != "" {
+		out.DirectoryLeader = n.cluster.NodeOf(server)
 	}
 	said, errs := n.askAll(ctx, members)
-	hints := map[string]Hint{}
-	for _, h := range n.hints() {
+	hints := map[string]cluster.Hint{}
+	for _, h := range n.cluster.Gossip() {
 		hints[h.ServerID] = h
 	}
 	for i, m := range members {
@@ -238,7 +235,7 @@ func compare(replicas []*commandv1.ReplicaStatus) (verdict string, index uint64)
 
 // memberNamed finds a member by its node id.
 func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
-	members := n.members()
+	members := n.cluster.Members()
 	if dir := n.Directory(); dir != nil {
 		members = dir.Members
 	}
@@ -320,7 +317,7 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		if err != nil {
 			return nil, err
 		}
-		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.nodeOf(next)})
+		out.Transferred = append(out.Transferred, &perdurev1.TransferredLeadership{Partition: p, Leader: n.cluster.NodeOf(next)})
 	}
 	return out, nil
 }

@@ -12,8 +12,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/partition/stable"
 )
 
@@ -93,7 +93,7 @@ func givenUp(t *testing.T, r *Replica) bool {
 // outbox lists the numbers of the messages that a replica's state holds for any partition.
 func outbox(t *testing.T, r *Replica) (numbers []uint64) {
 	t.Helper()
-	if err := r.store.View(func(state machine.Reader) error {
+	if err := r.store.View(func(state state.Reader) error {
 		return state.Scan([]byte{byte(keys.Outbox)}, []byte{byte(keys.Outbox) + 1}, func(key, _ []byte) bool {
 			n, _, err := keys.CutUint64(key[len(key)-8:])
 			if err != nil {

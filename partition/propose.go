@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/wire"
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
 )
@@ -105,7 +106,7 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 	if res.err != nil {
 		return nil, res.err
 	}
-	if refused := machine.ReplyError(res.reply); refused != nil {
+	if refused := wire.ReplyError(res.reply); refused != nil {
 		return nil, refused
 	}
 	if w.joined {

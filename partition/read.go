@@ -8,7 +8,7 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
 )
 
@@ -31,7 +31,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 		if err := r.confirm(ctx); err != nil {
 			return nil, 0, err
 		}
-	} else if err := r.mayTell(r.serving() != nil); err != nil {
+	} else if err := r.mayAnswer(r.serving() != nil); err != nil {
 		return nil, 0, errTryLater(r.id, err.Error())
 	}
 	reply, index, err := r.store.Query(q)
@@ -42,7 +42,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 		r.halt(err)
 		return nil, 0, errHalted(r.id, err)
 	}
-	if refused := machine.QueryError(reply); refused != nil {
+	if refused := wire.QueryError(reply); refused != nil {
 		return nil, index, refused
 	}
 	return reply, index, nil

@@ -275,10 +275,10 @@ func (r *Replica) retire() {
 	r.watches.wakeAll()
 }
 
-// leaderOf is the address of another node that leads a partition. It waits for one for changePatience: this
+// leaderOf is the address of another node that leads a partition. It waits for one for leaderTimeout: this
 // node may have started a moment ago, or a leadership be on its way.
 func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
 	for {
 		if addr := n.leaderNow(ctx, p); addr != "" {
@@ -292,16 +292,19 @@ func (n *Node) leaderOf(ctx context.Context, p uint32) (string, error) {
 
 // leaderNow is the address of another node that says that it leads a partition, empty if none does.
 func (n *Node) leaderNow(ctx context.Context, p uint32) string {
-	for _, m := range n.members() {
+	for _, m := range n.cluster.Members() {
 		if m.ServerId == n.identity.ServerID {
 			continue
 		}
 		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
-			return n.addressOf(m.ServerId)
+			return n.cluster.AddressOf(m.ServerId)
 		}
 	}
 	return ""
 }
+
+// leaderTimeout bounds the wait for a leader to copy from.
+const leaderTimeout = 10 * time.Second
 
 // leaderPause is between two looks for a leader to copy from.
 const leaderPause = 100 * time.Millisecond

@@ -15,6 +15,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/cluster"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
 	"perdure/partition/stable"
@@ -43,7 +44,7 @@ func takePlace(t *testing.T, all []*member, i int, server string) {
 		}
 	}
 	m.cfg.PeerAddr = freeAddr(t)
-	dir, err := AskToJoin(bg(t), "c1", transportOptions(), addrs, &commandv1.JoinRequest{
+	dir, err := cluster.AskToJoin(bg(t), "c1", transportOptions(), addrs, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: m.cfg.NodeID, ServerId: server, PeerAddr: m.cfg.PeerAddr}})
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +119,9 @@ func TestReplacedWhileAway(t *testing.T) {
 	took := time.Since(began)
 	givesWay(t, old.Node, all[2])
 	select {
-	case <-old.Asked():
+	case <-old.MembershipChecked():
 		// Unless a first round of questions was in vain, since the machine was busy: the next is this much later.
-		if took < placeEvery {
+		if took < cluster.CheckEvery {
 			t.Error("it seemed to be sure of its place")
 		}
 	default:
@@ -155,14 +156,14 @@ func TestReplacedWhileRunning(t *testing.T) {
 	var last error
 	waitFor(t, "another server to be admitted", func() bool {
 		for _, m := range all[:2] {
-			if m.directory.leads() {
-				last = m.directory.propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
+			if m.cluster.Leads() {
+				last = m.cluster.Propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
 					Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr}, Replaces: "n3-0001"}}})
 				return last == nil
 			}
 		}
-		if all[2].directory.leads() {
-			last = all[2].directory.raft.LeadershipTransfer().Error()
+		if all[2].cluster.Leads() {
+			last = all[2].cluster.Raft().LeadershipTransfer().Error()
 		}
 		return false
 	}, func() string { return fmt.Sprint(last) })
@@ -235,7 +236,7 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 		func() string { return fmt.Sprint(all[2].file.Identity()) })
 	other := &commandv1.Directory{ClusterId: "c2", Epoch: 99, Members: before.Members}
 	for _, shown := range []*commandv1.Directory{nil, before, other, all[0].Directory()} {
-		if all[2].giveWay(shown) || all[2].Err() != nil {
+		if all[2].cluster.HaltIfReplaced(shown) || all[2].Err() != nil {
 			t.Fatalf("halted by %v", shown)
 		}
 	}
@@ -281,7 +282,7 @@ func (u *unsure) Join(context.Context, *commandv1.JoinRequest) (*commandv1.JoinR
 func TestJoinOfUnknownOutcome(t *testing.T) {
 	addr, there := freeAddr(t), &unsure{}
 	defer servePeers(t, addr, "n1-0001", there)()
-	dir, err := AskToJoin(bg(t), "c1", transportOptions(), []string{addr}, &commandv1.JoinRequest{
+	dir, err := cluster.AskToJoin(bg(t), "c1", transportOptions(), []string{addr}, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: "127.0.0.1:1"}})
 	if err != nil || dir.GetEpoch() != 7 || there.asked.Load() < 2 {
 		t.Errorf("asked %d times: %v, %v", there.asked.Load(), dir, err)
@@ -295,7 +296,7 @@ func TestOnlyMembersMayCall(t *testing.T) {
 	all := newCluster(t, 2, func(c *Config) { c.Logger = log })
 	replace(t, all, 2, "n3-0002")
 	waitFor(t, "all know the new server", func() bool {
-		return all[0].barred("n3-0001") && all[1].barred("n3-0001")
+		return all[0].cluster.Removed("n3-0001") && all[1].cluster.Removed("n3-0001")
 	}, func() string { return fmt.Sprint(all[0].Directory(), all[1].Directory()) })
 	ctx := bg(t)
 	for server, c := range map[string]struct{ member, barred bool }{
@@ -325,9 +326,9 @@ func TestOnlyMembersMayCall(t *testing.T) {
 					t.Errorf("%s of %q at %s: %v", what, server, m.cfg.NodeID, err)
 				}
 			}
-			led := m.directory.leads()
+			led := m.cluster.Leads()
 			dir, err := peer.ShowDirectory(ctx, &commandv1.ShowDirectoryRequest{}, grpc.WaitForReady(true))
-			if err == nil && dir.Directory.Members[2].ServerId != "n3-0002" || err != nil && led && m.directory.leads() {
+			if err == nil && dir.Directory.Members[2].ServerId != "n3-0002" || err != nil && led && m.cluster.Leads() {
 				t.Errorf("the directory for %q at %s: %v, %v", server, m.cfg.NodeID, dir, err)
 			}
 			if err := conn.Close(); err != nil {

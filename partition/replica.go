@@ -54,8 +54,8 @@ type Replica struct {
 	onServing func()
 	// commonLevel is the newest feature level that every member knows; nil in tests of parts.
 	commonLevel func(ctx context.Context, partition uint32) (uint64, error)
-	// mayTell says why the node must not answer without asking the others; see Node.mayTell.
-	mayTell func(leads bool) error
+	// mayAnswer says why the node must not answer without asking the others; see Node.mayAnswer.
+	mayAnswer func(leads bool) error
 
 	pending *pending
 	slots   chan struct{}

@@ -12,7 +12,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // Router brings commands and reads to the partition that owns an id, wherever its leader is. It looks for
@@ -51,7 +51,7 @@ func (r *Router) Partitions() uint32 { return uint32(len(r.slots)) }
 
 // Place is the partition that owns an id.
 func (r *Router) Place(namespace, id string) uint32 {
-	return machine.Place(namespace, id, uint32(len(r.slots)))
+	return state.PartitionOf(namespace, id, uint32(len(r.slots)))
 }
 
 // Of is this node's replica of the partition that owns an id.

@@ -75,8 +75,8 @@ func (n *Node) status() *commandv1.NodeStatus {
 	for _, r := range n.router.Replicas() {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
 	}
-	if n.directory != nil {
-		out.Directory = n.witness(raftStatus(n.directory.raft))
+	if g := n.cluster.Raft(); g != nil {
+		out.Directory = n.witness(raftStatus(g))
 	}
 	return out
 }
@@ -172,9 +172,18 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 	}
 }
 
+// ShowDirectory implements Peers.
+func (s *peerService) ShowDirectory(ctx context.Context, _ *commandv1.ShowDirectoryRequest) (*commandv1.ShowDirectoryReply, error) {
+	dir, err := s.n.cluster.Confirmed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &commandv1.ShowDirectoryReply{Directory: dir}, nil
+}
+
 // Join implements Peers.
 func (s *peerService) Join(ctx context.Context, in *commandv1.JoinRequest) (*commandv1.JoinReply, error) {
-	dir, err := s.n.admit(ctx, in)
+	dir, err := s.n.cluster.Admit(ctx, in)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // shipper carries the outbox of a partition to the other partitions, in order, and trims what they have
@@ -173,7 +174,7 @@ func (s *shipper) ship(destination uint32, size *shipment) error {
 func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch uint64, err error) {
 	r := s.l.r
 	var msgs []*commandv1.Message
-	if err := r.store.View(func(state machine.Reader) error {
+	if err := r.store.View(func(state state.Reader) error {
 		var err error
 		epoch, msgs, err = machine.Outgoing(state, destination, size.messages, size.bytes)
 		return err

@@ -100,7 +100,7 @@ func (f *failover) led() map[string]ledBy {
 		if server := string(id); server != "" && server != f.n.identity.ServerID && !heard.IsZero() {
 			l := out[server]
 			l.groups = append(l.groups, g)
-			if l.addr = f.n.addressOf(server); l.addr == "" {
+			if l.addr = f.n.cluster.AddressOf(server); l.addr == "" {
 				l.addr = string(addr)
 			}
 			if heard.After(l.heard) {
@@ -117,7 +117,7 @@ func (f *failover) suspect(ctx context.Context, server string, led ledBy) {
 	if f.probe(ctx, led.addr, server, f.n.cfg.HeartbeatTimeout/answerShare) == alive {
 		return
 	}
-	f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.nodeOf(server), "server", server,
+	f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.cluster.NodeOf(server), "server", server,
 		"addr", led.addr, "groups", len(led.groups), "heard_before", time.Since(led.heard).Round(time.Millisecond))
 	for _, g := range led.groups {
 		if !f.take(g.number) {

@@ -8,6 +8,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // timer proposes a tick when the deadline index says that something is due.
@@ -120,7 +121,7 @@ func (t *timer) tick() error {
 func (t *timer) nextDue() (at int64, ok bool, err error) {
 	// What is added from here on is in the state that is looked at, or told afterwards.
 	added := t.added.Swap(0)
-	err = t.l.r.store.View(func(state machine.Reader) error {
+	err = t.l.r.store.View(func(state state.Reader) error {
 		var err error
 		at, ok, err = t.search.Next(state, added)
 		return err

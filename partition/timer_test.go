@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/partition/stable"
 	"perdure/recovery"
 )
@@ -24,7 +24,7 @@ func clockedConfig(t *testing.T, clock *handClock, fs vfs.FS, st stable.Store) C
 func stored(t *testing.T, n *Node, id string) recovery.Promise {
 	t.Helper()
 	var p recovery.Promise
-	if err := n.router.Of(ns, id).store.View(func(r machine.Reader) error {
+	if err := n.router.Of(ns, id).store.View(func(r state.Reader) error {
 		b, _, err := r.Get(keys.Of(keys.Promise, ns, id))
 		if err == nil {
 			p, err = recovery.DecodePromise(b)

@@ -122,7 +122,7 @@ func (n *Node) handedOn(ctx context.Context, r *Replica) (leader string, err err
 		if k := r.known.Load(); k != nil && k.server != "" && k.addr != r.address {
 			client, err := n.peers.Client(k.addr)
 			if err == nil {
-				if _, err = client.Transfer(ctx, &commandv1.TransferRequest{Partition: r.id, To: n.nodeOf(string(k.server))}); err == nil {
+				if _, err = client.Transfer(ctx, &commandv1.TransferRequest{Partition: r.id, To: n.cluster.NodeOf(string(k.server))}); err == nil {
 					return string(k.server), nil
 				}
 			}
@@ -136,7 +136,7 @@ func (n *Node) handedOn(ctx context.Context, r *Replica) (leader string, err err
 // heirs are the members that could take each group over now, in an order that spreads the groups.
 func (n *Node) heirs(ctx context.Context, groups []group) map[uint32][]*commandv1.DirectoryMember {
 	var others []*commandv1.DirectoryMember
-	for _, m := range n.members() {
+	for _, m := range n.cluster.Members() {
 		if m.ServerId != n.identity.ServerID {
 			others = append(others, m)
 		}
@@ -205,7 +205,7 @@ func (n *Node) handTo(ctx context.Context, g group, to *commandv1.DirectoryMembe
 		return errHandAgain
 	}
 	began := n.clock.Now()
-	err := raftgroup.Await(g.raft.LeadershipTransferToServer(raft.ServerID(to.ServerId), raft.ServerAddress(n.addressOf(to.ServerId))), ctx.Done(), n.done)
+	err := raftgroup.Await(g.raft.LeadershipTransferToServer(raft.ServerID(to.ServerId), raft.ServerAddress(n.cluster.AddressOf(to.ServerId))), ctx.Done(), n.done)
 	switch {
 	case err == nil:
 		n.log.Info("leadership handed on", "event", "leadership_handed_on", "group", groupName(g.number), "to", to.NodeId, "took", n.clock.Now().Sub(began))

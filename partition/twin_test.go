@@ -11,8 +11,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/fsm"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // A twin is a second machine per partition, on a tree in memory, that applies the log of a node entry by
@@ -32,14 +33,14 @@ type twinPart struct {
 	// log is the node's log from index 1 on, every type of entry. It only grows, but for turnBack.
 	log     []raft.Log
 	m       *machine.Machine
-	state   *machine.MemReader
+	state   *state.MemReader
 	corners []corner
 }
 
 // corner is a state that was kept, from which later ones are made again.
 type corner struct {
 	index uint64
-	state *machine.MemReader
+	state *state.MemReader
 }
 
 const cornerEvery = 256
@@ -65,7 +66,7 @@ func (w *twinPart) turnBack(index uint64) error {
 	for len(w.corners) > 0 && w.corners[len(w.corners)-1].index > index {
 		w.corners = w.corners[:len(w.corners)-1]
 	}
-	from := corner{0, machine.NewMemReader()}
+	from := corner{0, state.NewMemReader()}
 	if len(w.corners) > 0 {
 		from = w.corners[len(w.corners)-1]
 	}
@@ -79,7 +80,7 @@ func (w *twinPart) turnBack(index uint64) error {
 }
 
 // replay applies entries to a machine over a tree.
-func replay(m *machine.Machine, state *machine.MemReader, logs []raft.Log) error {
+func replay(m *machine.Machine, state *state.MemReader, logs []raft.Log) error {
 	for i := range logs {
 		l := &logs[i]
 		if l.Type != raft.LogCommand {
@@ -175,7 +176,7 @@ func (w *twinPart) compare(r *Replica, logs raft.LogStore, whole bool) (v verdic
 	if v.shared > uint64(len(known)) || (len(own) > 0 && own[0].Index != v.shared+1) {
 		return v, fmt.Errorf("the log is %d..%d, of which up to %d is known (%d entries)", first, last, v.shared, len(known))
 	}
-	from := corner{0, machine.NewMemReader()}
+	from := corner{0, state.NewMemReader()}
 	for _, c := range corners {
 		if c.index <= min(v.shared, st.Applied) {
 			from = c
@@ -216,7 +217,7 @@ func sameEntry(a, b *raft.Log) bool {
 
 // stateOf reads a whole state, with its figures, but for what only the store itself keeps there.
 func stateOf(s *fsm.Store) (st fsm.Status, all map[string]string, err error) {
-	err = s.View(func(r machine.Reader) error {
+	err = s.View(func(r state.Reader) error {
 		all = contentOf(r)
 		return nil
 	})
@@ -238,7 +239,7 @@ func statusOf(all map[string]string) (st fsm.Status, err error) {
 	return st, nil
 }
 
-func contentOf(r machine.Reader) map[string]string {
+func contentOf(r state.Reader) map[string]string {
 	all := map[string]string{}
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		switch string(key) {

@@ -8,7 +8,7 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // watches wakes those who wait for something to happen to an object. A wake is a hint to read again; it may
@@ -45,7 +45,7 @@ const (
 
 type watchKey struct {
 	what watched
-	ref  machine.Ref
+	ref  state.Ref
 }
 
 // Watch is one wait. C gets a value when what is waited for may have happened; what happens several times
@@ -64,7 +64,7 @@ func (x *Watch) cost() int64 {
 }
 
 // add registers a watch if the bounds allow.
-func (w *watches) add(what watched, ref machine.Ref) *Watch {
+func (w *watches) add(what watched, ref state.Ref) *Watch {
 	x := &Watch{C: make(chan struct{}, 1), key: watchKey{what, ref}, from: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (x *Watch) poke() {
 }
 
 // wake tells those who wait for one of some objects. It does not block.
-func (w *watches) wake(what watched, refs []machine.Ref) {
+func (w *watches) wake(what watched, refs []state.Ref) {
 	if len(refs) == 0 || w.waiting.Load() == 0 {
 		return
 	}
@@ -135,7 +135,7 @@ func (w *watches) wakeAll() {
 	}
 }
 
-func refOf(namespace, id string) machine.Ref { return machine.Ref{Namespace: namespace, ID: id} }
+func refOf(namespace, id string) state.Ref { return state.Ref{Namespace: namespace, ID: id} }
 
 // Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
 // channel also gets a value when nobody can say any more who would know. When the node has as many watches as there may

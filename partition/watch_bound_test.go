@@ -8,7 +8,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 )
 
 // TestWatchesAreBounded: watches are bounded in pieces and in bytes. One beyond gets no value and costs nothing, and what
@@ -33,7 +33,7 @@ func TestWatchesAreBounded(t *testing.T) {
 			}
 		}
 		last := all[len(all)-1]
-		w.wake(settling, []machine.Ref{refOf("", ref(0)), last.key.ref})
+		w.wake(settling, []state.Ref{refOf("", ref(0)), last.key.ref})
 		if len(all[0].C) != 1 || len(last.C) != 0 {
 			t.Errorf("%s: %d values for the first, %d for the last", c.what, len(all[0].C), len(last.C))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/partition"
 	"perdure/partition/identity"
 )
@@ -112,7 +113,7 @@ func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, erro
 // audit audits one state. With an error it may also return a report, of what could be read.
 func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Report, err error) {
 	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
-	audit := func(r machine.Reader) error {
+	audit := func(r state.Reader) error {
 		found, err := machine.Audit(&watched{r, ctx, &d.seen, d.tell}, 0, cfg)
 		if err == nil {
 			report = &found
@@ -140,13 +141,13 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Re
 
 // watched is a state that is readable until ctx ends and whose reads print progress.
 type watched struct {
-	machine.Reader
+	state.Reader
 	ctx  context.Context
 	seen *atomic.Uint64
 	tell *progress
 }
 
-// Get implements machine.Reader.
+// Get implements state.Reader.
 func (w *watched) Get(key []byte) ([]byte, bool, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, false, err
@@ -154,7 +155,7 @@ func (w *watched) Get(key []byte) ([]byte, bool, error) {
 	return w.Reader.Get(key)
 }
 
-// Scan implements machine.Reader.
+// Scan implements state.Reader.
 func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	const tellEvery = 1024
 	var stopped error

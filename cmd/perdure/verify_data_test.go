@@ -23,8 +23,9 @@ import (
 	"perdure/client"
 	"perdure/durable"
 	"perdure/embed"
-	"perdure/fsm/keys"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
@@ -334,21 +335,21 @@ func content(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// A state is one partition's state of a copy, into which violations are planted.
-type state struct {
+// A plot is one partition's state of a copy, into which violations are planted.
+type plot struct {
 	t  *testing.T
 	db *pebble.DB
 }
 
 // plant changes one partition of a data directory behind everybody's back.
-func plant(t *testing.T, dir string, partition uint32, change func(s *state)) {
+func plant(t *testing.T, dir string, partition uint32, change func(s *plot)) {
 	t.Helper()
 	db, err := pebble.Open(filepath.Join(dir, fmt.Sprintf("state-%04d", partition)), &pebble.Options{
 		ErrorIfNotExists: true, DisableWAL: true, FormatMajorVersion: pebble.FormatValueSeparation, Logger: quiet{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(&state{t, db})
+	change(&plot{t, db})
 	if err := errors.Join(db.Flush(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -359,27 +360,27 @@ type quiet struct{ t *testing.T }
 func (quiet) Infof(string, ...any)                {}
 func (quiet) Errorf(string, ...any)               {}
 func (q quiet) Fatalf(format string, args ...any) { q.t.Errorf(format, args...) }
-func (s *state) put(key, value []byte)            { s.must(s.db.Set(key, value, pebble.NoSync)) }
-func (s *state) must(err error)                   { s.t.Helper(); must(s.t, err) }
+func (s *plot) put(key, value []byte)             { s.must(s.db.Set(key, value, pebble.NoSync)) }
+func (s *plot) must(err error)                    { s.t.Helper(); must(s.t, err) }
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
-func here(id string) uint32 { return machine.Place("default", id, realPartitions) }
+func here(id string) uint32 { return state.PartitionOf("default", id, realPartitions) }
 func of(f keys.Family, parts ...string) []byte {
 	return keys.Of(f, append([]string{"default"}, parts...)...)
 }
 
 // drop removes a key that must be there.
-func (s *state) drop(key []byte) {
+func (s *plot) drop(key []byte) {
 	s.t.Helper()
 	s.get(key)
 	s.must(s.db.Delete(key, pebble.NoSync))
 }
 
-func (s *state) get(key []byte) []byte {
+func (s *plot) get(key []byte) []byte {
 	s.t.Helper()
 	value, closer, err := s.db.Get(key)
 	if err != nil {
@@ -390,7 +391,7 @@ func (s *state) get(key []byte) []byte {
 }
 
 // below lists the keys with a prefix.
-func (s *state) below(prefix []byte) (found [][]byte) {
+func (s *plot) below(prefix []byte) (found [][]byte) {
 	s.t.Helper()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.After(prefix)})
 	s.must(err)
@@ -402,16 +403,16 @@ func (s *state) below(prefix []byte) (found [][]byte) {
 }
 
 // entry is the key of a journal entry.
-func (s *state) entry(id string, seq int) []byte {
+func (s *plot) entry(id string, seq int) []byte {
 	s.t.Helper()
 	return s.below(of(keys.Journal, id))[seq]
 }
 
-func (s *state) event(id string, seq int, ev journal.Event) {
+func (s *plot) event(id string, seq int, ev journal.Event) {
 	s.put(s.entry(id, seq), journal.AppendEntry(nil, journal.Entry{Seq: uint64(seq), Event: ev}))
 }
 
-func (s *state) promise(id string, change func(p *recovery.Promise)) {
+func (s *plot) promise(id string, change func(p *recovery.Promise)) {
 	s.t.Helper()
 	p, err := recovery.DecodePromise(s.get(of(keys.Promise, id)))
 	s.must(err)
@@ -419,7 +420,7 @@ func (s *state) promise(id string, change func(p *recovery.Promise)) {
 	s.put(of(keys.Promise, id), recovery.AppendPromise(nil, p))
 }
 
-func (s *state) task(id string, change func(t *recovery.Task)) {
+func (s *plot) task(id string, change func(t *recovery.Task)) {
 	s.t.Helper()
 	task, err := recovery.DecodeTask(s.get(of(keys.Task, id)))
 	s.must(err)
@@ -428,7 +429,7 @@ func (s *state) task(id string, change func(t *recovery.Task)) {
 }
 
 // row changes the bytes of a graph run's node: old, which must be there once, becomes new.
-func (s *state) row(run string, node int, old, new string) {
+func (s *plot) row(run string, node int, old, new string) {
 	s.t.Helper()
 	key := s.below(of(keys.Node, run))[node]
 	value := s.get(key)
@@ -439,7 +440,7 @@ func (s *state) row(run string, node int, old, new string) {
 }
 
 // end changes the last bytes of a node's row, which are its output behind the output's length.
-func (s *state) end(run string, node int, old, new string) {
+func (s *plot) end(run string, node int, old, new string) {
 	s.t.Helper()
 	key := s.below(of(keys.Node, run))[node]
 	rest, ok := bytes.CutSuffix(s.get(key), []byte(old))
@@ -450,7 +451,7 @@ func (s *state) end(run string, node int, old, new string) {
 }
 
 // replace changes the first entry of a journal that is of a kind, and keeps its time.
-func (s *state) replace(id string, kind journal.Kind, change func(ev journal.Event) journal.Event) {
+func (s *plot) replace(id string, kind journal.Kind, change func(ev journal.Event) journal.Event) {
 	s.t.Helper()
 	for _, key := range s.below(of(keys.Journal, id)) {
 		e, err := journal.DecodeEntry(s.get(key))
@@ -473,7 +474,7 @@ type planting struct {
 	what, rule, id string
 	in             string // the object whose partition it is planted into; id if empty
 	seq            int    // the entry that is named; -1 for none
-	change         func(s *state)
+	change         func(s *plot)
 	says           string // part of the detail
 }
 
@@ -482,134 +483,134 @@ func plantings() []planting {
 	none := []byte{}
 	return []planting{
 		// Values that stand in two places.
-		{"a node that waits for another signal than its graph says", machine.RuleGraph, "flow", "", -1, func(s *state) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
-		{"an output that its promise and journal do not have", machine.RuleGraph, "made", "", -1, func(s *state) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
-		{"an output gone", machine.RuleGraph, "flow", "", -1, func(s *state) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
-		{"an output of a node that was skipped", machine.RuleGraph, "flow", "", -1, func(s *state) { s.end("flow", 1, "\x00", "\x011") }, "output_iff_completed (Definition 1, item 3)"},
-		{"a child's result that its parent's journal does not have", machine.RuleResult, "caller", "", -1, func(s *state) {
+		{"a node that waits for another signal than its graph says", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
+		{"an output that its promise and journal do not have", machine.RuleGraph, "made", "", -1, func(s *plot) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
+		{"an output gone", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
+		{"an output of a node that was skipped", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 1, "\x00", "\x011") }, "output_iff_completed (Definition 1, item 3)"},
+		{"a child's result that its parent's journal does not have", machine.RuleResult, "caller", "", -1, func(s *plot) {
 			s.promise("caller:0", func(p *recovery.Promise) { p.Value = value("9") })
 		}, `"caller:0": the journal has a result`},
-		{"a result that is no outcome", machine.RuleOutcome, "caller", "", 9999, func(s *state) {
+		{"a result that is no outcome", machine.RuleOutcome, "caller", "", 9999, func(s *plot) {
 			s.replace("caller", journal.KindInvokeCompleted, func(ev journal.Event) journal.Event {
 				done := ev.(journal.InvokeCompleted)
 				done.Result = []byte{0xff, 1, 2}
 				return done
 			})
 		}, "the result of InvokeCompleted is no outcome"},
-		{"a node's promise with another value", machine.RuleGraph, "made", "", -1, func(s *state) {
+		{"a node's promise with another value", machine.RuleGraph, "made", "", -1, func(s *plot) {
 			s.promise("made:0", func(p *recovery.Promise) { p.Value = value("9") })
 		}, "its promise, resolved, another"},
-		{"a graph run's result that its nodes do not make", machine.RuleGraph, "made", "", -1, func(s *state) {
+		{"a graph run's result that its nodes do not make", machine.RuleGraph, "made", "", -1, func(s *plot) {
 			s.replace("made", journal.KindExecutionCompleted, func(journal.Event) journal.Event { return journal.ExecutionCompleted{Result: []byte("{}")} })
 		}, "make another"},
-		{"another failure than the attempt's", machine.RuleGraph, "lost", "", -1, func(s *state) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
-		{"a timer that did not fire as its promise says", machine.RuleResult, "caller", "", -1, func(s *state) {
+		{"another failure than the attempt's", machine.RuleGraph, "lost", "", -1, func(s *plot) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
+		{"a timer that did not fire as its promise says", machine.RuleResult, "caller", "", -1, func(s *plot) {
 			s.promise("caller:1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
 		}, "the journal has a timer due at"},
-		{"a child of another input", machine.RuleInput, "caller:0", "", -1, func(s *state) {
+		{"a child of another input", machine.RuleInput, "caller:0", "", -1, func(s *plot) {
 			s.replace("caller:0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
 				started := ev.(journal.ExecutionStarted)
 				started.Input = []byte("9")
 				return started
 			})
 		}, "1 bytes of input"},
-		{"an attempt of another input", machine.RuleInput, "made:0.0", "", -1, func(s *state) {
+		{"an attempt of another input", machine.RuleInput, "made:0.0", "", -1, func(s *plot) {
 			s.replace("made:0.0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
 				started := ev.(journal.ExecutionStarted)
 				started.Input = []byte("9")
 				return started
 			})
 		}, "bytes of input"},
-		{"a promise whose value is no outcome", machine.RuleOutcome, "failed", "", -1, func(s *state) {
+		{"a promise whose value is no outcome", machine.RuleOutcome, "failed", "", -1, func(s *plot) {
 			s.promise("failed", func(p *recovery.Promise) { p.Value = []byte{7} })
 		}, "is no outcome"},
-		{"a promise settled after its execution was closed", machine.RuleEnding, "cancelled", "", -1, func(s *state) {
+		{"a promise settled after its execution was closed", machine.RuleEnding, "cancelled", "", -1, func(s *plot) {
 			s.promise("cancelled", func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-5, p.SettledAt-5 })
 		}, "it was closed at"},
-		{"a callback lost, of a wait that has it", machine.RuleWait, "sleeping", "", -1, func(s *state) {
+		{"a callback lost, of a wait that has it", machine.RuleWait, "sleeping", "", -1, func(s *plot) {
 			s.drop(of(keys.Callback, "sleeping:0", "sleeping"))
 			s.drop(of(keys.AwaitedBy, "sleeping", "sleeping:0"))
 		}, "has no callback on it"},
-		{"a task resumed by what is pending", machine.RuleWait, "waiting", "", -1, func(s *state) {
+		{"a task resumed by what is pending", machine.RuleWait, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.Resumes = []string{"waiting:7"} })
 		}, "which is not settled"},
-		{"an entry of tomorrow", machine.RuleClock, "asking", "", 0, func(s *state) {
+		{"an entry of tomorrow", machine.RuleClock, "asking", "", 0, func(s *plot) {
 			e, err := journal.DecodeEntry(s.get(s.entry("asking", 0)))
 			s.must(err)
 			e.Time += 86_400_000
 			s.put(s.entry("asking", 0), journal.AppendEntry(nil, e))
 		}, "the clock is at"},
-		{"a promise of an entry to come", machine.RuleClock, "bare", "", -1, func(s *state) {
+		{"a promise of an entry to come", machine.RuleClock, "bare", "", -1, func(s *plot) {
 			s.promise("bare", func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
 		}, "the state at index"},
-		{"another graph's signal", machine.RuleGraph, "flow", "", -1, func(s *state) {
+		{"another graph's signal", machine.RuleGraph, "flow", "", -1, func(s *plot) {
 			s.put(latchOf(s, "flow", "never"), []byte("1"))
 		}, "was never delivered"},
 
 		// The first kinds of damage.
-		{"an attempt completed that never started", journal.RuleCompletedRequiresStarted, "asking", "", 2, func(s *state) {
+		{"an attempt completed that never started", journal.RuleCompletedRequiresStarted, "asking", "", 2, func(s *plot) {
 			s.event("asking", 2, journal.InvokeCompleted{Promise: "asking:0", Attempt: 1})
 		}, ""},
-		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *state) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }, ""},
-		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *state) { s.drop(s.entry("done", 1)) }, ""},
-		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *state) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
-		{"a journal of nobody", machine.RuleOrphanJournal, "ghost", "", -1, func(s *state) {
+		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *plot) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }, ""},
+		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *plot) { s.drop(s.entry("done", 1)) }, ""},
+		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *plot) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
+		{"a journal of nobody", machine.RuleOrphanJournal, "ghost", "", -1, func(s *plot) {
 			s.put(keys.JournalEntry("default", "ghost", 1, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}, ""},
-		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *state) { s.drop(of(keys.Header, "asking")) }, ""},
-		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *state) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }, ""},
-		{"a longer journal than the header says", machine.RuleHeader, "failed", "", -1, func(s *state) {
+		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *plot) { s.drop(of(keys.Header, "asking")) }, ""},
+		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *plot) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }, ""},
+		{"a longer journal than the header says", machine.RuleHeader, "failed", "", -1, func(s *plot) {
 			s.put(append(s.entry("failed", 0)[:len(s.entry("failed", 0))-1], 77), journal.AppendEntry(nil, journal.Entry{Seq: 77, Event: journal.ExecutionResumed{}}))
 		}, ""},
-		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *state) { s.drop(of(keys.Task, "sleeping")) }, ""},
-		{"a result taken back", machine.RuleEnding, "done", "", -1, func(s *state) {
+		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *plot) { s.drop(of(keys.Task, "sleeping")) }, ""},
+		{"a result taken back", machine.RuleEnding, "done", "", -1, func(s *plot) {
 			s.promise("done", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
 		}, ""},
-		{"another result", machine.RuleEnding, "done", "", -1, func(s *state) {
+		{"another result", machine.RuleEnding, "done", "", -1, func(s *plot) {
 			s.promise("done", func(p *recovery.Promise) { p.Value = []byte("\x00another") })
 		}, ""},
-		{"a task that sleeps while it should not", machine.RuleSuspended, "waiting", "", -1, func(s *state) {
+		{"a task that sleeps while it should not", machine.RuleSuspended, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskSuspended, 0 })
 		}, ""},
-		{"a fulfilled task of what is open", recovery.SettledNotFulfilled, "asking", "", -1, func(s *state) {
+		{"a fulfilled task of what is open", recovery.SettledNotFulfilled, "asking", "", -1, func(s *plot) {
 			s.task("asking", func(task *recovery.Task) { task.State = recovery.TaskFulfilled })
 		}, ""},
-		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *state) {
+		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *plot) {
 			s.promise("bare", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "bare")) })
 		}, ""},
-		{"a timer that never fires", machine.RuleStuck, "sleeping", "", -1, func(s *state) {
+		{"a timer that never fires", machine.RuleStuck, "sleeping", "", -1, func(s *plot) {
 			s.promise("sleeping:0", func(p *recovery.Promise) {
 				s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "sleeping:0"))
 			})
 		}, ""},
-		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *state) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
-		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *state) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
-		{"a callback lost in both directions", machine.RuleStuck, "calling", "", -1, func(s *state) {
+		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
+		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *plot) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
+		{"a callback lost in both directions", machine.RuleStuck, "calling", "", -1, func(s *plot) {
 			s.drop(of(keys.Callback, "calling:0", "calling"))
 			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
 		}, ""},
-		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *state) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
-		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *state) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
-		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *state) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
-		{"not listed", machine.RuleListing, "cancelled", "", -1, func(s *state) {
+		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *plot) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
+		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
+		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *plot) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
+		{"not listed", machine.RuleListing, "cancelled", "", -1, func(s *plot) {
 			for _, key := range s.below(keys.VisibilityPrefix("default", keys.Cancelled)) {
 				s.drop(key)
 			}
 		}, ""},
-		{"a message out of nowhere", machine.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *state) {
+		{"a message out of nowhere", machine.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *plot) {
 			s.put(keys.OutboxOf((here("done")+1)%realPartitions, 1, 9_999), []byte{8, 1})
 		}, ""},
-		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *state) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }, ""},
-		{"an object of another partition", machine.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *state) {
+		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *plot) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }, ""},
+		{"an object of another partition", machine.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *plot) {
 			s.put(of(keys.Promise, elsewhere("asking")), recovery.AppendPromise(nil, recovery.Promise{ID: elsewhere("asking"), Incarnation: 1,
-				State: recovery.PromisePending, External: true, TimeoutAt: machine.Never, CreatedAt: 1}))
+				State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 1}))
 		}, ""},
-		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *state) { s.put([]byte{0x99, 1}, none) }, ""},
+		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
 	}
 }
 
 // latchOf is where a graph run keeps a signal.
-func latchOf(s *state, run, signal string) []byte {
+func latchOf(s *plot, run, signal string) []byte {
 	graph := s.below(of(keys.Graph, run))[0]
 	incarnation, _, err := keys.CutUint64(graph[len(graph)-8:])
 	s.must(err)

@@ -14,6 +14,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/journal"
 )
 
@@ -159,7 +161,7 @@ func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.En
 			if err != nil {
 				return nil, err
 			}
-			entry, err := machine.EntryFromWire(w)
+			entry, err := wire.DecodeEntry(w)
 			if err != nil {
 				// Not an error of the server's, so it does not keep its code.
 				return nil, fmt.Errorf("execution %q, entry %d: %s: a newer perdure may know it", id, w.GetSeq(), err.Error())
@@ -234,7 +236,7 @@ func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []machi
 // overdue says whether an execution is shown as ended by a deadline that its journal does not have yet.
 func overdue(e *perdurev1.Execution) bool {
 	return e.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED && e.GetClosedMs() == 0 &&
-		e.GetDeadlineMs() != 0 && e.GetOutcome().GetFailure().GetType() == machine.FailureTimeout
+		e.GetDeadlineMs() != 0 && e.GetOutcome().GetFailure().GetType() == state.FailureTimeout
 }
 
 // sameEnd compares the last event of a journal with the result that callers get.
@@ -244,10 +246,10 @@ func sameEnd(last journal.Event, outcome *perdurev1.Outcome) bool {
 	case journal.ExecutionCompleted:
 		return outcome != nil && failure == nil && bytes.Equal(e.Result, outcome.GetValue())
 	case journal.ExecutionFailed:
-		said := machine.EntryToWire(journal.Entry{Event: e}).GetEvent().GetExecutionFailed().GetError()
+		said := wire.EncodeEntry(journal.Entry{Event: e}).GetEvent().GetExecutionFailed().GetError()
 		return failure != nil && proto.Equal(said, failure)
 	case journal.ExecutionCancelled:
-		return failure.GetType() == machine.FailureCancelled || failure.GetType() == machine.FailureTimeout
+		return failure.GetType() == state.FailureCancelled || failure.GetType() == state.FailureTimeout
 	}
 	return false
 }

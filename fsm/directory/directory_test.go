@@ -8,7 +8,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/id"
 )
 
@@ -50,7 +50,7 @@ func TestSlotsAreWhereCommandsGo(t *testing.T) {
 		}
 		for i := range 1000 {
 			name := string(rune('a'+i%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i/676))
-			p := machine.Place("default", name, partitions)
+			p := state.PartitionOf("default", name, partitions)
 			if s := uint32(id.Slot("default", name)); func() bool { f, l := Slots(p, partitions); return s < f || s > l }() {
 				t.Fatalf("%q has slot %d and partition %d of %d", name, s, p, partitions)
 			}

@@ -6,7 +6,9 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -35,11 +37,11 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			if err != nil {
 				continue
 			}
-			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: Token(o.Namespace, held.Task)})
+			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
 		}
 		// Room that was not used up does not mean that nothing waits: what was picked may have been over.
 		for _, fn := range o.Functions {
-			if q := (Queue{o.Namespace, fn}); t.pending(q) > 0 {
+			if q := (state.Queue{Namespace: o.Namespace, Function: fn}); t.pending(q) > 0 {
 				t.fx.Ready = append(t.fx.Ready, q)
 			}
 		}
@@ -52,7 +54,7 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 }
 
 // pending is how many tasks wait in a queue, as of now.
-func (t *txn) pending(q Queue) int {
+func (t *txn) pending(q state.Queue) int {
 	n := t.m.ready[q]
 	for _, c := range t.ready {
 		if c.queue == q {
@@ -71,7 +73,7 @@ type waiting struct {
 func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 	var all []waiting
 	for _, fn := range o.Functions {
-		q := Queue{o.Namespace, fn}
+		q := state.Queue{Namespace: o.Namespace, Function: fn}
 		if t.pending(q) <= 0 {
 			continue
 		}
@@ -80,7 +82,7 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
 			if err != nil {
-				corrupt("place in a queue", key, err)
+				state.PanicCorrupt("place in a queue", key, err)
 			}
 			if n == 0 {
 				t.m.head[q] = order

@@ -10,7 +10,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -121,7 +122,7 @@ type Report struct {
 // execution, if that is later than the machine's clock; the other rules are judged as of the clock.
 //
 // The report holds the problems found. An error comes from the storage, or says that a newer program wrote the state.
-func Audit(r Reader, now int64, cfg Config) (Report, error) {
+func Audit(r state.Reader, now int64, cfg Config) (Report, error) {
 	a, err := NewAuditor(cfg, 0)
 	if err != nil {
 		return Report{}, err
@@ -156,18 +157,10 @@ func NewAuditor(cfg Config, most int) (*Auditor, error) {
 // Continue audits on from where the last call has ended, until everything has been looked at (done), or pause
 // says that it is enough for now. pause is asked between two objects, nil never pauses. After an error the
 // audit cannot be continued.
-func (x *Auditor) Continue(r Reader, now int64, pause func() bool) (done bool, err error) {
+func (x *Auditor) Continue(r state.Reader, now int64, pause func() bool) (done bool, err error) {
 	a := &x.a
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(fault)
-			if !ok {
-				panic(p)
-			}
-			done, err = false, f.err
-		}
-	}()
-	a.r, a.now, a.pause, a.runs = r, now, pause, nil
+	defer state.Catch(&err)
+	a.Must, a.now, a.pause, a.runs = state.Must{From: r}, now, pause, nil
 	return a.piece()
 }
 
@@ -191,12 +184,12 @@ func (x *Auditor) Report() Report {
 
 // auditor is one audit under way.
 type auditor struct {
-	r      Reader
-	now    int64
-	cfg    Config
-	most   int
-	pause  func() bool
-	report Report
+	state.Must // the state that is being read
+	now        int64
+	cfg        Config
+	most       int
+	pause      func() bool
+	report     Report
 	// next is the key to go on from; begun says that the first state was looked at.
 	next  []byte
 	begun bool
@@ -207,7 +200,7 @@ type auditor struct {
 	// group is the journal under way.
 	group journalGroup
 	// runs remembers, of graph runs of this state, when their nodes get their next attempt.
-	runs map[Ref]map[string]int64
+	runs map[state.Ref]map[string]int64
 	// outbox is the channel whose messages are under way.
 	outbox outbox
 	// counted: the replies of this audit were counted.
@@ -240,17 +233,17 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 
 // piece audits from the next key on.
 func (a *auditor) piece() (done bool, err error) {
-	applied := a.number(metaApplied)
+	applied := a.number(state.MetaApplied)
 	if !a.begun {
 		a.begun = true
 		a.content.Reset()
 		a.report.Applied = applied
 	}
 	a.report.Through = applied
-	a.report.ClockMS = int64(a.number(metaClock))
+	a.report.ClockMS = int64(a.number(state.MetaClock))
 	a.now = max(a.now, a.report.ClockMS)
-	if level := a.number(metaFeature); level > FeatureLevel {
-		return false, fmt.Errorf("fsm: %w", &LevelError{"the state", level, FeatureLevel})
+	if level := a.number(state.MetaFeature); level > state.FeatureLevel {
+		return false, fmt.Errorf("fsm: %w", &state.LevelError{What: "the state", Level: level, Known: state.FeatureLevel})
 	}
 	if !a.counted {
 		a.counted = true
@@ -259,7 +252,7 @@ func (a *auditor) piece() (done bool, err error) {
 	a.outbox.resume(a)
 	done = true
 	first := true
-	a.scan(a.next, nil, func(key, value []byte) bool {
+	a.Scan(a.next, nil, func(key, value []byte) bool {
 		if !a.group.continues(key) {
 			a.endGroup()
 			if !first && a.pause != nil && a.pause() {
@@ -287,7 +280,7 @@ func (a *auditor) piece() (done bool, err error) {
 
 // hash adds a key and its value to the content's hash, unless they are the store's own.
 func (a *auditor) hash(key, value []byte) {
-	if keys.Family(key[0]) == keys.Meta && !machineMeta(string(key[1:])) {
+	if keys.Family(key[0]) == keys.Meta && !state.MachineMeta(string(key[1:])) {
 		return
 	}
 	var sizes [16]byte
@@ -332,45 +325,18 @@ func familyName(key []byte) string {
 	return "unknown"
 }
 
-// get is Get for rules that cannot carry a storage error; see fault.
-func (a *auditor) get(key []byte) ([]byte, bool) {
-	v, ok, err := a.r.Get(key)
-	if err != nil {
-		panic(fault{err})
-	}
-	return v, ok
-}
-
-func (a *auditor) has(key []byte) bool {
-	_, ok := a.get(key)
-	return ok
-}
-
-func (a *auditor) scan(lower, upper []byte, fn func(key, value []byte) bool) {
-	scan(a.r, lower, upper, fn)
-}
-
 // number reads one of the machine's own values; meta reports it if it is damaged.
 func (a *auditor) number(name string) uint64 {
-	n, err := metaNumber(a.r, name)
-	if _, bad := err.(*CorruptError); err != nil && !bad {
-		panic(fault{err})
+	n, err := state.MetaNumber(a.From, name)
+	if _, bad := err.(*state.CorruptError); err != nil && !bad {
+		panic(state.Fault{Err: err})
 	}
 	return n
 }
 
-// machineMeta tells the machine's own values from those of the store that keeps the state.
-func machineMeta(name string) bool {
-	switch name {
-	case metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies, metaReplyBytes:
-		return true
-	}
-	return false
-}
-
 // meta judges the machine's own values.
 func (a *auditor) meta(key, value []byte) {
-	if name := string(key[1:]); machineMeta(name) && len(value) != 8 {
+	if name := string(key[1:]); state.MachineMeta(name) && len(value) != 8 {
 		a.damaged("", "", key, fmt.Sprintf("the value %s has %d bytes, not 8", name, len(value)))
 	}
 }
@@ -408,7 +374,7 @@ func (a *auditor) canonical(ns, objectID string, key, want, value []byte) bool {
 
 // here reports an object that belongs to another partition.
 func (a *auditor) here(ns, objectID string) {
-	if p := Place(ns, objectID, a.cfg.Partitions); p != a.cfg.Partition {
+	if p := state.PartitionOf(ns, objectID, a.cfg.Partitions); p != a.cfg.Partition {
 		a.found(ns, objectID, RuleMisplaced, "it belongs to partition %d, this is %d", p, a.cfg.Partition)
 	}
 }

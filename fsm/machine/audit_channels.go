@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // outbox is the channel whose messages an audit is reading.
@@ -20,7 +21,7 @@ type outbox struct {
 
 // resume forgets the message before, if it has gone since: what follows it need not be the next one.
 func (o *outbox) resume(a *auditor) {
-	if o.open && !a.has(keys.OutboxOf(o.dst, o.epoch, o.last)) {
+	if o.open && !a.Has(keys.OutboxOf(o.dst, o.epoch, o.last)) {
 		o.open = false
 	}
 }
@@ -47,7 +48,7 @@ func (a *auditor) message(key, value []byte) {
 	msg := &commandv1.Message{}
 	if err := proto.Unmarshal(value, msg); err != nil || msg.Kind == nil {
 		a.damaged("", peer(dst), key, "it is no message")
-	} else if to := Place(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
+	} else if to := state.PartitionOf(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
 		a.found(msg.Namespace, msg.ToId, RuleChannel, "message %d for partition %d says that it is number %d, for partition %d", seq, dst, msg.Seq, to)
 	}
 	a.sender(msg)
@@ -55,7 +56,7 @@ func (a *auditor) message(key, value []byte) {
 	switch same := o.open && o.dst == dst; {
 	case !same:
 		a.otherPartition(dst, "messages for the outbox")
-		if !a.has(keys.Number(keys.Channel, dst)) {
+		if !a.Has(keys.Number(keys.Channel, dst)) {
 			a.found("", peer(dst), RuleChannel, "message %d, and no channel", seq)
 		}
 	case epoch != o.epoch || seq != o.last+1:
@@ -71,7 +72,7 @@ func (a *auditor) channel(key, value []byte) {
 		return
 	}
 	a.otherPartition(dst, "a channel to the number")
-	if a.has(keys.OutboxOf(dst, epoch, last)) {
+	if a.Has(keys.OutboxOf(dst, epoch, last)) {
 		if beyond := a.firstMessage(dst, keys.OutboxOf(dst, epoch, last+1)); beyond != "" {
 			a.found("", peer(dst), RuleChannel, "the outbox has %s, the channel is at %d of epoch %d", beyond, last, epoch)
 		}
@@ -82,7 +83,7 @@ func (a *auditor) channel(key, value []byte) {
 
 // firstMessage names the first message for a partition from a key on; "" if there is none.
 func (a *auditor) firstMessage(dst uint32, from []byte) (name string) {
-	a.scan(from, keys.After(keys.Number(keys.Outbox, dst)), func(key, _ []byte) bool {
+	a.Scan(from, keys.After(keys.Number(keys.Outbox, dst)), func(key, _ []byte) bool {
 		name = "a message that has no number"
 		if len(key) == 1+4+8+8 {
 			name = fmt.Sprintf("message %d of epoch %d", binary.BigEndian.Uint64(key[13:]), binary.BigEndian.Uint64(key[5:]))
@@ -101,11 +102,10 @@ func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint6
 		return 0, 0, 0, false
 	}
 	other = binary.BigEndian.Uint32(key[1:])
-	d := decoder{b: value}
-	epoch, last = d.u64(), d.u64()
-	if err := d.end(); err != nil {
+	c, err := state.DecodeChannel(value)
+	if err != nil {
 		a.damaged("", peer(other), key, "it is no end of a channel: "+err.Error())
 		return 0, 0, 0, false
 	}
-	return other, epoch, last, true
+	return other, c.Epoch, c.Last, true
 }

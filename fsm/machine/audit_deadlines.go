@@ -1,7 +1,7 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -18,7 +18,7 @@ func (a *auditor) deadline(key, value []byte) {
 	if !a.canonical(ns, objectID, key, keys.DeadlineOf(kind, at, ns, objectID), value) {
 		return
 	}
-	objects := objects{a: a, ns: ns}
+	objects := objects{from: a.From, ns: ns}
 	stray := func(format string, args ...any) {
 		a.found(ns, objectID, RuleDeadline, "a deadline at %d, and "+format, append([]any{at}, args...)...)
 	}

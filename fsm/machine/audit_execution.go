@@ -2,10 +2,12 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -20,7 +22,7 @@ func (a *auditor) header(key, value []byte) {
 	}
 	a.report.Executions++
 	objectID := more[0]
-	h, err := decodeHeader(bytes.Clone(value))
+	h, err := state.DecodeHeader(bytes.Clone(value))
 	switch {
 	case err != nil:
 		a.damaged(ns, objectID, key, err.Error())
@@ -28,18 +30,18 @@ func (a *auditor) header(key, value []byte) {
 	case !bytes.Equal(key, keys.Of(keys.Header, ns, h.ID)):
 		a.found(ns, objectID, RuleMisplaced, "its key has the header of %q", h.ID)
 		return
-	case !bytes.Equal(h.encode(), value):
+	case !bytes.Equal(h.Encode(), value):
 		a.damaged(ns, objectID, key, "the header is not written the one way there is")
 	}
 	if !h.Status.Terminal() {
 		a.report.Open++
 	}
 	a.here(ns, h.ID)
-	if a.has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
+	if a.Has(keys.JournalEntry(ns, h.ID, h.Incarnation, 0)) {
 		return
 	}
 	empty, prefix := true, keys.JournalPrefix(ns, h.ID, h.Incarnation)
-	a.scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
+	a.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
 		empty = false
 		return false
 	})
@@ -49,21 +51,24 @@ func (a *auditor) header(key, value []byte) {
 }
 
 // storedHeader reads a header; ok is false for a damaged one too, which header reports.
-func (a *auditor) storedHeader(ns, objectID string) (Header, bool) {
-	b, ok := a.get(keys.Of(keys.Header, ns, objectID))
-	if !ok {
-		return Header{}, false
+func (a *auditor) storedHeader(ns, objectID string) (state.Header, bool) {
+	return readable(state.ReadHeader(a.From, ns, objectID))
+}
+
+// readable takes what is damaged for missing.
+func readable[T any](v T, ok bool, err error) (T, bool) {
+	if damage := (*state.CorruptError)(nil); err != nil && !errors.As(err, &damage) {
+		panic(state.Fault{Err: err})
 	}
-	h, err := decodeHeader(b)
-	return h, err == nil && h.ID == objectID
+	return v, ok
 }
 
 // execution judges one execution: header, journal, promise, task and its place in the listing must tell
 // one story.
-func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
+func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) {
 	a.journal(ns, h.ID, entries)
 	a.headerOfJournal(ns, h, entries)
-	if class := classOfStatus(h.Status); class != 0 && !a.has(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID)) {
+	if class := classOfStatus(h.Status); class != 0 && !a.Has(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID)) {
 		a.found(ns, h.ID, RuleListing, "%s since %d, and not listed as that", h.Status, h.CreatedMS)
 	}
 	a.grace(ns, h)
@@ -75,7 +80,7 @@ func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 	a.headerOfPromise(ns, h, p)
 	t, ok := a.storedTask(ns, h.ID)
 	switch {
-	case h.Kind == KindGraph:
+	case h.Kind == state.KindGraph:
 		if ok {
 			a.found(ns, h.ID, RuleOrphanExecution, "a graph run with a task")
 		}
@@ -91,11 +96,11 @@ func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 	case len(entries) > 0 && h.Status.Terminal():
 		a.ending(ns, h, entries[len(entries)-1].Event, p)
 	}
-	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound))
+	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound))
 	if err != nil {
 		return // the journal is broken, and said to be
 	}
-	if h.Kind != KindGraph {
+	if h.Kind != state.KindGraph {
 		a.results(ns, h, entries, replay)
 	}
 	if !h.Status.Terminal() && p.State == recovery.PromisePending {
@@ -104,7 +109,7 @@ func (a *auditor) execution(ns string, h Header, entries []journal.Entry) {
 }
 
 // headerOfJournal compares a header with the journal.
-func (a *auditor) headerOfJournal(ns string, h Header, entries []journal.Entry) {
+func (a *auditor) headerOfJournal(ns string, h state.Header, entries []journal.Entry) {
 	bad := func(format string, args ...any) { a.found(ns, h.ID, RuleHeader, format, args...) }
 	if status := journal.StatusOf(entries); status != h.Status {
 		bad("the journal is %s, the header says %s", status, h.Status)
@@ -130,16 +135,16 @@ func (a *auditor) headerOfJournal(ns string, h Header, entries []journal.Entry) 
 }
 
 // headerOfPromise compares a header with the execution's own promise.
-func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
+func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise) {
 	deadline := h.DeadlineMS
 	if deadline == 0 {
-		deadline = Never
+		deadline = state.Never
 	}
 	target := h.Function
-	if h.Kind == KindGraph {
+	if h.Kind == state.KindGraph {
 		target = ""
 	}
-	if p.Target != target || ofGraph(p) != (h.Kind == KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
+	if p.Target != target || state.OfGraph(p) != (h.Kind == state.KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
@@ -147,8 +152,8 @@ func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
 		a.found(ns, h.ID, RuleHeader, "it began at index %d, the state is at %d", h.Incarnation, a.report.Through)
 	}
 	tags := h.Tags
-	if h.Kind == KindGraph {
-		tags = withGraphTag(tags)
+	if h.Kind == state.KindGraph {
+		tags = state.WithGraphTag(tags)
 		slices.SortFunc(tags, func(x, y recovery.Tag) int { return strings.Compare(x.Key, y.Key) })
 	}
 	if !slices.Equal(tags, p.Tags) {
@@ -166,17 +171,17 @@ func (a *auditor) headerOfPromise(ns string, h Header, p recovery.Promise) {
 }
 
 // grace judges that a cancelling execution, and no other, has a grace, which is in the deadline index.
-func (a *auditor) grace(ns string, h Header) {
+func (a *auditor) grace(ns string, h state.Header) {
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
 		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
 	}
-	if h.GraceAt != 0 && !a.has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+	if h.GraceAt != 0 && !a.Has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its grace until %d is not in the index", h.GraceAt)
 	}
 }
 
 // ending is the ending table: what the end of a journal makes of the promise.
-func (a *auditor) ending(ns string, h Header, last journal.Event, p recovery.Promise) {
+func (a *auditor) ending(ns string, h state.Header, last journal.Event, p recovery.Promise) {
 	var want []byte
 	fits := false
 	switch e := last.(type) {
@@ -190,7 +195,7 @@ func (a *auditor) ending(ns string, h Header, last journal.Event, p recovery.Pro
 		switch p.State {
 		case recovery.PromiseRejectedCanceled:
 			fits = true
-			want = failureBytes(FailureCancelled, e.Reason)
+			want = state.EncodeFailure(state.FailureCancelled, e.Reason)
 		case recovery.PromiseRejectedTimedout:
 			fits = e.Reason == "timed out"
 		}
@@ -208,18 +213,18 @@ func (a *auditor) ending(ns string, h Header, last journal.Event, p recovery.Pro
 }
 
 // openExecution judges an execution that has not ended: its waits and its operations.
-func (a *auditor) openExecution(ns string, h Header, replay *journal.Replay, p recovery.Promise) {
+func (a *auditor) openExecution(ns string, h state.Header, replay *journal.Replay, p recovery.Promise) {
 	s := replay.State()
 	if s.WaitSatisfied() && p.Live(a.report.ClockMS) {
 		a.found(ns, h.ID, RuleWaitResumed, "it is Blocked, and its wait is satisfied")
 	}
 	for n := range s.NextChild() {
-		if r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n)); ok && h.Kind != KindGraph {
+		if r, ok := replay.Lookup(id.PromiseID(h.ID).Child(n)); ok && h.Kind != state.KindGraph {
 			a.operation(ns, h, r)
 		}
 	}
 	a.strangers(ns, h, replay)
-	if h.Kind == KindGraph {
+	if h.Kind == state.KindGraph {
 		return
 	}
 	a.waitCallbacks(ns, h, s)
@@ -229,19 +234,19 @@ func (a *auditor) openExecution(ns string, h Header, replay *journal.Replay, p r
 }
 
 // operation judges one operation without a result: it has a pending promise that will bring one.
-func (a *auditor) operation(ns string, h Header, r journal.Recorded) {
+func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 	if r.Resolved {
 		return
 	}
 	p, ok := a.storedPromise(ns, string(r.Promise))
 	pending := ok && p.State == recovery.PromisePending
 	bad := func(what string) {
-		state := "missing"
+		found := "missing"
 		if ok {
-			state = p.State.String()
+			found = p.State.String()
 		}
 		a.found(ns, h.ID, RuleOperation, "%s %q is open, and its promise is %s: target %q, timer %t, due at %d, incarnation %d",
-			what, r.Promise, state, p.Target, p.Timer, p.TimeoutAt, p.Incarnation)
+			what, r.Promise, found, p.Target, p.Timer, p.TimeoutAt, p.Incarnation)
 	}
 	switch {
 	case r.Call == journal.KindTimerScheduled:
@@ -258,7 +263,7 @@ func (a *auditor) operation(ns string, h Header, r journal.Recorded) {
 			bad("child of another caller")
 		}
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend:
-		if !pending || !ofSend(p) || p.Incarnation != h.Incarnation || r.Open != 1 {
+		if !pending || !state.OfSend(p) || p.Incarnation != h.Incarnation || r.Open != 1 {
 			bad("send")
 		}
 	case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:
@@ -270,11 +275,11 @@ func (a *auditor) operation(ns string, h Header, r journal.Recorded) {
 
 // strangers judges the promises that bear the names of an execution's operations: the journal knows them,
 // and one whose result it has is settled.
-func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
+func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
 	first := string(id.PromiseID(h.ID).Child(0))
 	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
 	prefix = prefix[:len(prefix)-2] // without the end of the string: whatever goes on so
-	a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+	a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
 		p, err := recovery.DecodePromise(value)
 		if err != nil {
 			return true
@@ -283,7 +288,7 @@ func (a *auditor) strangers(ns string, h Header, replay *journal.Replay) {
 			return true
 		}
 		switch r, ok := replay.Lookup(id.PromiseID(p.ID)); {
-		case !ok || !hasPromise(r) && h.Kind != KindGraph:
+		case !ok || !hasPromise(r) && h.Kind != state.KindGraph:
 			a.found(ns, p.ID, RuleOperation, "the promise of an operation that the journal of %q does not know", h.ID)
 		case r.Resolved && p.State == recovery.PromisePending:
 			a.found(ns, p.ID, RuleOperation, "a pending promise, whose result the journal of %q has", h.ID)

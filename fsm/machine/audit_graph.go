@@ -5,7 +5,8 @@ import (
 	"fmt"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/graph"
 	"perdure/id"
 	"perdure/journal"
@@ -20,24 +21,24 @@ func (a *auditor) ofNode(ns string, promise id.PromiseID) bool {
 		return false
 	}
 	h, ok := a.storedHeader(ns, string(run))
-	return ok && h.Kind == KindGraph && a.has(keys.Of(keys.Promise, ns, string(promise)))
+	return ok && h.Kind == state.KindGraph && a.Has(keys.Of(keys.Promise, ns, string(promise)))
 }
 
 // lifeOf judges that what stands under a key belongs to the present or to an earlier life of a graph run.
-func (a *auditor) lifeOf(key []byte) (ns string, h Header, incarnation uint64, rest []byte, ok bool) {
+func (a *auditor) lifeOf(key []byte) (ns string, h state.Header, incarnation uint64, rest []byte, ok bool) {
 	ns, more, rest, ok := a.parts(key, 1)
 	if !ok {
-		return "", Header{}, 0, nil, false
+		return "", state.Header{}, 0, nil, false
 	}
 	incarnation, rest, err := keys.CutUint64(rest)
 	if err != nil {
 		a.damaged(ns, more[0], key, err.Error())
-		return "", Header{}, 0, nil, false
+		return "", state.Header{}, 0, nil, false
 	}
 	h, ok = a.storedHeader(ns, more[0])
-	if !ok || h.Kind != KindGraph || incarnation > h.Incarnation || incarnation < h.Incarnation && h.Life == 0 {
+	if !ok || h.Kind != state.KindGraph || incarnation > h.Incarnation || incarnation < h.Incarnation && h.Generation == 0 {
 		a.found(ns, more[0], RuleGraph, "a %s of incarnation %d, and no such graph run", familyName(key), incarnation)
-		return "", Header{}, 0, nil, false
+		return "", state.Header{}, 0, nil, false
 	}
 	return ns, h, incarnation, rest, true
 }
@@ -51,18 +52,18 @@ func (a *auditor) storedGraph(key, value []byte) {
 	if len(rest) > 0 {
 		a.damaged(ns, h.ID, key, fmt.Sprintf("%d bytes too many", len(rest)))
 	}
-	if level := a.number(metaFeature); level < levelGraphs {
+	if level := a.number(state.MetaFeature); level < state.LevelGraphs {
 		a.found(ns, h.ID, RuleGraph, "a graph run in a state of feature level %d: programs that do not know it would take it", level)
 	}
-	g, spec, _, err := decodeGraph(bytes.Clone(value))
+	g, spec, _, err := state.DecodeGraph(bytes.Clone(value))
 	if err == nil {
-		_, err = relationOf(g)
+		_, err = state.RelationOf(g)
 	}
 	if err != nil {
 		a.damaged(ns, h.ID, key, err.Error())
 		return
 	}
-	if again, err := wire.Marshal(g); err != nil || !bytes.Equal(again, spec) {
+	if again, err := state.Deterministic.Marshal(g); err != nil || !bytes.Equal(again, spec) {
 		a.damaged(ns, h.ID, key, "the graph is not written the one way there is")
 	}
 }
@@ -74,18 +75,18 @@ func (a *auditor) node(key, value []byte) {
 		return
 	}
 	nodes := 0
-	b, _ := a.get(keys.GraphOf(ns, h.ID, incarnation))
-	if g, _, _, err := decodeGraph(b); err == nil {
+	b, _ := a.Get(keys.GraphOf(ns, h.ID, incarnation))
+	if g, _, _, err := state.DecodeGraph(b); err == nil {
 		nodes = len(g.Nodes)
 	}
-	if _, err := nodeOfKey(key, keys.NodePrefix(ns, h.ID, incarnation), nodes); err != nil {
+	if _, err := state.NodeOfKey(key, keys.NodePrefix(ns, h.ID, incarnation), nodes); err != nil {
 		a.damaged(ns, h.ID, key, err.Error())
 	}
-	row, err := decodeRow(bytes.Clone(value))
+	row, err := state.DecodeRow(bytes.Clone(value))
 	switch {
 	case err != nil:
 		a.damaged(ns, h.ID, key, err.Error())
-	case !bytes.Equal(row.encode(), value):
+	case !bytes.Equal(row.Encode(), value):
 		a.damaged(ns, h.ID, key, "the node is not written the one way there is")
 	}
 }
@@ -110,9 +111,9 @@ func (a *auditor) latch(key, _ []byte) {
 type graphAudit struct {
 	a      *auditor
 	ns     string
-	h      Header
+	h      state.Header
 	graph  *perdurev1.Graph
-	rows   []nodeRow
+	rows   []state.NodeRow
 	replay *journal.Replay
 	// begun and done are when the journal says that an operation was scheduled, and that it ended.
 	begun, done map[id.PromiseID]int64
@@ -124,27 +125,27 @@ func (g *graphAudit) bad(format string, args ...any) {
 
 // graphRun judges a graph run: its rows against its graph, its journal, its promises and its attempts, and its
 // state by Definition 1.
-func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
+func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	g := &graphAudit{a: a, ns: ns, h: h}
-	b, ok := a.get(keys.GraphOf(ns, h.ID, h.Incarnation))
+	b, ok := a.Get(keys.GraphOf(ns, h.ID, h.Incarnation))
 	if !ok {
 		g.bad("a graph run without a graph")
 		return
 	}
 	var input []byte
 	var err error
-	if g.graph, _, input, err = decodeGraph(b); err != nil {
+	if g.graph, _, input, err = state.DecodeGraph(b); err != nil {
 		return // said to be damaged
 	}
-	if h.Former != 0 && !a.has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Life > 0) {
-		g.bad("it goes on from incarnation %d in life %d, and that has no journal", h.Former, h.Life)
+	if h.Former != 0 && !a.Has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Generation > 0) {
+		g.bad("it goes on from incarnation %d in life %d, and that has no journal", h.Former, h.Generation)
 	}
 	if h.Former != 0 {
-		if former, ok := a.get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
+		if former, ok := a.Get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
 			g.bad("it goes on from incarnation %d, whose graph or input is another", h.Former)
 		}
 	}
-	if h.GraphAt != 0 && (h.Status.Terminal() || !a.has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
+	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
 		g.bad("it is to go on at %d, and is %s or not in the index", h.GraphAt, h.Status)
 	}
 	if len(entries) > 0 {
@@ -152,11 +153,11 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 			g.bad("its input has %d bytes, its journal says %d", len(input), len(s.Input))
 		}
 	}
-	rel, err := relationOf(g.graph)
+	rel, err := state.RelationOf(g.graph)
 	if err != nil || !g.read() {
 		return // said to be damaged
 	}
-	if g.replay, err = journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound)); err != nil {
+	if g.replay, err = journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound)); err != nil {
 		return // the journal is broken, and said to be
 	}
 	g.times(entries)
@@ -167,26 +168,26 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 		row := &g.rows[n]
 		g.row(n, row)
 		switch {
-		case row.status == reduction.StatusRunning:
+		case row.Status == reduction.StatusRunning:
 			running++
-		case row.status == reduction.StatusWaiting:
+		case row.Status == reduction.StatusWaiting:
 			waiting++
-		case !row.observed(h.Wave):
+		case !row.Observed(h.Wave):
 			unobserved++
 		}
 	}
-	state := stateOf(g.graph, g.rows, h.Wave)
+	reduced := state.ReductionState(g.graph, g.rows, h.Wave)
 	for n := range g.rows {
 		// An output counts wherever it stands: that only completed nodes have one is for Definition 1 to say.
-		if row := &g.rows[n]; row.observed(h.Wave) {
-			if node := reduction.NodeID(g.graph.Nodes[n].Id); len(row.output) > 0 {
-				state.Outputs[node] = row.output
+		if row := &g.rows[n]; row.Observed(h.Wave) {
+			if node := reduction.NodeID(g.graph.Nodes[n].Id); len(row.Output) > 0 {
+				reduced.Outputs[node] = row.Output
 			} else {
-				delete(state.Outputs, node)
+				delete(reduced.Outputs, node)
 			}
 		}
 	}
-	recovered, step, err := reduction.Recover(rel, state, nil)
+	recovered, step, err := reduction.Recover(rel, reduced, nil)
 	if err != nil {
 		g.bad("%v", err)
 		return
@@ -200,8 +201,8 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 	}
 	for n := range g.rows {
 		// An entry is applied whole, so what is stored is closed.
-		if node := reduction.NodeID(g.graph.Nodes[n].Id); recovered.Statuses[node].Kind == reduction.StatusFailed && g.rows[n].status != reduction.StatusFailed {
-			g.bad("node %q is %s, and comes after one that failed", node, g.rows[n].status)
+		if node := reduction.NodeID(g.graph.Nodes[n].Id); recovered.Statuses[node].Kind == reduction.StatusFailed && g.rows[n].Status != reduction.StatusFailed {
+			g.bad("node %q is %s, and comes after one that failed", node, g.rows[n].Status)
 		}
 	}
 	phase := step.Phase()
@@ -230,34 +231,34 @@ func (a *auditor) graphRun(ns string, h Header, entries []journal.Entry) {
 // read reads the rows; it answers false if one is damaged.
 func (g *graphAudit) read() bool {
 	a, whole := g.a, true
-	g.rows = make([]nodeRow, len(g.graph.Nodes))
+	g.rows = make([]state.NodeRow, len(g.graph.Nodes))
 	for n := range g.rows {
-		g.rows[n].status = reduction.StatusPending
+		g.rows[n].Status = reduction.StatusPending
 	}
 	prefix := keys.NodePrefix(g.ns, g.h.ID, g.h.Incarnation)
-	a.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		n, err := nodeOfKey(key, prefix, len(g.rows))
+	a.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		n, err := state.NodeOfKey(key, prefix, len(g.rows))
 		if err == nil {
-			g.rows[n], err = decodeRow(bytes.Clone(value))
+			g.rows[n], err = state.DecodeRow(bytes.Clone(value))
 		}
 		whole = whole && err == nil
 		return true
 	})
 	for n := range g.rows {
 		row := &g.rows[n]
-		if row.from == 0 {
+		if row.From == 0 {
 			continue
 		}
-		b, ok := a.get(keys.NodeOf(g.ns, g.h.ID, row.from, uint32(n)))
-		former, err := decodeRow(b)
-		if !ok || err != nil || !row.kept || row.from >= g.h.Incarnation || former.status != reduction.StatusCompleted {
-			g.bad("node %q has its output from incarnation %d, which has none", g.graph.Nodes[n].Id, row.from)
+		b, ok := a.Get(keys.NodeOf(g.ns, g.h.ID, row.From, uint32(n)))
+		former, err := state.DecodeRow(b)
+		if !ok || err != nil || !row.Kept || row.From >= g.h.Incarnation || former.Status != reduction.StatusCompleted {
+			g.bad("node %q has its output from incarnation %d, which has none", g.graph.Nodes[n].Id, row.From)
 			continue
 		}
-		if len(row.output) > 0 {
-			g.bad("node %q has an output of its own, and one from incarnation %d", g.graph.Nodes[n].Id, row.from)
+		if len(row.Output) > 0 {
+			g.bad("node %q has an output of its own, and one from incarnation %d", g.graph.Nodes[n].Id, row.From)
 		}
-		row.output = former.output
+		row.Output = former.Output
 	}
 	return whole
 }
@@ -271,16 +272,16 @@ func (g *graphAudit) signals(entries []journal.Entry) {
 			if _, known := last[s.Name]; !known {
 				names = append(names, s.Name)
 			}
-			last[s.Name] = dataOf(s.Payload)
+			last[s.Name] = state.DataOf(s.Payload)
 		}
 	}
 	for _, name := range names {
-		if kept, ok := g.a.get(keys.LatchOf(g.ns, g.h.ID, g.h.Incarnation, name)); !ok || !bytes.Equal(kept, last[name]) {
+		if kept, ok := g.a.Get(keys.LatchOf(g.ns, g.h.ID, g.h.Incarnation, name)); !ok || !bytes.Equal(kept, last[name]) {
 			g.bad("signal %q was delivered, and its payload is not kept", name)
 		}
 	}
 	prefix := keys.LatchPrefix(g.ns, g.h.ID, g.h.Incarnation)
-	g.a.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
+	g.a.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		name, _, err := keys.CutString(key[len(prefix):])
 		if _, known := last[name]; err == nil && !known {
 			g.bad("signal %q is kept, and was never delivered", name)
@@ -294,14 +295,14 @@ func (g *graphAudit) children() {
 	owners := make([]int, g.replay.State().NextChild())
 	for n := range g.rows {
 		row := &g.rows[n]
-		if row.child == 0 || row.kept {
+		if row.Child == 0 || row.Kept {
 			continue
 		}
-		if uint64(row.child) > uint64(len(owners)) {
-			g.bad("node %q has promise %d, the journal knows %d", g.graph.Nodes[n].Id, row.child-1, len(owners))
+		if uint64(row.Child) > uint64(len(owners)) {
+			g.bad("node %q has promise %d, the journal knows %d", g.graph.Nodes[n].Id, row.Child-1, len(owners))
 			continue
 		}
-		owners[row.child-1]++
+		owners[row.Child-1]++
 	}
 	for k, n := range owners {
 		if n != 1 {
@@ -311,34 +312,34 @@ func (g *graphAudit) children() {
 }
 
 // row judges one node.
-func (g *graphAudit) row(n int, row *nodeRow) {
+func (g *graphAudit) row(n int, row *state.NodeRow) {
 	node := g.graph.Nodes[n]
 	bad := func(format string, args ...any) {
-		g.bad("node %q is %s: %s", node.Id, row.status, fmt.Sprintf(format, args...))
+		g.bad("node %q is %s: %s", node.Id, row.Status, fmt.Sprintf(format, args...))
 	}
-	open := row.status == reduction.StatusRunning || row.status == reduction.StatusWaiting
+	open := row.Status == reduction.StatusRunning || row.Status == reduction.StatusWaiting
 	switch {
-	case row.kept && row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped,
-		row.kept && (row.from != 0) != (row.status == reduction.StatusCompleted), !row.kept && row.from != 0:
-		bad("kept from an earlier life: %t, with the output of incarnation %d", row.kept, row.from)
-	case row.propagated != (row.status == reduction.StatusFailed && row.child == 0):
-		bad("by propagation: %t, started: %t", row.propagated, row.child != 0)
-	case (row.status == reduction.StatusWaiting) && row.signal == "", row.retryAt != 0 && row.status != reduction.StatusRunning:
-		bad("signal %q, next attempt at %d", row.signal, row.retryAt)
-	case row.wave > g.h.Wave+1 || row.wave != 0 && !g.graph.Wave:
-		bad("recorded in wave %d, the run is at %d", row.wave, g.h.Wave)
+	case row.Kept && row.Status != reduction.StatusCompleted && row.Status != reduction.StatusSkipped,
+		row.Kept && (row.From != 0) != (row.Status == reduction.StatusCompleted), !row.Kept && row.From != 0:
+		bad("kept from an earlier life: %t, with the output of incarnation %d", row.Kept, row.From)
+	case row.Propagated != (row.Status == reduction.StatusFailed && row.Child == 0):
+		bad("by propagation: %t, started: %t", row.Propagated, row.Child != 0)
+	case (row.Status == reduction.StatusWaiting) && row.Signal == "", row.RetryAt != 0 && row.Status != reduction.StatusRunning:
+		bad("signal %q, next attempt at %d", row.Signal, row.RetryAt)
+	case row.Wave > g.h.Wave+1 || row.Wave != 0 && !g.graph.Wave:
+		bad("recorded in wave %d, the run is at %d", row.Wave, g.h.Wave)
 	}
 	g.waitsFor(n, row, bad)
-	if !row.observed(g.h.Wave) && (row.status == reduction.StatusCompleted) != (len(row.output) > 0) {
-		bad("it has an output of %d bytes", len(row.output))
+	if !row.Observed(g.h.Wave) && (row.Status == reduction.StatusCompleted) != (len(row.Output) > 0) {
+		bad("it has an output of %d bytes", len(row.Output))
 	}
-	if row.kept || row.child == 0 {
-		if open || row.child == 0 && (row.status == reduction.StatusCompleted || row.status == reduction.StatusSkipped) {
+	if row.Kept || row.Child == 0 {
+		if open || row.Child == 0 && (row.Status == reduction.StatusCompleted || row.Status == reduction.StatusSkipped) {
 			bad("it was never started")
 		}
 		return
 	}
-	promise := id.PromiseID(row.promise(g.h.ID))
+	promise := id.PromiseID(row.Promise(g.h.ID))
 	r, ok := g.replay.Lookup(promise)
 	if !ok {
 		return // said by children
@@ -346,38 +347,38 @@ func (g *graphAudit) row(n int, row *nodeRow) {
 	if !fitsKind(node, r) {
 		bad("the journal has %s of %q for it", r.Call, r.Function)
 	}
-	dropped := row.status == reduction.StatusPending
+	dropped := row.Status == reduction.StatusPending
 	switch {
 	case (open || dropped) && r.Resolved:
 		bad("the journal has its result")
 	case !open && !dropped && !r.Resolved:
 		bad("the journal has no result of it")
-	case open && r.Call == journal.KindInvokeScheduled && row.retryAt == 0 && r.Open != row.attempt,
-		row.retryAt != 0 && (r.Open != 0 || r.Retries != row.attempt || r.RetryAt != row.retryAt):
+	case open && r.Call == journal.KindInvokeScheduled && row.RetryAt == 0 && r.Open != row.Attempt,
+		row.RetryAt != 0 && (r.Open != 0 || r.Retries != row.Attempt || r.RetryAt != row.RetryAt):
 		bad("attempt %d, the next at %d; the journal has attempt %d, %d retries, the next at %d",
-			row.attempt, row.retryAt, r.Open, r.Retries, r.RetryAt)
+			row.Attempt, row.RetryAt, r.Open, r.Retries, r.RetryAt)
 	}
 	p, ok := g.a.storedPromise(g.ns, string(promise))
 	if !ok || p.Incarnation != g.h.Incarnation || open != (p.State == recovery.PromisePending) || p.Target != "" {
 		bad("its promise %q is %s of incarnation %d", promise, p.State, p.Incarnation)
 	}
 	g.values(row, r, p, bad)
-	if row.retryAt != 0 {
-		if !g.a.has(keys.DeadlineOf(keys.DueGraph, row.retryAt, g.ns, string(promise))) {
-			g.a.found(g.ns, g.h.ID, RuleDeadline, "node %q is to be tried again at %d, and that is not in the index", node.Id, row.retryAt)
+	if row.RetryAt != 0 {
+		if !g.a.Has(keys.DeadlineOf(keys.DueGraph, row.RetryAt, g.ns, string(promise))) {
+			g.a.found(g.ns, g.h.ID, RuleDeadline, "node %q is to be tried again at %d, and that is not in the index", node.Id, row.RetryAt)
 		}
 		return
 	}
 	if r.Call != journal.KindInvokeScheduled || r.Invoke == journal.InvokeSignal {
 		return
 	}
-	attempt, ok := g.a.storedHeader(g.ns, row.attemptID(g.h.ID))
+	attempt, ok := g.a.storedHeader(g.ns, row.AttemptID(g.h.ID))
 	if ok {
 		g.a.startedWith(g.ns, attempt, g.h, r)
 	}
-	if underWay := ok && !attempt.Status.Terminal(); underWay != (row.status == reduction.StatusRunning) ||
+	if underWay := ok && !attempt.Status.Terminal(); underWay != (row.Status == reduction.StatusRunning) ||
 		ok && (attempt.ParentPromise != string(promise) || attempt.ParentIncarnation != g.h.Incarnation) {
-		bad("its attempt %q is %s, for promise %q of incarnation %d", row.attemptID(g.h.ID), attempt.Status, attempt.ParentPromise, attempt.ParentIncarnation)
+		bad("its attempt %q is %s, for promise %q of incarnation %d", row.AttemptID(g.h.ID), attempt.Status, attempt.ParentPromise, attempt.ParentIncarnation)
 	}
 }
 
@@ -399,60 +400,60 @@ func (g *graphAudit) times(entries []journal.Entry) {
 }
 
 // waitsFor judges the signal of a node: that of its graph, or what its last attempt has asked for.
-func (g *graphAudit) waitsFor(n int, row *nodeRow, bad func(string, ...any)) {
+func (g *graphAudit) waitsFor(n int, row *state.NodeRow, bad func(string, ...any)) {
 	if kind, ok := g.graph.Nodes[n].Kind.(*perdurev1.GraphNode_Signal); ok {
-		if started := row.child != 0 && row.status != reduction.StatusPending; started && row.signal != kind.Signal.GetName() {
-			bad("it waits for signal %q, the graph says %q", row.signal, kind.Signal.GetName())
+		if started := row.Child != 0 && row.Status != reduction.StatusPending; started && row.Signal != kind.Signal.GetName() {
+			bad("it waits for signal %q, the graph says %q", row.Signal, kind.Signal.GetName())
 		}
 		return
 	}
-	if row.signal == "" || row.kept || row.child == 0 {
+	if row.Signal == "" || row.Kept || row.Child == 0 {
 		return
 	}
-	attempt, ok := g.a.storedPromise(g.ns, row.attemptID(g.h.ID))
+	attempt, ok := g.a.storedPromise(g.ns, row.AttemptID(g.h.ID))
 	o, err := recovery.DecodeOutcome(attempt.Value)
-	if !ok || err != nil || o.Failure == nil || o.Failure.Type != FailureSuspended ||
-		row.signal != o.Failure.Message && row.signal != string(o.Failure.Details) {
-		bad("it waits for signal %q, which its attempt %q did not ask for", row.signal, row.attemptID(g.h.ID))
+	if !ok || err != nil || o.Failure == nil || o.Failure.Type != state.FailureSuspended ||
+		row.Signal != o.Failure.Message && row.Signal != string(o.Failure.Details) {
+		bad("it waits for signal %q, which its attempt %q did not ask for", row.Signal, row.AttemptID(g.h.ID))
 	}
 }
 
 // values compares what a row has of a node's result, and when it was, with its journal and its promise.
-func (g *graphAudit) values(row *nodeRow, r journal.Recorded, p recovery.Promise, bad func(string, ...any)) {
+func (g *graphAudit) values(row *state.NodeRow, r journal.Recorded, p recovery.Promise, bad func(string, ...any)) {
 	timer := r.Call == journal.KindTimerScheduled
 	invoked := r.Call == journal.KindInvokeScheduled
-	if at := g.begun[r.Promise]; at != row.started {
-		bad("it began at %d, the journal says %d", row.started, at)
+	if at := g.begun[r.Promise]; at != row.Started {
+		bad("it began at %d, the journal says %d", row.Started, at)
 	}
-	if at, ended := g.done[r.Promise]; ended && at != row.ended {
-		bad("it ended at %d, the journal says %d", row.ended, at)
+	if at, ended := g.done[r.Promise]; ended && at != row.Ended {
+		bad("it ended at %d, the journal says %d", row.Ended, at)
 	}
-	if invoked && r.Resolved && p.State.Settled() && !bytes.Equal(r.Result, outcomeOf(p)) {
-		bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(outcomeOf(p)))
+	if invoked && r.Resolved && p.State.Settled() && !bytes.Equal(r.Result, state.OutcomeOf(p)) {
+		bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(state.OutcomeOf(p)))
 	}
 	if timer && (!p.Timer || p.TimeoutAt != r.FireAt || r.Resolved && p.State != recovery.PromiseResolved) {
 		bad("the journal has a timer due at %d, its promise, %s, is due at %d", r.FireAt, p.State, p.TimeoutAt)
 	}
-	switch row.status {
+	switch row.Status {
 	case reduction.StatusCompleted:
 		want := []byte("null")
 		if invoked {
-			want = dataOf(r.Result)
+			want = state.DataOf(r.Result)
 		}
-		if p.State != recovery.PromiseResolved || !bytes.Equal(row.output, want) || len(row.failure) > 0 {
-			bad("its output has %d bytes and its failure %d, the journal has %d, its promise is %s", len(row.output), len(row.failure), len(want), p.State)
+		if p.State != recovery.PromiseResolved || !bytes.Equal(row.Output, want) || len(row.Failure) > 0 {
+			bad("its output has %d bytes and its failure %d, the journal has %d, its promise is %s", len(row.Output), len(row.Failure), len(want), p.State)
 		}
 	case reduction.StatusFailed:
-		if !bytes.Equal(row.failure, r.Result) || p.State == recovery.PromiseResolved {
-			bad("its failure has %d bytes, the journal has %d, its promise is %s", len(row.failure), len(r.Result), p.State)
+		if !bytes.Equal(row.Failure, r.Result) || p.State == recovery.PromiseResolved {
+			bad("its failure has %d bytes, the journal has %d, its promise is %s", len(row.Failure), len(r.Result), p.State)
 		}
 	case reduction.StatusSkipped:
-		if o, err := recovery.DecodeOutcome(r.Result); err == nil && o.Failure != nil && !bytes.Equal(row.failure, r.Result) {
-			bad("it was skipped for a failure of %d bytes, the journal has %d", len(row.failure), len(r.Result))
+		if o, err := recovery.DecodeOutcome(r.Result); err == nil && o.Failure != nil && !bytes.Equal(row.Failure, r.Result) {
+			bad("it was skipped for a failure of %d bytes, the journal has %d", len(row.Failure), len(r.Result))
 		}
 	case reduction.StatusRunning:
-		if row.retryAt != 0 && !bytes.Equal(row.failure, r.LastError) {
-			bad("its last attempt failed with %d bytes, the journal has %d", len(row.failure), len(r.LastError))
+		if row.RetryAt != 0 && !bytes.Equal(row.Failure, r.LastError) {
+			bad("its last attempt failed with %d bytes, the journal has %d", len(row.Failure), len(r.LastError))
 		}
 	}
 }
@@ -464,23 +465,23 @@ func (a *auditor) nodeRetry(ns, promise string) int64 {
 	if !ok {
 		return 0
 	}
-	run := Ref{ns, string(parent)}
+	run := state.Ref{Namespace: ns, ID: string(parent)}
 	retries, known := a.runs[run]
 	if !known {
 		h, ok := a.storedHeader(ns, run.ID)
-		if !ok || h.Kind != KindGraph {
+		if !ok || h.Kind != state.KindGraph {
 			return 0
 		}
 		retries = map[string]int64{}
 		prefix := keys.NodePrefix(ns, h.ID, h.Incarnation)
-		a.scan(prefix, keys.After(prefix), func(_, value []byte) bool {
-			if row, err := decodeRow(value); err == nil && row.retryAt != 0 && row.child != 0 && !row.kept {
-				retries[string(id.PromiseID(h.ID).Child(row.child-1))] = row.retryAt
+		a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+			if row, err := state.DecodeRow(value); err == nil && row.RetryAt != 0 && row.Child != 0 && !row.Kept {
+				retries[string(id.PromiseID(h.ID).Child(row.Child-1))] = row.RetryAt
 			}
 			return true
 		})
 		if len(a.runs) >= most || a.runs == nil {
-			a.runs = map[Ref]map[string]int64{}
+			a.runs = map[state.Ref]map[string]int64{}
 		}
 		a.runs[run] = retries
 	}
@@ -495,9 +496,9 @@ func fitsKind(node *perdurev1.GraphNode, r journal.Recorded) bool {
 	case *perdurev1.GraphNode_Signal:
 		return r.Invoke == journal.InvokeSignal && r.Function == kind.Signal.GetName()
 	case *perdurev1.GraphNode_Http:
-		return r.Invoke == journal.InvokeHTTP && r.Function == functionOfHTTP
+		return r.Invoke == journal.InvokeHTTP && r.Function == state.FunctionHTTP
 	case *perdurev1.GraphNode_Subgraph:
-		return r.Invoke == journal.InvokeFunction && r.Function == functionOfGraph
+		return r.Invoke == journal.InvokeFunction && r.Function == state.FunctionGraph
 	case *perdurev1.GraphNode_Function:
 		return r.Invoke == journal.InvokeFunction && r.Function == kind.Function.GetFunction()
 	}

@@ -5,7 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 )
@@ -66,14 +67,14 @@ func (a *auditor) endGroup() {
 	case ok && h.Incarnation == g.incarnation:
 		a.execution(g.ns, h, g.entries)
 		return
-	case ok && h.Kind == KindGraph && h.Life > 0 && g.incarnation < h.Incarnation:
+	case ok && h.Kind == state.KindGraph && h.Generation > 0 && g.incarnation < h.Incarnation:
 		// An earlier life of a run that was retried: it has ended.
 		if s := journal.StatusOf(g.entries); !s.Terminal() {
 			a.found(g.ns, g.id, RuleOrphanJournal, "the journal of incarnation %d is %s, and the run was retried since", g.incarnation, s)
 		}
 	case ok:
 		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of incarnation %d, and the execution is incarnation %d", g.incarnation, h.Incarnation)
-	case !a.has(keys.Of(keys.Header, g.ns, g.id)):
+	case !a.Has(keys.Of(keys.Header, g.ns, g.id)):
 		a.found(g.ns, g.id, RuleOrphanJournal, "a journal of %d entries, and no execution", len(g.entries))
 	}
 	a.journal(g.ns, g.id, g.entries)
@@ -92,7 +93,7 @@ func (a *auditor) journal(ns, objectID string, entries []journal.Entry) {
 // from the policies in it. The violations name no namespace.
 func CheckJournal(objectID string, entries []journal.Entry) []Violation {
 	var out []Violation
-	for _, v := range journal.Check(id.PromiseID(objectID), entries, journal.WithRetryBound(retryBound)) {
+	for _, v := range journal.Check(id.PromiseID(objectID), entries, journal.WithRetryBound(state.RetryBound)) {
 		out = append(out, Violation{Rule: v.Rule, ID: objectID, Seq: v.Seq, HasSeq: true, Detail: v.Detail})
 	}
 	return out

@@ -9,7 +9,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/internal/testkit"
 	"perdure/journal"
@@ -19,7 +20,7 @@ import (
 // A plot is a state into which violations are planted.
 type plot struct {
 	t     *testing.T
-	state *MemReader
+	state *state.MemReader
 	cfg   Config
 }
 
@@ -32,8 +33,8 @@ func (s *plot) get(key []byte) []byte {
 	return value
 }
 
-func (s *plot) put(key, value []byte) { s.state.Apply([]Write{{Key: key, Value: value}}) }
-func (s *plot) drop(key []byte)       { s.get(key); s.state.Apply([]Write{{Key: key}}) }
+func (s *plot) put(key, value []byte) { s.state.Apply([]state.Write{{Key: key, Value: value}}) }
+func (s *plot) drop(key []byte)       { s.get(key); s.state.Apply([]state.Write{{Key: key}}) }
 
 func (s *plot) promise(objectID string, change func(*recovery.Promise)) {
 	s.t.Helper()
@@ -57,9 +58,9 @@ func (s *plot) task(objectID string, change func(*recovery.Task)) {
 	s.put(key, recovery.AppendTask(nil, task))
 }
 
-func (s *plot) readHeader(objectID string) Header {
+func (s *plot) readHeader(objectID string) state.Header {
 	s.t.Helper()
-	h, err := decodeHeader(s.get(keys.Of(keys.Header, ns, objectID)))
+	h, err := state.DecodeHeader(s.get(keys.Of(keys.Header, ns, objectID)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -71,11 +72,11 @@ func (s *plot) readTask(objectID string) (task recovery.Task) {
 	return task
 }
 
-func (s *plot) header(objectID string, change func(*Header)) {
+func (s *plot) header(objectID string, change func(*state.Header)) {
 	s.t.Helper()
 	h := s.readHeader(objectID)
 	change(&h)
-	s.put(keys.Of(keys.Header, ns, objectID), h.encode())
+	s.put(keys.Of(keys.Header, ns, objectID), h.Encode())
 }
 
 // event replaces an entry of a journal, or drops it.
@@ -221,24 +222,24 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 
 		// Headers.
 		{"another status", RuleHeader, "working", func(s *plot) {
-			s.header(name("working"), func(h *Header) { h.Status = journal.StatusBlocked })
+			s.header(name("working"), func(h *state.Header) { h.Status = journal.StatusBlocked })
 		}},
-		{"another length", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Events++ }) }},
-		{"another function", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Function = "g" }) }},
-		{"another time", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.CreatedMS++ }) }},
-		{"another end", RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *Header) { h.ClosedMS++ }) }},
+		{"another length", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Events++ }) }},
+		{"another function", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
+		{"another time", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
+		{"another end", RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *state.Header) { h.ClosedMS++ }) }},
 		{"another life", RuleHeader, "working", func(s *plot) {
 			s.promise(name("working"), func(p *recovery.Promise) { p.Incarnation++ })
 		}},
-		{"another deadline", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.DeadlineMS = 7 }) }},
+		{"another deadline", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.DeadlineMS = 7 }) }},
 		{"a caller without a promise", RuleHeader, "working", func(s *plot) {
-			s.header(name("working"), func(h *Header) { h.Parent = "somebody" })
+			s.header(name("working"), func(h *state.Header) { h.Parent = "somebody" })
 		}},
 		{"a beginning that is to come", RuleHeader, "working", func(s *plot) {
-			s.put(keys.MetaKey(metaApplied), keys.AppendUint64(nil, 1))
+			s.put(keys.MetaKey(state.MetaApplied), keys.AppendUint64(nil, 1))
 		}},
 		{"a grace of one that was not asked", RuleHeader, "working", func(s *plot) {
-			s.header(name("working"), func(h *Header) { h.GraceAt = 9 })
+			s.header(name("working"), func(h *state.Header) { h.GraceAt = 9 })
 		}},
 
 		// Ends.
@@ -255,7 +256,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("y")}) })
 		}},
 		{"failed with another error", RuleEnding, "failed", func(s *plot) {
-			s.promise(name("failed"), func(p *recovery.Promise) { p.Value = failureBytes("it", "broke otherwise") })
+			s.promise(name("failed"), func(p *recovery.Promise) { p.Value = state.EncodeFailure("it", "broke otherwise") })
 		}},
 		{"cancelled and timed out", RuleEnding, "cancelled", func(s *plot) {
 			s.promise(name("cancelled"), func(p *recovery.Promise) {
@@ -346,16 +347,16 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.promise(name("sleeping")+":0", func(p *recovery.Promise) { p.TimeoutAt++ })
 		}},
 		{"a child of another caller", RuleOperation, "calling", func(s *plot) {
-			s.header(name("calling")+":0", func(h *Header) { h.ParentIncarnation++ })
+			s.header(name("calling")+":0", func(h *state.Header) { h.ParentIncarnation++ })
 		}},
 		{"an operation nobody began", RuleOperation, "working:5", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("working")+":5"), recovery.AppendPromise(nil, recovery.Promise{
 				ID: name("working") + ":5", Incarnation: s.readHeader(name("working")).Incarnation, State: recovery.PromisePending,
-				External: true, TimeoutAt: Never, CreatedAt: 5}))
+				External: true, TimeoutAt: state.Never, CreatedAt: 5}))
 		}},
 		{"an operation of nobody", RuleOperation, "nobody:0", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("nobody")+":0"), recovery.AppendPromise(nil, recovery.Promise{
-				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: Never, CreatedAt: 5}))
+				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 5}))
 		}},
 
 		// Values that stand in two places.
@@ -400,14 +401,14 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			started.Input = []byte("else")
 			s.event(name("called")+":0", 0, started)
 		}},
-		{"a child of another digest", RuleInput, "calling:0", func(s *plot) { s.header(name("calling")+":0", func(h *Header) { h.Digest = "d" }) }},
+		{"a child of another digest", RuleInput, "calling:0", func(s *plot) { s.header(name("calling")+":0", func(h *state.Header) { h.Digest = "d" }) }},
 		{"another tag", RuleHeader, "working", func(s *plot) {
-			s.header(name("working"), func(h *Header) { h.Tags = append(h.Tags, recovery.Tag{Key: "k"}) })
+			s.header(name("working"), func(h *state.Header) { h.Tags = append(h.Tags, recovery.Tag{Key: "k"}) })
 		}},
 		{"a commit that ended what is open", RuleHeader, "sleeping", func(s *plot) {
-			s.header(name("sleeping"), func(h *Header) { h.LastState = recovery.TaskFulfilled })
+			s.header(name("sleeping"), func(h *state.Header) { h.LastState = recovery.TaskFulfilled })
 		}},
-		{"a problem that nobody had", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *Header) { h.Problem = "none" }) }},
+		{"a problem that nobody had", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Problem = "none" }) }},
 		{"settled before it was closed", RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-1, p.SettledAt-1 })
 		}},
@@ -447,7 +448,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			})
 		}},
 		{"a reply older than what is forgotten", RuleReplies, "", func(s *plot) {
-			s.put(keys.MetaKey(metaEvicted), keys.AppendUint64(nil, 1<<40))
+			s.put(keys.MetaKey(state.MetaEvicted), keys.AppendUint64(nil, 1<<40))
 		}},
 
 		// Messages and replies.
@@ -464,7 +465,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		}},
 		{"no channel", RuleChannel, "partition 1", func(s *plot) { s.drop(keys.Number(keys.Channel, far)) }},
 		{"a message for another", RuleChannel, "done", func(s *plot) {
-			b, err := wire.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
+			b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
 				Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{}}})
 			if err != nil {
 				t.Fatal(err)
@@ -472,23 +473,25 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.put(keys.OutboxOf(far, 1, 2), b)
 		}},
 		{"a reply without an age", RuleReplies, "", func(s *plot) {
-			e := encoder{}
-			e.i64(5)
-			e.bytes(nil)
-			s.put(keys.ReplyOf([]byte("request")), e.b)
+			b, err := state.StoredReply{At: 5, Reply: &commandv1.Reply{}}.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.ReplyOf([]byte("request")), b)
 		}},
 		{"an age without a reply", RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
-		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplies), keys.AppendUint64(nil, 77)) }},
-		{"another number of replies' bytes", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(metaReplyBytes), keys.AppendUint64(nil, 77)) }},
+		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplies), keys.AppendUint64(nil, 77)) }},
+		{"another number of replies' bytes", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplyBytes), keys.AppendUint64(nil, 77)) }},
 		{"another size of a reply", RuleReplies, "", func(s *plot) {
-			e := encoder{}
-			e.i64(5)
-			e.bytes(nil)
-			s.put(keys.ReplyOf([]byte("request")), e.b)
+			b, err := state.StoredReply{At: 5, Reply: &commandv1.Reply{}}.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.put(keys.ReplyOf([]byte("request")), b)
 			s.put(keys.ReplyAgeOf(5, []byte("request")), keys.AppendUint64(nil, 1))
 		}},
 		{"a size that is none", RuleDamaged, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{1}) }},
-		{"a clock of three bytes", RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(metaClock), []byte{1, 2, 3}) }},
+		{"a clock of three bytes", RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(state.MetaClock), []byte{1, 2, 3}) }},
 	} {
 		s := &plot{t, home.state.Clone(), home.cfg}
 		c.plant(s)
@@ -529,9 +532,9 @@ func TestAuditFindsDamage(t *testing.T) {
 	_ = home.state.Scan(nil, nil, func(key, value []byte) bool {
 		key, value = bytes.Clone(key), bytes.Clone(value)
 		try := func(value []byte) bool {
-			state := home.state.Clone()
-			state.Apply([]Write{{key, value}})
-			report, err := Audit(state, 0, home.cfg)
+			st := home.state.Clone()
+			st.Apply([]state.Write{{Key: key, Value: value}})
+			report, err := Audit(st, 0, home.cfg)
 			return err != nil || len(report.Violations) > 0
 		}
 		if !try(append(bytes.Clone(value), 0)) {

@@ -1,14 +1,14 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
 // queued judges that a pending task stands in its function's queue. One that is to wait (given back with a
 // delay, or made with one) is not in it until its retry timer announces it.
 func (a *auditor) queued(ns string, t recovery.Task) {
-	if t.State != recovery.TaskPending || a.has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
+	if t.State != recovery.TaskPending || a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
 		return
 	}
 	if h, ok := a.storedHeader(ns, t.ID); ok && h.Releases > 0 {

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -34,9 +35,9 @@ func (w *world) auditState(p *part, c *census) {
 }
 
 // audited is what Audit finds in a state.
-func audited(t *testing.T, state Reader, cfg Config) []Violation {
+func audited(t *testing.T, st state.Reader, cfg Config) []Violation {
 	t.Helper()
-	report, err := Audit(state, 0, cfg)
+	report, err := Audit(st, 0, cfg)
 	if err != nil {
 		t.Fatalf("audit: %v", err)
 	}
@@ -76,19 +77,19 @@ func TestAuditInPieces(t *testing.T) {
 		broken := p.state.Clone()
 		_ = p.state.Scan(nil, nil, func(key, value []byte) bool {
 			if n := len(value); n > 0 && key[len(key)-1]%3 == 0 && keys.Family(key[0]) != keys.Meta {
-				broken.Apply([]Write{{Key: bytes.Clone(key), Value: append(bytes.Clone(value[:n-1]), value[n-1]^1)}})
+				broken.Apply([]state.Write{{Key: bytes.Clone(key), Value: append(bytes.Clone(value[:n-1]), value[n-1]^1)}})
 			}
 			return true
 		})
-		for what, state := range map[string]*MemReader{"sound": p.state, "broken": broken} {
-			whole, err := Audit(state, w.now, p.cfg)
+		for what, st := range map[string]*state.MemReader{"sound": p.state, "broken": broken} {
+			whole, err := Audit(st, w.now, p.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			a, err := NewAuditor(p.cfg, 0)
 			pieces := 0
 			for done := false; !done && err == nil; pieces++ {
-				done, err = a.Continue(state.Clone(), w.now, func() bool { return true })
+				done, err = a.Continue(st.Clone(), w.now, func() bool { return true })
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -102,7 +103,7 @@ func TestAuditInPieces(t *testing.T) {
 			}
 			few, err := NewAuditor(p.cfg, 3)
 			if err == nil {
-				_, err = few.Continue(state, w.now, nil)
+				_, err = few.Continue(st, w.now, nil)
 			}
 			if short := few.Report(); err != nil || short.Found != whole.Found || len(short.Violations) != min(3, len(whole.Violations)) {
 				t.Errorf("%s, partition %d: with room for 3: %d found, %d kept, %v", what, p.cfg.Partition, short.Found, len(short.Violations), err)
@@ -122,12 +123,12 @@ func TestAuditMissesNoKey(t *testing.T) {
 		_ = p.state.Scan(nil, nil, func(key, value []byte) bool {
 			key, value = bytes.Clone(key), bytes.Clone(value)
 			without := p.state.Clone()
-			without.Apply([]Write{{Key: key}})
+			without.Apply([]state.Write{{Key: key}})
 			if found := audited(t, without, p.cfg); len(found) == 0 && !dispensable(p.state, key, value) {
 				t.Errorf("%s key %q is gone, and nothing is found", familyName(key), key)
 			}
 			longer := p.state.Clone()
-			longer.Apply([]Write{{Key: append(bytes.Clone(key), 'x'), Value: value}})
+			longer.Apply([]state.Write{{Key: append(bytes.Clone(key), 'x'), Value: value}})
 			if found := audited(t, longer, p.cfg); len(found) == 0 && keys.Family(key[0]) != keys.Meta {
 				t.Errorf("%s key %q is there twice, and nothing is found", familyName(key), key)
 			}
@@ -139,14 +140,14 @@ func TestAuditMissesNoKey(t *testing.T) {
 }
 
 // dispensable are keys whose loss leaves a state that could be.
-func dispensable(state Reader, key, value []byte) bool {
+func dispensable(st state.Reader, key, value []byte) bool {
 	switch keys.Family(key[0]) {
 	case keys.Function, keys.Inbox, keys.Channel:
 		return true // never registered; nothing received; nothing sent yet
 	case keys.Outbox:
 		// The oldest may be acknowledged.
 		oldest := true
-		_ = state.Scan(key[:1+4], key, func(_, _ []byte) bool {
+		_ = st.Scan(key[:1+4], key, func(_, _ []byte) bool {
 			oldest = false
 			return false
 		})
@@ -154,9 +155,9 @@ func dispensable(state Reader, key, value []byte) bool {
 	case keys.Promise:
 		// One of a send that has its result: a send within the partition has none.
 		p, err := recovery.DecodePromise(value)
-		return err == nil && ofSend(p) && p.State.Settled()
+		return err == nil && state.OfSend(p) && p.State.Settled()
 	case keys.Meta:
-		return !slices.Contains([]string{metaApplied, metaReplies}, string(key[1:]))
+		return !slices.Contains([]string{state.MetaApplied, state.MetaReplies}, string(key[1:]))
 	}
 	return false
 }
@@ -170,7 +171,7 @@ func TestAuditRefuses(t *testing.T) {
 		t.Errorf("a storage error came back as %v", err)
 	}
 	newer := p.state.Clone()
-	newer.Apply([]Write{{Key: keys.MetaKey(metaFeature), Value: []byte{0, 0, 0, 0, 0, 0, 0, FeatureLevel + 1}}})
+	newer.Apply([]state.Write{{Key: keys.MetaKey(state.MetaFeature), Value: []byte{0, 0, 0, 0, 0, 0, 0, state.FeatureLevel + 1}}})
 	if _, err := Audit(newer, 0, p.cfg); err == nil || !strings.Contains(err.Error(), "newer version") {
 		t.Errorf("a newer state: %v", err)
 	}
@@ -181,7 +182,7 @@ func TestAuditRefuses(t *testing.T) {
 
 // brokenReader fails at the first journal entry.
 type brokenReader struct {
-	Reader
+	state.Reader
 	err error
 }
 

@@ -10,7 +10,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -24,7 +25,7 @@ type census struct {
 	callbacks  [][2]string
 	awaitedBy  [][2]string
 	listeners  [][2]string
-	headers    map[string]Header
+	headers    map[string]state.Header
 	journals   map[string][]journal.Entry
 	timers     map[keys.DeadlineKind][]timer
 	ready      map[string]int64
@@ -44,9 +45,9 @@ func (c *census) problem(format string, args ...any) {
 }
 
 // take takes the census of a state's default namespace.
-func takeCensus(r Reader) *census {
+func takeCensus(r state.Reader) *census {
 	c := &census{
-		promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, headers: map[string]Header{},
+		promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, headers: map[string]state.Header{},
 		journals: map[string][]journal.Entry{}, timers: map[keys.DeadlineKind][]timer{}, ready: map[string]int64{},
 		visibility: map[string]keys.VisibilityClass{},
 	}
@@ -71,11 +72,11 @@ func takeCensus(r Reader) *census {
 		case keys.Listener:
 			c.listeners = append(c.listeners, c.pair(key))
 		case keys.Header:
-			var h Header
-			h, err = decodeHeader(value)
+			var h state.Header
+			h, err = state.DecodeHeader(value)
 			c.headers[h.ID] = h
 			c.named(key, keys.Of(keys.Header, ns, h.ID))
-			if !bytes.Equal(h.encode(), value) {
+			if !bytes.Equal(h.Encode(), value) {
 				c.problem("the header of %q is not encoded canonically", h.ID)
 			}
 		case keys.Journal:
@@ -103,7 +104,7 @@ func takeCensus(r Reader) *census {
 		case keys.ReplyAge:
 			ages++
 			_, rid, _ := keys.CutUint64(key[1:])
-			size, serr := replySize(value)
+			size, serr := state.ReplySize(value)
 			sized, err = sized+size, serr
 			if !replies[string(rid)] {
 				c.problem("the age of a reply that is not there: %q", rid)
@@ -123,10 +124,10 @@ func takeCensus(r Reader) *census {
 		}
 		return true
 	})
-	if n, err := metaNumber(r, metaReplyBytes); err != nil || n != sized {
+	if n, err := state.MetaNumber(r, state.MetaReplyBytes); err != nil || n != sized {
 		c.problem("replies of %d bytes, %d are counted (%v)", sized, n, err)
 	}
-	stored, err := metaNumber(r, metaReplies)
+	stored, err := state.MetaNumber(r, state.MetaReplies)
 	if err != nil || ages != len(replies) || stored != uint64(ages) {
 		c.problem("%d replies, %d ages, %d counted (%v)", len(replies), ages, stored, err)
 	}
@@ -169,7 +170,7 @@ func (c *census) entry(key, value []byte) {
 	if err == nil {
 		e, err = journal.DecodeEntry(value)
 	}
-	if h := c.headers[objectID]; err == nil && h.Kind == KindGraph && h.Life > 0 && incarnation < h.Incarnation {
+	if h := c.headers[objectID]; err == nil && h.Kind == state.KindGraph && h.Generation > 0 && incarnation < h.Incarnation {
 		c.formerEvents++
 		return
 	}
@@ -243,8 +244,8 @@ func (c *census) PromiseTimers() iter.Seq2[string, int64] {
 		all[t.id] = t.at
 	}
 	for _, p := range c.promises {
-		if p.TimeoutAt == Never && p.State == recovery.PromisePending {
-			all[p.ID] = Never
+		if p.TimeoutAt == state.Never && p.State == recovery.PromisePending {
+			all[p.ID] = state.Never
 		}
 	}
 	return func(yield func(string, int64) bool) {
@@ -320,12 +321,12 @@ var listedAs = map[journal.Status]keys.VisibilityClass{
 }
 
 // execution judges one execution: header, journal, promise and task must tell one story.
-func (c *census) execution(h Header, clock int64) {
+func (c *census) execution(h state.Header, clock int64) {
 	entries := c.journals[h.ID]
-	for _, v := range journal.Check(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound)) {
+	for _, v := range journal.Check(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound)) {
 		c.problem("%v", &v)
 	}
-	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(retryBound))
+	replay, err := journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound))
 	if err != nil {
 		c.problem("the guard refuses a stored journal: %v", err)
 		return
@@ -346,7 +347,7 @@ func (c *census) execution(h Header, clock int64) {
 	}
 	p, task := c.promises[h.ID], c.tasks[h.ID]
 	target := h.Function
-	if _, has := c.tasks[h.ID]; h.Kind == KindGraph {
+	if _, has := c.tasks[h.ID]; h.Kind == state.KindGraph {
 		target = ""
 		if has {
 			c.problem("%q: a graph run with a task", h.ID)
@@ -376,7 +377,7 @@ func (c *census) execution(h Header, clock int64) {
 }
 
 // outcome compares the last entry of a journal with what the promise tells.
-func (c *census) outcome(h Header, last journal.Event, p recovery.Promise) {
+func (c *census) outcome(h state.Header, last journal.Event, p recovery.Promise) {
 	var want []byte
 	switch e := last.(type) {
 	case journal.ExecutionCompleted:
@@ -385,7 +386,7 @@ func (c *census) outcome(h Header, last journal.Event, p recovery.Promise) {
 		want = e.Error
 	case journal.ExecutionCancelled:
 		if p.State == recovery.PromiseRejectedCanceled {
-			want = failureBytes(FailureCancelled, e.Reason)
+			want = state.EncodeFailure(state.FailureCancelled, e.Reason)
 		}
 		if timedOut := e.Reason == "timed out"; timedOut != (p.State == recovery.PromiseRejectedTimedout) {
 			c.problem("%q: ended with %q, the promise %v", h.ID, e.Reason, p.State)
@@ -398,7 +399,7 @@ func (c *census) outcome(h Header, last journal.Event, p recovery.Promise) {
 
 // children judges what an open execution waits for or may wait for: whatever has no result yet has a
 // promise that will bring one.
-func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
+func (c *census) children(h state.Header, s *journal.State, replay *journal.Replay) {
 	for n := range s.NextChild() {
 		child := id.PromiseID(h.ID).Child(n)
 		r, ok := replay.Lookup(child)
@@ -412,7 +413,7 @@ func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
 			if !pending || !p.Timer || p.TimeoutAt != r.FireAt || p.Incarnation != h.Incarnation {
 				c.problem("%q: an open timer with the promise %+v", child, p)
 			}
-		case r.Call == journal.KindInvokeScheduled && h.Kind == KindGraph:
+		case r.Call == journal.KindInvokeScheduled && h.Kind == state.KindGraph:
 			// What a run that is being cancelled has dropped stays open in the journal.
 			if !pending && h.Status != journal.StatusCancelling {
 				c.problem("%q: an open node with the promise %+v", child, p)
@@ -432,7 +433,8 @@ func (c *census) children(h Header, s *journal.State, replay *journal.Replay) {
 // auditChannels checks that what is under way is numbered without gaps up to the channel's number.
 func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
-		epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+		ch := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+		epoch, last := ch.Epoch, ch.Last
 		e, msgs, err := Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
 		if err != nil {
 			c.problem("outbox: %v", err)
@@ -450,7 +452,7 @@ func (w *world) auditChannels(p *part, c *census) {
 func (w *world) auditWakeSources(p *part, c *census) {
 	for _, h := range c.headers {
 		for _, later := range []int64{0, 5_000, 1_000_000} {
-			x := &query{r: p.state, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
+			x := &query{Must: state.Must{From: p.state}, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
 				q: &commandv1.Query{Namespace: ns, Id: h.ID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}}
 			reply, err := x.answer()
 			if err != nil {

@@ -9,7 +9,9 @@ import (
 	"perdure/recovery"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // Values that stand in two places, and the one judge of each pair. A value that follows from others is one too.
@@ -113,7 +115,7 @@ func (a *auditor) promiseValue(ns string, p recovery.Promise) {
 		a.found(ns, p.ID, RuleClock, "made at %d in incarnation %d, settled at %d; the clock is at %d, the state at index %d",
 			p.CreatedAt, p.Incarnation, p.SettledAt, a.report.ClockMS, a.report.Through)
 	}
-	why, executions := "", p.Target != "" || ofGraph(p)
+	why, executions := "", p.Target != "" || state.OfGraph(p)
 	switch p.State {
 	case recovery.PromiseResolved:
 		if len(p.Value) > 0 {
@@ -159,13 +161,13 @@ func (a *auditor) awaitedOperation(ns, awaited, awaiter string) {
 }
 
 // waitCallbacks judges that a Blocked execution has a callback on each pending promise of its wait.
-func (a *auditor) waitCallbacks(ns string, h Header, s *journal.State) {
+func (a *auditor) waitCallbacks(ns string, h state.Header, s *journal.State) {
 	_, on, _, blocked := s.Wait()
 	if !blocked || h.Status != journal.StatusBlocked {
 		return
 	}
 	for _, promise := range on {
-		if s.Resolved(promise) || (objects{a: a, ns: ns}).HasCallback(string(promise), h.ID) {
+		if s.Resolved(promise) || (objects{from: a.From, ns: ns}).HasCallback(string(promise), h.ID) {
 			continue
 		}
 		if p, ok := a.storedPromise(ns, string(promise)); ok && p.State == recovery.PromisePending {
@@ -176,7 +178,7 @@ func (a *auditor) waitCallbacks(ns string, h Header, s *journal.State) {
 
 // results judges what the journal of an execution records of its operations against their promises and
 // children. A graph run's operations are its nodes', which are judged as such.
-func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *journal.Replay) {
+func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, replay *journal.Replay) {
 	awaited := map[id.PromiseID]bool{}
 	for _, e := range entries {
 		if w, ok := e.Event.(journal.ExecutionAwaiting); ok && w.Wait == journal.AwaitSignal {
@@ -217,11 +219,11 @@ func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *
 			if p.State != recovery.PromiseResolved {
 				bad("the timer has fired, and its promise is %s", p.State)
 			}
-		case child && !bytes.Equal(r.Result, outcomeOf(p)):
-			bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(outcomeOf(p)))
+		case child && !bytes.Equal(r.Result, state.OutcomeOf(p)):
+			bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(state.OutcomeOf(p)))
 		case awaited[r.Promise] && p.State == recovery.PromiseResolved && !bytes.Equal(r.Result, p.Value):
 			bad("the journal has a signal of %d bytes, its promise another of %d", len(r.Result), len(p.Value))
-		case awaited[r.Promise] && p.State == recovery.PromiseRejectedTimedout && !failedBy(r.Result, FailureTimeout):
+		case awaited[r.Promise] && p.State == recovery.PromiseRejectedTimedout && !failedBy(r.Result, state.FailureTimeout):
 			bad("the journal has a signal of %d bytes, and the wait for it timed out", len(r.Result))
 		}
 	}
@@ -229,7 +231,7 @@ func (a *auditor) results(ns string, h Header, entries []journal.Entry, replay *
 
 // sendResult judges the recorded result of a send: it is one that a target's partition gives, and that of the send's
 // promise, if another partition has answered. An open send is operation's to judge.
-func (a *auditor) sendResult(ns string, h Header, r journal.Recorded) {
+func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	if r.Resolved && !sendOutcome(r.Result) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
 	}
@@ -239,11 +241,11 @@ func (a *auditor) sendResult(ns string, h Header, r journal.Recorded) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has an open send, and there is no promise of it", r.Promise)
 	case !ok, !r.Resolved:
 		// Answered in the commit that sent it, or still open.
-	case !ofSend(p) || !p.State.Settled():
+	case !state.OfSend(p) || !p.State.Settled():
 		a.found(ns, h.ID, RuleResult, "%q: the journal has the result of a send, and its promise is %s, for %q", r.Promise, p.State, p.Param)
-	case !bytes.Equal(r.Result, outcomeOf(p)):
+	case !bytes.Equal(r.Result, state.OutcomeOf(p)):
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, its promise, %s, another of %d",
-			r.Promise, len(r.Result), p.State, len(outcomeOf(p)))
+			r.Promise, len(r.Result), p.State, len(state.OutcomeOf(p)))
 	}
 }
 
@@ -254,7 +256,7 @@ func sendOutcome(outcome []byte) bool {
 	case err != nil:
 		return false
 	case o.Failure != nil:
-		return o.Failure.Type == FailureTargetNotFound || o.Failure.Type == FailureTargetFinished
+		return o.Failure.Type == state.FailureTargetNotFound || o.Failure.Type == state.FailureTargetFinished
 	}
 	return len(o.Data) == 0
 }
@@ -266,7 +268,7 @@ func failedBy(outcome []byte, kind string) bool {
 }
 
 // childOf judges that a child of this partition was started with what its parent's journal says.
-func (a *auditor) childOf(ns string, parent Header, r journal.Recorded) {
+func (a *auditor) childOf(ns string, parent state.Header, r journal.Recorded) {
 	child, ok := a.storedHeader(ns, string(r.Promise))
 	if !ok {
 		return // it is elsewhere, or operation says that it is missing
@@ -278,8 +280,8 @@ func (a *auditor) childOf(ns string, parent Header, r journal.Recorded) {
 }
 
 // startedWith compares an execution with the invocation that its parent's journal has of it.
-func (a *auditor) startedWith(ns string, child, parent Header, r journal.Recorded) {
-	b, _ := a.get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
+func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.Recorded) {
+	b, _ := a.Get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
 	e, err := journal.DecodeEntry(b)
 	if err != nil {
 		return // said of its own journal
@@ -310,14 +312,14 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		if there && h.Incarnation != msg.FromIncarnation {
 			return // it was retried since
 		}
-		value, err := outcomeFromWire(w.ChildDone.GetOutcome())
+		value, err := wire.DecodeOutcome(w.ChildDone.GetOutcome())
 		switch {
 		case !there || !ok || !p.State.Settled():
 			bad("it tells the end of a child that has not ended here")
 		case h.ParentPromise != msg.ToId || h.ParentIncarnation != msg.ToIncarnation:
 			bad("it is for incarnation %d, the child's parent is %q, incarnation %d", msg.ToIncarnation, h.ParentPromise, h.ParentIncarnation)
-		case err != nil || !bytes.Equal(value, canonical(outcomeOf(p))):
-			bad("it has a result of %d bytes, the child's promise another of %d", len(value), len(outcomeOf(p)))
+		case err != nil || !bytes.Equal(value, canonical(state.OutcomeOf(p))):
+			bad("it has a result of %d bytes, the child's promise another of %d", len(value), len(state.OutcomeOf(p)))
 		}
 	case *commandv1.Message_StartChild:
 		p, ok := a.storedPromise(msg.Namespace, w.StartChild.GetPromiseId())
@@ -339,13 +341,13 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		}
 		_, own := id.PromiseID(w.SignalCall.GetPromiseId()).IsChildOf(id.PromiseID(msg.FromId))
 		switch {
-		case !there || !ok || !own || p.Incarnation != msg.FromIncarnation || !ofSend(p):
+		case !there || !ok || !own || p.Incarnation != msg.FromIncarnation || !state.OfSend(p):
 			bad("it is a signal whose answer settles %q, and there is no such send", w.SignalCall.GetPromiseId())
 		case string(p.Param) != msg.ToId || w.SignalCall.GetSignal().GetId() != msg.ToId:
 			bad("it is a signal for %q, and the send %q is to %q", w.SignalCall.GetSignal().GetId(), p.ID, p.Param)
 		}
 	case *commandv1.Message_SignalDone:
-		value, err := outcomeFromWire(w.SignalDone.GetOutcome())
+		value, err := wire.DecodeOutcome(w.SignalDone.GetOutcome())
 		_, there := a.storedHeader(msg.Namespace, msg.FromId)
 		switch {
 		case err != nil || !sendOutcome(value):
@@ -358,7 +360,7 @@ func (a *auditor) sender(msg *commandv1.Message) {
 
 // canonical is an outcome as the wire carries it.
 func canonical(outcome []byte) []byte {
-	b, err := outcomeFromWire(outcomeToWire(outcome))
+	b, err := wire.DecodeOutcome(wire.EncodeOutcome(outcome))
 	if err != nil {
 		return nil
 	}

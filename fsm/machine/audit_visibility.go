@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/journal"
 )
 
@@ -24,14 +25,11 @@ func classOfStatus(s journal.Status) keys.VisibilityClass {
 }
 
 // listing is what stands under an execution's place in the listing.
-func listing(h Header) []byte {
+func listing(h state.Header) []byte {
 	if !h.Status.Terminal() {
-		return []byte(h.Function)
+		return state.ListingOpen(h.Function)
 	}
-	e := encoder{}
-	e.str(h.Function)
-	e.i64(h.ClosedMS)
-	return e.b
+	return state.ListingClosed(h.Function, h.ClosedMS)
 }
 
 // listed judges a place in the listing: its execution is there, and this is its place. That every execution

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -13,8 +14,8 @@ import (
 // wakeless says why nothing in the state will move an open execution, or "" if something will: a task that
 // is held or announced, a grace, its own deadline when it has come, or whatever settles what it waits for.
 // What only people or other partitions can do counts as something.
-func (a *auditor) wakeless(ns string, h Header, s *journal.State, p recovery.Promise) string {
-	if !p.Live(a.now) && a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
+func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recovery.Promise) string {
+	if !p.Live(a.now) && a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
 		return ""
 	}
 	t, ok := a.storedTask(ns, h.ID)
@@ -23,12 +24,12 @@ func (a *auditor) wakeless(ns string, h Header, s *journal.State, p recovery.Pro
 	}
 	switch t.State {
 	case recovery.TaskAcquired:
-		if !a.has(keys.DeadlineOf(keys.DueLease, t.LeaseAt, ns, h.ID)) {
+		if !a.Has(keys.DeadlineOf(keys.DueLease, t.LeaseAt, ns, h.ID)) {
 			return fmt.Sprintf("worker %q holds its task, and nothing ends the lease", t.PID)
 		}
 		return ""
 	case recovery.TaskPending:
-		if !a.has(keys.ReadyOf(ns, t.Target, t.RetryAt, h.ID)) && !a.has(keys.DeadlineOf(keys.DueRetry, t.RetryAt, ns, h.ID)) {
+		if !a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, h.ID)) && !a.Has(keys.DeadlineOf(keys.DueRetry, t.RetryAt, ns, h.ID)) {
 			return fmt.Sprintf("its task is pending, neither in the queue of %q nor with a retry timer", t.Target)
 		}
 		return ""
@@ -37,7 +38,7 @@ func (a *auditor) wakeless(ns string, h Header, s *journal.State, p recovery.Pro
 	case recovery.TaskFulfilled:
 		return "its task is fulfilled"
 	}
-	if h.GraceAt != 0 && a.has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+	if h.GraceAt != 0 && a.Has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
 		return ""
 	}
 	kind, on, _, blocked := s.Wait()
@@ -68,9 +69,9 @@ func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 		return "which does not exist"
 	case p.State != recovery.PromisePending:
 		return "which is " + p.State.String() + ", and its journal was not told"
-	case !a.has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
+	case !a.Has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
 		return "and has no callback on it"
-	case p.Timer && !a.has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):
+	case p.Timer && !a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):
 		return "a timer that is not in the deadline index"
 	case p.Target != "":
 		if child, ok := a.storedHeader(ns, p.ID); !ok || child.Status.Terminal() {

@@ -6,7 +6,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -61,7 +62,7 @@ func TestAuditFindsStuck(t *testing.T) {
 			s.promise(e, func(p *recovery.Promise) { s.put(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, e), []byte{}) })
 		}},
 		{"calling", "a child that no longer runs", func(s *plot, e string) {
-			s.header(e+":0", func(h *Header) { h.Status = journal.StatusCompleted })
+			s.header(e+":0", func(h *state.Header) { h.Status = journal.StatusCompleted })
 		}},
 		{"asking", "has no callback on it", func(s *plot, e string) { noCallback(s, e, e+":0") }},
 		// One way of several is enough.

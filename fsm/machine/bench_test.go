@@ -6,13 +6,15 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // benchPart is a partition in memory, with entries applied one by one as a replica does.
 type benchPart struct {
 	b     *testing.B
 	m     *Machine
-	state *MemReader
+	state *state.MemReader
 	index uint64
 	now   int64
 	// writes and bytes count what was put into the state, gets and scans what was asked of it: on disk,
@@ -34,7 +36,7 @@ func (p *benchPart) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 }
 
 func newBenchPart(b *testing.B) *benchPart {
-	p := &benchPart{b: b, state: NewMemReader(), now: 1_000_000}
+	p := &benchPart{b: b, state: state.NewMemReader(), now: 1_000_000}
 	m, err := New(Config{Partitions: 1}, p)
 	if err != nil {
 		b.Fatal(err)
@@ -59,7 +61,7 @@ func (p *benchPart) apply(entry *commandv1.Entry) *Result {
 	p.state.Apply(writes)
 	p.m.Committed()
 	for _, r := range res.Replies {
-		if e := ReplyError(r); e != nil {
+		if e := wire.ReplyError(r); e != nil {
 			p.b.Fatal(e)
 		}
 	}

@@ -7,11 +7,13 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // asked counts what a machine asks of the state below it.
 type asked struct {
-	Reader
+	state.Reader
 	scanned int
 }
 
@@ -63,7 +65,7 @@ func TestFinishedIsNotReadAgain(t *testing.T) {
 	if got := apply(last).GetCommit(); got.NextChild != 302 || got.NextSeq != w.describe("e").JournalEvents || got.State != fulfilled {
 		t.Errorf("answered %v", got)
 	}
-	if got := apply(settlePromiseCmd("e:5", resolve, "")); ReplyError(got) == nil || ReplyError(got).Reason != perdurev1.Reason_REASON_NOT_SETTLEABLE {
+	if got := apply(settlePromiseCmd("e:5", resolve, "")); wire.ReplyError(got) == nil || wire.ReplyError(got).Reason != perdurev1.Reason_REASON_NOT_SETTLEABLE {
 		t.Errorf("answered %v", got)
 	}
 }

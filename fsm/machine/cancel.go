@@ -4,7 +4,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -17,14 +19,14 @@ func applyCancel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	req, ns := cmd.GetCancel(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
 	if !ok {
-		return nil, notFound(ns, req.Id)
+		return nil, wire.NotFound(ns, req.Id)
 	}
 	if !ex.h.Status.Terminal() && ex.h.Status != journal.StatusCancelling {
 		if err := t.requestCancel(ex, req.Reason, req.GraceMs); err != nil {
 			return nil, ruleError(ns, err)
 		}
 	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Cancel{Cancel: &perdurev1.CancelResponse{Status: statusToWire(ex.h.Status)}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_Cancel{Cancel: &perdurev1.CancelResponse{Status: wire.EncodeStatus(ex.h.Status)}}}, nil
 }
 
 func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
@@ -35,10 +37,10 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 	if graceMS <= 0 {
 		graceMS = defaultGraceMS
 	}
-	ex.h.GraceAt = t.now + min(graceMS, Never-t.now)
+	ex.h.GraceAt = t.now + min(graceMS, state.Never-t.now)
 	t.put(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
 	t.fx.due(ex.h.GraceAt)
-	if ex.h.Kind == KindGraph {
+	if ex.h.Kind == state.KindGraph {
 		t.cancelNodes(ex, reason, graceMS)
 		return nil
 	}
@@ -54,7 +56,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 		t.effects(ex.ns, fx)
 		return t.abandon(ex, wait)
 	case recovery.TaskAcquired:
-		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: Token(ex.ns, task)})
+		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: wire.Token(ex.ns, task)})
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -9,40 +11,9 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// Failure types that the server itself gives.
-const (
-	FailureTimeout   = "timeout"
-	FailureCancelled = "cancelled"
-	FailureConflict  = "conflict"
-)
-
-// outcomeOf is the result that a settled promise has for those who wait for it.
-func outcomeOf(p recovery.Promise) []byte {
-	switch p.State {
-	case recovery.PromiseRejectedTimedout:
-		return failureBytes(FailureTimeout, "timed out")
-	case recovery.PromiseRejectedCanceled:
-		if len(p.Value) > 0 {
-			return p.Value
-		}
-		return failureBytes(FailureCancelled, "cancelled")
-	case recovery.PromiseResolved:
-		if len(p.Value) > 0 {
-			return p.Value
-		}
-		return recovery.AppendOutcome(nil, recovery.Outcome{})
-	default:
-		return p.Value
-	}
-}
-
-func failureBytes(kind, message string) []byte {
-	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: kind, Message: message}})
-}
-
 // settle settles a promise and carries the chain to its end (recovery protocol, settlement chain).
-func (t *txn) settle(ns, objectID string, state recovery.PromiseState, value []byte) error {
-	st, err := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: objectID}, state, value)
+func (t *txn) settle(ns, objectID string, to recovery.PromiseState, value []byte) error {
+	st, err := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: objectID}, to, value)
 	if err != nil {
 		return err
 	}
@@ -69,7 +40,7 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 		t.must(ex, journal.ExecutionCancelled{Reason: "timed out"})
 		t.close(ex)
 		if err := t.abandon(ex, wait); err != nil {
-			panic(fault{err})
+			panic(state.Fault{Err: err})
 		}
 		t.leave(ex, "its graph run timed out")
 	}
@@ -79,7 +50,7 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 // executionOf is the execution whose result a promise is. Only a promise with a target is one, or one that is
 // marked as a graph run's.
 func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
-	if p.Target == "" && !ofGraph(p) {
+	if p.Target == "" && !state.OfGraph(p) {
 		return nil, false
 	}
 	return t.execution(ns, p.ID)
@@ -122,7 +93,7 @@ func (t *txn) wake(ns, awaiter, by string) {
 func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	life := p.Incarnation // of the caller
 	if child, ok := t.executionOf(ns, p); ok {
-		if child.h.isAttempt() {
+		if child.h.IsAttempt() {
 			t.attemptEnded(child, p)
 			return
 		}
@@ -131,9 +102,9 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 			if err := t.send(ns, child.h.Parent, &commandv1.Message{
 				FromId: p.ID, FromIncarnation: child.h.Incarnation,
 				ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
-				Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: outcomeToWire(outcomeOf(p))}},
+				Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: wire.EncodeOutcome(state.OutcomeOf(p))}},
 			}); err != nil {
-				panic(fault{err})
+				panic(state.Fault{Err: err})
 			}
 			return
 		}
@@ -150,7 +121,7 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	if !ok || ex.h.Status.Terminal() || life != ex.h.Incarnation {
 		return
 	}
-	if ex.h.Kind == KindGraph {
+	if ex.h.Kind == state.KindGraph {
 		t.nodeDue(ex, promise, p)
 		return
 	}
@@ -162,7 +133,7 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	}
 	if inv, invoked := ex.j.Invoke(promise); invoked {
 		if inv.Open != 0 {
-			t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcomeOf(p), Attempt: inv.Open})
+			t.must(ex, journal.InvokeCompleted{Promise: promise, Result: state.OutcomeOf(p), Attempt: inv.Open})
 		}
 		return
 	}
@@ -178,16 +149,16 @@ func (t *txn) signalTimedOut(ex *execution, promise id.PromiseID) {
 	if !blocked || kind != journal.AwaitSignal || len(on) != 1 || on[0] != promise {
 		return
 	}
-	payload := failureBytes(FailureTimeout, "no signal \""+name+"\" came before the deadline")
+	payload := state.EncodeFailure(state.FailureTimeout, "no signal \""+name+"\" came before the deadline")
 	delivery := ex.j.Deliveries(name) + 1
 	t.must(ex, journal.SignalDelivered{Name: name, Payload: payload, DeliveryID: delivery})
 	t.must(ex, journal.SignalReceived{Promise: promise, Name: name, Payload: payload, DeliveryID: delivery})
 }
 
 // finish ends an execution from within: its last journal entry is written already.
-func (t *txn) finish(ex *execution, state recovery.PromiseState, value []byte) error {
+func (t *txn) finish(ex *execution, to recovery.PromiseState, value []byte) error {
 	t.close(ex)
-	return t.settle(ex.ns, ex.h.ID, state, value)
+	return t.settle(ex.ns, ex.h.ID, to, value)
 }
 
 // cancelled ends an execution as cancelled, whatever it was doing.
@@ -201,7 +172,7 @@ func (t *txn) cancelled(ex *execution, reason string) error {
 	if err := t.append(ex, journal.ExecutionCancelled{Reason: reason}); err != nil {
 		return err
 	}
-	if err := t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason)); err != nil {
+	if err := t.finish(ex, recovery.PromiseRejectedCanceled, state.EncodeFailure(state.FailureCancelled, reason)); err != nil {
 		return err
 	}
 	t.leave(ex, reason)
@@ -235,7 +206,7 @@ func (t *txn) carryOutDue(ns, objectID string) {
 		t.timeout(ns, objectID)
 		return
 	}
-	if p.Target == "" && !ofGraph(p) {
+	if p.Target == "" && !state.OfGraph(p) {
 		return
 	}
 	t.graceOver(ns, objectID)
@@ -258,7 +229,7 @@ func (t *txn) graceOver(ns, objectID string) {
 	ex.h.GraceAt, ex.dirty = 0, true
 	if ex.h.Status == journal.StatusCancelling {
 		if err := t.cancelled(ex, "the grace period ended"); err != nil {
-			panic(fault{err})
+			panic(state.Fault{Err: err})
 		}
 	}
 }

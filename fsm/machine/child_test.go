@@ -11,7 +11,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // A child's end is its caller's fact, however it ends.
@@ -114,7 +116,7 @@ func TestSpreadDelivery(t *testing.T) {
 		for _, change := range []func(){func() {}, func() { gap.GetDeliver().Epoch = 0 }} {
 			change()
 			res := w.apply(w.parts[dst], &commandv1.Entry{Commands: []*commandv1.Command{gap}})
-			if e := ReplyError(res.Replies[0]); e == nil || e.Reason != perdurev1.Reason_REASON_RULE_BROKEN {
+			if e := wire.ReplyError(res.Replies[0]); e == nil || e.Reason != perdurev1.Reason_REASON_RULE_BROKEN {
 				t.Errorf("a gap is answered with %v", res.Replies[0])
 			}
 		}
@@ -169,7 +171,7 @@ func TestChannelEpoch(t *testing.T) {
 		cmd := &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: src, Epoch: epoch,
 			Messages: []*commandv1.Message{{Seq: seq, Namespace: ns, ToId: target, Kind: &commandv1.Message_Signal{
 				Signal: &perdurev1.SignalSend{Id: target, Name: name}}}}}}}
-		return ReplyError(w.apply(dst, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0])
+		return wire.ReplyError(w.apply(dst, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0])
 	}
 	for _, step := range []struct {
 		epoch, seq uint64
@@ -185,19 +187,19 @@ func TestChannelEpoch(t *testing.T) {
 
 // A shipper reads one epoch at a time, oldest first.
 func TestOutgoingEpochs(t *testing.T) {
-	state := NewMemReader()
+	st := state.NewMemReader()
 	for _, k := range [][2]uint64{{2, 1}, {1, 8}, {1, 9}, {2, 2}} {
 		b, err := proto.Marshal(&commandv1.Message{Seq: k[1]})
 		if err != nil {
 			t.Fatal(err)
 		}
-		state.Apply([]Write{{Key: keys.OutboxOf(3, k[0], k[1]), Value: b}})
+		st.Apply([]state.Write{{Key: keys.OutboxOf(3, k[0], k[1]), Value: b}})
 	}
 	for _, c := range []struct {
 		limit int
 		want  string
 	}{{1, "[8]"}, {2, "[8 9]"}, {9, "[8 9]"}} {
-		epoch, msgs, err := Outgoing(state, 3, c.limit, 1<<30)
+		epoch, msgs, err := Outgoing(st, 3, c.limit, 1<<30)
 		var seqs []uint64
 		for _, m := range msgs {
 			seqs = append(seqs, m.Seq)
@@ -206,14 +208,14 @@ func TestOutgoingEpochs(t *testing.T) {
 			t.Errorf("epoch %d, messages %v, %v", epoch, seqs, err)
 		}
 	}
-	if epoch, msgs, err := Outgoing(state, 4, 9, 1<<30); epoch != 0 || len(msgs) != 0 || err != nil {
+	if epoch, msgs, err := Outgoing(st, 4, 9, 1<<30); epoch != 0 || len(msgs) != 0 || err != nil {
 		t.Errorf("epoch %d, messages %v, %v", epoch, msgs, err)
 	}
 }
 
 // readingState counts the bytes of the values that a scan hands out.
 type readingState struct {
-	Reader
+	state.Reader
 	read int
 }
 
@@ -227,23 +229,23 @@ func (r *readingState) Scan(lower, upper []byte, fn func(key, value []byte) bool
 // A shipment of large messages is bounded by bytes, and no more than one message beyond it is read from the outbox.
 func TestOutgoingBytes(t *testing.T) {
 	const size = 1 << 20
-	mem := NewMemReader()
-	state := &readingState{Reader: mem}
+	mem := state.NewMemReader()
+	st := &readingState{Reader: mem}
 	for seq := uint64(1); seq <= 10; seq++ {
 		b, err := proto.Marshal(&commandv1.Message{Seq: seq, Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{Payload: make([]byte, size)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		mem.Apply([]Write{{Key: keys.OutboxOf(3, 1, seq), Value: b}})
+		mem.Apply([]state.Write{{Key: keys.OutboxOf(3, 1, seq), Value: b}})
 	}
 	for _, c := range []struct{ limit, bytes, want int }{{100, 5 * size / 2, 2}, {100, size / 2, 1}, {100, 1, 1}, {3, 100 * size, 3}, {100, 100 * size, 10}} {
-		state.read = 0
-		_, msgs, err := Outgoing(state, 3, c.limit, c.bytes)
+		st.read = 0
+		_, msgs, err := Outgoing(st, 3, c.limit, c.bytes)
 		if err != nil || len(msgs) != c.want {
 			t.Errorf("within %d messages and %d bytes: %d, want %d, %v", c.limit, c.bytes, len(msgs), c.want, err)
 		}
-		if most := (c.want + 1) * (size + 100); state.read > most {
-			t.Errorf("within %d messages and %d bytes: %d bytes were read for %d messages", c.limit, c.bytes, state.read, c.want)
+		if most := (c.want + 1) * (size + 100); st.read > most {
+			t.Errorf("within %d messages and %d bytes: %d bytes were read for %d messages", c.limit, c.bytes, st.read, c.want)
 		}
 	}
 }
@@ -262,7 +264,7 @@ func TestRepeatedInNewEpoch(t *testing.T) {
 		cmd = proto.Clone(cmd).(*commandv1.Command)
 		cmd.GetDeliver().Epoch = epoch
 		before := takeCensus(p.state)
-		if e := ReplyError(w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]); e != nil {
+		if e := wire.ReplyError(w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]); e != nil {
 			t.Fatal(e)
 		}
 		after := takeCensus(p.state)
@@ -300,7 +302,7 @@ func TestSpreadConflict(t *testing.T) {
 		}
 		w.ship()
 		entries := w.journal("e")
-		if got := entries[len(entries)-2].Event.GetInvokeCompleted().GetResult().GetFailure().GetType(); got != FailureConflict {
+		if got := entries[len(entries)-2].Event.GetInvokeCompleted().GetResult().GetFailure().GetType(); got != state.FailureConflict {
 			t.Errorf("%s: %s", other, w.kinds("e"))
 		}
 		w.commit(w.only("w1", "f"), "return x")

@@ -3,6 +3,7 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/state"
 )
 
 // rule is what the machine does for one kind of command.
@@ -21,7 +22,7 @@ type rule struct {
 // ruleOf finds the rule of a command's kind; ok is false for a kind that this program does not know.
 func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
 	r, ok = kindOf(cmd)
-	if r.level > FeatureLevel {
+	if r.level > state.FeatureLevel {
 		return rule{}, false
 	}
 	return r, ok
@@ -31,41 +32,48 @@ func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
 func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 	switch k := cmd.Kind.(type) {
 	case *commandv1.Command_Start:
-		return rule{apply: applyStart, level: levelFirst, about: k.Start.GetId()}, true
+		return rule{apply: applyStart, level: state.LevelFirst, about: k.Start.GetId()}, true
 	case *commandv1.Command_Commit:
-		return rule{apply: applyCommit, level: levelFirst, about: k.Commit.GetTask().GetId()}, true
+		return rule{apply: applyCommit, level: state.LevelFirst, about: k.Commit.GetTask().GetId()}, true
 	case *commandv1.Command_Release:
-		return rule{apply: applyRelease, level: levelFirst, about: k.Release.GetTask().GetId()}, true
+		return rule{apply: applyRelease, level: state.LevelFirst, about: k.Release.GetTask().GetId()}, true
 	case *commandv1.Command_Heartbeat:
-		return rule{apply: applyHeartbeat, level: levelFirst}, true
+		return rule{apply: applyHeartbeat, level: state.LevelFirst}, true
 	case *commandv1.Command_Signal:
-		return rule{apply: applySignal, level: levelFirst, about: k.Signal.GetId(), stored: true}, true
+		return rule{apply: applySignal, level: state.LevelFirst, about: k.Signal.GetId(), stored: true}, true
 	case *commandv1.Command_Cancel:
-		return rule{apply: applyCancel, level: levelFirst, about: k.Cancel.GetId()}, true
+		return rule{apply: applyCancel, level: state.LevelFirst, about: k.Cancel.GetId()}, true
 	case *commandv1.Command_Terminate:
-		return rule{apply: applyTerminate, level: levelFirst, about: k.Terminate.GetId()}, true
+		return rule{apply: applyTerminate, level: state.LevelFirst, about: k.Terminate.GetId()}, true
 	case *commandv1.Command_CreatePromise:
-		return rule{apply: applyCreatePromise, level: levelFirst, about: k.CreatePromise.GetId(), stored: true}, true
+		return rule{apply: applyCreatePromise, level: state.LevelFirst, about: k.CreatePromise.GetId(), stored: true}, true
 	case *commandv1.Command_SettlePromise:
-		return rule{apply: applySettlePromise, level: levelFirst, about: k.SettlePromise.GetId()}, true
+		return rule{apply: applySettlePromise, level: state.LevelFirst, about: k.SettlePromise.GetId()}, true
 	case *commandv1.Command_SubmitGraph:
-		return rule{apply: applySubmitGraph, level: levelGraphs, about: k.SubmitGraph.GetId()}, true
+		return rule{apply: applySubmitGraph, level: state.LevelGraphs, about: k.SubmitGraph.GetId()}, true
 	case *commandv1.Command_RetryGraph:
-		return rule{apply: applyRetryGraph, level: levelGraphs, about: k.RetryGraph.GetId(), stored: true}, true
+		return rule{apply: applyRetryGraph, level: state.LevelGraphs, about: k.RetryGraph.GetId(), stored: true}, true
 	case *commandv1.Command_Tick:
-		return rule{apply: applyTick, level: levelFirst}, true
+		return rule{apply: applyTick, level: state.LevelFirst}, true
 	case *commandv1.Command_RegisterFunctions:
-		return rule{apply: applyRegisterFunctions, level: levelFirst}, true
+		return rule{apply: applyRegisterFunctions, level: state.LevelFirst}, true
 	case *commandv1.Command_Deliver:
-		return rule{apply: applyDeliver, level: levelFirst}, true
+		return rule{apply: applyDeliver, level: state.LevelFirst}, true
 	case *commandv1.Command_Trim:
-		return rule{apply: applyTrim, level: levelFirst}, true
+		return rule{apply: applyTrim, level: state.LevelFirst}, true
 	case *commandv1.Command_InheritLeases:
-		return rule{apply: applyInheritLeases, level: levelLeases}, true
+		return rule{apply: applyInheritLeases, level: state.LevelLeases}, true
 	case *commandv1.Command_RaiseLevel:
-		return rule{apply: applyRaiseLevel, level: levelAnswers}, true
+		return rule{apply: applyRaiseLevel, level: state.LevelAnswers}, true
 	case *commandv1.Command_Assign:
-		return rule{apply: applyAssign, level: levelFirst}, true
+		return rule{apply: applyAssign, level: state.LevelFirst}, true
 	}
 	return rule{}, false
+}
+
+// LevelOf returns the feature level from which on a command may be proposed: that of its kind, or the level that it
+// raises the state to. ok is false for a kind that this program does not know.
+func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
+	r, ok := ruleOf(cmd)
+	return max(r.level, cmd.GetRaiseLevel().GetLevel()), ok
 }

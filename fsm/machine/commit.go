@@ -8,7 +8,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -58,7 +60,7 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 				"execution %q: an event follows one that ends the turn", ex.h.ID).With("namespace", ns).With("id", ex.h.ID)
 		}
-		ev, err := EventFromWire(w)
+		ev, err := wire.DecodeEvent(w)
 		if err == nil {
 			err = c.event(ev)
 		}
@@ -94,9 +96,9 @@ func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Erro
 
 // commitAnswer tells the worker what it needs to go on: the task's state, and the journal's entries from
 // known on that it did not write. For a repeated commit (c is nil) that is all of them.
-func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState, c *commit) *commandv1.Reply {
+func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState, c *commit) *commandv1.Reply {
 	reply := &perdurev1.CommitReply{
-		State: taskStateToWire(state), Status: statusToWire(ex.h.Status),
+		State: wire.EncodeTaskState(left), Status: wire.EncodeStatus(ex.h.Status),
 		NextSeq: ex.h.Events, NextChild: t.history(ex).NextChild(),
 	}
 	upper := ex.h.Events
@@ -104,10 +106,10 @@ func (t *txn) commitAnswer(ex *execution, known uint64, state recovery.TaskState
 		upper = c.first
 	}
 	fits := true
-	if state == recovery.TaskAcquired && known < upper {
+	if left == recovery.TaskAcquired && known < upper {
 		reply.Entries, fits = t.entries(ex, known, upper, answerBytes)
 	}
-	if c != nil && state == recovery.TaskAcquired && fits {
+	if c != nil && left == recovery.TaskAcquired && fits {
 		reply.Entries = append(reply.Entries, c.told()...)
 	}
 	if !fits {
@@ -132,9 +134,9 @@ func (t *txn) entries(ex *execution, from, to uint64, limit int) (out []*perdure
 			}
 			entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 			if err != nil {
-				corrupt("journal", key, err)
+				state.PanicCorrupt("journal", key, err)
 			}
-			out = append(out, EntryToWire(entry))
+			out = append(out, wire.EncodeEntry(entry))
 			return true
 		})
 	return out, fits
@@ -173,7 +175,7 @@ func (c *commit) add(ev journal.Event) error {
 	if err := c.t.append(c.ex, ev); err != nil {
 		return err
 	}
-	c.added = append(c.added, EntryToWire(journal.Entry{Seq: seq, Time: c.t.now, Event: ev}))
+	c.added = append(c.added, wire.EncodeEntry(journal.Entry{Seq: seq, Time: c.t.now, Event: ev}))
 	return nil
 }
 
@@ -270,7 +272,7 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 
 // timer makes a timer's promise, which its deadline resolves.
 func (c *commit) timer(e journal.TimerScheduled) error {
-	if e.Duration < 0 || e.Duration >= Never-c.t.now {
+	if e.Duration < 0 || e.Duration >= state.Never-c.t.now {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "timer %q: a duration of %d ms", e.Promise, e.Duration).With("id", c.ex.h.ID)
 	}
 	e.FireAt = c.t.now + e.Duration
@@ -311,7 +313,7 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 	if e.Wait == journal.AwaitSignal {
 		timeout := c.t.deadline(c.req.WaitTimeoutMs)
 		if timeout == 0 {
-			timeout = Never
+			timeout = state.Never
 		}
 		if _, err := c.promise(recovery.CreateRequest{ID: string(e.On[0]), External: true, TimeoutAt: timeout}); err != nil {
 			return err
@@ -372,7 +374,7 @@ func (c *commit) end(ev journal.Event) error {
 	case journal.ExecutionFailed:
 		return c.t.finish(c.ex, recovery.PromiseRejected, e.Error)
 	case journal.ExecutionCancelled:
-		return c.t.finish(c.ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, e.Reason))
+		return c.t.finish(c.ex, recovery.PromiseRejectedCanceled, state.EncodeFailure(state.FailureCancelled, e.Reason))
 	}
 	return nil
 }

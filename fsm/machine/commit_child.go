@@ -6,6 +6,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -38,14 +40,14 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 		}
 		_, err := t.start(ex.ns, birth{
 			id: string(e.Promise), function: e.Function, digest: ex.h.Digest, input: e.Input,
-			tags: tagsFromWire(opts.Tags), deadlineMS: deadline,
+			tags: wire.DecodeTags(opts.Tags), deadlineMS: deadline,
 			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise),
 		})
 		return err
 	}
 	timeout := deadline
 	if timeout == 0 {
-		timeout = Never
+		timeout = state.Never
 	}
 	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), External: true, TimeoutAt: timeout}); err != nil {
 		return err
@@ -68,7 +70,7 @@ func (c *commit) send(e journal.InvokeScheduled) error {
 	if err != nil {
 		return err
 	}
-	if sig := msg.GetSignal(); sig != nil && c.t.m.feature >= levelAnswers {
+	if sig := msg.GetSignal(); sig != nil && c.t.m.feature >= state.LevelAnswers {
 		return c.signal(e, msg, sig)
 	}
 	if err := c.begun(e); err != nil {

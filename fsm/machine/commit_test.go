@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 )
 
 // A commit repeated with its request id is answered as it was, and applied once: also within one entry,
@@ -197,7 +198,7 @@ func TestRefusedAmongOthers(t *testing.T) {
 		var replies []string
 		refusals := 0
 		for _, r := range res.Replies {
-			if ReplyError(r) != nil {
+			if wire.ReplyError(r) != nil {
 				refusals++
 				continue
 			}
@@ -208,10 +209,10 @@ func TestRefusedAmongOthers(t *testing.T) {
 		}
 		return whole(w.parts[0].state), replies, w.parts[0].m.Checksum()
 	}
-	state, replies, sum := run(false)
+	all, replies, sum := run(false)
 	state2, replies2, sum2 := run(true)
-	if state != state2 || sum != sum2 {
-		t.Errorf("the refused commands have left something:\n%s", difference(state, state2))
+	if all != state2 || sum != sum2 {
+		t.Errorf("the refused commands have left something:\n%s", difference(all, state2))
 	}
 	if fmt.Sprint(replies) != fmt.Sprint(replies2) {
 		t.Errorf("answered\n%v\nand without the refused ones\n%v", replies2, replies)
@@ -258,7 +259,7 @@ func TestStepPromise(t *testing.T) {
 	}
 	for _, none := range []string{"e:3", "e:5", "e:0.0", "x:0", "none", "e:"} {
 		reply := w.query(&commandv1.Query{Id: none, Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}})
-		if e := QueryError(reply); e == nil || e.Reason != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+		if e := wire.QueryError(reply); e == nil || e.Reason != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 			t.Errorf("%s: %v", none, reply)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -45,7 +46,7 @@ func TestEntryComesBack(t *testing.T) {
 	for seq, ev := range events {
 		kinds[ev.Kind()] = true
 		want := journal.Entry{Seq: uint64(seq), Time: int64(1000 + seq), Event: ev}
-		raw, err := proto.Marshal(EntryToWire(want))
+		raw, err := proto.Marshal(wire.EncodeEntry(want))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestEntryComesBack(t *testing.T) {
 		if err := proto.Unmarshal(raw, w); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := EntryFromWire(w); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := wire.DecodeEntry(w); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v comes back as %+v, %v", want, got, err)
 		}
 	}
@@ -61,7 +62,7 @@ func TestEntryComesBack(t *testing.T) {
 		t.Errorf("%d kinds of events, there are 20", len(kinds))
 	}
 	for _, w := range []*perdurev1.JournalEntry{nil, {}, {Event: &perdurev1.Event{}}} {
-		if got, err := EntryFromWire(w); err == nil {
+		if got, err := wire.DecodeEntry(w); err == nil {
 			t.Errorf("%v is read as %+v", w, got)
 		}
 	}
@@ -74,7 +75,7 @@ func TestJournalFromWire(t *testing.T) {
 	for _, object := range []string{"done", "failed", "cancelled", "late", "sleeping", "calling", "either", "asking"} {
 		var entries []journal.Entry
 		for _, e := range c.journals[name(object)] {
-			got, err := EntryFromWire(EntryToWire(e))
+			got, err := wire.DecodeEntry(wire.EncodeEntry(e))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/internal/testkit"
 	"perdure/journal"
@@ -66,7 +67,7 @@ func near(w *world, p *part, prefix string) string {
 
 // tidy notices a scan that was left by a panic: a real Reader would have kept something open.
 type tidy struct {
-	Reader
+	state.Reader
 	open int
 }
 
@@ -79,15 +80,15 @@ func (t *tidy) Scan(lower, upper []byte, fn func(key, value []byte) bool) error 
 
 // probe opens a machine over a state, applies commands now and ticks later, and reads everything; at an
 // even time the commands come first. It returns the first error; a panic is the test's failure.
-func probe(below *MemReader, cfg Config, ids []string, index uint64, now int64, cmds []*commandv1.Command) error {
+func probe(below *state.MemReader, cfg Config, ids []string, index uint64, now int64, cmds []*commandv1.Command) error {
 	cfg.CheckInvariants = false
-	state := &tidy{Reader: below}
+	st := &tidy{Reader: below}
 	defer func() {
-		if state.open != 0 {
+		if st.open != 0 {
 			panic("a scan was left open")
 		}
 	}()
-	m, err := New(cfg, state)
+	m, err := New(cfg, st)
 	if err != nil {
 		return err
 	}
@@ -108,15 +109,15 @@ func probe(below *MemReader, cfg Config, ids []string, index uint64, now int64, 
 			{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{}}},
 		} {
 			q.Namespace, q.Id = ns, objectID
-			if _, err := Query(state, 0, q); err != nil {
+			if _, err := Query(st, 0, q); err != nil {
 				return err
 			}
 		}
 	}
-	if _, _, err := NextDue(state); err != nil {
+	if _, _, err := NextDue(st); err != nil {
 		return err
 	}
-	if _, _, err := Outgoing(state, 1-cfg.Partition, 100, 1<<30); err != nil {
+	if _, _, err := Outgoing(st, 1-cfg.Partition, 100, 1<<30); err != nil {
 		return err
 	}
 	if cmds == nil {
@@ -150,9 +151,9 @@ func TestDamage(t *testing.T) {
 		t.Fatalf("undamaged: %v", err)
 	}
 	families := map[keys.Family]int{}
-	var all []Write
+	var all []state.Write
 	_ = p.state.Scan(nil, nil, func(key, value []byte) bool {
-		all = append(all, Write{bytes.Clone(key), bytes.Clone(value)})
+		all = append(all, state.Write{Key: bytes.Clone(key), Value: bytes.Clone(value)})
 		return true
 	})
 	flips, noticed := 0, 0
@@ -161,7 +162,7 @@ func TestDamage(t *testing.T) {
 		switch family {
 		case keys.Promise, keys.Task, keys.Header, keys.Journal, keys.Channel, keys.Inbox, keys.Reply, keys.Outbox:
 		case keys.Meta:
-			if string(was.Key[1:]) == metaFeature {
+			if string(was.Key[1:]) == state.MetaFeature {
 				continue // its own test: TestOpen
 			}
 		default:
@@ -171,15 +172,15 @@ func TestDamage(t *testing.T) {
 		now := w.now
 		try := func(what string, value []byte) error {
 			now++
-			state := p.state.Clone()
-			state.Apply([]Write{{was.Key, value}})
+			st := p.state.Clone()
+			st.Apply([]state.Write{{Key: was.Key, Value: value}})
 			defer func() {
 				if r := recover(); r != nil {
 					t.Fatalf("%s of %q: %q became %q: panic: %v", what, was.Key, was.Value, value, r)
 				}
 			}()
-			err := probe(state, p.cfg, ids, p.index, now, touch)
-			var damage *CorruptError
+			err := probe(st, p.cfg, ids, p.index, now, touch)
+			var damage *state.CorruptError
 			var broken *InvariantError
 			var rule *journal.Violation
 			if family == keys.Meta && err != nil || err != nil && strings.Contains(err.Error(), "invalid UTF-8") {
@@ -191,7 +192,7 @@ func TestDamage(t *testing.T) {
 			return err
 		}
 		must := func(what string, value []byte) {
-			var damage *CorruptError
+			var damage *state.CorruptError
 			if err := try(what, value); !errors.As(err, &damage) {
 				t.Errorf("%s of %q went unnoticed: %v", what, was.Key, err)
 			}
@@ -233,14 +234,14 @@ func TestJournalHoles(t *testing.T) {
 	p := w.at("e")
 	h := takeCensus(p.state).headers["e"]
 	for seq := range h.Events {
-		state := p.state.Clone()
+		st := p.state.Clone()
 		key := keys.JournalEntry(ns, "e", h.Incarnation, seq)
 		next := keys.JournalEntry(ns, "e", h.Incarnation, (seq+1)%h.Events)
-		value, _, _ := state.Get(next)
-		for what, writes := range map[string][]Write{"missing": {{key, nil}}, "exchanged": {{key, value}}} {
-			damaged := state.Clone()
+		value, _, _ := st.Get(next)
+		for what, writes := range map[string][]state.Write{"missing": {{Key: key, Value: nil}}, "exchanged": {{Key: key, Value: value}}} {
+			damaged := st.Clone()
 			damaged.Apply(writes)
-			var damage *CorruptError
+			var damage *state.CorruptError
 			if err := probe(damaged, p.cfg, ids, p.index, w.now, touch); !errors.As(err, &damage) {
 				t.Errorf("entry %d %s: %v", seq, what, err)
 			}
@@ -261,10 +262,10 @@ func TestDamagedKeys(t *testing.T) {
 		"listing":    append(keys.VisibilityPrefix(ns, keys.Open), 1),
 		"outbox":     append(keys.Number(keys.Outbox, 1-p.cfg.Partition), 1),
 	} {
-		state := p.state.Clone()
-		state.Apply([]Write{{key, []byte{}}})
-		var damage *CorruptError
-		if err := probe(state, p.cfg, ids, p.index, w.now, touch); !errors.As(err, &damage) {
+		st := p.state.Clone()
+		st.Apply([]state.Write{{Key: key, Value: []byte{}}})
+		var damage *state.CorruptError
+		if err := probe(st, p.cfg, ids, p.index, w.now, touch); !errors.As(err, &damage) {
 			t.Errorf("%s: %v", what, err)
 		} else if damage.What == "" || damage.Detail == "" {
 			t.Errorf("%s: %+v", what, damage)
@@ -274,7 +275,7 @@ func TestDamagedKeys(t *testing.T) {
 
 // A Reader that fails stops the machine with its error.
 type failing struct {
-	Reader
+	state.Reader
 	after int
 	err   error
 }
@@ -418,7 +419,7 @@ func TestInvariantsNotice(t *testing.T) {
 
 // suspend puts an execution to sleep on a signal, as a commit does.
 func suspend(t *txn, ex *execution) {
-	if _, _, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{ID: "e:0", Incarnation: 1, External: true, TimeoutAt: Never}, retryMS); err != nil {
+	if _, _, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{ID: "e:0", Incarnation: 1, External: true, TimeoutAt: state.Never}, retryMS); err != nil {
 		panic(err)
 	}
 	if err := t.append(ex, journal.ExecutionAwaiting{On: []id.PromiseID{"e:0"}, Wait: journal.AwaitSignal, Signal: "s"}); err != nil {

@@ -6,7 +6,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -15,29 +17,29 @@ import (
 func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetDeliver()
 	key := keys.Number(keys.Inbox, req.Source)
-	epoch, through := t.channel(key)
+	ch := t.channel(key)
 	switch {
-	case req.Epoch < epoch:
+	case req.Epoch < ch.Epoch:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
-			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, epoch)
-	case req.Epoch > epoch:
-		epoch, through = req.Epoch, 0
+			"messages of epoch %d of the channel from partition %d, which is at epoch %d", req.Epoch, req.Source, ch.Epoch)
+	case req.Epoch > ch.Epoch:
+		ch = state.Channel{Epoch: req.Epoch}
 	}
 	for _, msg := range req.Messages {
-		if msg.Seq <= through {
+		if msg.Seq <= ch.Last {
 			continue
 		}
-		if msg.Seq != through+1 {
+		if msg.Seq != ch.Last+1 {
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
-				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, through)
+				"message %d from partition %d follows %d: one is missing", msg.Seq, req.Source, ch.Last)
 		}
 		if err := t.receive(msg); err != nil {
 			return nil, ruleError(msg.Namespace, err)
 		}
-		through = msg.Seq
+		ch.Last = msg.Seq
 	}
-	t.putChannel(key, epoch, through)
-	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: through}}}, nil
+	t.put(key, ch.Encode())
+	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last}}}, nil
 }
 
 // receive carries out one message. What can no longer be done is answered or dropped, never refused:
@@ -65,14 +67,14 @@ func (t *txn) receive(msg *commandv1.Message) error {
 			return nil
 		}
 		_, err := t.start(msg.Namespace, birth{
-			id: msg.ToId, function: w.Start.Function, input: w.Start.Input, tags: tagsFromWire(w.Start.Tags),
+			id: msg.ToId, function: w.Start.Function, input: w.Start.Input, tags: wire.DecodeTags(w.Start.Tags),
 			deadlineMS: t.deadline(w.Start.TimeoutMs),
 		})
 		return err
 	default:
 		// Only a newer version sends what this one does not know. To refuse it would be to differ from the
 		// replicas that are newer.
-		panic(fault{fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
+		panic(state.Fault{Err: fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
 	}
 }
 
@@ -85,12 +87,12 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 		return t.send(ns, msg.FromId, &commandv1.Message{
 			FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
 			Kind: &commandv1.Message_ChildDone{ChildDone: &commandv1.ChildDone{Outcome: &perdurev1.Outcome{
-				Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: FailureConflict, Message: "the child's id is taken"}},
+				Result: &perdurev1.Outcome_Failure{Failure: &perdurev1.Failure{Type: state.FailureConflict, Message: "the child's id is taken"}},
 			}}},
 		})
 	}
 	_, err := t.start(ns, birth{
-		id: msg.ToId, function: w.Function, digest: w.ComponentDigest, input: w.Input, tags: tagsFromWire(w.Tags),
+		id: msg.ToId, function: w.Function, digest: w.ComponentDigest, input: w.Input, tags: wire.DecodeTags(w.Tags),
 		deadlineMS: w.DeadlineMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
 		parentPromise: w.PromiseId, key: w.IdempotencyKey,
 	})
@@ -104,13 +106,13 @@ func (t *txn) receiveChildDone(msg *commandv1.Message, w *commandv1.ChildDone) e
 		return nil
 	}
 	t.timeout(msg.Namespace, msg.ToId)
-	value, refused := outcomeFromWire(w.Outcome)
+	value, refused := wire.DecodeOutcome(w.Outcome)
 	if refused != nil {
 		return refused
 	}
-	state := recovery.PromiseResolved
+	to := recovery.PromiseResolved
 	if w.Outcome.GetFailure() != nil {
-		state = recovery.PromiseRejected
+		to = recovery.PromiseRejected
 	}
-	return t.settle(msg.Namespace, msg.ToId, state, value)
+	return t.settle(msg.Namespace, msg.ToId, to, value)
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/state"
 	"perdure/internal/testkit"
 )
 
@@ -52,8 +53,8 @@ func (r replica) follow(t *testing.T, p *part) string {
 	t.Helper()
 	cfg := p.cfg
 	cfg.CachedExecutions, cfg.CachedBytes, cfg.CheckInvariants = r.cached, r.bytes, !r.unchecked
-	state := NewMemReader()
-	m, err := New(cfg, state)
+	below := state.NewMemReader()
+	m, err := New(cfg, below)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +79,10 @@ func (r replica) follow(t *testing.T, p *part) string {
 			continue
 		}
 		inBatch = 0
-		state.Apply(m.Writes())
+		below.Apply(m.Writes())
 		m.Committed()
 		if batches++; batches%r.reopen == 0 {
-			if m, err = New(cfg, state); err != nil {
+			if m, err = New(cfg, below); err != nil {
 				return err.Error()
 			}
 		}
@@ -89,7 +90,7 @@ func (r replica) follow(t *testing.T, p *part) string {
 	if m.Checksum() != p.m.Checksum() || m.Clock() != p.m.Clock() || m.Applied() != p.m.Applied() {
 		return fmt.Sprintf("checksum %x at %d, must be %x at %d", m.Checksum(), m.Applied(), p.m.Checksum(), p.m.Applied())
 	}
-	if got, want := whole(state), whole(p.state); got != want {
+	if got, want := whole(below), whole(p.state); got != want {
 		return "another state:\n" + difference(want, got)
 	}
 	return ""

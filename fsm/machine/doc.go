@@ -23,6 +23,6 @@
 // An execution whose program is a graph has a journal and a promise, and no task: the machine is its
 // coordinator. graph_run.go is a run in memory (the graph, the rows of its nodes, the reduction over them),
 // graph_advance.go what a result leads to, graph_node.go how a node starts, waits and is taken back,
-// graph_row.go what is stored of one. An attempt is an execution of its own, a child of its node's promise;
+// (what is stored of one is state.NodeRow). An attempt is an execution of its own, a child of its node's promise;
 // when it ends, its node is told in the same apply, and what may run next starts.
 package machine

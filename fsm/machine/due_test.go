@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // A search that goes on where the last one ended finds what one of everything finds, whatever comes and goes; and
@@ -17,7 +18,7 @@ import (
 func TestDueSearch(t *testing.T) {
 	late := 0
 	one := func(t tester, draw func(n int) int) {
-		state := NewMemReader()
+		st := state.NewMemReader()
 		var search DueSearch
 		var there [][]byte
 		untold := int64(0)
@@ -28,7 +29,7 @@ func TestDueSearch(t *testing.T) {
 				at := int64(1 + draw(60))
 				kind := keys.DeadlineKinds[draw(len(keys.DeadlineKinds))]
 				key := keys.DeadlineOf(kind, at, ns, fmt.Sprint("e", i))
-				state.Apply([]Write{{Key: key, Value: []byte{}}})
+				st.Apply([]state.Write{{Key: key, Value: []byte{}}})
 				there = append(there, key)
 				if draw(5) == 0 {
 					if untold == 0 || at < untold {
@@ -40,22 +41,22 @@ func TestDueSearch(t *testing.T) {
 			}
 			for len(there) > 0 && draw(3) == 0 {
 				n := draw(len(there))
-				state.Apply([]Write{{Key: there[n]}})
+				st.Apply([]state.Write{{Key: there[n]}})
 				there = append(there[:n], there[n+1:]...)
 			}
-			want, any := Never, false
-			_ = state.Scan(nil, nil, func(key, _ []byte) bool {
+			want, any := state.Never, false
+			_ = st.Scan(nil, nil, func(key, _ []byte) bool {
 				_, at, _, _, _ := keys.ParseDeadline(key)
 				want, any = min(want, at), true
 				return true
 			})
-			got, ok, err := search.Next(state, added)
+			got, ok, err := search.Next(st, added)
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
 			if untold != 0 && (ok != any || got != want) {
 				late++
-				if got, ok, err = search.Next(state, untold); err != nil {
+				if got, ok, err = search.Next(st, untold); err != nil {
 					t.Fatalf("%v", err)
 				}
 				untold = 0
@@ -63,7 +64,7 @@ func TestDueSearch(t *testing.T) {
 			if ok != any || ok && got != want {
 				t.Fatalf("found %d (%t), the earliest is %d (%t)", got, ok, want, any)
 			}
-			if at, ok, err := NextDue(state); err != nil || ok != any || ok && at != want {
+			if at, ok, err := NextDue(st); err != nil || ok != any || ok && at != want {
 				t.Fatalf("NextDue is %d (%t, %v), the earliest is %d (%t)", at, ok, err, want, any)
 			}
 		}
@@ -103,47 +104,44 @@ func TestDeadlineBeforeTheSearch(t *testing.T) {
 // The front of an outbox is found by numbers: before the first message that is left, whatever has gone. One of an
 // older epoch comes first, and a channel that nothing says of is read from the beginning.
 func TestOutboxFront(t *testing.T) {
-	state := func(epoch uint64, first, last uint64) *MemReader {
-		r := NewMemReader()
-		e := encoder{}
-		e.u64(epoch)
-		e.u64(last)
-		r.Apply([]Write{{Key: keys.Number(keys.Channel, 1), Value: e.b}})
+	st := func(epoch uint64, first, last uint64) *state.MemReader {
+		r := state.NewMemReader()
+		r.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1), Value: state.Channel{Epoch: epoch, Last: last}.Encode()}})
 		for n := first; n <= last; n++ {
-			r.Apply([]Write{{Key: keys.OutboxOf(1, epoch, n), Value: []byte{}}})
+			r.Apply([]state.Write{{Key: keys.OutboxOf(1, epoch, n), Value: []byte{}}})
 		}
 		return r
 	}
 	for last := range uint64(40) {
 		for first := uint64(1); first <= last+1; first++ {
-			r := state(3, first, last)
-			if front, err := outboxFront(r, 1); err != nil || !bytes.Equal(front, keys.OutboxOf(1, 3, first)) {
+			r := st(3, first, last)
+			if front, err := state.OutboxFront(r, 1); err != nil || !bytes.Equal(front, keys.OutboxOf(1, 3, first)) {
 				t.Fatalf("messages %d to %d: the front is %x, %v", first, last, front, err)
 			}
-			r.Apply([]Write{{Key: keys.OutboxOf(1, 2, 7), Value: []byte{}}})
-			if front, err := outboxFront(r, 1); err != nil || !bytes.Equal(front, keys.Number(keys.Outbox, 1)) {
+			r.Apply([]state.Write{{Key: keys.OutboxOf(1, 2, 7), Value: []byte{}}})
+			if front, err := state.OutboxFront(r, 1); err != nil || !bytes.Equal(front, keys.Number(keys.Outbox, 1)) {
 				t.Fatalf("a message of an older epoch: the front is %x, %v", front, err)
 			}
 		}
 	}
 	// It takes as many looks as the number of what is left has bits, and not of all there ever was.
-	counted := &countingReader{MemReader: state(1, 1_000_000_000-100, 1_000_000_000)}
-	if _, err := outboxFront(counted, 1); err != nil || counted.gets > 20 {
+	counted := &countingReader{MemReader: st(1, 1_000_000_000-100, 1_000_000_000)}
+	if _, err := state.OutboxFront(counted, 1); err != nil || counted.gets > 20 {
 		t.Errorf("100 messages are found after %d looks, %v", counted.gets, err)
 	}
-	r := state(1, 1, 5)
-	r.Apply([]Write{{Key: keys.Number(keys.Channel, 1)}})
-	if front, err := outboxFront(r, 1); err != nil || !bytes.Equal(front, keys.Number(keys.Outbox, 1)) {
+	r := st(1, 1, 5)
+	r.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1)}})
+	if front, err := state.OutboxFront(r, 1); err != nil || !bytes.Equal(front, keys.Number(keys.Outbox, 1)) {
 		t.Errorf("no channel: the front is %x, %v", front, err)
 	}
-	r.Apply([]Write{{Key: keys.Number(keys.Channel, 1), Value: []byte{0xff}}})
-	if front, err := outboxFront(r, 1); err == nil {
+	r.Apply([]state.Write{{Key: keys.Number(keys.Channel, 1), Value: []byte{0xff}}})
+	if front, err := state.OutboxFront(r, 1); err == nil {
 		t.Errorf("a damaged channel: the front is %x", front)
 	}
 }
 
 type countingReader struct {
-	*MemReader
+	*state.MemReader
 	gets int
 }
 

@@ -5,23 +5,24 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 )
 
 // Effects are what an entry wants done outside the state. The leader carries them out; followers drop
 // them. Doing one twice, or losing one, is harmless: a new leader finds everything again in the state.
 type Effects struct {
 	// Ready names functions that got a pending task which no offer of this entry took.
-	Ready []Queue
+	Ready []state.Queue
 	// Assigned are tasks that offers of this entry acquired.
 	Assigned []Assignment
 	// Cancelling are acquired tasks whose execution was asked to cancel.
 	Cancelling []Assignment
 	// Settled are promises that were settled.
-	Settled []Ref
+	Settled []state.Ref
 	// Unblocked are listeners to be told of a settled promise.
 	Unblocked []Unblock
 	// Graphs are graph runs whose status has changed, for those who watch them.
-	Graphs []Ref
+	Graphs []state.Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
 	// Expired counts the tasks whose lease has ended because their worker was silent.
@@ -29,12 +30,6 @@ type Effects struct {
 	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
 	NextDue int64
 }
-
-// Queue is the queue of pending tasks of one function.
-type Queue struct{ Namespace, Function string }
-
-// Ref names an object.
-type Ref struct{ Namespace, ID string }
 
 // Assignment is a task and the worker that holds it.
 type Assignment struct {

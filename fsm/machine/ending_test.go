@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // The ending table: what ends an execution, in each status it may have, and how journal and promise end
@@ -85,30 +87,30 @@ func TestEndings(t *testing.T) {
 			end{"CancelRequested ExecutionCancelled", cancelled, canceled, `!cancelled "enough"`, 2000},
 			end{"ExecutionCancelled", cancelled, canceled, `!cancelled "enough"`, 2000}},
 	}
-	for _, state := range states {
+	for _, st := range states {
 		for _, ending := range endings {
-			t.Run(state.name+"/"+ending.name, func(t *testing.T) {
+			t.Run(st.name+"/"+ending.name, func(t *testing.T) {
 				w := newWorld(t, 1)
 				start := startCmd(w.request(), "e", "f", "")
 				start.GetStart().TimeoutMs = 60_000
 				w.do(start)
 				v := w.only("w1", "f")
-				state.reach(w, v)
-				if got := w.kinds("e") + " "; got != state.course {
-					t.Fatalf("the journal is %s, must be %s", got, state.course)
+				st.reach(w, v)
+				if got := w.kinds("e") + " "; got != st.course {
+					t.Fatalf("the journal is %s, must be %s", got, st.course)
 				}
 				w.now = 2000
-				if ending.byWorker && !state.held {
+				if ending.byWorker && !st.held {
 					w.commitRefused(v, "return r", perdurev1.Reason_REASON_STALE_TASK, "")
 					return
 				}
 				ending.do(w, v)
 				want := ending.running
-				if strings.HasPrefix(state.name, "cancelling") {
+				if strings.HasPrefix(st.name, "cancelling") {
 					want = ending.cancelling
 				}
-				if got := w.kinds("e"); got != state.course+want.events {
-					t.Errorf("the journal is %s, must be %s", got, state.course+want.events)
+				if got := w.kinds("e"); got != st.course+want.events {
+					t.Errorf("the journal is %s, must be %s", got, st.course+want.events)
 				}
 				e, p := w.describe("e"), w.promise("e")
 				got := end{want.events, e.Status, p.State, showOutcome(p.Value), p.SettledAtMs}
@@ -205,7 +207,7 @@ func TestGrace(t *testing.T) {
 			if grace == 0 {
 				ends = w.now + 30_000
 			}
-			if grace > Never {
+			if grace > state.Never {
 				// For as long as there is time at all; its worker may still acknowledge.
 				w.now = 1 << 50
 				w.tick()
@@ -245,7 +247,7 @@ func TestGraceOnTouch(t *testing.T) {
 		if late >= 0 {
 			want = `!cancelled "the grace period ended"`
 		}
-		if got := showOutcome(w.promise("e").Value); got != want || (ReplyError(reply) == nil) != (late < 0) {
+		if got := showOutcome(w.promise("e").Value); got != want || (wire.ReplyError(reply) == nil) != (late < 0) {
 			t.Errorf("%d ms late: ended as %s, answered %v", late, got, reply)
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"container/list"
 	"errors"
 	"strconv"
-	"strings"
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -18,7 +18,7 @@ import (
 // memory of its journal. It is a cache of what is stored.
 type execution struct {
 	ns string
-	h  Header
+	h  state.Header
 	// j is nil for an execution that has ended, until somebody asks for its history.
 	j *journal.State
 	// run is a graph run in memory; nil until somebody asks for it, and for every other kind.
@@ -29,7 +29,7 @@ type execution struct {
 	// this transaction made it.
 	touched bool
 	born    bool
-	before  Header
+	before  state.Header
 	place   *list.Element
 	// size is what the cache counts for it.
 	size int
@@ -39,19 +39,21 @@ type execution struct {
 type execCache struct {
 	max, maxBytes int
 	bytes         int
-	byKey         map[Ref]*execution
+	byKey         map[state.Ref]*execution
 	order         *list.List
 }
 
 func newExecCache(max, maxBytes int) *execCache {
-	return &execCache{max: max, maxBytes: maxBytes, byKey: map[Ref]*execution{}, order: list.New()}
+	return &execCache{max: max, maxBytes: maxBytes, byKey: map[state.Ref]*execution{}, order: list.New()}
 }
 
 // leastCached is how many executions are kept whatever their size: reading a long journal for every
 // commit to it costs more than the memory.
 const leastCached = 8
 
-func (c *execCache) get(ns, objectID string) *execution { return c.byKey[Ref{ns, objectID}] }
+func (c *execCache) get(ns, objectID string) *execution {
+	return c.byKey[state.Ref{Namespace: ns, ID: objectID}]
+}
 
 // keep makes an execution the most recently used one.
 func (c *execCache) keep(ex *execution) {
@@ -60,7 +62,7 @@ func (c *execCache) keep(ex *execution) {
 		return
 	}
 	ex.place = c.order.PushFront(ex)
-	c.byKey[Ref{ex.ns, ex.h.ID}] = ex
+	c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] = ex
 }
 
 // resize counts an execution anew: what signals it holds, how many operations it has had.
@@ -83,31 +85,13 @@ func (c *execCache) drop(ex *execution) {
 		ex.place = nil
 	}
 	c.bytes, ex.size = c.bytes-ex.size, 0
-	if c.byKey[Ref{ex.ns, ex.h.ID}] == ex {
-		delete(c.byKey, Ref{ex.ns, ex.h.ID})
+	if c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] == ex {
+		delete(c.byKey, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 	}
-}
-
-// retryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
-// worker's own terms are behind it.
-func retryBound(policy string) int {
-	const standard = 3
-	digits, ok := strings.CutPrefix(policy, "attempts=")
-	if !ok {
-		return standard
-	}
-	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = digits[:end]
-	}
-	attempts, err := strconv.Atoi(digits)
-	if err != nil || attempts < 1 {
-		return standard
-	}
-	return attempts - 1
 }
 
 func newJournal(objectID string) *journal.State {
-	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(retryBound))
+	return journal.New(id.PromiseID(objectID), journal.WithRetryBound(state.RetryBound))
 }
 
 // touch puts an execution on the transaction's list.
@@ -130,17 +114,9 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
 	}
-	key := keys.Of(keys.Header, ns, objectID)
-	b, ok := t.get(key)
+	h, ok := state.Must{From: t}.Header(ns, objectID)
 	if !ok {
 		return nil, false
-	}
-	h, err := decodeHeader(b)
-	if err == nil && h.ID != objectID {
-		err = misplaced(h.ID)
-	}
-	if err != nil {
-		corrupt("execution header", key, err)
 	}
 	ex := &execution{ns: ns, h: h}
 	if !h.Status.Terminal() {
@@ -168,12 +144,12 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 			err = j.Append(entry.Seq, entry.Event)
 		}
 		if err != nil {
-			corrupt("journal", key, err)
+			state.PanicCorrupt("journal", key, err)
 		}
 		return true
 	})
 	if j.NextSeq() != h.Events || j.Status() != h.Status {
-		corrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
+		state.PanicCorrupt("journal", prefix, errors.New("it has "+strconv.FormatUint(j.NextSeq(), 10)+" entries and ends "+j.Status().String()+
 			", the header says "+strconv.FormatUint(h.Events, 10)+" and "+h.Status.String()))
 	}
 	return j
@@ -196,7 +172,7 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 // must appends an event that the rules cannot refuse; a refusal is a defect and stops the replica.
 func (t *txn) must(ex *execution, ev journal.Event) {
 	if err := t.append(ex, ev); err != nil {
-		panic(fault{err})
+		panic(state.Fault{Err: err})
 	}
 }
 
@@ -229,13 +205,13 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	}
 	timeout := b.deadlineMS
 	if timeout == 0 {
-		timeout = Never
+		timeout = state.Never
 	}
 	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout}
-	kind := KindFunction
+	kind := state.KindFunction
 	if b.graph != nil {
-		kind = KindGraph
-		req.Target, req.External, req.Tags = "", true, withGraphTag(b.tags)
+		kind = state.KindGraph
+		req.Target, req.External, req.Tags = "", true, state.WithGraphTag(b.tags)
 	}
 	_, fx, err := recovery.Create(t.store(ns), t.now, req, retryMS)
 	if err != nil {
@@ -243,10 +219,10 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	}
 	ex := t.touch(&execution{
 		ns: ns, born: true,
-		h: Header{
+		h: state.Header{
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
-			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Life: b.life, Former: b.former,
+			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.life, Former: b.former,
 		},
 		j: newJournal(b.id),
 	})
@@ -259,7 +235,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.graph != nil {
 		t.putGraph(ex, b)
 	}
-	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), []byte(b.function))
+	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
 		// Its deadline had passed before it began.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
@@ -285,22 +261,23 @@ func (t *txn) close(ex *execution) {
 		ex.h.GraphAt = 0
 	}
 	ex.dirty = true
-	class := map[journal.Status]keys.VisibilityClass{
-		journal.StatusCompleted: keys.Completed, journal.StatusFailed: keys.Failed, journal.StatusCancelled: keys.Cancelled,
-	}[ex.h.Status]
 	t.remove(keys.VisibilityOf(ex.ns, keys.Open, ex.h.CreatedMS, ex.h.ID))
-	e := encoder{}
-	e.str(ex.h.Function)
-	e.i64(ex.h.ClosedMS)
-	t.put(keys.VisibilityOf(ex.ns, class, ex.h.CreatedMS, ex.h.ID), e.b)
-}
-
-func notFound(ns, objectID string) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "no execution %q in namespace %q", objectID, ns).
-		With("namespace", ns).With("id", objectID)
+	t.put(keys.VisibilityOf(ex.ns, closedClass(ex.h.Status), ex.h.CreatedMS, ex.h.ID), state.ListingClosed(ex.h.Function, ex.h.ClosedMS))
 }
 
 func finished(ex *execution) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_ALREADY_FINISHED, "execution %q has ended: %s", ex.h.ID, ex.h.Status).
 		With("namespace", ex.ns).With("id", ex.h.ID).With("status", ex.h.Status.String())
+}
+
+// closedClass is where an execution that has ended is listed.
+func closedClass(s journal.Status) keys.VisibilityClass {
+	switch s {
+	case journal.StatusCompleted:
+		return keys.Completed
+	case journal.StatusFailed:
+		return keys.Failed
+	default:
+		return keys.Cancelled
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"strconv"
 	"strings"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/graph"
 	"perdure/id"
 	"perdure/journal"
@@ -16,15 +18,6 @@ import (
 
 // startsAtOnce bounds the nodes that one command starts; a run with more goes on at the next tick.
 const startsAtOnce = 128
-
-// Failure types of graph runs, and those by which an attempt says that it is something else than a failure.
-const (
-	FailureGraph     = "graph_failed"
-	FailureStuck     = "graph_stuck"
-	FailureInput     = "graph.input"
-	FailureSkipped   = "graph.skipped"
-	FailureSuspended = "graph.suspended"
-)
 
 // advance does all that a run has to do now: it takes up the attempts that have ended, starts what may
 // start, observes a wave that is over, and ends the run when it is settled. What ends while a run is being
@@ -78,10 +71,10 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 func (t *txn) mustNot(ex *execution, err error) {
 	switch err.(type) {
 	case nil:
-	case *CorruptError, *InvariantError, *journal.Violation:
-		panic(fault{err})
+	case *state.CorruptError, *InvariantError, *journal.Violation:
+		panic(state.Fault{Err: err})
 	default:
-		panic(fault{&InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
+		panic(state.Fault{Err: &InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
 	}
 }
 
@@ -98,7 +91,7 @@ func (t *txn) continueLater(ex *execution) {
 // graphDue carries out a deadline of the graphs: a run goes on, or a node gets its next attempt.
 func (t *txn) graphDue(ns, objectID string) {
 	if ex, ok := t.execution(ns, objectID); ok {
-		if ex.h.Kind != KindGraph || ex.h.GraphAt == 0 || ex.h.GraphAt > t.now {
+		if ex.h.Kind != state.KindGraph || ex.h.GraphAt == 0 || ex.h.GraphAt > t.now {
 			return
 		}
 		t.remove(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ns, objectID))
@@ -106,13 +99,13 @@ func (t *txn) graphDue(ns, objectID string) {
 		t.advance(ex)
 		return
 	}
-	run, ok := parentOf(objectID)
+	run, ok := state.ParentOf(objectID)
 	if !ok {
 		return
 	}
 	t.carryOutDue(ns, run)
 	ex, ok := t.execution(ns, run)
-	if !ok || ex.h.Kind != KindGraph || ex.h.Status.Terminal() {
+	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() {
 		return
 	}
 	r := t.graph(ex)
@@ -136,7 +129,7 @@ func (t *txn) attemptEnded(attempt *execution, p recovery.Promise) {
 	// The run's own deadline may have come, too: then it is over, and the result comes too late.
 	t.carryOutDue(ns, run)
 	ex, ok := t.execution(ns, run)
-	if !ok || ex.h.Kind != KindGraph || ex.h.Status.Terminal() || life != ex.h.Incarnation {
+	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() || life != ex.h.Incarnation {
 		return
 	}
 	r := t.graph(ex)
@@ -152,12 +145,12 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 		return
 	}
 	row := r.rows[n]
-	if row.status != reduction.StatusRunning || row.retryAt != 0 || row.attemptID(ex.h.ID) != p.ID {
+	if row.Status != reduction.StatusRunning || row.RetryAt != 0 || row.AttemptID(ex.h.ID) != p.ID {
 		return
 	}
-	outcome := outcomeOf(p)
+	outcome := state.OutcomeOf(p)
 	if p.State == recovery.PromiseResolved {
-		t.endNode(ex, r, n, reduction.Succeeded{Output: dataOf(outcome)}, recovery.PromiseResolved, outcome, nil)
+		t.endNode(ex, r, n, reduction.Succeeded{Output: state.DataOf(outcome)}, recovery.PromiseResolved, outcome, nil)
 		return
 	}
 	if p.State == recovery.PromiseRejectedCanceled && ex.h.Status == journal.StatusCancelling {
@@ -174,10 +167,10 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 		result = reduction.NodeTimedOut{}
 	case p.State == recovery.PromiseRejectedCanceled:
 		// Somebody cancelled the attempt, and not the run.
-	case failure.Type == FailureSkipped:
+	case failure.Type == state.FailureSkipped:
 		t.endNode(ex, r, n, reduction.Skipped{}, recovery.PromiseResolved, nullOutcome(), skippedBytes(failure.Message))
 		return
-	case failure.Type == FailureSuspended:
+	case failure.Type == state.FailureSuspended:
 		signal := failure.Message
 		if signal == "" {
 			signal = string(failure.Details)
@@ -187,23 +180,15 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 			return
 		}
 	}
-	if ex.h.Status == journal.StatusRunning && !failure.NonRetryable && row.attempt < attemptsOf(r.node(n)) {
-		row.retryAt, row.failure = t.now+pauseOf(r.node(n), row.attempt), outcome
-		t.must(ex, journal.InvokeRetrying{Promise: promise, FailedAttempt: row.attempt, Error: outcome, RetryAt: row.retryAt})
+	if ex.h.Status == journal.StatusRunning && !failure.NonRetryable && row.Attempt < attemptsOf(r.node(n)) {
+		row.RetryAt, row.Failure = t.now+pauseOf(r.node(n), row.Attempt), outcome
+		t.must(ex, journal.InvokeRetrying{Promise: promise, FailedAttempt: row.Attempt, Error: outcome, RetryAt: row.RetryAt})
 		t.putRow(ex, n, row)
-		t.put(keys.DeadlineOf(keys.DueGraph, row.retryAt, ex.ns, string(promise)), []byte{})
-		t.fx.due(row.retryAt)
+		t.put(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, string(promise)), []byte{})
+		t.fx.due(row.RetryAt)
 		return
 	}
 	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome, outcome)
-}
-
-// dataOf is the value of a result; a result without one is JSON's null.
-func dataOf(outcome []byte) []byte {
-	if o, err := recovery.DecodeOutcome(outcome); err == nil && len(o.Data) > 0 {
-		return o.Data
-	}
-	return []byte("null")
 }
 
 // maxReason bounds what is kept of why a node was skipped, in bytes.
@@ -214,14 +199,14 @@ func skippedBytes(reason string) []byte {
 	if reason == "" {
 		return nil
 	}
-	return failureBytes(FailureSkipped, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
+	return state.EncodeFailure(state.FailureSkipped, strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
 }
 
 func nullOutcome() []byte { return recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("null")}) }
 
 // attemptsOf is how many attempts a node has in all.
 func attemptsOf(n *perdurev1.GraphNode) uint32 {
-	return min(max(n.GetRetry().GetAttempts(), 1), attemptsOfLife)
+	return min(max(n.GetRetry().GetAttempts(), 1), state.AttemptsPerGeneration)
 }
 
 func policyOf(n *perdurev1.GraphNode) string {
@@ -252,21 +237,21 @@ func pauseOf(n *perdurev1.GraphNode, attempt uint32) int64 {
 
 // endNode records the end of a node that has a promise and an open invocation. why is what its row keeps of the
 // reason, if there is one.
-func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, state recovery.PromiseState, outcome, why []byte) {
-	promise := id.PromiseID(r.rows[n].promise(ex.h.ID))
-	t.settleNode(ex, promise, state, outcome)
+func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, to recovery.PromiseState, outcome, why []byte) {
+	promise := id.PromiseID(r.rows[n].Promise(ex.h.ID))
+	t.settleNode(ex, promise, to, outcome)
 	inv, _ := ex.j.Invoke(promise)
 	t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcome, Attempt: inv.Open})
 	t.result(ex, r, n, o, why)
 }
 
 // settleNode settles the promise of a node, unless its deadline has.
-func (t *txn) settleNode(ex *execution, promise id.PromiseID, state recovery.PromiseState, value []byte) {
+func (t *txn) settleNode(ex *execution, promise id.PromiseID, to recovery.PromiseState, value []byte) {
 	s := t.store(ex.ns)
 	st := recovery.TimeoutPromise(s, t.now, recovery.Ref{ID: string(promise)})
 	if !st.Changed {
 		var err error
-		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: string(promise)}, state, value)
+		st, err = recovery.Settle(s, t.now, recovery.Ref{ID: string(promise)}, to, value)
 		t.mustNot(ex, err)
 	}
 	if st.Changed {
@@ -279,12 +264,12 @@ func (t *txn) settleNode(ex *execution, promise id.PromiseID, state recovery.Pro
 func (t *txn) result(ex *execution, r *graphRun, n int32, o reduction.Outcome, failure []byte) {
 	meant := reduction.Policy(r.node(n).OnFailure).Translate(o)
 	row := r.rows[n]
-	row.status, row.failure, row.ended, row.retryAt = meant.Target().Kind, failure, t.now, 0
+	row.Status, row.Failure, row.Ended, row.RetryAt = meant.Target().Kind, failure, t.now, 0
 	if done, ok := meant.(reduction.Succeeded); ok {
-		row.output = done.Output
+		row.Output = done.Output
 	}
 	if r.graph.Wave {
-		row.wave = ex.h.Wave + 1
+		row.Wave = ex.h.Wave + 1
 		t.putRow(ex, n, row)
 		r.unobserved = append(r.unobserved, n)
 		return
@@ -309,13 +294,13 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 	for _, n := range nodes {
 		row, node := &r.rows[n], r.name(n)
 		waits := r.engine.Status(node).Kind == reduction.StatusWaiting
-		switch row.status {
+		switch row.Status {
 		case reduction.StatusCompleted:
 			if waits {
 				signals = append(signals, n)
 				continue
 			}
-			results = append(results, reduction.Result{Node: node, Outcome: reduction.Succeeded{Output: row.output}})
+			results = append(results, reduction.Result{Node: node, Outcome: reduction.Succeeded{Output: row.Output}})
 		case reduction.StatusSkipped:
 			if waits {
 				// A wait ends by its signal, by failing, or by being taken back.
@@ -334,13 +319,13 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 		}
 	}
 	for _, n := range signals {
-		delta, err := r.engine.Resolve(r.name(n), r.rows[n].signal, r.rows[n].output)
+		delta, err := r.engine.Resolve(r.name(n), r.rows[n].Signal, r.rows[n].Output)
 		t.mustNot(ex, err)
 		t.follow(ex, r, delta)
 	}
 	for _, n := range nodes {
-		if row := r.rows[n]; row.output != nil {
-			row.output = nil
+		if row := r.rows[n]; row.Output != nil {
+			row.Output = nil
 			r.remember(n, row)
 		}
 	}
@@ -350,14 +335,14 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
 	for _, c := range delta.Changed {
 		n := r.index(c.Node)
-		if row := r.rows[n]; c.To.Kind == reduction.StatusFailed && row.status != reduction.StatusFailed {
-			row.status, row.propagated, row.ended = reduction.StatusFailed, true, t.now
+		if row := r.rows[n]; c.To.Kind == reduction.StatusFailed && row.Status != reduction.StatusFailed {
+			row.Status, row.Propagated, row.Ended = reduction.StatusFailed, true, t.now
 			t.putRow(ex, n, row)
 			r.mayStart(n, false)
 		}
 	}
 	for _, node := range delta.Ready {
-		if n := r.index(node); r.rows[n].status == reduction.StatusPending {
+		if n := r.index(node); r.rows[n].Status == reduction.StatusPending {
 			r.mayStart(n, true)
 		}
 	}
@@ -373,18 +358,18 @@ func (t *txn) conclude(ex *execution, r *graphRun) {
 		t.must(ex, journal.ExecutionCompleted{Result: data})
 		t.mustNot(ex, t.finish(ex, recovery.PromiseResolved, recovery.AppendOutcome(nil, recovery.Outcome{Data: data})))
 	case reduction.PhaseFailed:
-		t.failGraph(ex, FailureGraph, r.failures())
+		t.failGraph(ex, state.FailureGraph, r.failures())
 	case reduction.PhaseStuck:
 		why := "nothing can start, and nothing is waited for"
 		if stuck, ok := r.engine.Classify().(reduction.Stuck); ok {
 			why += ": " + stuck.Diagnosis.String()
 		}
-		t.failGraph(ex, FailureStuck, cut(why))
+		t.failGraph(ex, state.FailureStuck, cut(why))
 	}
 }
 
 func (t *txn) failGraph(ex *execution, kind, message string) {
-	failure := failureBytes(kind, message)
+	failure := state.EncodeFailure(kind, message)
 	t.must(ex, journal.ExecutionFailed{Error: failure})
 	t.mustNot(ex, t.finish(ex, recovery.PromiseRejected, failure))
 }
@@ -406,14 +391,14 @@ func (r *graphRun) failures() string {
 	all := 0
 	for n := range r.rows {
 		row := &r.rows[n]
-		if row.status != reduction.StatusFailed || row.propagated {
+		if row.Status != reduction.StatusFailed || row.Propagated {
 			continue
 		}
 		if all++; all > most {
 			continue
 		}
 		what := "node " + strconv.Quote(r.graph.Nodes[n].Id)
-		if f := failureToWire(row.failure); len(row.failure) > 0 {
+		if f := wire.EncodeFailure(row.Failure); len(row.Failure) > 0 {
 			what += " (" + strings.ToValidUTF8(f.Type[:min(len(f.Type), 100)], "")
 			if f.Message != "" {
 				what += ": " + strings.ToValidUTF8(f.Message[:min(len(f.Message), 200)], "")

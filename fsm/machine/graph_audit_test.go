@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
 	"perdure/journal"
 	"perdure/recovery"
@@ -65,16 +66,16 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 		looked++
 		for _, c := range []struct {
 			what   string
-			writes []Write
+			writes []state.Write
 		}{
-			{"lost", []Write{{Key: key}}},
-			{"doubled", []Write{{Key: append(bytes.Clone(key), 'x'), Value: value}}},
-			{"cut", []Write{{Key: key, Value: value[:len(value)-1]}}},
-			{"longer", []Write{{Key: key, Value: append(bytes.Clone(value), 1)}}},
+			{"lost", []state.Write{{Key: key}}},
+			{"doubled", []state.Write{{Key: append(bytes.Clone(key), 'x'), Value: value}}},
+			{"cut", []state.Write{{Key: key, Value: value[:len(value)-1]}}},
+			{"longer", []state.Write{{Key: key, Value: append(bytes.Clone(value), 1)}}},
 		} {
-			state := p.state.Clone()
-			state.Apply(c.writes)
-			if found := audited(t, state, p.cfg); len(found) == 0 && !formerLife(p, key) {
+			below := p.state.Clone()
+			below.Apply(c.writes)
+			if found := audited(t, below, p.cfg); len(found) == 0 && !formerLife(p, key) {
 				t.Errorf("%s key %q was %s, and nothing is found", familyName(key), key, c.what)
 			}
 		}
@@ -92,30 +93,30 @@ func formerLife(p *part, key []byte) bool {
 func TestAuditFindsPlantsInGraphs(t *testing.T) {
 	w, p := graphState(t)
 	run := w.graphStatus("run").Incarnation
-	row := func(s *plot, n uint32, change func(*nodeRow)) {
+	row := func(s *plot, n uint32, change func(*state.NodeRow)) {
 		key := keys.NodeOf(ns, "run", run, n)
-		r, err := decodeRow(s.get(key))
+		r, err := state.DecodeRow(s.get(key))
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(&r)
-		s.put(key, r.encode())
+		s.put(key, r.Encode())
 	}
 	for _, c := range []struct {
 		name, rule, id string
 		plant          func(s *plot)
 	}{
-		{"another signal than the graph's", RuleGraph, "run", func(s *plot) { row(s, 3, func(r *nodeRow) { r.signal = "other" }) }},
-		{"another output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.output = []byte("2") }) }},
-		{"no output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.output = nil }) }},
-		{"an output of what was skipped", RuleGraph, "run", func(s *plot) { row(s, 2, func(r *nodeRow) { r.output = []byte("1") }) }},
-		{"an output of what runs", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.output = []byte("1") }) }},
-		{"an output besides the one that was kept", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *nodeRow) { r.output = []byte("1") }) }},
+		{"another signal than the graph's", RuleGraph, "run", func(s *plot) { row(s, 3, func(r *state.NodeRow) { r.Signal = "other" }) }},
+		{"another output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = []byte("2") }) }},
+		{"no output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = nil }) }},
+		{"an output of what was skipped", RuleGraph, "run", func(s *plot) { row(s, 2, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"an output of what runs", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"an output besides the one that was kept", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
 		{"no output of what is not observed", RuleGraph, "wave", func(s *plot) {
 			key := keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 0)
-			r, _ := decodeRow(s.get(key))
-			r.output = nil
-			s.put(key, r.encode())
+			r, _ := state.DecodeRow(s.get(key))
+			r.Output = nil
+			s.put(key, r.Encode())
 		}},
 		{"another result in the journal", RuleGraph, "done", func(s *plot) {
 			s.event("done", 3, journal.InvokeCompleted{Promise: "done:0", Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("2")})})
@@ -128,13 +129,13 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		}},
 		{"another failure", RuleGraph, "failed", func(s *plot) {
 			key := keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 0)
-			r, _ := decodeRow(s.get(key))
-			r.failure = failureBytes("app", "else")
-			s.put(key, r.encode())
+			r, _ := state.DecodeRow(s.get(key))
+			r.Failure = state.EncodeFailure("app", "else")
+			s.put(key, r.Encode())
 		}},
-		{"another failure of the last attempt", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.failure = failureBytes("app", "else") }) }},
-		{"began at another time", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.started++ }) }},
-		{"ended at another time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.ended++ }) }},
+		{"another failure of the last attempt", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.Failure = state.EncodeFailure("app", "else") }) }},
+		{"began at another time", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Started++ }) }},
+		{"ended at another time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Ended++ }) }},
 		{"an attempt of another input", RuleInput, w.nodeOutcome("run", "h").State.AttemptId, func(s *plot) {
 			id := w.nodeOutcome("run", "h").State.AttemptId
 			s.event(id, 0, journal.ExecutionStarted{Input: []byte("else"), Parent: "run"})
@@ -142,35 +143,32 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		{"another graph than in the life before", RuleGraph, "run", func(s *plot) {
 			s.put(keys.GraphOf(ns, "run", s.readHeader("run").Former), s.get(keys.GraphOf(ns, "done", s.readHeader("done").Incarnation)))
 		}},
-		{"graphs in a state that knows none", RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(metaFeature), keys.AppendUint64(nil, levelFirst)) }},
+		{"graphs in a state that knows none", RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFirst)) }},
 		{"a result that nobody had", RuleGraph, "run", func(s *plot) {
-			row(s, 3, func(r *nodeRow) { r.status, r.signal, r.output = reduction.StatusCompleted, "", []byte("1") })
+			row(s, 3, func(r *state.NodeRow) { r.Status, r.Signal, r.Output = reduction.StatusCompleted, "", []byte("1") })
 		}},
-		{"a node that runs before its time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.status = reduction.StatusRunning }) }},
-		{"another attempt", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.attempt++ }) }},
-		{"another promise", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.child++ }) }},
-		{"a promise beyond the journal", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.child = 99 }) }},
-		{"another pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.retryAt++ }) }},
-		{"no pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *nodeRow) { r.retryAt = 0 }) }},
-		{"a wave in a graph without", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *nodeRow) { r.wave = 1 }) }},
-		{"kept from nowhere", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *nodeRow) { r.from = 7777 }) }},
-		{"running and kept", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *nodeRow) { r.kept = true }) }},
+		{"a node that runs before its time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Status = reduction.StatusRunning }) }},
+		{"another attempt", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Attempt++ }) }},
+		{"another promise", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child++ }) }},
+		{"a promise beyond the journal", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child = 99 }) }},
+		{"another pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt++ }) }},
+		{"no pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt = 0 }) }},
+		{"a wave in a graph without", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Wave = 1 }) }},
+		{"kept from nowhere", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.From = 7777 }) }},
+		{"running and kept", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Kept = true }) }},
 		{"failed by propagation after it was started", RuleGraph, "run", func(s *plot) {
-			row(s, 6, func(r *nodeRow) { r.status, r.propagated = reduction.StatusFailed, true })
+			row(s, 6, func(r *state.NodeRow) { r.Status, r.Propagated = reduction.StatusFailed, true })
 		}},
 		{"a failure that is not closed", RuleGraph, "failed", func(s *plot) {
 			s.drop(keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 1))
 		}},
 		{"an output that was observed too early", RuleGraph, "wave", func(s *plot) {
-			s.header("wave", func(h *Header) { h.Wave = 5 })
+			s.header("wave", func(h *state.Header) { h.Wave = 5 })
 			s.drop(keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 1))
 		}},
 		{"another input", RuleGraph, "run", func(s *plot) {
-			_, spec, _, _ := decodeGraph(s.get(keys.GraphOf(ns, "run", run)))
-			e := encoder{}
-			e.bytes(spec)
-			e.bytes([]byte("other"))
-			s.put(keys.GraphOf(ns, "run", run), e.b)
+			_, spec, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
+			s.put(keys.GraphOf(ns, "run", run), state.EncodeGraph(spec, []byte("other")))
 		}},
 		{"no node to go on with", RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
 		{"a run that goes on for no reason", RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},
@@ -198,7 +196,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		}},
 		{"an earlier life without a journal", RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
 		{"a node of a run that is none", RuleGraph, "done:0.0", func(s *plot) {
-			s.put(keys.NodeOf(ns, "done:0.0", 1, 0), (&nodeRow{status: reduction.StatusPending}).encode())
+			s.put(keys.NodeOf(ns, "done:0.0", 1, 0), (&state.NodeRow{Status: reduction.StatusPending}).Encode())
 		}},
 		{"an operation of nobody", RuleGraph, "done", func(s *plot) {
 			s.drop(keys.NodeOf(ns, "done", s.readHeader("done").Incarnation, 0))
@@ -221,18 +219,18 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 // by its third item.
 func TestAuditNamesDefinition1(t *testing.T) {
 	w, p := graphState(t)
-	for what, change := range map[string]func(r *nodeRow){
-		"completed without an output":  func(r *nodeRow) { r.output = nil },
-		"an output, but not completed": func(r *nodeRow) { r.status, r.output = reduction.StatusSkipped, []byte("1") },
+	for what, change := range map[string]func(r *state.NodeRow){
+		"completed without an output":  func(r *state.NodeRow) { r.Output = nil },
+		"an output, but not completed": func(r *state.NodeRow) { r.Status, r.Output = reduction.StatusSkipped, []byte("1") },
 	} {
 		s := &plot{t: t, state: p.state.Clone(), cfg: p.cfg}
 		key := keys.NodeOf(ns, "run", w.graphStatus("run").Incarnation, 1)
-		r, err := decodeRow(s.get(key))
+		r, err := state.DecodeRow(s.get(key))
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(&r)
-		s.put(key, r.encode())
+		s.put(key, r.Encode())
 		if found := lines(audited(t, s.state, p.cfg)); !strings.Contains(found, reduction.RuleOutputOwner+" (Definition 1, item 3)") || !strings.Contains(found, what) {
 			t.Errorf("%s is not named by item 3:\n%s", what, found)
 		}
@@ -241,39 +239,39 @@ func TestAuditNamesDefinition1(t *testing.T) {
 
 // A node is written in one way, and read back as it was.
 func TestNodeRowEncoding(t *testing.T) {
-	for _, row := range []nodeRow{
-		{status: reduction.StatusPending},
-		{status: reduction.StatusWaiting, signal: "s", child: 1, life: maxLife, attempt: 1000, started: 1, ended: 2, retryAt: 3, wave: 4,
-			kept: true, propagated: true, from: 5, failure: []byte("f"), output: []byte("o")},
+	for _, row := range []state.NodeRow{
+		{Status: reduction.StatusPending},
+		{Status: reduction.StatusWaiting, Signal: "s", Child: 1, Generation: state.MaxGeneration, Attempt: 1000, Started: 1, Ended: 2, RetryAt: 3, Wave: 4,
+			Kept: true, Propagated: true, From: 5, Failure: []byte("f"), Output: []byte("o")},
 	} {
-		b := row.encode()
-		got, err := decodeRow(b)
-		if err != nil || !bytes.Equal(got.encode(), b) {
+		b := row.Encode()
+		got, err := state.DecodeRow(b)
+		if err != nil || !bytes.Equal(got.Encode(), b) {
 			t.Errorf("%+v comes back as %+v, %v", row, got, err)
 		}
 		for n := range b {
-			if _, err := decodeRow(b[:n]); err == nil {
+			if _, err := state.DecodeRow(b[:n]); err == nil {
 				t.Errorf("%d of %d bytes are taken", n, len(b))
 			}
 		}
 	}
 	for _, bad := range [][]byte{{2}, {1, 0}, {1, 7}, {1, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
-		if _, err := decodeRow(bad); err == nil {
+		if _, err := state.DecodeRow(bad); err == nil {
 			t.Errorf("%x is taken", bad)
 		}
 	}
 }
 
 func FuzzNodeRow(f *testing.F) {
-	f.Add((&nodeRow{status: reduction.StatusCompleted, child: 3, output: []byte("{}")}).encode())
+	f.Add((&state.NodeRow{Status: reduction.StatusCompleted, Child: 3, Output: []byte("{}")}).Encode())
 	f.Add([]byte{1, 2, 3})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		row, err := decodeRow(b)
+		row, err := state.DecodeRow(b)
 		if err != nil {
 			return
 		}
-		again, err := decodeRow(row.encode())
-		if err != nil || !bytes.Equal(again.encode(), row.encode()) {
+		again, err := state.DecodeRow(row.Encode())
+		if err != nil || !bytes.Equal(again.Encode(), row.Encode()) {
 			t.Errorf("%x becomes %+v, then %+v, %v", b, row, again, err)
 		}
 	})
@@ -281,19 +279,19 @@ func FuzzNodeRow(f *testing.F) {
 
 // The header of a function's execution is written as it was before there were graphs.
 func TestHeaderOfGraph(t *testing.T) {
-	h := Header{ID: "e", Incarnation: 1, Function: "f", Status: journal.StatusRunning}
-	plain := h.encode()
-	h.Kind, h.Life, h.Former, h.Wave, h.GraphAt = KindGraph, 1, 2, 3, 4
-	b := h.encode()
+	h := state.Header{ID: "e", Incarnation: 1, Function: "f", Status: journal.StatusRunning}
+	plain := h.Encode()
+	h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = state.KindGraph, 1, 2, 3, 4
+	b := h.Encode()
 	if !bytes.HasPrefix(b, plain) || len(b) != len(plain)+5 {
 		t.Errorf("%x and %x", plain, b)
 	}
-	got, err := decodeHeader(b)
-	if err != nil || got.Kind != KindGraph || got.Life != 1 || got.Former != 2 || got.Wave != 3 || got.GraphAt != 4 {
+	got, err := state.DecodeHeader(b)
+	if err != nil || got.Kind != state.KindGraph || got.Generation != 1 || got.Former != 2 || got.Wave != 3 || got.GraphAt != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range [][]byte{append(bytes.Clone(plain), 0, 0, 0, 0, 0), append(bytes.Clone(plain), 2, 0, 0, 0, 0), b[:len(b)-1], append(bytes.Clone(b), 0)} {
-		if _, err := decodeHeader(bad); err == nil {
+		if _, err := state.DecodeHeader(bad); err == nil {
 			t.Errorf("%x is taken", bad)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
 	"perdure/journal"
 )
@@ -37,15 +38,15 @@ func touchGraphs(w *world) ([]*commandv1.Command, []*commandv1.Query) {
 func TestGraphDamage(t *testing.T) {
 	w, p := graphState(t)
 	cmds, queries := touchGraphs(w)
-	probeGraphs := func(state *MemReader) error {
+	probeGraphs := func(below *state.MemReader) error {
 		cfg := p.cfg
 		cfg.CheckInvariants = false
 		for _, q := range queries {
-			if _, err := Query(state, 0, q); err != nil {
+			if _, err := Query(below, 0, q); err != nil {
 				return err
 			}
 		}
-		m, err := New(cfg, state)
+		m, err := New(cfg, below)
 		if err != nil {
 			return err
 		}
@@ -65,15 +66,15 @@ func TestGraphDamage(t *testing.T) {
 		}
 		values++
 		try := func(what string, changed []byte) error {
-			state := p.state.Clone()
-			state.Apply([]Write{{key, changed}})
+			below := p.state.Clone()
+			below.Apply([]state.Write{{Key: key, Value: changed}})
 			defer func() {
 				if r := recover(); r != nil {
 					t.Fatalf("%s of %q: %x became %x: panic: %v", what, key, value, changed, r)
 				}
 			}()
-			err := probeGraphs(state)
-			var damage *CorruptError
+			err := probeGraphs(below)
+			var damage *state.CorruptError
 			var broken *InvariantError
 			var rule *journal.Violation
 			if err != nil && !errors.As(err, &damage) && !errors.As(err, &broken) && !errors.As(err, &rule) {
@@ -83,7 +84,7 @@ func TestGraphDamage(t *testing.T) {
 		}
 		if family == keys.Graph || family == keys.Node {
 			for what, changed := range map[string][]byte{"cutting": value[:len(value)-1], "growing": append(bytes.Clone(value), 0), "emptying": {}} {
-				var damage *CorruptError
+				var damage *state.CorruptError
 				if err := try(what, changed); !errors.As(err, &damage) && !formerLife(p, key) && !bytes.Contains(key, []byte("run:6.0\x00")) {
 					// What an earlier life leaves behind, and its subgraph, nobody reads.
 					t.Errorf("%s of %q went unnoticed: %v", what, key, err)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/graph"
 	"perdure/id"
 	"perdure/journal"
@@ -25,7 +26,7 @@ func slicesSorted(list []int32) []int32 {
 func (t *txn) startNode(ex *execution, r *graphRun, n int32) {
 	node, k := r.node(n), ex.j.NextChild()
 	promise := id.PromiseID(ex.h.ID).Child(k)
-	row := nodeRow{status: reduction.StatusRunning, child: k + 1, life: ex.h.Life, attempt: 1, started: t.now}
+	row := state.NodeRow{Status: reduction.StatusRunning, Child: k + 1, Generation: ex.h.Generation, Attempt: 1, Started: t.now}
 	r.mayStart(n, false)
 	for uint32(len(r.byChild)) < k {
 		r.byChild = append(r.byChild, -1)
@@ -62,8 +63,8 @@ func (t *txn) engineStart(ex *execution, r *graphRun, n int32) {
 	t.mustNot(ex, err)
 }
 
-func (t *txn) startSleep(ex *execution, r *graphRun, n int32, row nodeRow, promise id.PromiseID, duration int64) {
-	duration = min(max(duration, 0), Never-1-t.now)
+func (t *txn) startSleep(ex *execution, r *graphRun, n int32, row state.NodeRow, promise id.PromiseID, duration int64) {
+	duration = min(max(duration, 0), state.Never-1-t.now)
 	at := t.now + duration
 	t.must(ex, journal.TimerScheduled{Promise: promise, Duration: duration, FireAt: at})
 	t.engineStart(ex, r, n)
@@ -74,12 +75,12 @@ func (t *txn) startSleep(ex *execution, r *graphRun, n int32, row nodeRow, promi
 	}
 }
 
-func (t *txn) startWait(ex *execution, r *graphRun, n int32, row nodeRow, promise id.PromiseID, signal string) {
+func (t *txn) startWait(ex *execution, r *graphRun, n int32, row state.NodeRow, promise id.PromiseID, signal string) {
 	t.must(ex, journal.InvokeScheduled{Promise: promise, Invoke: journal.InvokeSignal, Function: signal, RetryPolicy: "attempts=1"})
 	t.must(ex, journal.InvokeStarted{Promise: promise, Attempt: 1})
 	timeout := t.deadline(r.node(n).TimeoutMs)
 	if timeout == 0 {
-		timeout = Never
+		timeout = state.Never
 	}
 	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: timeout})
 	r.remember(n, row)
@@ -91,7 +92,7 @@ func (t *txn) suspendNode(ex *execution, r *graphRun, n int32, signal string) {
 	_, err := r.engine.Apply(reduction.Result{Node: r.name(n), Outcome: reduction.SuspendedOn{Signal: signal}})
 	t.mustNot(ex, err)
 	row := r.rows[n]
-	row.status, row.signal = reduction.StatusWaiting, signal
+	row.Status, row.Signal = reduction.StatusWaiting, signal
 	t.putRow(ex, n, row)
 	if payload, ok := t.get(keys.LatchOf(ex.ns, ex.h.ID, ex.h.Incarnation, signal)); ok {
 		t.signalled(ex, r, n, payload)
@@ -99,7 +100,7 @@ func (t *txn) suspendNode(ex *execution, r *graphRun, n int32, signal string) {
 }
 
 // startWork hands a node out: a function, a request, or a graph of its own.
-func (t *txn) startWork(ex *execution, r *graphRun, n int32, row nodeRow, promise id.PromiseID) {
+func (t *txn) startWork(ex *execution, r *graphRun, n int32, row state.NodeRow, promise id.PromiseID) {
 	input, err := r.inputOf(n, promise)
 	if err == nil && len(input) > graph.MaxInputBytes {
 		err = fmt.Errorf("its input has %d bytes, the most is %d", len(input), graph.MaxInputBytes)
@@ -112,17 +113,17 @@ func (t *txn) startWork(ex *execution, r *graphRun, n int32, row nodeRow, promis
 	case *perdurev1.GraphNode_Function:
 		scheduled.Function = kind.Function.GetFunction()
 	case *perdurev1.GraphNode_Http:
-		scheduled.Invoke, scheduled.Function = journal.InvokeHTTP, functionOfHTTP
+		scheduled.Invoke, scheduled.Function = journal.InvokeHTTP, state.FunctionHTTP
 	default:
-		scheduled.Function = functionOfGraph
+		scheduled.Function = state.FunctionGraph
 	}
 	t.must(ex, scheduled)
 	t.must(ex, journal.InvokeStarted{Promise: promise, Attempt: 1})
 	t.engineStart(ex, r, n)
 	t.putRow(ex, n, row)
-	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: Never})
+	t.nodePromise(ex, recovery.CreateRequest{ID: string(promise), External: true, TimeoutAt: state.Never})
 	if err != nil {
-		why := failureBytes(FailureInput, cut(err.Error()))
+		why := state.EncodeFailure(state.FailureInput, cut(err.Error()))
 		t.endNode(ex, r, n, reduction.NodeFailed{}, recovery.PromiseRejected, why, why)
 		return
 	}
@@ -133,18 +134,18 @@ func (t *txn) startWork(ex *execution, r *graphRun, n int32, row nodeRow, promis
 func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 	row, node := &r.rows[n], r.node(n)
 	b := birth{
-		id: row.attemptID(ex.h.ID), digest: ex.h.Digest, input: input, deadlineMS: t.deadline(node.TimeoutMs),
-		parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: row.promise(ex.h.ID),
+		id: row.AttemptID(ex.h.ID), digest: ex.h.Digest, input: input, deadlineMS: t.deadline(node.TimeoutMs),
+		parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: row.Promise(ex.h.ID),
 	}
 	switch kind := node.Kind.(type) {
 	case *perdurev1.GraphNode_Function:
 		b.function = kind.Function.GetFunction()
 	case *perdurev1.GraphNode_Http:
-		b.function = functionOfHTTP
+		b.function = state.FunctionHTTP
 	case *perdurev1.GraphNode_Subgraph:
-		spec, err := wire.Marshal(kind.Subgraph)
+		spec, err := state.Deterministic.Marshal(kind.Subgraph)
 		t.mustNot(ex, err)
-		b.function, b.graph, b.spec = functionOfGraph, kind.Subgraph, spec
+		b.function, b.graph, b.spec = state.FunctionGraph, kind.Subgraph, spec
 	}
 	_, err := t.start(ex.ns, b)
 	t.mustNot(ex, err)
@@ -153,14 +154,14 @@ func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 // retryNode starts the next attempt of a node whose pause is over.
 func (t *txn) retryNode(ex *execution, r *graphRun, n int32) {
 	row := r.rows[n]
-	if row.retryAt == 0 || row.retryAt > t.now || ex.h.Status != journal.StatusRunning {
+	if row.RetryAt == 0 || row.RetryAt > t.now || ex.h.Status != journal.StatusRunning {
 		return
 	}
-	promise := row.promise(ex.h.ID)
-	t.remove(keys.DeadlineOf(keys.DueGraph, row.retryAt, ex.ns, promise))
-	row.retryAt = 0
-	row.attempt++
-	t.must(ex, journal.InvokeStarted{Promise: id.PromiseID(promise), Attempt: row.attempt})
+	promise := row.Promise(ex.h.ID)
+	t.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))
+	row.RetryAt = 0
+	row.Attempt++
+	t.must(ex, journal.InvokeStarted{Promise: id.PromiseID(promise), Attempt: row.Attempt})
 	t.putRow(ex, n, row)
 	input, err := r.inputOf(n, id.PromiseID(promise))
 	t.mustNot(ex, err)
@@ -209,7 +210,7 @@ func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
 	if !ok {
 		return
 	}
-	switch r.rows[n].status {
+	switch r.rows[n].Status {
 	case reduction.StatusRunning:
 		if fired, isTimer := ex.j.Timer(promise); !isTimer || fired {
 			return
@@ -218,7 +219,7 @@ func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
 		t.result(ex, r, n, reduction.Succeeded{Output: []byte("null")}, nil)
 	case reduction.StatusWaiting:
 		inv, _ := ex.j.Invoke(promise)
-		outcome := outcomeOf(p)
+		outcome := state.OutcomeOf(p)
 		t.must(ex, journal.InvokeCompleted{Promise: promise, Result: outcome, Attempt: inv.Open})
 		t.result(ex, r, n, reduction.NodeTimedOut{}, outcome)
 	default:
@@ -235,10 +236,10 @@ func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, e
 	if ex.h.Status.Terminal() {
 		return 0, finished(ex)
 	}
-	t.deliver(ex, latch{name, dataOf(payload)})
+	t.deliver(ex, latch{name, state.DataOf(payload)})
 	for _, node := range r.engine.WaitingOn(name) {
-		if n := r.index(node); r.rows[n].status == reduction.StatusWaiting {
-			t.signalled(ex, r, n, dataOf(payload))
+		if n := r.index(node); r.rows[n].Status == reduction.StatusWaiting {
+			t.signalled(ex, r, n, state.DataOf(payload))
 		}
 	}
 	t.advance(ex)
@@ -250,8 +251,8 @@ func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, e
 func (t *txn) expireWaits(ex *execution, name string) {
 	r := t.graph(ex)
 	for _, node := range r.engine.WaitingOn(name) {
-		if row := &r.rows[r.index(node)]; row.status == reduction.StatusWaiting {
-			t.timeout(ex.ns, row.promise(ex.h.ID))
+		if row := &r.rows[r.index(node)]; row.Status == reduction.StatusWaiting {
+			t.timeout(ex.ns, row.Promise(ex.h.ID))
 		}
 	}
 }
@@ -277,11 +278,11 @@ func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 	for i := range r.rows {
 		n := int32(i)
 		switch row := &r.rows[n]; {
-		case row.status != reduction.StatusRunning || r.sleeps(n):
-		case row.retryAt != 0:
+		case row.Status != reduction.StatusRunning || r.sleeps(n):
+		case row.RetryAt != 0:
 			t.dropNode(ex, r, n, reason)
 		default:
-			attempt := row.attemptID(ex.h.ID)
+			attempt := row.AttemptID(ex.h.ID)
 			t.carryOutDue(ex.ns, attempt)
 			if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() && a.h.Status != journal.StatusCancelling {
 				t.mustNot(ex, t.requestCancel(a, reason, graceMS))
@@ -295,19 +296,19 @@ func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 // dropNode takes an open node back: it has no result, because its run ends before it does.
 func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 	row := r.rows[n]
-	promise := row.promise(ex.h.ID)
+	promise := row.Promise(ex.h.ID)
 	switch {
-	case row.retryAt != 0:
-		t.remove(keys.DeadlineOf(keys.DueGraph, row.retryAt, ex.ns, promise))
-	case row.status == reduction.StatusRunning && !r.sleeps(n):
-		attempt := row.attemptID(ex.h.ID)
+	case row.RetryAt != 0:
+		t.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))
+	case row.Status == reduction.StatusRunning && !r.sleeps(n):
+		attempt := row.AttemptID(ex.h.ID)
 		t.carryOutDue(ex.ns, attempt)
 		if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() {
 			t.mustNot(ex, t.cancelled(a, reason))
 		}
 	}
-	t.settleNode(ex, id.PromiseID(promise), recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))
-	row.status, row.signal, row.retryAt, row.ended = reduction.StatusPending, "", 0, t.now
+	t.settleNode(ex, id.PromiseID(promise), recovery.PromiseRejectedCanceled, state.EncodeFailure(state.FailureCancelled, reason))
+	row.Status, row.Signal, row.RetryAt, row.Ended = reduction.StatusPending, "", 0, t.now
 	t.putRow(ex, n, row)
 	delta, err := r.engine.Apply(reduction.Result{Node: r.name(n), Outcome: reduction.NodeRunCancelled{}})
 	t.mustNot(ex, err)
@@ -317,7 +318,7 @@ func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 // leave ends what a graph run that was cancelled, terminated or timed out leaves behind: attempts under way end
 // with it, and so do waits.
 func (t *txn) leave(ex *execution, reason string) {
-	if ex.h.Kind != KindGraph {
+	if ex.h.Kind != state.KindGraph {
 		return
 	}
 	r := t.graph(ex)
@@ -325,7 +326,7 @@ func (t *txn) leave(ex *execution, reason string) {
 		t.endWave(ex, r)
 	}
 	for i := range r.rows {
-		if s := r.rows[i].status; s == reduction.StatusRunning || s == reduction.StatusWaiting {
+		if s := r.rows[i].Status; s == reduction.StatusRunning || s == reduction.StatusWaiting {
 			t.dropNode(ex, r, int32(i), reason)
 		}
 	}

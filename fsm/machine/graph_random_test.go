@@ -10,6 +10,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/internal/testkit"
 	"perdure/reduction"
 )
@@ -126,7 +128,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 		case trouble && choice == 2 && len(ends) > 0:
 			// The attempt ends, its node is told, and then the commit is refused: all of it is taken back.
 			if v := d.views[viewKey{"w1", ends[0].attempt}]; v != nil {
-				if reply := d.one(d.commitCmd(v, ends[0].how+"; step x -> 1")); ReplyError(reply) == nil {
+				if reply := d.one(d.commitCmd(v, ends[0].how+"; step x -> 1")); wire.ReplyError(reply) == nil {
 					d.t.Fatalf("a commit with an event behind its end is answered %v", reply)
 				}
 			}
@@ -146,8 +148,8 @@ func (d *graphDriver) drive(run string, trouble bool) {
 				d.t.Fatalf("nobody works at %s", e.attempt)
 			}
 			// The lease may be over; then the task was given out anew in the meantime.
-			if reply := d.one(d.commitCmd(v, e.how)); ReplyError(reply) != nil && !trouble {
-				d.t.Fatalf("%s of %s: %v", e.how, e.attempt, ReplyError(reply))
+			if reply := d.one(d.commitCmd(v, e.how)); wire.ReplyError(reply) != nil && !trouble {
+				d.t.Fatalf("%s of %s: %v", e.how, e.attempt, wire.ReplyError(reply))
 			}
 		case choice == 8 || len(ends) == 0:
 			at, ok, err := NextDue(d.at(run).state)
@@ -200,7 +202,7 @@ func (w *world) pure(run string) {
 			return
 		}
 		g := w.query(&commandv1.Query{Id: r, Kind: &commandv1.Query_Graph{Graph: &perdurev1.GetGraphRequest{}}}).GetGraph().Graph
-		rel, err := relationOf(g)
+		rel, err := state.RelationOf(g)
 		if err != nil {
 			w.t.Fatalf("%v", err)
 		}
@@ -218,9 +220,9 @@ func (w *world) pure(run string) {
 				results[id] = reduction.Skipped{}
 			}
 		}
-		state, phase := reduction.Initial(rel), reduction.PhaseProgressing
+		reduced, phase := reduction.Initial(rel), reduction.PhaseProgressing
 		for phase == reduction.PhaseProgressing {
-			p := reduction.Classify(rel, state).(reduction.Progressing)
+			p := reduction.Classify(rel, reduced).(reduction.Progressing)
 			var batch []reduction.Result
 			for _, node := range p.Frontier {
 				if results[node] == nil {
@@ -229,18 +231,18 @@ func (w *world) pure(run string) {
 				batch = append(batch, reduction.Result{Node: node, Outcome: results[node]})
 				delete(results, node)
 			}
-			if state, err = reduction.Accumulate(rel, state, batch...); err != nil {
+			if reduced, err = reduction.Accumulate(rel, reduced, batch...); err != nil {
 				w.t.Fatalf("%s: %v", r, err)
 			}
-			state = reduction.Close(rel, state)
-			phase = reduction.Classify(rel, state).Phase()
+			reduced = reduction.Close(rel, reduced)
+			phase = reduction.Classify(rel, reduced).Phase()
 		}
 		if len(results) > 0 {
 			w.t.Fatalf("%s: results of nodes that were never ready: %v", r, results)
 		}
 		for _, n := range s.Nodes {
-			at := state.Statuses[reduction.NodeID(n.Id)].Kind
-			if nodeStatusToWire(at) != n.Status {
+			at := reduced.Statuses[reduction.NodeID(n.Id)].Kind
+			if wire.EncodeNodeStatus(at) != n.Status {
 				w.t.Fatalf("%s: node %s is %v, the reduction says %v", r, n.Id, n.Status, at)
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 	"perdure/reduction"
 )
@@ -25,7 +26,7 @@ type graphRun struct {
 	number []int32
 	engine *reduction.Engine
 	// rows are the nodes, in the order of the graph. Outputs that were observed are the engine's.
-	rows []nodeRow
+	rows []state.NodeRow
 	// byChild is the node of each child number.
 	byChild []int32
 	// startable are the nodes that may start: those that count for max_parallel, and those that do not.
@@ -59,7 +60,7 @@ type runUndo struct {
 
 type oldRow struct {
 	n   int32
-	row nodeRow
+	row state.NodeRow
 }
 
 func (r *graphRun) begin() {
@@ -111,7 +112,7 @@ func (r *graphRun) name(n int32) reduction.NodeID     { return reduction.NodeID(
 func (r *graphRun) index(node reduction.NodeID) int32 {
 	i, ok := r.rel.Number(node)
 	if !ok {
-		panic(fault{fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
+		panic(state.Fault{Err: fmt.Errorf("fsm: a graph without a node %q was said to have one", node)})
 	}
 	return r.number[i]
 }
@@ -162,8 +163,8 @@ func (r *graphRun) next() (int32, bool) {
 // weigh adds a row to the counts, or takes it out.
 func (r *graphRun) weigh(n int32, by int) {
 	row := &r.rows[n]
-	r.counts.held += by * (len(row.failure) + len(row.output) + len(row.signal))
-	if row.status != reduction.StatusRunning {
+	r.counts.held += by * (len(row.Failure) + len(row.Output) + len(row.Signal))
+	if row.Status != reduction.StatusRunning {
 		return
 	}
 	r.counts.active += by
@@ -171,13 +172,13 @@ func (r *graphRun) weigh(n int32, by int) {
 		return
 	}
 	r.counts.slots += by
-	if row.retryAt == 0 {
+	if row.RetryAt == 0 {
 		r.counts.attempts += by
 	}
 }
 
 // remember changes a row in memory.
-func (r *graphRun) remember(n int32, row nodeRow) {
+func (r *graphRun) remember(n int32, row state.NodeRow) {
 	if r.undo != nil {
 		r.undo.rows = append(r.undo.rows, oldRow{n, r.rows[n]})
 	}
@@ -187,57 +188,18 @@ func (r *graphRun) remember(n int32, row nodeRow) {
 }
 
 // putRow changes a row.
-func (t *txn) putRow(ex *execution, n int32, row nodeRow) {
+func (t *txn) putRow(ex *execution, n int32, row state.NodeRow) {
 	ex.run.remember(n, row)
-	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.encode())
-}
-
-// latch is a signal that a run has got.
-type latch struct {
-	name    string
-	payload []byte
+	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.Encode())
 }
 
 // putGraph stores what a new graph run is made of.
 func (t *txn) putGraph(ex *execution, b birth) {
-	t.level = levelGraphs
-	e := encoder{b: make([]byte, 0, 16+len(b.spec)+len(b.input))}
-	e.bytes(b.spec)
-	e.bytes(b.input)
-	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), e.b)
+	t.level = state.LevelGraphs
+	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), state.EncodeGraph(b.spec, b.input))
 	for _, s := range b.signals {
 		t.deliver(ex, s)
 	}
-}
-
-func decodeGraph(b []byte) (graph *perdurev1.Graph, spec, input []byte, err error) {
-	d := decoder{b: b}
-	spec, input = d.bytes(), d.bytes()
-	if err := d.end(); err != nil {
-		return nil, nil, nil, err
-	}
-	graph = &perdurev1.Graph{}
-	if err := proto.Unmarshal(spec, graph); err != nil {
-		return nil, nil, nil, err
-	}
-	return graph, spec, input, nil
-}
-
-// relationOf is the topology of a graph.
-func relationOf(g *perdurev1.Graph) (*reduction.Relation, error) {
-	nodes := make([]reduction.NodeID, len(g.Nodes))
-	count := 0
-	for _, n := range g.Nodes {
-		count += len(n.After)
-	}
-	edges := make([]reduction.Edge, 0, count)
-	for i, n := range g.Nodes {
-		nodes[i] = reduction.NodeID(n.Id)
-		for _, before := range n.After {
-			edges = append(edges, reduction.Edge{From: reduction.NodeID(before), To: nodes[i]})
-		}
-	}
-	return reduction.Declare(nodes, edges)
 }
 
 // graph is the graph run of an execution, read from its rows if it is not in memory.
@@ -254,15 +216,15 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	key := keys.GraphOf(ex.ns, h.ID, h.Incarnation)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("graph", key, errors.New("a graph run without a graph"))
+		state.PanicCorrupt("graph", key, errors.New("a graph run without a graph"))
 	}
-	g, _, input, err := decodeGraph(b)
+	g, _, input, err := state.DecodeGraph(b)
 	if err != nil {
-		corrupt("graph", key, err)
+		state.PanicCorrupt("graph", key, err)
 	}
-	r := &graphRun{graph: g, input: input, rows: make([]nodeRow, len(g.Nodes))}
-	if r.rel, err = relationOf(g); err != nil {
-		corrupt("graph", key, err)
+	r := &graphRun{graph: g, input: input, rows: make([]state.NodeRow, len(g.Nodes))}
+	if r.rel, err = state.RelationOf(g); err != nil {
+		state.PanicCorrupt("graph", key, err)
 	}
 	for _, n := range g.Nodes {
 		n.After = nil // the relation has them, in less room
@@ -273,45 +235,45 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	for i, n := range g.Nodes {
 		at, _ := r.rel.Number(reduction.NodeID(n.Id))
 		r.number[at] = int32(i)
-		r.rows[i].status = reduction.StatusPending
+		r.rows[i].Status = reduction.StatusPending
 	}
 	prefix := keys.NodePrefix(ex.ns, h.ID, h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		n, err := nodeOfKey(key, prefix, len(g.Nodes))
+		n, err := state.NodeOfKey(key, prefix, len(g.Nodes))
 		if err == nil {
-			r.rows[n], err = decodeRow(slices.Clone(value))
+			r.rows[n], err = state.DecodeRow(slices.Clone(value))
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			state.PanicCorrupt("node", key, err)
 		}
 		return true
 	})
 	for n := range r.rows {
-		if row := &r.rows[n]; row.from != 0 {
-			row.output = t.keptOutput(ex, uint32(n), row.from)
+		if row := &r.rows[n]; row.From != 0 {
+			row.Output = t.keptOutput(ex, uint32(n), row.From)
 		}
 	}
-	state := stateOf(g, r.rows, h.Wave)
-	if r.engine, err = reduction.NewEngine(r.rel, state); err != nil {
-		corrupt("nodes of a graph", prefix, err)
+	reduced := state.ReductionState(g, r.rows, h.Wave)
+	if r.engine, err = reduction.NewEngine(r.rel, reduced); err != nil {
+		state.PanicCorrupt("nodes of a graph", prefix, err)
 	}
 	for n := range r.rows {
 		row := &r.rows[n]
 		switch {
-		case !row.observed(h.Wave):
+		case !row.Observed(h.Wave):
 			r.unobserved = append(r.unobserved, int32(n))
 		default:
-			row.output = nil
+			row.Output = nil
 		}
-		if !row.kept && uint64(row.child) > h.Events {
-			corrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
-				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.child-1, h.Events))
+		if !row.Kept && uint64(row.Child) > h.Events {
+			state.PanicCorrupt("node", keys.NodeOf(ex.ns, h.ID, h.Incarnation, uint32(n)),
+				fmt.Errorf("its promise is number %d, and the journal has %d entries", row.Child-1, h.Events))
 		}
-		if row.child != 0 && !row.kept {
-			for uint32(len(r.byChild)) < row.child {
+		if row.Child != 0 && !row.Kept {
+			for uint32(len(r.byChild)) < row.Child {
 				r.byChild = append(r.byChild, -1)
 			}
-			r.byChild[row.child-1] = int32(n)
+			r.byChild[row.Child-1] = int32(n)
 		}
 		r.weigh(int32(n), 1)
 	}
@@ -322,51 +284,22 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	return r
 }
 
-// nodeOfKey reads the number of a node from the end of its key.
-func nodeOfKey(key, prefix []byte, nodes int) (int, error) {
-	if len(key) != len(prefix)+4 {
-		return 0, fmt.Errorf("%d bytes behind the incarnation, not 4", len(key)-len(prefix))
-	}
-	rest := key[len(prefix):]
-	n := int(rest[0])<<24 | int(rest[1])<<16 | int(rest[2])<<8 | int(rest[3])
-	if n >= nodes {
-		return 0, fmt.Errorf("node %d of %d", n, nodes)
-	}
-	return n, nil
-}
-
 // keptOutput reads the output of a node from the life of the run in which it completed.
 func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
+		state.PanicCorrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
 	}
-	row, err := decodeRow(b)
+	row, err := state.DecodeRow(b)
 	if err != nil {
-		corrupt("node", key, err)
+		state.PanicCorrupt("node", key, err)
 	}
-	return row.output
+	return row.Output
 }
 
-// stateOf is the state of a run as its rows tell it, in a run that has come to the given wave. A result that
-// is not observed has not happened yet: its node runs, or waits for the signal that it has got.
-func stateOf(g *perdurev1.Graph, rows []nodeRow, wave uint64) reduction.State {
-	s := reduction.State{Statuses: make(map[reduction.NodeID]reduction.Status, len(rows)),
-		Outputs: make(map[reduction.NodeID][]byte, len(rows))}
-	for n := range rows {
-		row, node := &rows[n], reduction.NodeID(g.Nodes[n].Id)
-		switch {
-		case row.status == reduction.StatusWaiting, !row.observed(wave) && row.signal != "":
-			s.Statuses[node] = reduction.Waiting(row.signal)
-		case !row.observed(wave):
-			s.Statuses[node] = reduction.Status{Kind: reduction.StatusRunning}
-		default:
-			s.Statuses[node] = reduction.Status{Kind: row.status}
-			if row.status == reduction.StatusCompleted {
-				s.Outputs[node] = row.output
-			}
-		}
-	}
-	return s
+// latch is a signal that a run has got.
+type latch struct {
+	name    string
+	payload []byte
 }

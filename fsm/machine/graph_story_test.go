@@ -7,6 +7,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 func (w *world) submit(run string, g *perdurev1.Graph, input string) {
@@ -312,7 +314,7 @@ func TestGraphTerminateAndDeadline(t *testing.T) {
 				w.tick()
 			default:
 				w.pass(500)
-				if s := w.nodeOutcome("run", "g").State; !wave && s.Failure.GetType() != FailureTimeout {
+				if s := w.nodeOutcome("run", "g").State; !wave && s.Failure.GetType() != state.FailureTimeout {
 					t.Errorf("g is %v", s)
 				}
 				w.pass(500)
@@ -442,7 +444,7 @@ func TestGraphRefused(t *testing.T) {
 		{Id: "e2", Kind: &commandv1.Query_Graph{Graph: &perdurev1.GetGraphRequest{}}},
 		{Id: "run", Kind: &commandv1.Query_NodeOutcome{NodeOutcome: &perdurev1.NodeOutcomeRequest{Node: "none"}}},
 	} {
-		if e := QueryError(w.query(q)); e == nil {
+		if e := wire.QueryError(w.query(q)); e == nil {
 			t.Errorf("%v was answered", q)
 		}
 	}
@@ -461,8 +463,8 @@ func TestGraphStartsABit(t *testing.T) {
 	w := newWorld(t, 1)
 	w.submit("run", graphOf(text.String()), "")
 	running := func() (n int) {
-		for _, state := range w.graphStatus("run").Nodes {
-			if state.Status == perdurev1.NodeStatus_NODE_STATUS_RUNNING {
+		for _, shown := range w.graphStatus("run").Nodes {
+			if shown.Status == perdurev1.NodeStatus_NODE_STATUS_RUNNING {
 				n++
 			}
 		}
@@ -581,7 +583,7 @@ func TestGraphRetryInOneEntry(t *testing.T) {
 	w := newWorld(t, 1)
 	res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{
 		submitCmd(w.request(), "run", graphOf("a"), ""), terminateCmd("run", ""), retryCmd(w.request(), "run")}})
-	if e := ReplyError(res.Replies[2]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER {
+	if e := wire.ReplyError(res.Replies[2]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("answered %v", res.Replies[2])
 	}
 	w.do(retryCmd(w.request(), "run"))

@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 )
 
 // graphOf builds a graph from text: nodes separated by "; ", each
@@ -77,7 +78,7 @@ func retryCmd(request []byte, objectID string) *commandv1.Command {
 func (w *world) graphStatus(run string) *perdurev1.GraphStatus {
 	w.t.Helper()
 	reply := w.query(&commandv1.Query{Id: run, Kind: &commandv1.Query_GraphStatus{GraphStatus: &perdurev1.GraphStatusRequest{}}})
-	if e := QueryError(reply); e != nil {
+	if e := wire.QueryError(reply); e != nil {
 		w.t.Fatalf("status of %s: %v", run, e)
 	}
 	return reply.GetGraphStatus()
@@ -86,7 +87,7 @@ func (w *world) graphStatus(run string) *perdurev1.GraphStatus {
 func (w *world) nodeOutcome(run, node string) *perdurev1.NodeOutcome {
 	w.t.Helper()
 	reply := w.query(&commandv1.Query{Id: run, Kind: &commandv1.Query_NodeOutcome{NodeOutcome: &perdurev1.NodeOutcomeRequest{Node: node}}})
-	if e := QueryError(reply); e != nil {
+	if e := wire.QueryError(reply); e != nil {
 		w.t.Fatalf("outcome of %s in %s: %v", node, run, e)
 	}
 	return reply.GetNodeOutcome()
@@ -142,10 +143,10 @@ func (w *world) work() {
 func (w *world) end(run, node, how string) {
 	w.t.Helper()
 	w.work()
-	state := w.nodeOutcome(run, node).State
-	v := w.views[viewKey{"w1", state.AttemptId}]
+	shown := w.nodeOutcome(run, node).State
+	v := w.views[viewKey{"w1", shown.AttemptId}]
 	if v == nil {
-		w.t.Fatalf("nobody works at %s of %s: %v", node, run, state)
+		w.t.Fatalf("nobody works at %s of %s: %v", node, run, shown)
 	}
 	w.commit(v, how)
 }

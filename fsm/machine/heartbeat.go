@@ -3,7 +3,6 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	perdurev1 "perdure/api/perdure/v1"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -24,9 +23,4 @@ func applyHeartbeat(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 		}
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Heartbeat{Heartbeat: reply}}, nil
-}
-
-// Token names a task as its holder must.
-func Token(ns string, task recovery.Task) *perdurev1.TaskToken {
-	return &perdurev1.TaskToken{Namespace: ns, Id: task.ID, Incarnation: task.Incarnation, Version: task.Version}
 }

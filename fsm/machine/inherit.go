@@ -6,7 +6,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -22,15 +23,15 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if limit <= 0 || limit > defaultInheritLimit {
 		limit = defaultInheritLimit
 	}
-	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
+	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
 	if len(req.From) > 0 {
 		if !bytes.HasPrefix(req.From, lower) || bytes.Compare(req.From, upper) >= 0 {
 			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "inherit leases: %x is no deadline of a lease", req.From)
 		}
 		lower = req.From
 	}
-	t.level = levelLeases
-	var due []Ref
+	t.level = state.LevelLeases
+	var due []state.Ref
 	reply := &commandv1.InheritLeasesReply{}
 	t.scan(lower, upper, func(key, _ []byte) bool {
 		if len(due) == limit {
@@ -39,9 +40,9 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		}
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			state.PanicCorrupt("deadline", key, err)
 		}
-		due = append(due, Ref{ns, objectID})
+		due = append(due, state.Ref{Namespace: ns, ID: objectID})
 		return true
 	})
 	for _, d := range due {

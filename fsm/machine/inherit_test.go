@@ -6,7 +6,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -24,7 +26,7 @@ func (w *world) lead(p *part, limit uint32) (extended uint32) {
 	for range 10_000 {
 		clock := max(p.m.Clock(), 1)
 		res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{inheritCmd(w.now, limit, from)}})
-		if e := ReplyError(res.Replies[0]); e != nil {
+		if e := wire.ReplyError(res.Replies[0]); e != nil {
 			w.t.Fatalf("inherit: %v", e)
 		}
 		if p.m.Clock() != clock {
@@ -94,17 +96,17 @@ func TestNewLeaderGivesLeasesTheirFullTime(t *testing.T) {
 }
 
 func TestInheritRefuses(t *testing.T) {
-	w := newWorldAt(t, levelFirst, 1)
+	w := newWorldAt(t, state.LevelFirst, 1)
 	w.do(startCmd(w.request(), "e", "f", ""))
 	w.take("w1", 1, "f")
 	for _, from := range [][]byte{{0xff}, {byte(keys.Task)}, {byte(keys.Deadline), byte(keys.DuePromise), 0}} {
 		w.refused(inheritCmd(w.now, 0, from), perdurev1.Reason_REASON_BAD_REQUEST)
 	}
-	if w.parts[0].m.feature >= levelLeases {
+	if w.parts[0].m.feature >= state.LevelLeases {
 		t.Errorf("a refused command has raised the feature level to %d", w.parts[0].m.feature)
 	}
 	w.lead(w.parts[0], 0)
-	if w.parts[0].m.feature != levelLeases {
+	if w.parts[0].m.feature != state.LevelLeases {
 		t.Errorf("the feature level is %d", w.parts[0].m.feature)
 	}
 }

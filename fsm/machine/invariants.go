@@ -3,20 +3,11 @@ package machine
 import (
 	"fmt"
 
+	"perdure/fsm/state"
 	"perdure/journal"
 	"perdure/recovery"
 	"perdure/reduction"
 )
-
-// InvariantError is a state that the rules say cannot be: a defect of this program. The replica stops.
-type InvariantError struct {
-	Namespace, ID, Rule, Detail string
-}
-
-// Error names the invariant and the object.
-func (e *InvariantError) Error() string {
-	return fmt.Sprintf("fsm: invariant %s broken by %q in namespace %q: %s", e.Rule, e.ID, e.Namespace, e.Detail)
-}
 
 // checkInvariants judges what a command leaves of the objects it has touched: promises, tasks and relations by the
 // server invariants of the recovery protocol, and executions, whose promise, task and journal must agree (the ending
@@ -31,7 +22,7 @@ func (t *txn) checkInvariants() error {
 		if !ok {
 			return broken("orphan_journal", "an execution without a promise")
 		}
-		if ex.h.Kind == KindGraph {
+		if ex.h.Kind == state.KindGraph {
 			if rule, detail := t.graphInvariant(ex, p); rule != "" {
 				return broken(rule, "%s", detail)
 			}
@@ -58,7 +49,18 @@ func (t *txn) checkInvariants() error {
 			return broken("satisfied_wait_resumed", "the wait is satisfied and the execution was not resumed")
 		}
 	}
-	return t.checkTouched()
+	return t.checkWritten()
+}
+
+// checkWritten checks what the transaction has written by the invariants of the recovery protocol.
+func (t *txn) checkWritten() error {
+	return t.m.invariants.Check(t, t.now, func(yield func(key []byte, removed bool) bool) {
+		for _, w := range t.log {
+			if !w.void && !yield(w.key, w.removed) {
+				return
+			}
+		}
+	})
 }
 
 // graphInvariant judges what a command leaves of a graph run, at a cost that does not depend on its size.

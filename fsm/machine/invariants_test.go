@@ -9,7 +9,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -18,7 +20,7 @@ import (
 func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 	_, home, name := garden(t)
 	plain := func(id string) recovery.Promise {
-		return recovery.Promise{ID: id, Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: Never, CreatedAt: 5}
+		return recovery.Promise{ID: id, Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 5}
 	}
 	putPromise := func(x *txn, p recovery.Promise) {
 		x.put(keys.Of(keys.Promise, ns, p.ID), recovery.AppendPromise(nil, p))
@@ -128,7 +130,7 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 	m.txn.begin(p.index + 1)
 	m.txn.store(ns).RemoveCallback("e:7", "e")
 	reads.keys = 0
-	if err := m.txn.checkTouched(); err != nil {
+	if err := m.txn.checkWritten(); err != nil {
 		t.Fatal(err)
 	}
 	if reads.keys > 32 {
@@ -138,7 +140,7 @@ func TestInvariantsOfAWideWait(t *testing.T) {
 
 // graves is a state that counts how many removed keys its scans walk over, as a store on disk does until it is compacted.
 type graves struct {
-	*MemReader
+	*state.MemReader
 	gone   []string // in order
 	walked int
 }
@@ -168,7 +170,7 @@ func TestInvariantsAfterManyWaits(t *testing.T) {
 	}{{"one after the other", false}, {"all at once", true}} {
 		walked := map[bool]int{}
 		for _, checks := range []bool{false, true} {
-			g := &graves{MemReader: NewMemReader()}
+			g := &graves{MemReader: state.NewMemReader()}
 			m, err := New(Config{Partitions: 1, CheckInvariants: checks}, g)
 			if err != nil {
 				t.Fatal(err)
@@ -181,7 +183,7 @@ func TestInvariantsAfterManyWaits(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := ReplyError(res.Replies[0]); err != nil {
+				if err := wire.ReplyError(res.Replies[0]); err != nil {
 					t.Fatal(err)
 				}
 				for _, w := range m.Writes() {
@@ -227,7 +229,7 @@ func TestInvariantsAfterManyWaits(t *testing.T) {
 
 // keyCounter counts what is read.
 type keyCounter struct {
-	Reader
+	state.Reader
 	keys int
 }
 

@@ -10,20 +10,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
-	"perdure/id"
-)
-
-// Names of the partition's own values.
-const (
-	metaApplied  = "applied"  // the index of the last entry in the state
-	metaClock    = "clock"    // the machine's time
-	metaChecksum = "checksum" // of every mutation so far
-	metaFeature  = "feature"  // the feature level
-	metaEvicted  = "evicted"  // stored replies up to this time are gone
-	metaReplies  = "replies"  // how many replies are stored
-
-	metaReplyBytes = "reply_bytes" // and their bytes, of those stored at levelReplies
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // Config is what a machine needs to know of its surroundings. It must be the same on every replica of a
@@ -41,11 +30,6 @@ type Config struct {
 	CheckInvariants bool
 }
 
-// Place is the partition of an id. Slots are dealt in equal runs.
-func Place(namespace, objectID string, partitions uint32) uint32 {
-	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
-}
-
 // Machine applies entries. It is not safe for concurrent use; queries do not go through it.
 type Machine struct {
 	cfg      Config
@@ -57,23 +41,23 @@ type Machine struct {
 	feature  uint64
 	evicted  int64
 	replies  uint64
-	// replyBytes is what the stored replies take, of those that say so: those stored at levelReplies.
+	// replyBytes is what the stored replies take, of those that say so: those stored at state.LevelReplies.
 	replyBytes uint64
 	cache      *execCache
 	// ready counts the pending tasks in each function's queue; a cache of the state.
-	ready map[Queue]int
+	ready map[state.Queue]int
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock,
 	// so nothing stands before it; starting there spares the scan the remains of tasks long gone.
-	head map[Queue]int64
+	head map[state.Queue]int64
 	// due is where the search for deadlines begins, for the same reason.
-	due dueFrom
-	// waits is what each suspended task was last found to wait for, for the same reason; see awaits.
-	waits  map[Ref]string
-	broken error
+	due state.DueFrom
+	// invariants checks what commands write, if the configuration asks for it.
+	invariants Invariants
+	broken     error
 }
 
 // New opens the machine over a state; an empty one is a new partition's.
-func New(cfg Config, state Reader) (*Machine, error) {
+func New(cfg Config, below state.Reader) (*Machine, error) {
 	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
 		return nil, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
 	}
@@ -89,14 +73,13 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	if cfg.MaxReplyBytes == 0 {
 		cfg.MaxReplyBytes = 64 << 20
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(state), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[Queue]int{}, head: map[Queue]int64{},
-		waits: map[Ref]string{}}
+	m := &Machine{cfg: cfg, batch: newLayer(below), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[state.Queue]int{}, head: map[state.Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
 		into *uint64
-	}{{metaApplied, &m.applied}, {metaChecksum, &m.checksum}, {metaFeature, &m.feature}, {metaReplies, &m.replies}, {metaReplyBytes, &m.replyBytes}} {
-		n, err := metaNumber(state, v.name)
+	}{{state.MetaApplied, &m.applied}, {state.MetaChecksum, &m.checksum}, {state.MetaFeature, &m.feature}, {state.MetaReplies, &m.replies}, {state.MetaReplyBytes, &m.replyBytes}} {
+		n, err := state.MetaNumber(below, v.name)
 		if err != nil {
 			return nil, err
 		}
@@ -105,50 +88,38 @@ func New(cfg Config, state Reader) (*Machine, error) {
 	for _, v := range []struct {
 		name string
 		into *int64
-	}{{metaClock, &m.clock}, {metaEvicted, &m.evicted}} {
-		n, err := metaNumber(state, v.name)
+	}{{state.MetaClock, &m.clock}, {state.MetaEvicted, &m.evicted}} {
+		n, err := state.MetaNumber(below, v.name)
 		if err != nil {
 			return nil, err
 		}
 		*v.into = int64(n)
 	}
-	if err := CheckLevel(state); err != nil {
+	if err := state.CheckLevel(below); err != nil {
 		return nil, fmt.Errorf("fsm: %w", err)
 	}
-	if err := m.countReady(state); err != nil {
+	if err := m.countReady(below); err != nil {
 		return nil, err
 	}
 	return m, nil
-}
-
-func metaNumber(r Reader, name string) (uint64, error) {
-	key := keys.MetaKey(name)
-	v, ok, err := r.Get(key)
-	if err != nil || !ok {
-		return 0, err
-	}
-	if len(v) != 8 {
-		return 0, &CorruptError{What: "value " + name, Key: key, Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
-	}
-	return binary.BigEndian.Uint64(v), nil
 }
 
 func (m *Machine) putMeta(name string, n uint64) {
 	m.batch.put(keys.MetaKey(name), binary.BigEndian.AppendUint64(nil, n))
 }
 
-func (m *Machine) countReady(state Reader) error {
+func (m *Machine) countReady(below state.Reader) error {
 	var bad error
-	err := state.Scan([]byte{byte(keys.Ready)}, []byte{byte(keys.Ready) + 1}, func(key, _ []byte) bool {
+	err := below.Scan([]byte{byte(keys.Ready)}, []byte{byte(keys.Ready) + 1}, func(key, _ []byte) bool {
 		ns, rest, err := keys.CutString(key[1:])
 		if err == nil {
 			var fn string
 			if fn, _, err = keys.CutString(rest); err == nil {
-				m.ready[Queue{ns, fn}]++
+				m.ready[state.Queue{Namespace: ns, Function: fn}]++
 				return true
 			}
 		}
-		bad = &CorruptError{What: "place in a queue", Key: append([]byte(nil), key...), Detail: err.Error()}
+		bad = &state.CorruptError{What: "place in a queue", Key: append([]byte(nil), key...), Detail: err.Error()}
 		return false
 	})
 	return errors.Join(err, bad)
@@ -162,11 +133,11 @@ func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
 
 // Writes are the mutations since the last Committed, to be made durable in one batch. A machine that has
 // stopped has none: what the last entry had written by then must not be kept.
-func (m *Machine) Writes() []Write {
+func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
 	}
-	out := make([]Write, 0, len(m.batch.log)+3)
+	out := make([]state.Write, 0, len(m.batch.log)+3)
 	for _, w := range m.batch.log {
 		if w.void {
 			continue
@@ -177,16 +148,13 @@ func (m *Machine) Writes() []Write {
 		} else if v == nil {
 			v = []byte{}
 		}
-		out = append(out, Write{Key: w.key, Value: v})
+		out = append(out, state.Write{Key: w.key, Value: v})
 	}
 	return out
 }
 
 // Committed says that Writes are part of the state below now.
 func (m *Machine) Committed() { m.batch.reset() }
-
-// fault is a storage error on its way up through rules whose interfaces have no error.
-type fault struct{ err error }
 
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
 // error means that this replica must stop: damage, an unknown command, a broken invariant. A refused
@@ -199,18 +167,12 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		return nil, nil
 	}
 	defer func() {
-		if r := recover(); r != nil {
-			f, ok := r.(fault)
-			if !ok {
-				panic(r)
-			}
-			err = f.err
-		}
 		if err != nil {
 			res, m.broken = nil, fmt.Errorf("fsm: partition %d stopped at index %d: %w", m.cfg.Partition, index, err)
 			err = m.broken
 		}
 	}()
+	defer state.Catch(&err)
 	// A time of 0 means "not", of an end, a lease, a grace: no entry is applied then, whatever its leader's clock.
 	m.clock = max(m.clock, entry.TimeMs, 1)
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
@@ -230,12 +192,12 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	}
 	m.reportReady(&res.Effects)
 	m.applied = index
-	m.putMeta(metaApplied, m.applied)
-	m.putMeta(metaClock, uint64(m.clock))
-	m.putMeta(metaChecksum, m.checksum)
+	m.putMeta(state.MetaApplied, m.applied)
+	m.putMeta(state.MetaClock, uint64(m.clock))
+	m.putMeta(state.MetaChecksum, m.checksum)
 	if m.feature == 0 {
-		m.feature = levelFirst
-		m.putMeta(metaFeature, m.feature)
+		m.feature = state.LevelFirst
+		m.putMeta(state.MetaFeature, m.feature)
 	}
 	return res, nil
 }
@@ -266,12 +228,12 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 	}
 	if run.about != cmd.Id {
 		// It was placed by one id and would change another, perhaps one of another partition.
-		return refusal(api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
+		return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
 			"a command for %q that is about %q", cmd.Id, run.about).With("id", cmd.Id)), nil
 	}
 	if cmd.Id != "" {
-		if p := Place(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {
-			return refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
+		if p := state.PartitionOf(cmd.Namespace, cmd.Id, m.cfg.Partitions); p != m.cfg.Partition {
+			return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
 				"%q belongs to partition %d, not %d", cmd.Id, p, m.cfg.Partition).With("id", cmd.Id)), nil
 		}
 		// What is due on the object comes first, and stays even if the command is refused.
@@ -285,14 +247,14 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 	if reply, repeated, refused := t.repeated(cmd, run); repeated {
 		t.abort()
 		if refused != nil {
-			return refusal(refused), nil
+			return wire.Refusal(refused), nil
 		}
 		return reply, nil
 	}
 	reply, refused := run.apply(t, cmd)
 	if refused != nil {
 		t.abort()
-		reply = refusal(refused)
+		reply = wire.Refusal(refused)
 		if !run.stored || !bindsRetries(cmd, refused) {
 			return reply, nil
 		}
@@ -305,32 +267,6 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		return nil, err
 	}
 	return reply, nil
-}
-
-// refusal is the reply to a command that changed nothing.
-func refusal(e *api.Error) *commandv1.Reply {
-	out := &commandv1.Error{Reason: e.Reason, Message: e.Message}
-	for _, k := range e.Keys() {
-		out.Details = append(out.Details, &commandv1.Detail{Key: k, Value: e.Meta[k]})
-	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Error{Error: out}}
-}
-
-// ReplyError is the refusal a reply carries, or nil.
-func ReplyError(r *commandv1.Reply) *api.Error { return fromError(r.GetError()) }
-
-// QueryError is the refusal a query's reply carries, or nil.
-func QueryError(r *commandv1.QueryReply) *api.Error { return fromError(r.GetError()) }
-
-func fromError(e *commandv1.Error) *api.Error {
-	if e == nil {
-		return nil
-	}
-	out := &api.Error{Reason: e.Reason, Message: e.Message}
-	for _, d := range e.Details {
-		out.With(d.Key, d.Value)
-	}
-	return out
 }
 
 // sum continues the checksum over one mutation.
@@ -348,3 +284,8 @@ func (m *Machine) sum(w *write) {
 	_, _ = d.Write(w.value)
 	m.checksum = d.Sum64()
 }
+
+// State is the state below with everything that was applied since the last Committed, as of now. It is for
+// looking at what entries would make of a state that is not to be changed; it must not be read while an
+// entry is applied.
+func (m *Machine) State() state.Reader { return m.batch }

@@ -4,6 +4,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/recovery"
 )
@@ -17,10 +19,10 @@ func applyCreatePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	}
 	timeout := t.deadline(req.TimeoutMs)
 	if timeout == 0 {
-		timeout = Never
+		timeout = state.Never
 	}
 	made, fx, err := recovery.Create(t.store(ns), t.now, recovery.CreateRequest{
-		ID: req.Id, Incarnation: t.index, Param: req.Param, Tags: tagsFromWire(req.Tags), External: true, TimeoutAt: timeout,
+		ID: req.Id, Incarnation: t.index, Param: req.Param, Tags: wire.DecodeTags(req.Tags), External: true, TimeoutAt: timeout,
 	}, retryMS)
 	if err != nil {
 		return nil, ruleError(ns, err)
@@ -30,5 +32,5 @@ func applyCreatePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 }
 
 func promiseReply(ns string, p recovery.Promise) *commandv1.Reply {
-	return &commandv1.Reply{Kind: &commandv1.Reply_Promise{Promise: &perdurev1.PromiseResponse{Promise: promiseToWire(ns, p)}}}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Promise{Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(ns, p)}}}
 }

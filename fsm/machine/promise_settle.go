@@ -4,6 +4,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/recovery"
 )
@@ -23,12 +25,12 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || t.ownedByExecution(ns, p) {
 		return nil, notSettleable(ns, req.Id)
 	}
-	value, err := outcomeFromWire(req.Value)
+	value, err := wire.DecodeOutcome(req.Value)
 	if err != nil {
 		return nil, err
 	}
-	state := promiseStateFromWire(req.State)
-	st, rerr := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: req.Id}, state, value)
+	to := wire.DecodePromiseState(req.State)
+	st, rerr := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: req.Id}, to, value)
 	if rerr != nil {
 		return nil, ruleError(ns, rerr)
 	}
@@ -44,7 +46,7 @@ func notSettleable(ns, objectID string) *api.Error {
 // operation reports whether an id is an invocation that only its execution's journal knows of: a local
 // step.
 func (t *txn) operation(ns, objectID string) bool {
-	parent, ok := parentOf(objectID)
+	parent, ok := state.ParentOf(objectID)
 	if !ok {
 		return false
 	}
@@ -57,7 +59,7 @@ func (t *txn) operation(ns, objectID string) bool {
 }
 
 func (t *txn) ownedByExecution(ns string, p recovery.Promise) bool {
-	parent, ok := parentOf(p.ID)
+	parent, ok := state.ParentOf(p.ID)
 	if !ok {
 		return false
 	}

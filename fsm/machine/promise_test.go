@@ -34,9 +34,9 @@ func TestBarePromise(t *testing.T) {
 		if got := w.do(createPromiseCmd("p", 1)).GetPromise().Promise; showPromise(got) != showPromise(first) {
 			t.Errorf("made again: %v", got)
 		}
-		for _, state := range []perdurev1.PromiseState{c.to, resolve, reject, cancel} {
-			if got := showPromise(w.do(settlePromiseCmd("p", state, "v")).GetPromise().Promise); got != c.want {
-				t.Errorf("settled to %v: %s, must be %s", state, got, c.want)
+		for _, to := range []perdurev1.PromiseState{c.to, resolve, reject, cancel} {
+			if got := showPromise(w.do(settlePromiseCmd("p", to, "v")).GetPromise().Promise); got != c.want {
+				t.Errorf("settled to %v: %s, must be %s", to, got, c.want)
 			}
 			w.now++
 		}
@@ -90,8 +90,8 @@ func TestPromiseRefused(t *testing.T) {
 		w.refused(settlePromiseCmd(owned, resolve, ""), perdurev1.Reason_REASON_NOT_SETTLEABLE)
 	}
 	w.do(createPromiseCmd("p", 1000))
-	for _, state := range []perdurev1.PromiseState{0, 1, 5, 9, -1, 256 + 2} {
-		w.refused(settlePromiseCmd("p", state, ""), perdurev1.Reason_REASON_BAD_REQUEST)
+	for _, to := range []perdurev1.PromiseState{0, 1, 5, 9, -1, 256 + 2} {
+		w.refused(settlePromiseCmd("p", to, ""), perdurev1.Reason_REASON_BAD_REQUEST)
 	}
 	w.refused(createPromiseCmd("", 1000), perdurev1.Reason_REASON_BAD_REQUEST)
 	// A failure as the value, and none at all.

@@ -4,7 +4,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -13,7 +15,7 @@ import (
 // it. An object whose deadline the machine's clock has passed is shown as its next entry will find it
 // (recovery protocol, projection).
 type query struct {
-	r Reader
+	state.Must
 	// clock is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
 	// a later entry with an earlier stamp could still settle what a reader saw expire.
 	clock     int64
@@ -25,25 +27,17 @@ type query struct {
 
 // Query answers a read over a state, at the machine's clock. partition is only reported. Refusals are
 // in the reply; an error is of the storage.
-func Query(r Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
-	clock, err := metaNumber(r, metaClock)
+func Query(r state.Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
+	clock, err := state.MetaNumber(r, state.MetaClock)
 	if err != nil {
 		return nil, err
 	}
-	x := &query{r: r, clock: int64(clock), partition: partition, q: q, budget: listBudget}
+	x := &query{Must: state.Must{From: r}, clock: int64(clock), partition: partition, q: q, budget: listBudget}
 	return x.answer()
 }
 
 func (x *query) answer() (reply *commandv1.QueryReply, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(fault)
-			if !ok {
-				panic(p)
-			}
-			reply, err = nil, f.err
-		}
-	}()
+	defer state.Catch(&err)
 	var refused *api.Error
 	switch k := x.q.Kind.(type) {
 	case *commandv1.Query_Describe:
@@ -72,91 +66,31 @@ func (x *query) answer() (reply *commandv1.QueryReply, err error) {
 		refused = api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a query of an unknown kind")
 	}
 	if refused != nil {
-		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: refusal(refused).GetError()}}, nil
+		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Error{Error: wire.Refusal(refused).GetError()}}, nil
 	}
 	return reply, nil
 }
 
-func (x *query) get(key []byte) ([]byte, bool) {
-	v, ok, err := x.r.Get(key)
-	if err != nil {
-		panic(fault{err})
-	}
-	return v, ok
-}
-
-func (x *query) scan(lower, upper []byte, fn func(key, value []byte) bool) {
-	scan(x.r, lower, upper, fn)
-}
-
-func (x *query) header(objectID string) (Header, bool) {
-	key := keys.Of(keys.Header, x.q.Namespace, objectID)
-	b, ok := x.get(key)
-	if !ok {
-		return Header{}, false
-	}
-	h, err := decodeHeader(b)
-	if err == nil && h.ID != objectID {
-		err = misplaced(h.ID)
-	}
-	if err != nil {
-		corrupt("execution header", key, err)
-	}
-	return h, true
-}
-
 // promiseOf is a promise at the machine's clock, whether or not an entry has settled it by its deadline yet.
 func (x *query) promiseOf(objectID string) (recovery.Promise, bool) {
-	p, ok := x.storedPromise(objectID)
+	p, ok := x.Promise(x.q.Namespace, objectID)
 	return p.At(x.clock), ok
 }
 
-func (x *query) storedPromise(objectID string) (recovery.Promise, bool) {
-	key := keys.Of(keys.Promise, x.q.Namespace, objectID)
-	b, ok := x.get(key)
-	if !ok {
-		return recovery.Promise{}, false
-	}
-	p, err := recovery.DecodePromise(b)
-	if err == nil && p.ID != objectID {
-		err = misplaced(p.ID)
-	}
-	if err != nil {
-		corrupt("promise", key, err)
-	}
-	return p, true
-}
-
-func (x *query) taskOf(objectID string) (recovery.Task, bool) {
-	key := keys.Of(keys.Task, x.q.Namespace, objectID)
-	b, ok := x.get(key)
-	if !ok {
-		return recovery.Task{}, false
-	}
-	task, err := recovery.DecodeTask(b)
-	if err == nil && task.ID != objectID {
-		err = misplaced(task.ID)
-	}
-	if err != nil {
-		corrupt("task", key, err)
-	}
-	return task, true
-}
-
 // entries reads a page of a journal: at most limit entries and about maxBytes.
-func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
+func (x *query) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
 	var out []*perdurev1.JournalEntry
 	size := 0
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.After(prefix), func(key, value []byte) bool {
 		if len(out) > 0 && (len(out) >= limit || size+len(value) > maxBytes) {
 			return false
 		}
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
-			corrupt("journal", key, err)
+			state.PanicCorrupt("journal", key, err)
 		}
-		out = append(out, EntryToWire(entry))
+		out = append(out, wire.EncodeEntry(entry))
 		size += len(value)
 		return true
 	})
@@ -164,9 +98,9 @@ func (x *query) entries(h Header, from uint64, limit, maxBytes int) []*perdurev1
 }
 
 // status is what a reader is shown: a finished promise whose deadline is not carried out yet is over.
-func (x *query) status(h Header, p recovery.Promise) perdurev1.ExecutionStatus {
+func (x *query) status(h state.Header, p recovery.Promise) perdurev1.ExecutionStatus {
 	if !h.Status.Terminal() && p.State.Settled() {
 		return perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED
 	}
-	return statusToWire(h.Status)
+	return wire.EncodeStatus(h.Status)
 }

@@ -4,27 +4,29 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
 
 func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
-		return nil, notFound(x.q.Namespace, x.q.Id)
+		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
 	out := &perdurev1.Execution{
 		Namespace: x.q.Namespace, Id: h.ID, Incarnation: h.Incarnation, Function: h.Function,
 		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
-		JournalEvents: h.Events, ParentId: h.Parent, Tags: tagsToWire(h.Tags), ComponentDigest: h.Digest,
+		JournalEvents: h.Events, ParentId: h.Parent, Tags: wire.EncodeTags(h.Tags), ComponentDigest: h.Digest,
 		LastProblem: h.Problem, Partition: x.partition,
 	}
 	if p.State.Settled() {
-		out.Outcome = outcomeToWire(outcomeOf(p))
+		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
 	}
-	task, hasTask := x.taskOf(h.ID)
+	task, hasTask := x.Task(x.q.Namespace, h.ID)
 	if hasTask {
 		out.Task = &perdurev1.TaskInfo{State: task.State.String(), Version: task.Version, Worker: task.PID,
 			LeaseUntilMs: task.LeaseAt, RetryAtMs: task.RetryAt}
@@ -38,22 +40,22 @@ func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
 
 // waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal. It decodes no other
 // entry: behind the wait may lie signals of many megabytes.
-func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
+func (x *query) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 	window := uint64(8)
 	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
 		from := upper - min(window, upper)
 		var last *perdurev1.ExecutionAwaiting
-		x.scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
+		x.Scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
 			func(key, value []byte) bool {
 				kind, err := journal.KindOf(value)
 				if err == nil && kind == journal.KindExecutionAwaiting {
 					var entry journal.Entry
 					if entry, err = journal.DecodeEntry(value); err == nil {
-						last = EntryToWire(entry).Event.GetExecutionAwaiting()
+						last = wire.EncodeEntry(entry).Event.GetExecutionAwaiting()
 					}
 				}
 				if err != nil {
-					corrupt("journal", key, err)
+					state.PanicCorrupt("journal", key, err)
 				}
 				return true
 			})
@@ -67,16 +69,16 @@ func (x *query) waiting(h Header) *perdurev1.ExecutionAwaiting {
 
 // wakeSource names what will move an execution next. Every one that is not finished has such a source;
 // one that has none is a defect and is reported as stuck.
-func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
+func (x *query) wakeSource(h state.Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
 	switch {
 	case h.Status.Terminal() || p.State.Settled():
 		return "finished"
-	case h.Kind == KindGraph:
+	case h.Kind == state.KindGraph:
 		return x.graphWakeSource(h)
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
 	case task.State == recovery.TaskPending:
-		if _, queued := x.get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
+		if _, queued := x.Get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
 			return "retry timer"
 		}
 		return "no worker"
@@ -89,13 +91,13 @@ func (x *query) wakeSource(h Header, p recovery.Promise, task recovery.Task, w *
 	}
 	for _, on := range w.WaitingOn {
 		// As stored: one whose deadline has come is about to wake it, and nothing else is needed.
-		child, ok := x.storedPromise(on)
+		child, ok := x.Promise(x.q.Namespace, on)
 		switch {
 		case !ok || child.State.Settled():
 			continue
 		case child.Timer:
 			return "timer " + on
-		case ofSend(child):
+		case state.OfSend(child):
 			return "delivery to " + string(child.Param)
 		default:
 			return "child " + on

@@ -7,27 +7,29 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/graph"
 	"perdure/journal"
 	"perdure/reduction"
 )
 
 // graphHeader finds the graph run that a query is about, with its graph.
-func (x *query) graphHeader() (Header, *perdurev1.Graph, []byte, *api.Error) {
-	h, ok := x.header(x.q.Id)
+func (x *query) graphHeader() (state.Header, *perdurev1.Graph, []byte, *api.Error) {
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
-		return Header{}, nil, nil, notFound(x.q.Namespace, x.q.Id)
+		return state.Header{}, nil, nil, wire.NotFound(x.q.Namespace, x.q.Id)
 	}
-	if h.Kind != KindGraph {
-		return Header{}, nil, nil, api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND,
+	if h.Kind != state.KindGraph {
+		return state.Header{}, nil, nil, api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND,
 			"execution %q is no graph run: it runs %q", h.ID, h.Function).With("namespace", x.q.Namespace).With("id", h.ID)
 	}
 	key := keys.GraphOf(x.q.Namespace, h.ID, h.Incarnation)
-	b, ok := x.get(key)
-	g, _, input, err := decodeGraph(b)
+	b, ok := x.Get(key)
+	g, _, input, err := state.DecodeGraph(b)
 	if !ok || err != nil {
-		corrupt("graph", key, errOr(err, "a graph run without a graph"))
+		state.PanicCorrupt("graph", key, errOr(err, "a graph run without a graph"))
 	}
 	return h, g, input, nil
 }
@@ -54,28 +56,28 @@ func (x *query) graphStatus() (*commandv1.QueryReply, *api.Error) {
 		Nodes: make([]*perdurev1.GraphNodeState, len(g.Nodes)),
 	}
 	running, waiting := h.GraphAt != 0, false
-	x.nodes(h, len(g.Nodes), func(n int, row nodeRow) {
+	x.nodes(h, len(g.Nodes), func(n int, row state.NodeRow) {
 		out.Nodes[n] = nodeState(h, g.Nodes[n], row)
-		running = running || row.status == reduction.StatusRunning || !row.observed(h.Wave)
-		waiting = waiting || row.status == reduction.StatusWaiting
+		running = running || row.Status == reduction.StatusRunning || !row.Observed(h.Wave)
+		waiting = waiting || row.Status == reduction.StatusWaiting
 	})
-	for n, state := range out.Nodes {
-		if state == nil {
-			out.Nodes[n] = nodeState(h, g.Nodes[n], nodeRow{status: reduction.StatusPending})
+	for n, shown := range out.Nodes {
+		if shown == nil {
+			out.Nodes[n] = nodeState(h, g.Nodes[n], state.NodeRow{Status: reduction.StatusPending})
 		}
 	}
-	failure := outcomeToWire(outcomeOf(p)).GetFailure()
+	failure := wire.EncodeOutcome(state.OutcomeOf(p)).GetFailure()
 	switch out.Status {
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED:
 		out.Phase = "completed"
-		if too, ok := graph.ParseTooLarge(dataOf(outcomeOf(p))); ok {
+		if too, ok := graph.ParseTooLarge(state.DataOf(state.OutcomeOf(p))); ok {
 			out.Problem, out.TooLargeBytes = too.Error(), uint64(too.Bytes)
 		}
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
 		out.Phase, out.Problem = "cancelled", failure.GetMessage()
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED:
 		out.Phase, out.Problem = "failed", failure.GetMessage()
-		if failure.GetType() == FailureStuck {
+		if failure.GetType() == state.FailureStuck {
 			out.Phase = "stuck"
 		}
 	default:
@@ -99,12 +101,12 @@ func (x *query) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.Query
 		}
 		row, ok := x.node(h.ID, h.Incarnation, uint32(n))
 		if !ok {
-			row.status = reduction.StatusPending
+			row.Status = reduction.StatusPending
 		}
-		out := &perdurev1.NodeOutcome{State: nodeState(h, node, row), Output: row.output}
-		if row.from != 0 {
-			kept, _ := x.node(h.ID, row.from, uint32(n))
-			out.Output = kept.output
+		out := &perdurev1.NodeOutcome{State: nodeState(h, node, row), Output: row.Output}
+		if row.From != 0 {
+			kept, _ := x.node(h.ID, row.From, uint32(n))
+			out.Output = kept.Output
 		}
 		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_NodeOutcome{NodeOutcome: out}}, nil
 	}
@@ -113,63 +115,63 @@ func (x *query) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.Query
 }
 
 // nodes visits the rows of a run.
-func (x *query) nodes(h Header, most int, fn func(n int, row nodeRow)) {
+func (x *query) nodes(h state.Header, most int, fn func(n int, row state.NodeRow)) {
 	prefix := keys.NodePrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		n, err := nodeOfKey(key, prefix, most)
-		var row nodeRow
+	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+		n, err := state.NodeOfKey(key, prefix, most)
+		var row state.NodeRow
 		if err == nil {
-			row, err = decodeRow(value)
+			row, err = state.DecodeRow(value)
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			state.PanicCorrupt("node", key, err)
 		}
 		fn(n, row)
 		return true
 	})
 }
 
-func (x *query) node(run string, incarnation uint64, n uint32) (nodeRow, bool) {
+func (x *query) node(run string, incarnation uint64, n uint32) (state.NodeRow, bool) {
 	key := keys.NodeOf(x.q.Namespace, run, incarnation, n)
-	b, ok := x.get(key)
+	b, ok := x.Get(key)
 	if !ok {
-		return nodeRow{}, false
+		return state.NodeRow{}, false
 	}
-	row, err := decodeRow(b)
+	row, err := state.DecodeRow(b)
 	if err != nil {
-		corrupt("node", key, err)
+		state.PanicCorrupt("node", key, err)
 	}
 	return row, true
 }
 
 // nodeState shows a node. It shares nothing with the row.
-func nodeState(h Header, node *perdurev1.GraphNode, row nodeRow) *perdurev1.GraphNodeState {
+func nodeState(h state.Header, node *perdurev1.GraphNode, row state.NodeRow) *perdurev1.GraphNodeState {
 	out := &perdurev1.GraphNodeState{
-		Id: node.Id, Status: nodeStatusToWire(row.status), Kind: graph.Kind(node), Attempt: row.attempt,
-		StartedMs: row.started, EndedMs: row.ended, RetryAtMs: row.retryAt, Unobserved: !row.observed(h.Wave),
-		ByPropagation: row.propagated, Kept: row.kept, PromiseId: row.promise(h.ID),
+		Id: node.Id, Status: wire.EncodeNodeStatus(row.Status), Kind: graph.Kind(node), Attempt: row.Attempt,
+		StartedMs: row.Started, EndedMs: row.Ended, RetryAtMs: row.RetryAt, Unobserved: !row.Observed(h.Wave),
+		ByPropagation: row.Propagated, Kept: row.Kept, PromiseId: row.Promise(h.ID),
 	}
-	if row.status == reduction.StatusWaiting {
-		out.Signal = row.signal
+	if row.Status == reduction.StatusWaiting {
+		out.Signal = row.Signal
 	}
-	if len(row.failure) > 0 {
-		out.Failure = failureToWire([]byte(strings.Clone(string(row.failure))))
-		if out.Status == perdurev1.NodeStatus_NODE_STATUS_SKIPPED && out.Failure.GetType() == FailureSkipped {
+	if len(row.Failure) > 0 {
+		out.Failure = wire.EncodeFailure([]byte(strings.Clone(string(row.Failure))))
+		if out.Status == perdurev1.NodeStatus_NODE_STATUS_SKIPPED && out.Failure.GetType() == state.FailureSkipped {
 			out.SkipReason, out.Failure = out.Failure.GetMessage(), nil
 		}
 	}
 	switch node.Kind.(type) {
 	case *perdurev1.GraphNode_Signal, *perdurev1.GraphNode_Sleep:
 	default:
-		if row.child != 0 {
-			out.AttemptId = row.attemptID(h.ID)
+		if row.Child != 0 {
+			out.AttemptId = row.AttemptID(h.ID)
 		}
 	}
 	return out
 }
 
 // graphWakeSource names what will move a graph run next.
-func (x *query) graphWakeSource(h Header) string {
+func (x *query) graphWakeSource(h state.Header) string {
 	if h.Status == journal.StatusCancelling {
 		return "cancel grace"
 	}
@@ -177,19 +179,19 @@ func (x *query) graphWakeSource(h Header) string {
 		return "next nodes"
 	}
 	running, retry, waits := "", "", ""
-	x.nodes(h, 1<<31-1, func(n int, row nodeRow) {
+	x.nodes(h, 1<<31-1, func(n int, row state.NodeRow) {
 		switch {
-		case row.status == reduction.StatusWaiting && waits == "":
-			waits = "signal " + row.signal
-		case row.status == reduction.StatusRunning && row.retryAt != 0 && retry == "":
+		case row.Status == reduction.StatusWaiting && waits == "":
+			waits = "signal " + row.Signal
+		case row.Status == reduction.StatusRunning && row.RetryAt != 0 && retry == "":
 			retry = "retry timer"
-		case row.status == reduction.StatusRunning && row.retryAt == 0 && running == "":
-			running = row.promise(h.ID)
+		case row.Status == reduction.StatusRunning && row.RetryAt == 0 && running == "":
+			running = row.Promise(h.ID)
 		}
 	})
 	switch {
 	case running != "":
-		if p, ok := x.storedPromise(running); ok && p.Timer {
+		if p, ok := x.Promise(x.q.Namespace, running); ok && p.Timer {
 			return "timer " + running
 		}
 		return "child " + running
@@ -207,23 +209,4 @@ func errOr(err error, what string) error {
 		return err
 	}
 	return errors.New(what)
-}
-
-// nodeStatusToWire is a status of the reduction as the API counts them.
-func nodeStatusToWire(s reduction.StatusKind) perdurev1.NodeStatus {
-	switch s {
-	case reduction.StatusPending:
-		return perdurev1.NodeStatus_NODE_STATUS_PENDING
-	case reduction.StatusRunning:
-		return perdurev1.NodeStatus_NODE_STATUS_RUNNING
-	case reduction.StatusWaiting:
-		return perdurev1.NodeStatus_NODE_STATUS_WAITING
-	case reduction.StatusCompleted:
-		return perdurev1.NodeStatus_NODE_STATUS_COMPLETED
-	case reduction.StatusFailed:
-		return perdurev1.NodeStatus_NODE_STATUS_FAILED
-	case reduction.StatusSkipped:
-		return perdurev1.NodeStatus_NODE_STATUS_SKIPPED
-	}
-	return perdurev1.NodeStatus_NODE_STATUS_UNSPECIFIED
 }

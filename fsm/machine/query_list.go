@@ -1,13 +1,15 @@
 package machine
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // listBudget bounds how many listing entries one query looks at before it answers with what it has.
@@ -21,20 +23,18 @@ type ListPosition struct {
 
 // Encode is the position as an opaque cursor.
 func (p ListPosition) Encode() []byte {
-	e := encoder{}
-	e.i64(p.CreatedMS)
-	e.str(p.ID)
-	return e.b
+	b := binary.AppendUvarint(binary.AppendVarint(nil, p.CreatedMS), uint64(len(p.ID)))
+	return append(b, p.ID...)
 }
 
 // DecodeListPosition reads a cursor.
 func DecodeListPosition(b []byte) (ListPosition, error) {
-	d := decoder{b: b}
-	p := ListPosition{CreatedMS: d.i64(), ID: d.str()}
-	if err := d.end(); err != nil {
-		return ListPosition{}, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor is damaged: %v", err)
+	created, n := binary.Varint(b)
+	size, m := binary.Uvarint(b[max(n, 0):])
+	if n <= 0 || m <= 0 || size != uint64(len(b)-n-m) {
+		return ListPosition{}, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the cursor of %d bytes is damaged", len(b))
 	}
-	return p, nil
+	return ListPosition{CreatedMS: created, ID: string(b[n+m:])}, nil
 }
 
 // CompareListed orders executions as listings do: newest first, then by id.
@@ -125,10 +125,10 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
 	looked, last := 0, ListPosition{}
-	x.scan(lower, keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(lower, keys.After(prefix), func(key, value []byte) bool {
 		created, objectID, err := keys.ParseVisibility(key, prefix)
 		if err != nil {
-			corrupt("listing", key, err)
+			state.PanicCorrupt("listing", key, err)
 		}
 		if looked++; looked > x.budget {
 			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
@@ -138,7 +138,7 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		if !strings.HasPrefix(objectID, req.IdPrefix) {
 			return true
 		}
-		h, ok := x.header(objectID)
+		h, ok := x.Header(x.q.Namespace, objectID)
 		if !ok || (req.Function != "" && h.Function != req.Function) {
 			return true
 		}

@@ -4,21 +4,23 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
 
 func (x *query) result() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.header(x.q.Id)
+	h, ok := x.Header(x.q.Namespace, x.q.Id)
 	if !ok {
-		return nil, notFound(x.q.Namespace, x.q.Id)
+		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
 	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled()}
 	if out.Done {
-		out.Outcome = outcomeToWire(outcomeOf(p))
+		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Result{Result: out}}, nil
 }
@@ -35,25 +37,25 @@ func (x *query) promise() (*commandv1.QueryReply, *api.Error) {
 			With("namespace", x.q.Namespace).With("id", x.q.Id)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Promise{
-		Promise: &perdurev1.PromiseResponse{Promise: promiseToWire(x.q.Namespace, p)}}}, nil
+		Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(x.q.Namespace, p)}}}, nil
 }
 
 func (x *query) stepPromise() (recovery.Promise, bool) {
-	parent, ok := parentOf(x.q.Id)
+	parent, ok := state.ParentOf(x.q.Id)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	h, ok := x.header(parent)
+	h, ok := x.Header(x.q.Namespace, parent)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: Never}
+	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: state.Never}
 	found := false
 	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
+	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
-			corrupt("journal", key, err)
+			state.PanicCorrupt("journal", key, err)
 		}
 		switch e := entry.Event.(type) {
 		case journal.InvokeScheduled:

@@ -10,6 +10,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // population starts n executions, several in one millisecond, and brings them into every status.
@@ -42,9 +44,9 @@ func population(w *world, n int) {
 
 func (w *world) list(p *part, req *perdurev1.ListRequest, budget int) *perdurev1.ListResponse {
 	w.t.Helper()
-	x := &query{r: p.state, clock: w.now, q: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, budget: budget}
+	x := &query{Must: state.Must{From: p.state}, clock: w.now, q: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, budget: budget}
 	reply, err := x.answer()
-	if err != nil || QueryError(reply) != nil {
+	if err != nil || wire.QueryError(reply) != nil {
 		w.t.Fatalf("list: %v, %v", reply, err)
 	}
 	return reply.GetList()
@@ -142,7 +144,7 @@ func TestCursor(t *testing.T) {
 	for _, bad := range [][]byte{{}, {1}, {2, 9, 'x'}, {2, 1, 'x', 'y'}, []byte("nonsense that is no cursor")} {
 		_, err := DecodeListPosition(bad)
 		reply := w.query(&commandv1.Query{Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Cursor: bad}}})
-		if e := QueryError(reply); err == nil || (len(bad) > 0) != (e != nil) || e != nil && e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
+		if e := wire.QueryError(reply); err == nil || (len(bad) > 0) != (e != nil) || e != nil && e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
 			t.Errorf("%q: %v, %v", bad, err, reply)
 		}
 	}
@@ -257,11 +259,11 @@ func TestReadsAreProjected(t *testing.T) {
 		t.Errorf("done at a time that no entry has carried: %v", got)
 	}
 	w.do(createPromiseCmd("other", 1)) // touches nothing of e
-	if got := result(); !got.Done || got.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED || got.Outcome.GetFailure().GetType() != FailureTimeout {
+	if got := result(); !got.Done || got.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED || got.Outcome.GetFailure().GetType() != state.FailureTimeout {
 		t.Errorf("%v", got)
 	}
 	w.tick()
-	if got := result(); !got.Done || got.Outcome.GetFailure().GetType() != FailureTimeout {
+	if got := result(); !got.Done || got.Outcome.GetFailure().GetType() != state.FailureTimeout {
 		t.Errorf("%v", got)
 	}
 	for _, q := range []*commandv1.Query{
@@ -269,11 +271,11 @@ func TestReadsAreProjected(t *testing.T) {
 		{Id: "none", Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}},
 		{Id: "none", Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{}}},
 	} {
-		if e := QueryError(w.query(q)); e == nil || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
+		if e := wire.QueryError(w.query(q)); e == nil || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
 			t.Errorf("%v: %v", q, e)
 		}
 	}
-	if e := QueryError(w.query(&commandv1.Query{})); e == nil || e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
+	if e := wire.QueryError(w.query(&commandv1.Query{})); e == nil || e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
 		t.Errorf("a query of no kind: %v", e)
 	}
 }

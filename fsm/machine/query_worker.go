@@ -2,7 +2,9 @@ package machine
 
 import (
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -10,49 +12,34 @@ import (
 // task has a lease in the deadline index.
 func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	reply := &commandv1.HeldReply{}
-	if err := EachHeld(x.r, func(ns string, task recovery.Task) {
+	if err := EachHeld(x.From, func(ns string, task recovery.Task) {
 		if req.Worker == "" || task.PID == req.Worker {
-			reply.Tasks = append(reply.Tasks, Token(ns, task))
+			reply.Tasks = append(reply.Tasks, wire.Token(ns, task))
 		}
 	}); err != nil {
-		panic(fault{err})
+		panic(state.Fault{Err: err})
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Held{Held: reply}}
 }
 
-// Level is the feature level of a state; 0 of one that holds nothing yet.
-func Level(r Reader) (uint64, error) { return metaNumber(r, metaFeature) }
-
-// LevelLeases is the feature level from which on every replica knows InheritLeases.
-const LevelLeases = levelLeases
-
 // Leased reports whether a state has leases, running or ended.
-func Leased(r Reader) (bool, error) {
-	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
-	_, ok, err := firstDue(r, lower, upper)
+func Leased(r state.Reader) (bool, error) {
+	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
+	_, ok, err := state.FirstDue(r, lower, upper)
 	return ok, err
 }
 
 // EachHeld visits every acquired task of a state.
-func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f, ok := p.(fault)
-			if !ok {
-				panic(p)
-			}
-			err = f.err
-		}
-	}()
-	x := &query{r: r, q: &commandv1.Query{}}
-	lower, upper := keys.DeadlineBounds(keys.DueLease, Never)
-	x.scan(lower, upper, func(key, _ []byte) bool {
+func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error) {
+	defer state.Catch(&err)
+	x := state.Must{From: r}
+	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
+	x.Scan(lower, upper, func(key, _ []byte) bool {
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			state.PanicCorrupt("deadline", key, err)
 		}
-		x.q.Namespace = ns
-		if task, ok := x.taskOf(objectID); ok && task.State == recovery.TaskAcquired {
+		if task, ok := x.Task(ns, objectID); ok && task.State == recovery.TaskAcquired {
 			fn(ns, task)
 		}
 		return true
@@ -64,7 +51,7 @@ func EachHeld(r Reader, fn func(ns string, task recovery.Task)) (err error) {
 func (x *query) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 	reply := &commandv1.FunctionsReply{}
 	for _, fn := range req.Functions {
-		if _, known := x.get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
+		if _, known := x.Get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
 			reply.Unknown = append(reply.Unknown, fn)
 		}
 	}
@@ -72,13 +59,13 @@ func (x *query) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 }
 
 // ReadyQueues lists the functions that have pending tasks in a state.
-func ReadyQueues(r Reader) ([]Queue, error) {
-	var out []Queue
+func ReadyQueues(r state.Reader) ([]state.Queue, error) {
+	var out []state.Queue
 	lower := []byte{byte(keys.Ready)}
 	upper := []byte{byte(keys.Ready) + 1}
 	for {
 		var found []byte
-		var q Queue
+		var q state.Queue
 		var bad error
 		err := r.Scan(lower, upper, func(key, _ []byte) bool {
 			ns, rest, err := keys.CutString(key[1:])
@@ -93,7 +80,7 @@ func ReadyQueues(r Reader) ([]Queue, error) {
 			return nil, err
 		}
 		if bad != nil {
-			return nil, &CorruptError{What: "place in a queue", Key: found, Detail: bad.Error()}
+			return nil, &state.CorruptError{What: "place in a queue", Key: found, Detail: bad.Error()}
 		}
 		if found == nil {
 			return out, nil

@@ -3,7 +3,7 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
 )
 
 // applyRegisterFunctions remembers that workers serve these functions, so that a start of a function

@@ -10,7 +10,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // replyBytes is what the stored replies take of a state, keys and values.
@@ -36,9 +37,9 @@ func bigPromiseCmd(request []byte, objectID string, size int) *commandv1.Command
 // A stored reply does not grow with the values of the promise that it shows. A repeated request gets the same answer:
 // the promise as it was, also after it was settled.
 func TestStoredRepliesHoldNoValues(t *testing.T) {
-	w := newWorldAt(t, levelAnswers, 1)
+	w := newWorldAt(t, state.LevelAnswers, 1)
 	w.unaudited = true
-	w.raise(w.parts[0], levelReplies)
+	w.raise(w.parts[0], state.LevelReplies)
 	const size = 256 << 10
 	var sent []*commandv1.Command
 	var want []*commandv1.Reply
@@ -70,8 +71,8 @@ func TestStoredRepliesHoldNoValues(t *testing.T) {
 // A repeated request whose promise has given way to a later one is told that the outcome is unknown, and creates
 // nothing.
 func TestStoredReplyOfAPromiseThatIsGone(t *testing.T) {
-	w := newWorldAt(t, levelAnswers, 1)
-	w.raise(w.parts[0], levelReplies)
+	w := newWorldAt(t, state.LevelAnswers, 1)
+	w.raise(w.parts[0], state.LevelReplies)
 	w.submit("run", graphOf("a"), "")
 	w.work()
 	w.end("run", "a", "fail T:m")
@@ -89,12 +90,12 @@ func TestStoredReplyOfAPromiseThatIsGone(t *testing.T) {
 // Stored replies are bounded in bytes, the oldest go first, and their retries are told. Those that were stored before the
 // level was raised count nothing and go by their age.
 func TestRepliesBoundedInBytes(t *testing.T) {
-	w := newWorldAt(t, levelAnswers, 1, func(c *Config) { c.MaxReplyBytes = 4000 })
+	w := newWorldAt(t, state.LevelAnswers, 1, func(c *Config) { c.MaxReplyBytes = 4000 })
 	w.unaudited = true
 	w.begin("e", "f")
 	before := signalCmd(w.request(), "e", "s", "before")
 	w.do(before)
-	w.raise(w.parts[0], levelReplies)
+	w.raise(w.parts[0], state.LevelReplies)
 	if got := w.do(before).GetSignal().DeliveryId; got != 1 {
 		t.Errorf("delivery %d", got)
 	}
@@ -131,12 +132,12 @@ func TestRepliesBoundedInBytes(t *testing.T) {
 
 // A state below the level is written as programs that do not know it write it.
 func TestRepliesBelowTheLevel(t *testing.T) {
-	w := newWorldAt(t, levelAnswers, 1)
+	w := newWorldAt(t, state.LevelAnswers, 1)
 	w.do(bigPromiseCmd(w.request(), "p", 4096))
 	if n := w.replyBytes(); n < 4096 {
 		t.Errorf("the reply takes %d bytes", n)
 	}
-	if _, ok, err := w.parts[0].state.Get(keys.MetaKey(metaReplyBytes)); ok || err != nil {
+	if _, ok, err := w.parts[0].state.Get(keys.MetaKey(state.MetaReplyBytes)); ok || err != nil {
 		t.Errorf("their bytes are counted (%v)", err)
 	}
 	_ = w.parts[0].state.Scan([]byte{byte(keys.ReplyAge)}, []byte{byte(keys.ReplyAge) + 1}, func(k, v []byte) bool {

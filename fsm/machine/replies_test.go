@@ -6,7 +6,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // A signal repeated with its request id is the same signal: within one entry, later, after a restart.
@@ -133,14 +134,14 @@ func TestRefusedRetryBindsTheFirstAttempt(t *testing.T) {
 	request := w.request()
 	retry := signalCmd(request, "e", "go", "x")
 	retry.Request.AgeMs = 1
-	e := ReplyError(w.one(retry))
+	e := wire.ReplyError(w.one(retry))
 	if e == nil || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
 		t.Fatalf("%v", e)
 	}
 	w.do(startCmd(w.request(), "e", "f", ""))
 	before := w.describe("e").JournalEvents
 	for range 2 {
-		if late := ReplyError(w.one(signalCmd(request, "e", "go", "x"))); late == nil || late.Reason != e.Reason || late.Message != e.Message {
+		if late := wire.ReplyError(w.one(signalCmd(request, "e", "go", "x"))); late == nil || late.Reason != e.Reason || late.Message != e.Message {
 			t.Errorf("the first attempt comes late: %v, its retry was told %v", late, e)
 		}
 	}

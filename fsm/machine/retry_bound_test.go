@@ -1,6 +1,9 @@
 package machine
 
-import "testing"
+import (
+	"perdure/fsm/state"
+	"testing"
+)
 
 // TestRetryBound reads the number of retries out of the texts that workers write.
 func TestRetryBound(t *testing.T) {
@@ -12,7 +15,7 @@ func TestRetryBound(t *testing.T) {
 		"attempts=12, initial=1s":                   11,
 		"attempts=2;x":                              1,
 	} {
-		if got := retryBound(policy); got != want {
+		if got := state.RetryBound(policy); got != want {
 			t.Errorf("retryBound(%q) = %d, want %d", policy, got, want)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 	"perdure/reduction"
@@ -16,14 +18,14 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	req, ns := cmd.GetRetryGraph(), cmd.Namespace
 	old, ok := t.execution(ns, req.Id)
 	if !ok {
-		return nil, notFound(ns, req.Id)
+		return nil, wire.NotFound(ns, req.Id)
 	}
 	refuse := func(format string, args ...any) (*commandv1.Reply, *api.Error) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, format, args...).With("namespace", ns).With("id", req.Id)
 	}
 	h := old.h
 	switch {
-	case h.Kind != KindGraph:
+	case h.Kind != state.KindGraph:
 		return refuse("execution %q is no graph run", h.ID)
 	case h.Parent != "":
 		return refuse("graph run %q is part of %q, which decides about it", h.ID, h.Parent)
@@ -31,15 +33,15 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 		return refuse("graph run %q has not ended: it is %s", h.ID, h.Status)
 	case h.Status == journal.StatusCompleted:
 		return nil, finished(old)
-	case h.Life >= maxLife:
-		return refuse("graph run %q has been retried %d times", h.ID, h.Life)
+	case h.Generation >= state.MaxGeneration:
+		return refuse("graph run %q has been retried %d times", h.ID, h.Generation)
 	case h.Incarnation == t.index:
 		return nil, api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "graph run %q began in this very entry", h.ID).
 			With("namespace", ns).With("id", h.ID)
 	}
 	g, spec, input, err := t.storedGraph(old)
 	if err != nil {
-		corrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
+		state.PanicCorrupt("graph", keys.GraphOf(ns, h.ID, h.Incarnation), err)
 	}
 	kept := t.keepNodes(old, len(g.Nodes))
 	signals := t.latches(old)
@@ -49,8 +51,8 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 		deadline = t.deadline(h.DeadlineMS - h.CreatedMS)
 	}
 	ex, err := t.start(ns, birth{
-		id: h.ID, function: functionOfGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
-		request: h.StartRequest, graph: g, spec: spec, life: h.Life + 1, former: h.Incarnation, signals: signals,
+		id: h.ID, function: state.FunctionGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
+		request: h.StartRequest, graph: g, spec: spec, life: h.Generation + 1, former: h.Incarnation, signals: signals,
 	})
 	t.mustNot(old, err)
 	return &commandv1.Reply{Kind: &commandv1.Reply_RetryGraph{RetryGraph: &perdurev1.RetryGraphResponse{
@@ -64,30 +66,30 @@ func (t *txn) keepNodes(old *execution, nodes int) (kept int) {
 	prefix := keys.NodePrefix(old.ns, old.h.ID, old.h.Incarnation)
 	type keptRow struct {
 		n   int
-		row nodeRow
+		row state.NodeRow
 	}
 	var rows []keptRow
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
-		n, err := nodeOfKey(key, prefix, nodes)
-		var row nodeRow
+		n, err := state.NodeOfKey(key, prefix, nodes)
+		var row state.NodeRow
 		if err == nil {
-			row, err = decodeRow(append([]byte(nil), value...))
+			row, err = state.DecodeRow(append([]byte(nil), value...))
 		}
 		if err != nil {
-			corrupt("node", key, err)
+			state.PanicCorrupt("node", key, err)
 		}
-		if row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped {
+		if row.Status != reduction.StatusCompleted && row.Status != reduction.StatusSkipped {
 			return true
 		}
-		if row.status == reduction.StatusCompleted && row.from == 0 {
-			row.from = old.h.Incarnation
+		if row.Status == reduction.StatusCompleted && row.From == 0 {
+			row.From = old.h.Incarnation
 		}
-		row.kept, row.output, row.wave = true, nil, 0
+		row.Kept, row.Output, row.Wave = true, nil, 0
 		rows = append(rows, keptRow{n, row})
 		return true
 	})
 	for _, k := range rows {
-		t.put(keys.NodeOf(old.ns, old.h.ID, t.index, uint32(k.n)), k.row.encode())
+		t.put(keys.NodeOf(old.ns, old.h.ID, t.index, uint32(k.n)), k.row.Encode())
 	}
 	return len(rows)
 }
@@ -98,7 +100,7 @@ func (t *txn) latches(ex *execution) (out []latch) {
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		name, _, err := keys.CutString(key[len(prefix):])
 		if err != nil {
-			corrupt("signal", key, err)
+			state.PanicCorrupt("signal", key, err)
 		}
 		out = append(out, latch{name, append([]byte(nil), value...)})
 		return true
@@ -110,7 +112,7 @@ func (t *txn) latches(ex *execution) (out []latch) {
 // stay, its promise and its place in the listing go.
 func (t *txn) replace(old *execution) {
 	t.store(old.ns).remove(old.h.ID)
-	t.remove(keys.VisibilityOf(old.ns, classOfStatus(old.h.Status), old.h.CreatedMS, old.h.ID))
+	t.remove(keys.VisibilityOf(old.ns, closedClass(old.h.Status), old.h.CreatedMS, old.h.ID))
 	for i, ex := range t.touched {
 		if ex == old {
 			t.touched = append(t.touched[:i], t.touched[i+1:]...)

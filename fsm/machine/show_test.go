@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 )
 
 // What the machine answers, as text for people: one line each.
@@ -130,7 +131,7 @@ func showTokens(ts []*perdurev1.TaskToken) string {
 func showReply(r *commandv1.Reply) (lines []string) {
 	switch k := r.Kind.(type) {
 	case *commandv1.Reply_Error:
-		e := ReplyError(r)
+		e := wire.ReplyError(r)
 		s := "refused: " + e.Error()
 		if rule := e.Meta["rule"]; rule != "" {
 			s += " [" + rule + "]"

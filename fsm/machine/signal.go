@@ -6,7 +6,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -16,7 +18,7 @@ func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	req, ns := cmd.GetSignal(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
 	if !ok {
-		return nil, notFound(ns, req.Id)
+		return nil, wire.NotFound(ns, req.Id)
 	}
 	if ex.h.Status.Terminal() {
 		return nil, finished(ex)
@@ -34,7 +36,7 @@ func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64,
 	if wait := signalWait(ex); wait != "" {
 		t.timeout(ex.ns, wait)
 	}
-	if ex.h.Kind == KindGraph {
+	if ex.h.Kind == state.KindGraph {
 		return t.signalGraph(ex, name, payload)
 	}
 	delivery := ex.j.Deliveries(name) + 1
@@ -61,15 +63,15 @@ func (t *txn) payload(ex *execution, seq uint64) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq)
 	value, ok := t.get(key)
 	if !ok {
-		corrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
+		state.PanicCorrupt("journal", key, fmt.Errorf("entry %d, which brought a signal, is missing", seq))
 	}
 	entry, err := journal.DecodeEntry(append([]byte(nil), value...))
 	if err != nil {
-		corrupt("journal", key, err)
+		state.PanicCorrupt("journal", key, err)
 	}
 	delivered, ok := entry.Event.(journal.SignalDelivered)
 	if !ok {
-		corrupt("journal", key, fmt.Errorf("entry %d is a %s, and should have brought a signal", seq, entry.Event.Kind()))
+		state.PanicCorrupt("journal", key, fmt.Errorf("entry %d is a %s, and should have brought a signal", seq, entry.Event.Kind()))
 	}
 	return delivered.Payload
 }

@@ -6,16 +6,10 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
-)
-
-// Failure types of a send whose target did not get the signal.
-const (
-	// FailureTargetNotFound: no execution has the target's id.
-	FailureTargetNotFound = "target_not_found"
-	// FailureTargetFinished: the target had ended before the signal came.
-	FailureTargetFinished = "target_finished"
 )
 
 // signal sends a signal to another execution. The journal records the send as completed when the answer of the
@@ -23,7 +17,7 @@ const (
 // The sender does not wait for it, unless it awaits the promise of the send.
 func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *perdurev1.SignalSend) error {
 	t, ex := c.t, c.ex
-	remote := Place(ex.ns, msg.ToId, t.m.cfg.Partitions) != t.m.cfg.Partition
+	remote := state.PartitionOf(ex.ns, msg.ToId, t.m.cfg.Partitions) != t.m.cfg.Partition
 	var target *execution
 	var result []byte
 	if !remote {
@@ -43,7 +37,7 @@ func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *
 	}
 	if remote {
 		if _, err := c.promise(recovery.CreateRequest{
-			ID: string(e.Promise), Param: []byte(msg.ToId), External: true, TimeoutAt: Never,
+			ID: string(e.Promise), Param: []byte(msg.ToId), External: true, TimeoutAt: state.Never,
 		}); err != nil {
 			return err
 		}
@@ -69,13 +63,13 @@ func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
 	t.carryOutDue(ns, objectID)
 	ex, ok := t.execution(ns, objectID)
 	if !ok {
-		return nil, failureBytes(FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))
+		return nil, state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))
 	}
-	if !ex.h.Status.Terminal() && ex.h.Kind == KindGraph {
+	if !ex.h.Status.Terminal() && ex.h.Kind == state.KindGraph {
 		t.expireWaits(ex, name)
 	}
 	if ex.h.Status.Terminal() {
-		return nil, failureBytes(FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))
+		return nil, state.EncodeFailure(state.FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))
 	}
 	return ex, recovery.AppendOutcome(nil, recovery.Outcome{})
 }
@@ -84,7 +78,7 @@ func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
 // SignalCall, and the outbox keeps the answer until the sender's partition has applied it: each signal is answered
 // once, by what its target was when it came.
 func (t *txn) receiveSignalCall(msg *commandv1.Message, w *commandv1.SignalCall) error {
-	t.level = max(t.level, levelAnswers)
+	t.level = max(t.level, state.LevelAnswers)
 	target, result := t.target(msg.Namespace, msg.ToId, w.Signal.GetName())
 	if target != nil {
 		payload := recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.GetPayload()})
@@ -94,40 +88,35 @@ func (t *txn) receiveSignalCall(msg *commandv1.Message, w *commandv1.SignalCall)
 	}
 	return t.send(msg.Namespace, msg.FromId, &commandv1.Message{
 		FromId: msg.ToId, ToId: w.PromiseId, ToIncarnation: msg.FromIncarnation,
-		Kind: &commandv1.Message_SignalDone{SignalDone: &commandv1.SignalDone{Outcome: outcomeToWire(result)}},
+		Kind: &commandv1.Message_SignalDone{SignalDone: &commandv1.SignalDone{Outcome: wire.EncodeOutcome(result)}},
 	})
 }
 
 // receiveSignalDone settles the promise of a send, and so completes the send in its sender's journal. An answer for a
 // sender that has ended settles the promise alone; one for another incarnation, or a second one, changes nothing.
 func (t *txn) receiveSignalDone(msg *commandv1.Message, w *commandv1.SignalDone) error {
-	t.level = max(t.level, levelAnswers)
+	t.level = max(t.level, state.LevelAnswers)
 	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
-	if !ok || p.Incarnation != msg.ToIncarnation || !ofSend(p) || p.State.Settled() {
+	if !ok || p.Incarnation != msg.ToIncarnation || !state.OfSend(p) || p.State.Settled() {
 		return nil
 	}
-	value, refused := outcomeFromWire(w.Outcome)
+	value, refused := wire.DecodeOutcome(w.Outcome)
 	if refused != nil {
 		return refused
 	}
-	state := recovery.PromiseResolved
+	to := recovery.PromiseResolved
 	if w.Outcome.GetFailure() != nil {
-		state = recovery.PromiseRejected
+		to = recovery.PromiseRejected
 	}
-	return t.settle(msg.Namespace, msg.ToId, state, value)
-}
-
-// ofSend reports whether a promise is that of a send. Its parameter is the id of the target.
-func ofSend(p recovery.Promise) bool {
-	return p.External && p.Target == "" && len(p.Param) > 0
+	return t.settle(msg.Namespace, msg.ToId, to, value)
 }
 
 // applyRaiseLevel raises the state's feature level. It is idempotent: a level that the state has is kept.
 func applyRaiseLevel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	level := cmd.GetRaiseLevel().Level
-	if level > FeatureLevel {
-		panic(fault{fmt.Errorf("the feature level is raised: %w", &LevelError{"the cluster", level, FeatureLevel})})
+	if level > state.FeatureLevel {
+		panic(state.Fault{Err: fmt.Errorf("the feature level is raised: %w", &state.LevelError{What: "the cluster", Level: level, Known: state.FeatureLevel})})
 	}
 	t.level = level
-	return &commandv1.Reply{Kind: &commandv1.Reply_RaiseLevel{RaiseLevel: &commandv1.RaiseLevelReply{Level: max(level, t.m.feature, levelFirst)}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_RaiseLevel{RaiseLevel: &commandv1.RaiseLevelReply{Level: max(level, t.m.feature, state.LevelFirst)}}}, nil
 }

@@ -9,7 +9,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -50,7 +52,7 @@ func (p *pipe) far(prefix string) string { return near(p.world, p.parts[p.dst], 
 func (p *pipe) apply1(partition int, cmd *commandv1.Command) *commandv1.Reply {
 	p.t.Helper()
 	reply := p.apply(p.parts[partition], &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]
-	if e := ReplyError(reply); e != nil {
+	if e := wire.ReplyError(reply); e != nil {
 		p.t.Fatalf("%v: %v", cmd, e)
 	}
 	return reply
@@ -223,7 +225,7 @@ func TestSignalNotSettleable(t *testing.T) {
 
 // A state below the level does what the programs do that do not know it, until its level is raised.
 func TestSignalBelowLevel(t *testing.T) {
-	w := newWorldAt(t, levelLeases, 2)
+	w := newWorldAt(t, state.LevelLeases, 2)
 	v := w.begin("e", "f")
 	w.commit(v, "signal "+apart(w, "e")+" s x; signal nobody s x; step a")
 	want := "ExecutionStarted" + strings.Repeat(" InvokeScheduled InvokeStarted InvokeCompleted", 3)
@@ -237,32 +239,32 @@ func TestSignalBelowLevel(t *testing.T) {
 		}
 	}
 	w.ship()
-	if got := w.parts[dst].m.feature; got > levelLeases {
+	if got := w.parts[dst].m.feature; got > state.LevelLeases {
 		t.Errorf("the level of the target's partition is %d", got)
 	}
-	w.raise(w.at("e"), levelAnswers)
+	w.raise(w.at("e"), state.LevelAnswers)
 	w.commit(v, "signal "+apart(w, "e")+" s x")
 	w.ship()
 	if got := w.sendResult("e", 3); got != noExecution(apart(w, "e")) {
 		t.Errorf("the journal says %s", got)
 	}
 	// The target's partition has answered: its state holds what only newer programs know.
-	if got := w.parts[dst].m.feature; got != levelAnswers {
+	if got := w.parts[dst].m.feature; got != state.LevelAnswers {
 		t.Errorf("the level of the target's partition is %d", got)
 	}
 }
 
 func TestRaiseLevel(t *testing.T) {
-	w := newWorldAt(t, levelFirst, 1)
+	w := newWorldAt(t, state.LevelFirst, 1)
 	p := w.parts[0]
-	for _, step := range []struct{ to, want uint64 }{{0, levelFirst}, {levelGraphs, levelGraphs}, {levelGraphs, levelGraphs}, {FeatureLevel, FeatureLevel}, {1, FeatureLevel}} {
+	for _, step := range []struct{ to, want uint64 }{{0, state.LevelFirst}, {state.LevelGraphs, state.LevelGraphs}, {state.LevelGraphs, state.LevelGraphs}, {state.FeatureLevel, state.FeatureLevel}, {1, state.FeatureLevel}} {
 		reply := w.do(raiseLevelCmd(step.to)).GetRaiseLevel()
 		w.open(p)
 		if reply.Level != step.want || p.m.feature != step.want {
 			t.Errorf("raised to %d: answered %v, the state is at %d", step.to, reply, p.m.feature)
 		}
 	}
-	if _, err := p.m.Apply(p.index+1, &commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(FeatureLevel + 1)}}); err == nil ||
+	if _, err := p.m.Apply(p.index+1, &commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(state.FeatureLevel + 1)}}); err == nil ||
 		!strings.Contains(err.Error(), "newer version") {
 		t.Errorf("a level that it does not know: %v", err)
 	}
@@ -287,7 +289,7 @@ func TestAuditSends(t *testing.T) {
 			t.Fatal(err)
 		}
 		return msg, func() {
-			b, err := wire.Marshal(msg)
+			b, err := state.Deterministic.Marshal(msg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +300,7 @@ func TestAuditSends(t *testing.T) {
 	var doneSeq, failedSeq uint64
 	for _, e := range p.journal("e") {
 		if c := e.Event.GetInvokeCompleted(); c != nil {
-			ev, err := EventFromWire(e.Event)
+			ev, err := wire.DecodeEvent(e.Event)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -326,7 +328,7 @@ func TestAuditSends(t *testing.T) {
 			s.event("e", doneSeq, with(done, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("x")})))
 		}},
 		{"a failure that no send has", RuleResult, "e", func(s *plot) {
-			s.event("e", doneSeq, with(done, failureBytes(FailureConflict, "")))
+			s.event("e", doneSeq, with(done, state.EncodeFailure(state.FailureConflict, "")))
 		}},
 		{"an open send without a promise", RuleOperation, "e", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, "e:2")) }},
 		{"an answer that its journal was not told of", RuleOperation, "e", func(s *plot) {

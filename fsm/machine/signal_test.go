@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 )
 
 // Signals are buffered, and handed out first in, first out, by name.
@@ -64,7 +65,7 @@ func TestSignalTimesOut(t *testing.T) {
 	}
 	entries := w.journal("e")
 	delivered, received := entries[2].Event.GetSignalDelivered(), entries[3].Event.GetSignalReceived()
-	if delivered.DeliveryId != 1 || received.DeliveryId != 1 || received.PromiseId != "e:0" || received.Payload.GetFailure().GetType() != FailureTimeout {
+	if delivered.DeliveryId != 1 || received.DeliveryId != 1 || received.PromiseId != "e:0" || received.Payload.GetFailure().GetType() != state.FailureTimeout {
 		t.Errorf("received %v", received)
 	}
 	// A real signal that comes later is the next delivery.

@@ -10,7 +10,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/graph"
 	"perdure/journal"
 )
@@ -71,9 +73,9 @@ func (s *simulation) writePool() {
 		p.ops = slices.DeleteFunc(p.ops, func(op simOp) bool { return op.kind == simAll || op.kind == simAny || op.kind == simSet })
 		switch s.draw(6) {
 		case 0:
-			p.says = FailureSkipped
+			p.says = state.FailureSkipped
 		case 1:
-			p.says, p.signal = FailureSuspended, string("ab"[s.draw(2)])
+			p.says, p.signal = state.FailureSuspended, string("ab"[s.draw(2)])
 		case 2:
 			p.fails = true
 		}
@@ -124,7 +126,7 @@ func (s *simulation) actGraph() {
 	case 6:
 		cmd := cancelCmd(run, "by the draw", int64(s.draw(20_000)))
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-			if ReplyError(r) == nil {
+			if wire.ReplyError(r) == nil {
 				s.stats.graphs.cancels++
 			}
 		})
@@ -178,7 +180,7 @@ func (s *simulation) submitRun(run string) {
 		cmd := proto.Clone(cmd).(*commandv1.Command)
 		cmd.Request.AgeMs = uint64(n)
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-			switch e := ReplyError(r); {
+			switch e := wire.ReplyError(r); {
 			case other != (e != nil) || e != nil && e.Reason != perdurev1.Reason_REASON_ID_CONFLICT:
 				s.t.Fatalf("submit %s: %v (another graph: %t)", run, e, other)
 			case other:
@@ -200,7 +202,7 @@ func (s *simulation) retryRun(run string) {
 		cmd := proto.Clone(cmd).(*commandv1.Command)
 		cmd.Request.AgeMs = uint64(n)
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-			if e := ReplyError(r); e != nil {
+			if e := wire.ReplyError(r); e != nil {
 				switch e.Reason {
 				case perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ALREADY_FINISHED,
 					perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_TRY_LATER:
@@ -265,7 +267,7 @@ func (s *simulation) signalNodes(run string) {
 // life names an execution and, of a graph run, the life that it is in: deliveries are numbered anew in each.
 func (s *simulation) life(objectID string) string {
 	b, ok, _ := s.at(objectID).m.State().Get(keys.Of(keys.Header, ns, objectID))
-	if h, err := decodeHeader(b); ok && err == nil && h.Kind == KindGraph {
+	if h, err := state.DecodeHeader(b); ok && err == nil && h.Kind == state.KindGraph {
 		return fmt.Sprint(objectID, " in ", h.Incarnation)
 	}
 	return objectID
@@ -276,7 +278,7 @@ func (s *simulation) verifyGraphs() {
 	s.t.Helper()
 	for _, p := range s.parts {
 		for h := range sorted(takeCensus(p.state).headers) {
-			if h.Kind == KindGraph {
+			if h.Kind == state.KindGraph {
 				s.verifyGraph(h)
 			}
 		}
@@ -284,7 +286,7 @@ func (s *simulation) verifyGraphs() {
 }
 
 // verifyGraph judges a run that has ended: by the papers' definitions, and by what its attempts have come to.
-func (s *simulation) verifyGraph(h Header) {
+func (s *simulation) verifyGraph(h state.Header) {
 	s.t.Helper()
 	st := &s.stats.graphs
 	s.pure(h.ID)
@@ -317,7 +319,7 @@ func (s *simulation) verifyGraph(h Header) {
 		if n.Kept {
 			st.nodesKept++
 		}
-		if n.Failure.GetType() == FailureTimeout {
+		if n.Failure.GetType() == state.FailureTimeout {
 			st.timedOut++
 		}
 		o := s.nodeOutcome(h.ID, n.Id)
@@ -337,7 +339,7 @@ func (s *simulation) verifyGraph(h Header) {
 
 // verifyLatches checks that a further life began with the signals that the one before had got, each as it was
 // last.
-func (s *simulation) verifyLatches(h Header) {
+func (s *simulation) verifyLatches(h state.Header) {
 	s.t.Helper()
 	if h.Former == 0 {
 		return
@@ -370,7 +372,7 @@ func (s *simulation) verifyLatches(h Header) {
 }
 
 // verifyOutput compares what a node has answered with what its attempt has come to.
-func (s *simulation) verifyOutput(h Header, n *perdurev1.GraphNodeState, output []byte) {
+func (s *simulation) verifyOutput(h state.Header, n *perdurev1.GraphNodeState, output []byte) {
 	s.t.Helper()
 	switch {
 	case strings.HasPrefix(n.Kind, "signal"):
@@ -380,7 +382,7 @@ func (s *simulation) verifyOutput(h Header, n *perdurev1.GraphNodeState, output 
 		return
 	}
 	attempt := s.query(&commandv1.Query{Id: n.AttemptId, Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{}}}).GetResult().Outcome
-	if attempt.GetFailure().GetType() == FailureSuspended {
+	if attempt.GetFailure().GetType() == state.FailureSuspended {
 		s.stats.graphs.suspended++
 		return
 	}

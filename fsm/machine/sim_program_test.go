@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -251,7 +253,7 @@ func (b *book) walk(eid string, entries []*perdurev1.JournalEntry, ran map[uint3
 		all = append(all, journal.Entry{Seq: w.Seq, Time: w.TimeMs, Event: ev})
 	}
 	var err error
-	if r.replay, err = journal.NewReplay(r.eid, all, journal.WithRetryBound(retryBound)); err != nil {
+	if r.replay, err = journal.NewReplay(r.eid, all, journal.WithRetryBound(state.RetryBound)); err != nil {
 		return nil, err
 	}
 	started, _ := r.replay.Started()
@@ -277,14 +279,14 @@ func eventFromEntry(w *perdurev1.JournalEntry) (journal.Event, error) {
 	case *perdurev1.Event_TimerFired:
 		return journal.TimerFired{Promise: id.PromiseID(k.TimerFired.PromiseId)}, nil
 	case *perdurev1.Event_SignalDelivered:
-		payload, err := outcomeFromWire(k.SignalDelivered.Payload)
+		payload, err := wire.DecodeOutcome(k.SignalDelivered.Payload)
 		if err != nil {
 			return nil, err
 		}
 		return journal.SignalDelivered{Name: k.SignalDelivered.Name, Payload: payload, DeliveryID: k.SignalDelivered.DeliveryId}, nil
 	case *perdurev1.Event_SignalReceived:
 		e := k.SignalReceived
-		payload, err := outcomeFromWire(e.Payload)
+		payload, err := wire.DecodeOutcome(e.Payload)
 		if err != nil {
 			return nil, err
 		}
@@ -292,7 +294,7 @@ func eventFromEntry(w *perdurev1.JournalEntry) (journal.Event, error) {
 	case *perdurev1.Event_ExecutionResumed:
 		return journal.ExecutionResumed{}, nil
 	}
-	return EventFromWire(w.Event)
+	return wire.DecodeEvent(w.Event)
 }
 
 func (r *run) add(ev *perdurev1.Event) { r.c.Events = append(r.c.Events, ev) }
@@ -514,7 +516,7 @@ func (r *run) joinSet(op simOp) {
 			continue
 		}
 		r.add(&perdurev1.Event{Kind: &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
-			JoinSetId: set, PromiseId: string(r.eid.Child(n)), Result: outcomeToWire(c.Result)}}})
+			JoinSetId: set, PromiseId: string(r.eid.Child(n)), Result: wire.EncodeOutcome(c.Result)}}})
 	}
 	if len(left) > 0 {
 		r.wait(perdurev1.AwaitKind_AWAIT_KIND_ANY, left...)

@@ -14,7 +14,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/internal/testkit"
 	"perdure/journal"
@@ -124,7 +126,7 @@ func (s *simulation) flush(p, most int, offers bool) {
 	}
 	if offers {
 		for range 1 + s.draw(2) {
-			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, functionOfHTTP)...)
+			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, state.FunctionHTTP)...)
 			o.LeaseMs = int64(1000 + s.draw(15_000))
 			entry.Offers = append(entry.Offers, o)
 		}
@@ -210,7 +212,7 @@ func (s *simulation) actStart() {
 	for range 1 + s.draw(2) {
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
 			// Two first starts may be under way at once; then one of them loses.
-			if e := ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_ID_CONFLICT {
+			if e := wire.ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_ID_CONFLICT {
 				s.t.Fatalf("start: %v", e)
 			}
 		})
@@ -280,7 +282,7 @@ func (s *simulation) badCommit(good *commandv1.Command) {
 	c := bad.GetCommit()
 	c.Events = append(c.Events, completed("nobody:0", 1, value("x")))
 	s.send(s.placed(bad), bad, func(r *commandv1.Reply) {
-		switch e := ReplyError(r); {
+		switch e := wire.ReplyError(r); {
 		case e == nil && r.GetCommit().Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:
 			// There what is new is left out, not refused.
 		case e == nil && r.GetCommit().Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED && r.GetCommit().State == perdurev1.TaskState_TASK_STATE_FULFILLED:
@@ -303,7 +305,7 @@ func (s *simulation) answered(k *simWork, r *commandv1.Reply) {
 		}
 		s.stale = append(s.stale, k.v)
 	}
-	if e := ReplyError(r); e != nil {
+	if e := wire.ReplyError(r); e != nil {
 		if e.Reason != perdurev1.Reason_REASON_STALE_TASK {
 			s.t.Fatalf("%s commits to %s: %v\n%v", k.v.worker, showToken(k.v.token), e, k.cmd)
 		}
@@ -334,7 +336,7 @@ func (s *simulation) actHeartbeat() {
 		if !k.queued {
 			cmd := releaseCmd(k.v.token, "problem", int64(s.draw(3)*s.draw(5000)))
 			s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-				if e := ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_STALE_TASK {
+				if e := wire.ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_STALE_TASK {
 					s.t.Fatalf("release: %v", e)
 				}
 			})
@@ -388,7 +390,7 @@ func (s *simulation) actShip() {
 		s.send(dst, proto.Clone(cmd).(*commandv1.Command), func(r *commandv1.Reply) {
 			// One that comes after a later one of its channel finds nothing to do; one that leaves a gap is
 			// not made here.
-			if e := ReplyError(r); e != nil {
+			if e := wire.ReplyError(r); e != nil {
 				s.t.Fatalf("deliver: %v", e)
 			}
 			s.stats.delivered++
@@ -418,7 +420,7 @@ func (s *simulation) signal(target, name string, times int) {
 		cmd := proto.Clone(cmd).(*commandv1.Command)
 		cmd.Request.AgeMs = uint64(n)
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-			if e := ReplyError(r); e != nil {
+			if e := wire.ReplyError(r); e != nil {
 				if e.Reason != perdurev1.Reason_REASON_ALREADY_FINISHED {
 					s.t.Fatalf("signal: %v", e)
 				}
@@ -509,7 +511,7 @@ func (s *simulation) finish() {
 		for _, objectID := range open {
 			if e := s.describe(objectID); e.Waiting.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 				s.signal(objectID, e.Waiting.SignalName, 1)
-			} else if e.Function == functionOfGraph {
+			} else if e.Function == state.FunctionGraph {
 				s.signalNodes(objectID)
 			}
 		}
@@ -530,10 +532,10 @@ func (s *simulation) verify() {
 	for _, p := range s.parts {
 		s.audit(p)
 		for dst := range s.parts {
-			epoch, last := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
-			e, through := s.parts[dst].m.txn.channel(keys.Number(keys.Inbox, p.cfg.Partition))
-			if epoch != e || last != through {
-				s.t.Fatalf("channel %d to %d: %d/%d sent, %d/%d received", p.cfg.Partition, dst, epoch, last, e, through)
+			sent := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
+			received := s.parts[dst].m.txn.channel(keys.Number(keys.Inbox, p.cfg.Partition))
+			if sent != received {
+				s.t.Fatalf("channel %d to %d: %+v sent, %+v received", p.cfg.Partition, dst, sent, received)
 			}
 		}
 		c := takeCensus(p.state)
@@ -573,7 +575,7 @@ func (s *simulation) anyCut(objectID string) bool {
 	return false
 }
 
-func (s *simulation) verifyExecution(c *census, objectID string, h Header) {
+func (s *simulation) verifyExecution(c *census, objectID string, h state.Header) {
 	s.t.Helper()
 	entries := c.journals[objectID]
 	bad := func(format string, args ...any) {
@@ -601,7 +603,7 @@ func (s *simulation) verifyExecution(c *census, objectID string, h Header) {
 		}
 	}
 	s.verifySignals(objectID, entries, bad)
-	if h.Kind == KindGraph {
+	if h.Kind == state.KindGraph {
 		return // see verifyGraphs
 	}
 	if h.Status == journal.StatusCancelled {
@@ -618,23 +620,23 @@ func (s *simulation) verifyExecution(c *census, objectID string, h Header) {
 }
 
 // verifyResult compares a recorded result of a child with the child's own end.
-func (s *simulation) verifyResult(c *census, h Header, ev journal.InvokeCompleted, bad func(string, ...any)) {
+func (s *simulation) verifyResult(c *census, h state.Header, ev journal.InvokeCompleted, bad func(string, ...any)) {
 	s.t.Helper()
 	p, ok := c.promises[string(ev.Promise)]
 	if !ok {
 		return // a local step, or a one-way operation
 	}
-	if !bytes.Equal(outcomeOf(p), ev.Result) {
-		bad("%s is %q here, and %q by itself", ev.Promise, ev.Result, outcomeOf(p))
+	if !bytes.Equal(state.OutcomeOf(p), ev.Result) {
+		bad("%s is %q here, and %q by itself", ev.Promise, ev.Result, state.OutcomeOf(p))
 	}
-	if p.Target != "" || h.Kind == KindGraph {
+	if p.Target != "" || h.Kind == state.KindGraph {
 		return
 	}
 	// A proxy: the child lives elsewhere, and must have come to the same end unless the proxy timed out.
 	for _, other := range s.parts {
 		for _, child := range takeCensus(other.state).headers {
 			if child.ParentPromise == string(ev.Promise) && child.ParentIncarnation == h.Incarnation && p.State != recovery.PromiseRejectedTimedout {
-				if own := outcomeOf(takeCensus(other.state).promises[child.ID]); !bytes.Equal(own, ev.Result) {
+				if own := state.OutcomeOf(takeCensus(other.state).promises[child.ID]); !bytes.Equal(own, ev.Result) {
 					bad("%s is %q here, and %q where it ran", ev.Promise, ev.Result, own)
 				}
 			}
@@ -660,7 +662,7 @@ func (s *simulation) verifySends() {
 	for _, p := range s.parts {
 		c := takeCensus(p.state)
 		for eid, h := range c.headers {
-			if _, ofGraph := s.graphs[id.Origin(eid)]; ofGraph || h.Kind == KindGraph {
+			if _, ofGraph := s.graphs[id.Origin(eid)]; ofGraph || h.Kind == state.KindGraph {
 				continue // its attempts come again under the same ids
 			}
 			sends := map[id.PromiseID]bool{}
@@ -679,9 +681,9 @@ func (s *simulation) verifySends() {
 					switch result := textOf(ev.Result); {
 					case result == "" && got[fmt.Sprintf("%s#%d", eid, n)]:
 						s.stats.sends.delivered++
-					case result == "!"+FailureTargetNotFound && !got[fmt.Sprintf("%s#%d", eid, n)]:
+					case result == "!"+state.FailureTargetNotFound && !got[fmt.Sprintf("%s#%d", eid, n)]:
 						s.stats.sends.notFound++
-					case result == "!"+FailureTargetFinished && !got[fmt.Sprintf("%s#%d", eid, n)]:
+					case result == "!"+state.FailureTargetFinished && !got[fmt.Sprintf("%s#%d", eid, n)]:
 						s.stats.sends.finished++
 					default:
 						s.t.Fatalf("%s: the send %s came to %q; it was delivered: %t\n%s", eid, ev.Promise, result,
@@ -691,8 +693,8 @@ func (s *simulation) verifySends() {
 			}
 			for promise := range sends {
 				s.stats.sends.open++
-				if state := c.promises[string(promise)].State; !state.Settled() {
-					s.t.Fatalf("%s: the send %s was never answered: %s", eid, promise, state)
+				if below := c.promises[string(promise)].State; !below.Settled() {
+					s.t.Fatalf("%s: the send %s was never answered: %s", eid, promise, below)
 				}
 			}
 		}

@@ -3,16 +3,16 @@ package machine
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strings"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
-	"perdure/recovery"
 )
 
 // applyStart starts an execution under an id of the caller's choice. The id is the idempotency key: the
@@ -43,7 +43,7 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	}
 	ex, err := t.start(ns, birth{
 		id: req.Id, function: req.Function, digest: req.ComponentDigest, input: req.Input,
-		tags: tagsFromWire(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
+		tags: wire.DecodeTags(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
 	})
 	if err != nil {
 		return nil, ruleError(ns, err)
@@ -67,13 +67,13 @@ func badID(ns string, err error) *api.Error {
 
 func started(ex *execution, created bool) *commandv1.Reply {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Start{Start: &perdurev1.StartResponse{
-		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: statusToWire(ex.h.Status),
+		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: wire.EncodeStatus(ex.h.Status),
 	}}}
 }
 
 // deadline is a timeout as a point in time; 0 for none.
 func (t *txn) deadline(timeoutMS int64) int64 {
-	if timeoutMS <= 0 || timeoutMS >= Never-t.now {
+	if timeoutMS <= 0 || timeoutMS >= state.Never-t.now {
 		return 0
 	}
 	return t.now + timeoutMS
@@ -99,39 +99,15 @@ func (t *txn) input(ex *execution) []byte {
 	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
 	b, ok := t.get(key)
 	if !ok {
-		corrupt("journal", key, &CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+		state.PanicCorrupt("journal", key, &state.CorruptError{What: "journal", Key: key, Detail: "no first entry"})
 	}
 	entry, err := journal.DecodeEntry(b)
 	if err != nil {
-		corrupt("journal", key, err)
+		state.PanicCorrupt("journal", key, err)
 	}
 	started, ok := entry.Event.(journal.ExecutionStarted)
 	if !ok {
-		corrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
+		state.PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
 	}
 	return started.Input
-}
-
-// tagsFromWire sorts a map of tags; the result is nil for none.
-func tagsFromWire(m map[string]string) []recovery.Tag {
-	if len(m) == 0 {
-		return nil
-	}
-	tags := make([]recovery.Tag, 0, len(m))
-	for k, v := range m { //lint:sorted sorted below
-		tags = append(tags, recovery.Tag{Key: k, Value: v})
-	}
-	slices.SortFunc(tags, func(a, b recovery.Tag) int { return strings.Compare(a.Key, b.Key) })
-	return tags
-}
-
-func tagsToWire(tags []recovery.Tag) map[string]string {
-	if len(tags) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(tags))
-	for _, t := range tags {
-		m[t.Key] = t.Value
-	}
-	return m
 }

@@ -8,6 +8,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
 )
 
 // The id is the idempotency key: one execution, whoever asks and however often.
@@ -114,18 +116,18 @@ func TestTags(t *testing.T) {
 func TestMisplaced(t *testing.T) {
 	w := newWorld(t, 3)
 	cmd := startCmd(w.request(), "a", "f", "")
-	wrong := w.parts[(Place(ns, "a", 3)+1)%3]
+	wrong := w.parts[(state.PartitionOf(ns, "a", 3)+1)%3]
 	before := content(wrong.state)
 	res := w.apply(wrong, &commandv1.Entry{Commands: []*commandv1.Command{cmd}})
-	if e := ReplyError(res.Replies[0]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER || content(wrong.state) != before {
+	if e := wire.ReplyError(res.Replies[0]); e == nil || e.Reason != perdurev1.Reason_REASON_TRY_LATER || content(wrong.state) != before {
 		t.Errorf("answered %v", e)
 	}
 	counts := make([]int, 3)
 	for _, objectID := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"} {
-		if Place(ns, objectID, 3) != Place(ns, objectID+":4.5", 3) {
+		if state.PartitionOf(ns, objectID, 3) != state.PartitionOf(ns, objectID+":4.5", 3) {
 			t.Errorf("%s and its children live apart", objectID)
 		}
-		counts[Place(ns, objectID, 3)]++
+		counts[state.PartitionOf(ns, objectID, 3)]++
 	}
 	if counts[0] == 0 || counts[1] == 0 || counts[2] == 0 {
 		t.Errorf("placed %v", counts)

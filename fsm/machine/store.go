@@ -1,13 +1,10 @@
 package machine
 
 import (
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
-
-// Never is the deadline of a promise that has none: the latest time the wire can carry (2^53 - 1 ms).
-// It is not put into the deadline index.
-const Never int64 = 1<<53 - 1
 
 // retryMS is after how long a pending task is announced again. Workers find pending tasks by offering
 // room, so this only heals a lost announcement.
@@ -41,17 +38,9 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 	if last := &s.t.promise; last.known && last.p.ID == id && last.ns == s.ns {
 		return last.p, true
 	}
-	key := keys.Of(keys.Promise, s.ns, id)
-	b, ok := s.t.get(key)
+	p, ok := state.Must{From: s.t}.Promise(s.ns, id)
 	if !ok {
-		return recovery.Promise{}, false
-	}
-	p, err := recovery.DecodePromise(b)
-	if err == nil && p.ID != id {
-		err = misplaced(p.ID)
-	}
-	if err != nil {
-		corrupt("promise", key, err)
+		return p, false
 	}
 	s.t.promise = lastPromise{s.ns, p, true}
 	return p, true
@@ -59,7 +48,7 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
-	if p.TimeoutAt != Never {
+	if p.TimeoutAt != state.Never {
 		due := keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, s.ns, p.ID)
 		if p.State == recovery.PromisePending {
 			s.t.put(due, []byte{})
@@ -71,7 +60,7 @@ func (s store) PutPromise(p recovery.Promise) {
 	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))
 	s.t.promise = lastPromise{s.ns, p, true}
 	if p.State.Settled() {
-		s.t.fx.Settled = append(s.t.fx.Settled, Ref{s.ns, p.ID})
+		s.t.fx.Settled = append(s.t.fx.Settled, state.Ref{Namespace: s.ns, ID: p.ID})
 	}
 }
 
@@ -80,17 +69,9 @@ func (s store) Task(id string) (recovery.Task, bool) {
 	if last := &s.t.task; last.known && last.task.ID == id && last.ns == s.ns {
 		return last.task, true
 	}
-	key := keys.Of(keys.Task, s.ns, id)
-	b, ok := s.t.get(key)
+	task, ok := state.Must{From: s.t}.Task(s.ns, id)
 	if !ok {
-		return recovery.Task{}, false
-	}
-	task, err := recovery.DecodeTask(b)
-	if err == nil && task.ID != id {
-		err = misplaced(task.ID)
-	}
-	if err != nil {
-		corrupt("task", key, err)
+		return task, false
 	}
 	s.t.task = lastTask{s.ns, task, true}
 	return task, true
@@ -108,7 +89,7 @@ func (s store) PutTask(task recovery.Task) {
 			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
 			if _, queued := s.t.get(place); queued {
 				s.t.remove(place)
-				s.t.ready = append(s.t.ready, readyChange{Queue{s.ns, old.Target}, -1})
+				s.t.ready = append(s.t.ready, readyChange{state.Queue{Namespace: s.ns, Function: old.Target}, -1})
 			}
 		}
 	}
@@ -133,7 +114,7 @@ func (s store) strings(prefix []byte) []string {
 	s.t.scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		part, _, err := keys.CutString(key[len(prefix):])
 		if err != nil {
-			corrupt("set", key, err)
+			state.PanicCorrupt("set", key, err)
 		}
 		out = append(out, part)
 		return true

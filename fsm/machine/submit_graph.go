@@ -8,7 +8,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/graph"
 	"perdure/id"
 )
@@ -26,7 +28,7 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 	if req.Graph == nil {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "there is no graph").With("namespace", ns).With("id", req.Id)
 	}
-	spec, err := wire.Marshal(req.Graph)
+	spec, err := state.Deterministic.Marshal(req.Graph)
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -60,7 +62,7 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 			With("namespace", ns).With("id", req.Id).With("function", cut(strings.Join(unknown, ",")))
 	}
 	ex, err := t.start(ns, birth{
-		id: req.Id, function: functionOfGraph, input: req.Input, tags: tagsFromWire(req.Tags),
+		id: req.Id, function: state.FunctionGraph, input: req.Input, tags: wire.DecodeTags(req.Tags),
 		deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(), graph: req.Graph, spec: spec,
 	})
 	if err != nil {
@@ -71,19 +73,19 @@ func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Er
 
 func submitted(ex *execution, created bool) *commandv1.Reply {
 	return &commandv1.Reply{Kind: &commandv1.Reply_SubmitGraph{SubmitGraph: &perdurev1.SubmitGraphResponse{
-		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: statusToWire(ex.h.Status),
+		Id: ex.h.ID, Incarnation: ex.h.Incarnation, Created: created, Status: wire.EncodeStatus(ex.h.Status),
 	}}}
 }
 
 // sameGraph refuses a submission that differs from the one that made the run.
 func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
 	differs := ""
-	if ex.h.Kind != KindGraph {
+	if ex.h.Kind != state.KindGraph {
 		differs = "function " + ex.h.Function
 	} else {
 		_, have, given, err := t.storedGraph(ex)
 		if err != nil {
-			corrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
+			state.PanicCorrupt("graph", keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), err)
 		}
 		switch {
 		case !bytes.Equal(have, spec):
@@ -100,7 +102,7 @@ func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
 
 func (t *txn) storedGraph(ex *execution) (graph *perdurev1.Graph, spec, input []byte, err error) {
 	b, _ := t.get(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation))
-	return decodeGraph(b)
+	return state.DecodeGraph(b)
 }
 
 // functionsOf collects the functions that a graph names, with those of its subgraphs, each once, in order.

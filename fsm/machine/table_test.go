@@ -12,7 +12,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
@@ -43,8 +45,8 @@ func TestCommandTable(t *testing.T) {
 		if got := (kind{field.Name(), level}); !known || want[field.Number()] != got {
 			t.Errorf("kind %d is %v, must be %v", field.Number(), got, want[field.Number()])
 		}
-		if level > FeatureLevel {
-			t.Errorf("%s came with level %d, the newest is %d", field.Name(), level, FeatureLevel)
+		if level > state.FeatureLevel {
+			t.Errorf("%s came with level %d, the newest is %d", field.Name(), level, state.FeatureLevel)
 		}
 		r, ok := ruleOf(cmd)
 		if !ok || r.apply == nil {
@@ -110,19 +112,19 @@ func stops(t *testing.T, cmd *commandv1.Command, why string) {
 // The wire's numbers are the rules' own, and each has one meaning.
 func TestNumbers(t *testing.T) {
 	for s := journal.StatusNone; s <= journal.StatusCancelled; s++ {
-		name := status(statusToWire(s))
+		name := status(wire.EncodeStatus(s))
 		if !strings.EqualFold(name, s.String()) && s != journal.StatusNone {
 			t.Errorf("status %v is %s on the wire", s, name)
 		}
 	}
 	for s := recovery.TaskPending; s.Valid(); s++ {
-		if name := strings.TrimPrefix(taskStateToWire(s).String(), "TASK_STATE_"); !strings.EqualFold(name, s.String()) {
+		if name := strings.TrimPrefix(wire.EncodeTaskState(s).String(), "TASK_STATE_"); !strings.EqualFold(name, s.String()) {
 			t.Errorf("task state %v is %s on the wire", s, name)
 		}
 	}
 	for s := recovery.PromisePending; s.Valid(); s++ {
 		wireState := perdurev1.PromiseState(s)
-		if name := strings.TrimPrefix(wireState.String(), "PROMISE_STATE_"); !strings.EqualFold(name, s.String()) || promiseStateFromWire(wireState) != s {
+		if name := strings.TrimPrefix(wireState.String(), "PROMISE_STATE_"); !strings.EqualFold(name, s.String()) || wire.DecodePromiseState(wireState) != s {
 			t.Errorf("promise state %v is %s on the wire", s, name)
 		}
 	}
@@ -188,11 +190,11 @@ func TestEventsOnTheWire(t *testing.T) {
 		if int(ev.Kind()) != i+1 {
 			t.Fatalf("event %d is %v", i, ev.Kind())
 		}
-		w := EntryToWire(journal.Entry{Seq: 3, Time: 4, Event: ev})
+		w := wire.EncodeEntry(journal.Entry{Seq: 3, Time: 4, Event: ev})
 		if w.Seq != 3 || w.TimeMs != 4 || !strings.HasPrefix(showEvent(w.Event), ev.Kind().String()) {
 			t.Errorf("%v becomes %v", ev, w)
 		}
-		back, err := EventFromWire(w.Event)
+		back, err := wire.DecodeEvent(w.Event)
 		if servers[ev.Kind()] {
 			if err == nil {
 				t.Errorf("%v is taken from a worker", ev.Kind())
@@ -208,10 +210,10 @@ func TestEventsOnTheWire(t *testing.T) {
 		}
 	}
 	// Results that are no outcome, of whatever made them, are shown as they are.
-	if got := outcomeToWire([]byte("\x07raw")); string(got.GetValue()) != "\x07raw" {
+	if got := wire.EncodeOutcome([]byte("\x07raw")); string(got.GetValue()) != "\x07raw" {
 		t.Errorf("shown as %v", got)
 	}
-	if got := failureToWire([]byte("\x00value")); got.Message != "\x00value" {
+	if got := wire.EncodeFailure([]byte("\x00value")); got.Message != "\x00value" {
 		t.Errorf("shown as %v", got)
 	}
 }
@@ -219,37 +221,37 @@ func TestEventsOnTheWire(t *testing.T) {
 // A machine opens only what it knows and what is its own.
 func TestOpen(t *testing.T) {
 	for _, cfg := range []Config{{}, {Partition: 1, Partitions: 1}, {Partition: 3, Partitions: 2}} {
-		if _, err := New(cfg, NewMemReader()); err == nil {
+		if _, err := New(cfg, state.NewMemReader()); err == nil {
 			t.Errorf("opened as %+v", cfg)
 		}
 	}
 	cfg := Config{Partitions: 1}
-	state := NewMemReader()
-	state.Apply([]Write{{Key: keys.MetaKey(metaFeature), Value: keys.AppendUint64(nil, FeatureLevel+1)}})
-	if _, err := New(cfg, state); err == nil || !strings.Contains(err.Error(), "newer version") {
+	below := state.NewMemReader()
+	below.Apply([]state.Write{{Key: keys.MetaKey(state.MetaFeature), Value: keys.AppendUint64(nil, state.FeatureLevel+1)}})
+	if _, err := New(cfg, below); err == nil || !strings.Contains(err.Error(), "newer version") {
 		t.Errorf("opened a newer state: %v", err)
 	}
-	for _, name := range []string{metaApplied, metaClock, metaChecksum, metaFeature, metaEvicted, metaReplies, metaReplyBytes} {
-		state := NewMemReader()
-		state.Apply([]Write{{Key: keys.MetaKey(name), Value: []byte("short")}})
-		var damage *CorruptError
-		if _, err := New(cfg, state); !errors.As(err, &damage) || !strings.Contains(damage.Error(), name) {
+	for _, name := range []string{state.MetaApplied, state.MetaClock, state.MetaChecksum, state.MetaFeature, state.MetaEvicted, state.MetaReplies, state.MetaReplyBytes} {
+		below := state.NewMemReader()
+		below.Apply([]state.Write{{Key: keys.MetaKey(name), Value: []byte("short")}})
+		var damage *state.CorruptError
+		if _, err := New(cfg, below); !errors.As(err, &damage) || !strings.Contains(damage.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, bad := range [][]byte{{byte(keys.Ready), 'x'}, {byte(keys.Ready), 'x', 0, 1, 'y', 0, 7}} {
-		state := NewMemReader()
-		state.Apply([]Write{{Key: bad, Value: []byte{}}})
-		var damage *CorruptError
-		if _, err := New(cfg, state); !errors.As(err, &damage) {
+		below := state.NewMemReader()
+		below.Apply([]state.Write{{Key: bad, Value: []byte{}}})
+		var damage *state.CorruptError
+		if _, err := New(cfg, below); !errors.As(err, &damage) {
 			t.Errorf("%x: %v", bad, err)
 		}
-		if _, err := ReadyQueues(state); !errors.As(err, &damage) {
+		if _, err := ReadyQueues(below); !errors.As(err, &damage) {
 			t.Errorf("%x: %v", bad, err)
 		}
 	}
 	for _, n := range []int{0, 1} {
-		if m, err := New(Config{Partitions: 1, CachedExecutions: n, MaxReplies: uint64(n)}, NewMemReader()); err != nil || m.Applied() != 0 || m.cfg.CachedExecutions == 0 {
+		if m, err := New(Config{Partitions: 1, CachedExecutions: n, MaxReplies: uint64(n)}, state.NewMemReader()); err != nil || m.Applied() != 0 || m.cfg.CachedExecutions == 0 {
 			t.Errorf("%v, %v", m, err)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 )
 
 // Tasks are given out in the order in which they became pending, over all functions of an offer, and no
@@ -120,7 +122,7 @@ func TestLease(t *testing.T) {
 	// At the end of the lease, tick or no tick: whoever touches it gives it back.
 	twin := &world{t: t, now: w.now, views: w.views, parts: []*part{{cfg: w.parts[0].cfg, state: w.parts[0].state.Clone(), index: w.parts[0].index}}}
 	twin.open(twin.parts[0])
-	if e := ReplyError(twin.one(w.commitCmd(v, "step b"))); e == nil || twin.describe("e").Task.State != "pending" {
+	if e := wire.ReplyError(twin.one(w.commitCmd(v, "step b"))); e == nil || twin.describe("e").Task.State != "pending" {
 		t.Errorf("answered %v, task %v", e, twin.describe("e").Task)
 	}
 	stale := map[string]*commandv1.Command{
@@ -181,7 +183,7 @@ func TestStaleTokens(t *testing.T) {
 		}
 		if token.Id != "" {
 			reply := w.query(&commandv1.Query{Id: token.Id, Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: token.Incarnation, Version: token.Version}}})
-			if e := QueryError(reply); e == nil || e.Reason != perdurev1.Reason_REASON_STALE_TASK {
+			if e := wire.QueryError(reply); e == nil || e.Reason != perdurev1.Reason_REASON_STALE_TASK {
 				t.Errorf("%v: %v", token, reply)
 			}
 		}
@@ -240,7 +242,7 @@ func TestRetryTimer(t *testing.T) {
 	for range 3 {
 		w.now += retryMS
 		res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(0)}})
-		if !slices.Contains(res.Effects.Ready, Queue{ns, "f"}) || res.Effects.NextDue != w.now+retryMS {
+		if !slices.Contains(res.Effects.Ready, state.Queue{Namespace: ns, Function: "f"}) || res.Effects.NextDue != w.now+retryMS {
 			t.Errorf("effects %+v", res.Effects)
 		}
 	}

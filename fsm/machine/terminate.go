@@ -4,6 +4,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
 )
 
 // applyTerminate ends an execution at once, without its worker, whose next commit finds a stale task.
@@ -12,7 +13,7 @@ func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 	req, ns := cmd.GetTerminate(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
 	if !ok {
-		return nil, notFound(ns, req.Id)
+		return nil, wire.NotFound(ns, req.Id)
 	}
 	if !ex.h.Status.Terminal() {
 		reason := req.Reason
@@ -23,5 +24,5 @@ func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 			return nil, ruleError(ns, err)
 		}
 	}
-	return &commandv1.Reply{Kind: &commandv1.Reply_Terminate{Terminate: &perdurev1.TerminateResponse{Status: statusToWire(ex.h.Status)}}}, nil
+	return &commandv1.Reply{Kind: &commandv1.Reply_Terminate{Terminate: &perdurev1.TerminateResponse{Status: wire.EncodeStatus(ex.h.Status)}}}, nil
 }

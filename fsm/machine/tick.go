@@ -3,7 +3,8 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 	"perdure/recovery"
 )
 
@@ -29,20 +30,20 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 }
 
 // dueNow lists objects of a kind whose deadline has passed, earliest first.
-func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
+func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
 	if limit <= 0 {
 		return nil
 	}
 	_, upper := keys.DeadlineBounds(kind, t.now)
-	var due []Ref
+	var due []state.Ref
 	from := t.now + 1
-	t.scan(t.m.due.begin(kind), upper, func(key, _ []byte) bool {
+	t.scan(t.m.due.Begin(kind), upper, func(key, _ []byte) bool {
 		_, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
-			corrupt("deadline", key, err)
+			state.PanicCorrupt("deadline", key, err)
 		}
 		from = min(from, at)
-		due = append(due, Ref{ns, objectID})
+		due = append(due, state.Ref{Namespace: ns, ID: objectID})
 		return len(due) < limit
 	})
 	t.due[kind] = from
@@ -50,7 +51,7 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []Ref {
 }
 
 // carryOut does what one deadline asks for. Each rule looks again whether it is still due.
-func (t *txn) carryOut(kind keys.DeadlineKind, due Ref) {
+func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
 	ref := recovery.Ref{ID: due.ID}
 	switch kind {
 	case keys.DuePromise:

@@ -10,7 +10,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // pebbleReader is a state as replicas have it on disk, where what was removed leaves a trace until it is
@@ -82,7 +83,7 @@ func (r pebbleReader) come(b *testing.B, n, behind int, key func(i int) []byte, 
 // gone, in a store as large as it is after half a minute of a busy partition.
 func BenchmarkTombstones(b *testing.B) {
 	const behind = 100
-	message, err := wire.Marshal(&commandv1.Message{Namespace: "default", ToId: "order-00000000", FromId: "order-00000001",
+	message, err := state.Deterministic.Marshal(&commandv1.Message{Namespace: "default", ToId: "order-00000000", FromId: "order-00000001",
 		Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{Id: "order-00000000", Name: "s", Payload: bytes.Repeat([]byte("x"), 100)}}})
 	if err != nil {
 		b.Fatal(err)
@@ -106,10 +107,7 @@ func BenchmarkTombstones(b *testing.B) {
 		b.Run(fmt.Sprintf("outgoing/%d", gone), func(b *testing.B) {
 			r := openPebble(b)
 			r.come(b, gone+behind, behind, func(i int) []byte { return keys.OutboxOf(1, 1, uint64(i+1)) }, message)
-			e := encoder{}
-			e.u64(1)
-			e.u64(uint64(gone + behind))
-			if err := r.db.Set(keys.Number(keys.Channel, 1), e.b, pebble.NoSync); err != nil {
+			if err := r.db.Set(keys.Number(keys.Channel, 1), state.Channel{Epoch: 1, Last: uint64(gone + behind)}.Encode(), pebble.NoSync); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {

@@ -5,16 +5,17 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // applyTrim removes from the outbox what its destination has acknowledged.
 func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetTrim()
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)
-	front, err := outboxFront(t, req.Destination)
+	front, err := state.OutboxFront(t, req.Destination)
 	if err != nil {
-		panic(fault{err})
+		panic(state.Fault{Err: err})
 	}
 	if bytes.Compare(lower, front) < 0 {
 		lower = front

@@ -6,7 +6,8 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // txn is the writes of one command over the entry's, taken over or dropped as a whole.
@@ -28,11 +29,11 @@ type txn struct {
 	// ready are changes of the queues' lengths.
 	ready []readyChange
 	// due is where this transaction's searches for deadlines have ended; 0 for kinds that it did not search.
-	due dueFrom
+	due state.DueFrom
 }
 
 type readyChange struct {
-	queue Queue
+	queue state.Queue
 	by    int
 }
 
@@ -45,7 +46,7 @@ func (t *txn) begin(index uint64) {
 	t.touched = t.touched[:0]
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level = 0, 0
-	t.due = dueFrom{}
+	t.due = state.DueFrom{}
 }
 
 // commitChecked is commit, after the invariants were judged if the configuration asks for it.
@@ -63,9 +64,9 @@ func (t *txn) commitChecked(fx *Effects) error {
 func (t *txn) commit(fx *Effects) {
 	for _, ex := range t.touched {
 		if ex.dirty {
-			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.encode())
-			if ex.h.Kind == KindGraph {
-				t.fx.Graphs = append(t.fx.Graphs, Ref{ex.ns, ex.h.ID})
+			t.put(keys.Of(keys.Header, ex.ns, ex.h.ID), ex.h.Encode())
+			if ex.h.Kind == state.KindGraph {
+				t.fx.Graphs = append(t.fx.Graphs, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
 			}
 		}
 		if ex.j != nil {
@@ -83,7 +84,7 @@ func (t *txn) commit(fx *Effects) {
 	t.m.cache.trim()
 	if t.m.feature < t.level {
 		t.m.feature = t.level
-		t.m.putMeta(metaFeature, t.level)
+		t.m.putMeta(state.MetaFeature, t.level)
 	}
 	for kind, from := range t.due {
 		t.m.due[kind] = max(t.m.due[kind], from)
@@ -91,7 +92,7 @@ func (t *txn) commit(fx *Effects) {
 	for _, w := range t.log {
 		if !w.void {
 			if w.key[0] == byte(keys.Deadline) && !w.removed {
-				t.m.due.lower(w.key)
+				t.m.due.Lower(w.key)
 			}
 			t.m.sum(w)
 			t.m.batch.set(w)
@@ -129,44 +130,12 @@ func (t *txn) abort() {
 	t.fx = Effects{}
 }
 
-// get is Get for callers that cannot carry a storage error; see fault.
-func (t *txn) get(key []byte) ([]byte, bool) {
-	v, ok, err := t.Get(key)
-	if err != nil {
-		panic(fault{err})
-	}
-	return v, ok
-}
+// get is Get for rules whose interfaces have no error; see Must.
+func (t *txn) get(key []byte) ([]byte, bool) { return state.Must{From: t}.Get(key) }
 
 // scan is Scan likewise.
-func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) { scan(t, lower, upper, fn) }
-
-// scan is a Scan whose fn may end in a fault: it goes on its way only when the Reader has closed what it
-// opened.
-func scan(r Reader, lower, upper []byte, fn func(key, value []byte) bool) {
-	var met *fault
-	err := r.Scan(lower, upper, func(key, value []byte) (more bool) {
-		defer func() {
-			if p := recover(); p != nil {
-				f, ok := p.(fault)
-				if !ok {
-					panic(p)
-				}
-				met, more = &f, false
-			}
-		}()
-		return fn(key, value)
-	})
-	switch {
-	case met != nil:
-		panic(*met)
-	case err != nil:
-		panic(fault{err})
-	}
-}
-
-func corrupt(what string, key []byte, err error) {
-	panic(fault{&CorruptError{What: what, Key: append([]byte(nil), key...), Detail: err.Error()}})
+func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
+	state.Must{From: t}.Scan(lower, upper, fn)
 }
 
 // effects takes over what a recovery rule wants told.
@@ -176,7 +145,7 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 		if !ok || task.State != recovery.TaskPending {
 			continue
 		}
-		q := Queue{ns, e.Target}
+		q := state.Queue{Namespace: ns, Function: e.Target}
 		t.putFresh(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)
@@ -208,6 +177,6 @@ func ruleError(ns string, err error) *api.Error {
 		}
 		return api.Errorf(reason, "%s", e.Error()).With("namespace", ns).With("id", e.ID).With("rule", e.Rule)
 	default:
-		panic(fault{err})
+		panic(state.Fault{Err: err})
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/keys"
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/fsm/wire"
 	"perdure/recovery"
 )
 
@@ -48,7 +50,7 @@ type world struct {
 type part struct {
 	cfg   Config
 	m     *Machine
-	state *MemReader
+	state *state.MemReader
 	index uint64
 	// log is the partition's log as bytes, entry i+1 at i; results are what applying it gave.
 	log     [][]byte
@@ -59,7 +61,7 @@ type part struct {
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
 	t.Helper()
-	return newWorldAt(t, FeatureLevel, partitions, change...)
+	return newWorldAt(t, state.FeatureLevel, partitions, change...)
 }
 
 // newWorldAt is newWorld with states of another feature level.
@@ -71,7 +73,7 @@ func newWorldAt(t tester, level uint64, partitions int, change ...func(*Config))
 		for _, f := range change {
 			f(&cfg)
 		}
-		p := &part{cfg: cfg, state: NewMemReader()}
+		p := &part{cfg: cfg, state: state.NewMemReader()}
 		w.parts = append(w.parts, p)
 		w.open(p)
 	}
@@ -94,7 +96,9 @@ func (w *world) open(p *part) {
 	p.m = m
 }
 
-func (w *world) at(objectID string) *part { return w.parts[Place(ns, objectID, uint32(len(w.parts)))] }
+func (w *world) at(objectID string) *part {
+	return w.parts[state.PartitionOf(ns, objectID, uint32(len(w.parts)))]
+}
 
 // request makes a new request id.
 func (w *world) request() []byte {
@@ -106,12 +110,12 @@ func (w *world) request() []byte {
 func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	w.t.Helper()
 	entry.TimeMs = w.now - w.skew
-	raises := p.index == 0 && w.level > levelFirst
+	raises := p.index == 0 && w.level > state.LevelFirst
 	if raises {
 		entry = proto.CloneOf(entry)
 		entry.Commands = append([]*commandv1.Command{raiseLevelCmd(w.level)}, entry.Commands...)
 	}
-	raw, err := wire.Marshal(entry)
+	raw, err := state.Deterministic.Marshal(entry)
 	if err != nil {
 		w.t.Fatalf("marshal: %v", err)
 	}
@@ -157,7 +161,7 @@ func (w *world) one(cmd *commandv1.Command) *commandv1.Reply {
 func (w *world) do(cmd *commandv1.Command) *commandv1.Reply {
 	w.t.Helper()
 	reply := w.one(cmd)
-	if e := ReplyError(reply); e != nil {
+	if e := wire.ReplyError(reply); e != nil {
 		w.t.Fatalf("%v: %v", cmd, e)
 	}
 	return reply
@@ -172,7 +176,7 @@ func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Er
 	}
 	w.settleDue(p)
 	before := content(p.state)
-	e := ReplyError(w.one(cmd))
+	e := wire.ReplyError(w.one(cmd))
 	if e == nil || e.Reason != reason {
 		w.t.Fatalf("%v: answered %v, must be refused with %v", cmd, e, reason)
 	}
@@ -229,7 +233,7 @@ func (w *world) shipOne(src, dst, limit int) {
 	w.t.Helper()
 	cmd := w.deliverCmd(src, dst, limit)
 	reply := w.apply(w.parts[dst], &commandv1.Entry{Commands: []*commandv1.Command{cmd}}).Replies[0]
-	if e := ReplyError(reply); e != nil {
+	if e := wire.ReplyError(reply); e != nil {
 		w.t.Fatalf("deliver: %v", e)
 	}
 	w.apply(w.parts[src], &commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_Trim{Trim: &commandv1.Trim{
@@ -264,7 +268,7 @@ func (w *world) query(q *commandv1.Query) *commandv1.QueryReply {
 func (w *world) describe(objectID string) *perdurev1.Execution {
 	w.t.Helper()
 	reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
-	if e := QueryError(reply); e != nil {
+	if e := wire.QueryError(reply); e != nil {
 		w.t.Fatalf("describe %s: %v", objectID, e)
 	}
 	return reply.GetDescribe().Execution
@@ -273,7 +277,7 @@ func (w *world) describe(objectID string) *perdurev1.Execution {
 func (w *world) promise(objectID string) *perdurev1.Promise {
 	w.t.Helper()
 	reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{}}})
-	if e := QueryError(reply); e != nil {
+	if e := wire.QueryError(reply); e != nil {
 		w.t.Fatalf("promise %s: %v", objectID, e)
 	}
 	return reply.GetPromise().Promise
@@ -286,7 +290,7 @@ func (w *world) journal(objectID string) []*perdurev1.JournalEntry {
 	for {
 		reply := w.query(&commandv1.Query{Id: objectID, Kind: &commandv1.Query_Journal{
 			Journal: &perdurev1.JournalRequest{FromSeq: uint64(len(all)), Limit: 7}}})
-		if e := QueryError(reply); e != nil {
+		if e := wire.QueryError(reply); e != nil {
 			w.t.Fatalf("journal %s: %v", objectID, e)
 		}
 		all = append(all, reply.GetJournal().Entries...)
@@ -309,9 +313,9 @@ func (w *world) kinds(objectID string) string {
 
 // content is a whole state as text, but for what every entry changes (index, clock) and for what only
 // follows the rest (checksum).
-func content(r Reader) string {
+func content(r state.Reader) string {
 	var b bytes.Buffer
-	skip := []string{metaApplied, metaClock, metaChecksum, metaFeature}
+	skip := []string{state.MetaApplied, state.MetaClock, state.MetaChecksum, state.MetaFeature}
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		if keys.Family(key[0]) == keys.Meta && slices.Contains(skip, string(key[1:])) {
 			return true
@@ -323,7 +327,7 @@ func content(r Reader) string {
 }
 
 // whole is a whole state as text, nothing left out.
-func whole(r Reader) string {
+func whole(r state.Reader) string {
 	var b bytes.Buffer
 	_ = r.Scan(nil, nil, func(key, value []byte) bool {
 		fmt.Fprintf(&b, "%q = %q\n", key, value)
@@ -351,7 +355,7 @@ func difference(before, after string) string {
 
 // checkEffects compares the effects of an entry with what it did to the state: a leader that acts on
 // them alone must not miss anything.
-func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
+func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 	w.t.Helper()
 	had, hadOK, _ := NextDue(before)
 	has, hasOK, _ := NextDue(p.state)
@@ -360,7 +364,7 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 	}
 	was, is := settledIn(before), settledIn(p.state)
 	for _, objectID := range is {
-		if !slices.Contains(was, objectID) && !slices.Contains(res.Effects.Settled, Ref{ns, objectID}) {
+		if !slices.Contains(was, objectID) && !slices.Contains(res.Effects.Settled, state.Ref{Namespace: ns, ID: objectID}) {
 			w.t.Fatalf("promise %q was settled, the effects do not say so", objectID)
 		}
 	}
@@ -394,7 +398,7 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
 			Task: &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}}}
 		reply, err := Query(p.state, 0, q)
-		if err != nil || QueryError(reply) != nil || reply.GetTask().Function != a.Function {
+		if err != nil || wire.QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
 		}
 	}
@@ -403,14 +407,14 @@ func (w *world) checkEffects(before *MemReader, p *part, res *Result) {
 // checkFronts compares what is found by searches that do not begin at the front with all there is.
 func (w *world) checkFronts(p *part, res *Result) {
 	w.t.Helper()
-	earliest, any := Never, false
+	earliest, any := state.Never, false
 	prefix := []byte{byte(keys.Deadline)}
 	_ = p.state.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		kind, at, _, objectID, err := keys.ParseDeadline(key)
 		if err != nil || p.m.due[kind] > at {
 			w.t.Fatalf("a deadline of kind %d of %q at %d, ticks look from %d on (%v)", kind, objectID, at, p.m.due[kind], err)
 		}
-		if at <= Never {
+		if at <= state.Never {
 			earliest, any = min(earliest, at), true
 		}
 		return true
@@ -424,13 +428,13 @@ func (w *world) checkFronts(p *part, res *Result) {
 			first = bytes.Clone(key)
 			return false
 		})
-		if front, err := outboxFront(p.state, uint32(dst)); err != nil || bytes.Compare(front, first) > 0 {
+		if front, err := state.OutboxFront(p.state, uint32(dst)); err != nil || bytes.Compare(front, first) > 0 {
 			w.t.Fatalf("the outbox for %d begins at %x, is read from %x on (%v)", dst, first, front, err)
 		}
 	}
 }
 
-func settledIn(r *MemReader) (ids []string) {
+func settledIn(r *state.MemReader) (ids []string) {
 	prefix := keys.Of(keys.Promise, ns)
 	_ = r.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		if p, err := recovery.DecodePromise(value); err == nil && p.State.Settled() {
@@ -441,7 +445,7 @@ func settledIn(r *MemReader) (ids []string) {
 	return ids
 }
 
-func count(r *MemReader, prefix []byte) (n int) {
+func count(r *state.MemReader, prefix []byte) (n int) {
 	_ = r.Scan(prefix, keys.After(prefix), func(_, _ []byte) bool {
 		n++
 		return true
@@ -491,9 +495,9 @@ func createPromiseCmd(objectID string, timeoutMS int64) *commandv1.Command {
 			Tags: map[string]string{"b": "2", "a": "1"}}}}
 }
 
-func settlePromiseCmd(objectID string, state perdurev1.PromiseState, value string) *commandv1.Command {
+func settlePromiseCmd(objectID string, below perdurev1.PromiseState, value string) *commandv1.Command {
 	return &commandv1.Command{Namespace: ns, Id: objectID, Kind: &commandv1.Command_SettlePromise{
-		SettlePromise: &perdurev1.SettlePromiseRequest{Id: objectID, State: state,
+		SettlePromise: &perdurev1.SettlePromiseRequest{Id: objectID, State: below,
 			Value: &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(value)}}}}}
 }
 

@@ -55,6 +55,7 @@ var table = []place{
 	{dir: "fsm/machine", floor: 2, avoids: outside},
 
 	{dir: "partition", floor: partitionFloor},
+	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},
 	{dir: "partition/raftgroup", floor: partitionFloor, siblings: []string{}},

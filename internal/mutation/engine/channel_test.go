@@ -39,16 +39,16 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: what was applied is remembered",
-		From: `t.putChannel(key, epoch, through)`, To: `_ = key`, Tests: "TestChannelEpoch",
+		From: `t.put(key, ch.Encode())`, To: `_ = key`, Tests: "TestChannelEpoch",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: a gap is refused",
-		From: `if msg.Seq != through+1 {`, To: `if msg.Seq <= through {`, Tests: "TestSpreadDelivery",
+		From: `if msg.Seq != ch.Last+1 {`, To: `if msg.Seq <= ch.Last {`, Tests: "TestSpreadDelivery",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: nothing is acknowledged that was not applied",
-		From:  "if err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}\n\t\tthrough = msg.Seq",
-		To:    "through = msg.Seq\n\t\tif msg.Seq == req.Messages[len(req.Messages)-1].Seq && len(req.Messages) > 1 {\n\t\t\tcontinue\n\t\t}\n\t\tif err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}",
+		From:  "if err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}\n\t\tch.Last = msg.Seq",
+		To:    "ch.Last = msg.Seq\n\t\tif msg.Seq == req.Messages[len(req.Messages)-1].Seq && len(req.Messages) > 1 {\n\t\t\tcontinue\n\t\t}\n\t\tif err := t.receive(msg); err != nil {\n\t\t\treturn nil, ruleError(msg.Namespace, err)\n\t\t}",
 		Tests: "TestSpreadDelivery",
 	},
 	{
@@ -61,7 +61,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: nothing is proposed that a member does not know",
-		From: `level >= machine.LevelLeases {`, To: `level+100 >= machine.LevelLeases {`, Tests: "TestOlderMembersGoOn",
+		From: `level >= state.LevelLeases {`, To: `level+100 >= state.LevelLeases {`, Tests: "TestOlderMembersGoOn",
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: a leader goes on asking",
@@ -69,6 +69,6 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
-		From: "epoch, next := t.channel(keys.Number(keys.Channel, dst))\n", To: "epoch, next := uint64(0), uint64(0)\n", Tests: "TestSpreadDelivery",
+		From: "ch := t.channel(key)\n", To: "ch := state.Channel{}\n", Tests: "TestSpreadDelivery",
 	},
 }

@@ -69,7 +69,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/graph_run.go", Rule: "a run read anew knows the outputs of its former life",
-		From: `row.output = t.keptOutput(ex, uint32(n), row.from)`, To: `_ = t.keptOutput(ex, uint32(n), row.from)`, Tests: "TestGraphRetryRun",
+		From: `row.Output = t.keptOutput(ex, uint32(n), row.From)`, To: `_ = t.keptOutput(ex, uint32(n), row.From)`, Tests: "TestGraphRetryRun",
 	},
 	{
 		File: "fsm/machine/graph_run.go", Rule: "a refused command leaves no counts of a run in memory",
@@ -89,7 +89,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/graph_advance.go", Rule: "attempts: no more than the node has",
-		From: `row.attempt < attemptsOf(r.node(n)) {`, To: `row.attempt <= attemptsOf(r.node(n)) {`, Tests: "TestGraphRetry",
+		From: `row.Attempt < attemptsOf(r.node(n)) {`, To: `row.Attempt <= attemptsOf(r.node(n)) {`, Tests: "TestGraphRetry",
 	},
 	{
 		File: "fsm/machine/graph_advance.go", Rule: "attempts: a failure that says so is not tried again",
@@ -117,15 +117,15 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "signal: a wait whose deadline has come is over",
-		From: `t.timeout(ex.ns, row.promise(ex.h.ID))`, To: `_ = row`, Tests: "TestGraphSignalDeadline",
+		From: `t.timeout(ex.ns, row.Promise(ex.h.ID))`, To: `_ = row`, Tests: "TestGraphSignalDeadline",
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "cancel: what pauses between two attempts has no further one",
-		From: "case row.retryAt != 0:\n\t\t\tt.dropNode(ex, r, n, reason)", To: "case row.retryAt != 0:", Tests: "TestGraphCancel",
+		From: "case row.RetryAt != 0:\n\t\t\tt.dropNode(ex, r, n, reason)", To: "case row.RetryAt != 0:", Tests: "TestGraphCancel",
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "cancel: the deadline of a dropped pause goes with it",
-		From: "case row.retryAt != 0:\n\t\tt.remove(keys.DeadlineOf(keys.DueGraph, row.retryAt, ex.ns, promise))", To: "case row.retryAt != 0:", Tests: "TestGraphCancel",
+		From: "case row.RetryAt != 0:\n\t\tt.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))", To: "case row.RetryAt != 0:", Tests: "TestGraphCancel",
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "a run that is ended observes the wave under way",
@@ -133,12 +133,12 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/retry_graph.go", Rule: "retry: what was skipped is kept",
-		From: `if row.status != reduction.StatusCompleted && row.status != reduction.StatusSkipped {`, To: `if row.status != reduction.StatusCompleted {`,
+		From: `if row.Status != reduction.StatusCompleted && row.Status != reduction.StatusSkipped {`, To: `if row.Status != reduction.StatusCompleted {`,
 		Tests: "TestGraphSkipReason",
 	},
 	{
 		File: "fsm/machine/retry_graph.go", Rule: "retry: an output is that of the life that made it",
-		From: `if row.status == reduction.StatusCompleted && row.from == 0 {`, To: `if row.status == reduction.StatusCompleted {`, Tests: "TestGraphRetryRun",
+		From: `if row.Status == reduction.StatusCompleted && row.From == 0 {`, To: `if row.Status == reduction.StatusCompleted {`, Tests: "TestGraphRetryRun",
 	},
 	{
 		File: "fsm/machine/retry_graph.go", Rule: "retry: signals that the run has got stay with it",

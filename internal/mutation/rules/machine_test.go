@@ -39,7 +39,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/replies.go", Rule: "stored reply: the same request is answered, not run again",
-		From: `return stored, true, nil`, To: `_ = stored`, Tests: "TestSignalRepeated",
+		From: `return stored.Reply, true, nil`, To: `_ = stored`, Tests: "TestSignalRepeated",
 	},
 	{
 		File: "fsm/machine/replies.go", Rule: "stored reply: a retry after its answer expired is told so",
@@ -67,7 +67,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/replies.go", Rule: "stored reply: below its level a state is written as before",
-		From: "sized := t.m.feature >= levelReplies", To: "sized := t.m.feature >= levelFirst", Tests: "TestRepliesBelowTheLevel",
+		From: "sized := t.m.feature >= state.LevelReplies", To: "sized := t.m.feature >= state.LevelFirst", Tests: "TestRepliesBelowTheLevel",
 	},
 	{
 		File: "fsm/machine/machine.go", Rule: "an entry is applied once",
@@ -120,8 +120,8 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/chain.go", Rule: "ending: a terminated execution's promise is canceled",
-		From: `t.finish(ex, recovery.PromiseRejectedCanceled, failureBytes(FailureCancelled, reason))`,
-		To:   `t.finish(ex, recovery.PromiseRejected, failureBytes(FailureCancelled, reason))`, Tests: "TestEndings",
+		From: `t.finish(ex, recovery.PromiseRejectedCanceled, state.EncodeFailure(state.FailureCancelled, reason))`,
+		To:   `t.finish(ex, recovery.PromiseRejected, state.EncodeFailure(state.FailureCancelled, reason))`, Tests: "TestEndings",
 	},
 	{
 		File: "fsm/machine/chain.go", Rule: "cancel: the grace ends at its last millisecond",
@@ -137,12 +137,12 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/signal_call.go", Rule: "send: a signal to nobody was not delivered",
-		From: `return nil, failureBytes(FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))`,
+		From: `return nil, state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))`,
 		To:   `return nil, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte(fmt.Sprint())})`, Tests: "TestSignalToNobody",
 	},
 	{
 		File: "fsm/machine/signal_call.go", Rule: "send: a signal to what has ended was not delivered",
-		From: `return nil, failureBytes(FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))`,
+		From: `return nil, state.EncodeFailure(state.FailureTargetFinished, fmt.Sprintf("execution %q has ended: %s", objectID, ex.h.Status))`,
 		To:   `return nil, recovery.AppendOutcome(nil, recovery.Outcome{})`, Tests: "TestSignalToNobody",
 	},
 	{
@@ -153,7 +153,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/signal_call.go", Rule: "send: the answer tells what became of the signal",
-		From: `SignalDone{Outcome: outcomeToWire(result)}`, To: `SignalDone{Outcome: outcomeToWire(result[:0])}`, Tests: "TestSignalToNobody",
+		From: `SignalDone{Outcome: wire.EncodeOutcome(result)}`, To: `SignalDone{Outcome: wire.EncodeOutcome(result[:0])}`, Tests: "TestSignalToNobody",
 	},
 	{
 		File: "fsm/machine/signal_call.go", Rule: "send: an answer is for one incarnation of the sender",
@@ -165,26 +165,26 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/commit_child.go", Rule: "send: a state below the level does what older programs do",
-		From: `sig != nil && c.t.m.feature >= levelAnswers {`, To: `sig != nil {`, Tests: "TestSignalBelowLevel",
+		From: `sig != nil && c.t.m.feature >= state.LevelAnswers {`, To: `sig != nil {`, Tests: "TestSignalBelowLevel",
 	},
 	{
 		File: "fsm/machine/signal_call.go", Rule: "send: a state that got a signal to answer is of the level",
-		From: "t.level = max(t.level, levelAnswers)\n\ttarget,", To: "target,", Tests: "TestSignalBelowLevel",
+		From: "t.level = max(t.level, state.LevelAnswers)\n\ttarget,", To: "target,", Tests: "TestSignalBelowLevel",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: a message is applied once",
-		From: "if msg.Seq <= through {\n\t\t\tcontinue", To: "if msg.Seq < through {\n\t\t\tcontinue", Tests: "TestSpreadDelivery",
+		From: "if msg.Seq <= ch.Last {\n\t\t\tcontinue", To: "if msg.Seq < ch.Last {\n\t\t\tcontinue", Tests: "TestSpreadDelivery",
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "deadline index: a search goes back for what was added before its place",
-		From: `t.m.due.lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
+		From: `t.m.due.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
 	},
 	{
-		File: "fsm/machine/due.go", Rule: "deadline index: a leader's search goes back for what it is told of",
+		File: "fsm/machine/query_deadline.go", Rule: "deadline index: a leader's search goes back for what it is told of",
 		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
 	},
 	{
-		File: "fsm/machine/outbox.go", Rule: "channel: the outbox is read from its first message on",
+		File: "fsm/state/channel.go", Pkg: "fsm/machine", Rule: "channel: the outbox is read from its first message on",
 		From: `for there-gone > 1 {`, To: `for there-gone > 2 {`, Tests: "TestOutboxFront",
 	},
 }

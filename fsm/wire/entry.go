@@ -1,4 +1,4 @@
-package machine
+package wire
 
 import (
 	"perdure/api"
@@ -7,17 +7,17 @@ import (
 	"perdure/journal"
 )
 
-// EntryFromWire is the inverse of EntryToWire, for whoever judges journals from outside. Outcomes come back
+// DecodeEntry is the inverse of EntryToWire, for whoever judges journals from outside. Outcomes come back
 // in their canonical encoding. The error says that the entry holds an event of a kind that this program does
 // not know.
-func EntryFromWire(w *perdurev1.JournalEntry) (journal.Entry, error) {
-	ev, err := recordedFromWire(w.GetEvent())
+func DecodeEntry(w *perdurev1.JournalEntry) (journal.Entry, error) {
+	ev, err := decodeRecorded(w.GetEvent())
 	return journal.Entry{Seq: w.GetSeq(), Time: w.GetTimeMs(), Event: ev}, err
 }
 
-// recordedFromWire reads an event as a journal has it: those that only the server writes too, and with what
+// decodeRecorded reads an event as a journal has it: those that only the server writes too, and with what
 // the server has added.
-func recordedFromWire(w *perdurev1.Event) (journal.Event, error) {
+func decodeRecorded(w *perdurev1.Event) (journal.Event, error) {
 	switch k := w.GetKind().(type) {
 	case *perdurev1.Event_ExecutionStarted:
 		e := k.ExecutionStarted
@@ -32,14 +32,14 @@ func recordedFromWire(w *perdurev1.Event) (journal.Event, error) {
 		return journal.TimerFired{Promise: id.PromiseID(k.TimerFired.GetPromiseId())}, nil
 	case *perdurev1.Event_SignalDelivered:
 		e := k.SignalDelivered
-		payload, err := outcomeFromWire(e.GetPayload())
+		payload, err := DecodeOutcome(e.GetPayload())
 		if err != nil {
 			return nil, err
 		}
 		return journal.SignalDelivered{Name: e.GetName(), Payload: payload, DeliveryID: e.GetDeliveryId()}, nil
 	case *perdurev1.Event_SignalReceived:
 		e := k.SignalReceived
-		payload, err := outcomeFromWire(e.GetPayload())
+		payload, err := DecodeOutcome(e.GetPayload())
 		if err != nil {
 			return nil, err
 		}
@@ -49,6 +49,6 @@ func recordedFromWire(w *perdurev1.Event) (journal.Event, error) {
 	case nil:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
 	default:
-		return EventFromWire(w)
+		return DecodeEvent(w)
 	}
 }

@@ -1,4 +1,4 @@
-package machine
+package state
 
 import (
 	"encoding/binary"
@@ -84,4 +84,12 @@ func (d *decoder) end() error {
 		return fmt.Errorf("%d bytes too many", len(d.b))
 	}
 	return d.err
+}
+
+func (d *decoder) u32() uint32 {
+	n := d.u64()
+	if d.err == nil && n > 1<<32-1 {
+		d.fail("a number too large")
+	}
+	return uint32(n)
 }

@@ -1,6 +1,6 @@
 //go:build !perdure_previous
 
-package machine
+package state
 
 // FeatureLevel is the newest feature level that this program knows.
-const FeatureLevel = levelReplies
+const FeatureLevel = LevelReplies

@@ -2,26 +2,10 @@ package machine
 
 import (
 	"bytes"
+	"perdure/fsm/state"
 
 	"github.com/google/btree"
 )
-
-// Reader is the state a machine runs on. The machine's own writes of the entry under way are layered
-// above it; a Reader sees whole batches only. Errors are of the storage (damage, I/O): they stop the
-// replica. Implementations need not be safe for concurrent use with the batch being written.
-type Reader interface {
-	// Get answers a copy the caller may keep; ok is false when the key is not there.
-	Get(key []byte) (value []byte, ok bool, err error)
-	// Scan calls fn for the keys in [lower, upper) in order until fn answers false. Key and value are
-	// valid only during the call. A nil upper means no bound. fn may read; it does not panic for what it
-	// reads, so there is nothing to clean up behind it.
-	Scan(lower, upper []byte, fn func(key, value []byte) bool) error
-}
-
-// Write is one mutation of the state; a nil Value removes the key.
-type Write struct {
-	Key, Value []byte
-}
 
 type write struct {
 	key     []byte
@@ -39,14 +23,14 @@ func lessWrite(a, b *write) bool { return bytes.Compare(a.key, b.key) < 0 }
 // layer holds writes above a Reader, in key order for scans and in first-write order for the log of
 // mutations. Keys and values that are put belong to it from then on.
 type layer struct {
-	below Reader
+	below state.Reader
 	tree  *btree.BTreeG[*write]
 	log   []*write
 	// probe is what point reads look up with.
 	probe write
 }
 
-func newLayer(below Reader) *layer {
+func newLayer(below state.Reader) *layer {
 	return &layer{below: below, tree: btree.NewG(16, lessWrite)}
 }
 
@@ -143,45 +127,3 @@ func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 	}
 	return nil
 }
-
-// MemReader is a Reader over a sorted tree in memory: what the simulator and tests run the machine on.
-type MemReader struct {
-	tree *btree.BTreeG[*write]
-}
-
-// NewMemReader answers an empty state.
-func NewMemReader() *MemReader { return &MemReader{tree: btree.NewG(32, lessWrite)} }
-
-// Get implements Reader.
-func (m *MemReader) Get(key []byte) ([]byte, bool, error) {
-	w, ok := m.tree.Get(&write{key: key})
-	if !ok {
-		return nil, false, nil
-	}
-	return bytes.Clone(w.value), true, nil
-}
-
-// Scan implements Reader.
-func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
-	visit := func(w *write) bool { return fn(w.key, w.value) }
-	if upper == nil {
-		m.tree.AscendGreaterOrEqual(&write{key: lower}, visit)
-		return nil
-	}
-	m.tree.AscendRange(&write{key: lower}, &write{key: upper}, visit)
-	return nil
-}
-
-// Apply carries out mutations and keeps their bytes, which nobody may change from then on.
-func (m *MemReader) Apply(writes []Write) {
-	for _, w := range writes {
-		if w.Value == nil {
-			m.tree.Delete(&write{key: w.Key})
-			continue
-		}
-		m.tree.ReplaceOrInsert(&write{key: w.Key, value: w.Value})
-	}
-}
-
-// Clone answers an independent copy.
-func (m *MemReader) Clone() *MemReader { return &MemReader{tree: m.tree.Clone()} }

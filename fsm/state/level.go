@@ -1,9 +1,7 @@
-package machine
+package state
 
 import (
 	"fmt"
-
-	commandv1 "perdure/api/command/v1"
 )
 
 // A feature level is a set of formats and command kinds; each level contains those below it. FeatureLevel is the newest
@@ -11,17 +9,17 @@ import (
 //
 // A state's level rises by RaiseLevel, or when a command of a higher level writes its first object.
 const (
-	levelFirst  = 1
-	levelGraphs = 2 // graph runs
-	levelLeases = 3 // leases that a new leader gives their full time
-	// levelAnswers: a signal to another execution is completed in the sender's journal by the target's partition.
-	levelAnswers = 4
-	// levelReplies: stored replies hold no values of promises, and are bounded in bytes.
-	levelReplies = 5
+	LevelFirst  = 1
+	LevelGraphs = 2 // graph runs
+	LevelLeases = 3 // leases that a new leader gives their full time
+	// LevelAnswers: a signal to another execution is completed in the sender's journal by the target's partition.
+	LevelAnswers = 4
+	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
+	LevelReplies = 5
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.
-const BaseLevel = levelGraphs
+const BaseLevel = LevelGraphs
 
 // LevelError says that a state, or a cluster, is at a feature level that this program does not know. What names it.
 type LevelError struct {
@@ -40,11 +38,4 @@ func CheckLevel(r Reader) error {
 		err = &LevelError{"the state", level, FeatureLevel}
 	}
 	return err
-}
-
-// LevelOf returns the feature level from which on a command may be proposed: that of its kind, or the level that it
-// raises the state to. ok is false for a kind that this program does not know.
-func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
-	r, ok := ruleOf(cmd)
-	return max(r.level, cmd.GetRaiseLevel().GetLevel()), ok
 }

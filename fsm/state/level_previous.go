@@ -1,7 +1,7 @@
 //go:build perdure_previous
 
-package machine
+package state
 
 // FeatureLevel is the level below the newest command kinds, inherit_leases and raise_level: a build with this tag stands
 // for the previous version in tests of rolling upgrades. A new kind moves it up to the level below its own.
-const FeatureLevel = levelLeases - 1
+const FeatureLevel = LevelLeases - 1

@@ -1,8 +1,9 @@
-package machine
+package state
 
 import (
 	"errors"
 
+	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
 )
@@ -42,9 +43,9 @@ type Header struct {
 
 	// Kind says whose program the execution runs. The fields below are a graph run's.
 	Kind Kind
-	// Life counts the earlier incarnations of a run that was retried, Former is the last of them.
-	Life   uint32
-	Former uint64
+	// Generation counts the earlier incarnations of a run that was retried, Former is the last of them.
+	Generation uint32
+	Former     uint64
 	// Wave counts the waves whose results were observed, of a graph that runs in waves.
 	Wave uint64
 	// GraphAt is when the run is to start what it could not start at once; 0 when there is nothing.
@@ -68,7 +69,7 @@ const (
 	KindGraph Kind = 1
 )
 
-func (h *Header) encode() []byte {
+func (h *Header) Encode() []byte {
 	e := encoder{b: make([]byte, 0, 128+len(h.ID)+len(h.Function))}
 	e.u64(headerVersion)
 	e.str(h.ID)
@@ -96,7 +97,7 @@ func (h *Header) encode() []byte {
 	e.u64(h.Releases)
 	if h.Kind != KindFunction {
 		e.u64(uint64(h.Kind))
-		e.u64(uint64(h.Life))
+		e.u64(uint64(h.Generation))
 		e.u64(h.Former)
 		e.u64(h.Wave)
 		e.i64(h.GraphAt)
@@ -104,7 +105,7 @@ func (h *Header) encode() []byte {
 	return e.b
 }
 
-func decodeHeader(b []byte) (Header, error) {
+func DecodeHeader(b []byte) (Header, error) {
 	d := decoder{b: b}
 	if v := d.u64(); d.err == nil && v != headerVersion {
 		return Header{}, errors.New("unknown version of an execution header")
@@ -124,10 +125,25 @@ func decodeHeader(b []byte) (Header, error) {
 	h.Problem, h.Releases = d.str(), d.u64()
 	if len(d.b) > 0 {
 		kind, life := d.u64(), d.u64()
-		if d.err == nil && (kind != uint64(KindGraph) || life > maxLife) {
+		if d.err == nil && (kind != uint64(KindGraph) || life > MaxGeneration) {
 			d.fail("an execution of an unknown kind")
 		}
-		h.Kind, h.Life, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(life), d.u64(), d.u64(), d.i64()
+		h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(life), d.u64(), d.u64(), d.i64()
 	}
 	return h, d.end()
+}
+
+func ParentOf(objectID string) (string, bool) {
+	p, ok := id.PromiseID(objectID).Parent()
+	return string(p), ok
+}
+
+// IsAttempt reports whether an execution is an attempt of a graph's node: its own parent id is the promise
+// that it settles.
+func (h *Header) IsAttempt() bool {
+	if h.ParentPromise == "" {
+		return false
+	}
+	parent, ok := ParentOf(h.ID)
+	return ok && parent == h.ParentPromise && h.ID != h.ParentPromise
 }

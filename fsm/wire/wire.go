@@ -1,38 +1,43 @@
-package machine
+package wire
 
 import (
 	"perdure/api"
+	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/id"
 	"perdure/journal"
 	"perdure/recovery"
+	"perdure/reduction"
+	"slices"
+	"strings"
 )
 
 // The wire's values against the rules' own. Results and payloads stand in journals and promises as
 // recovery.Outcome in its canonical encoding.
 
-func outcomeFromWire(o *perdurev1.Outcome) ([]byte, *api.Error) {
+func DecodeOutcome(o *perdurev1.Outcome) ([]byte, *api.Error) {
 	switch r := o.GetResult().(type) {
 	case nil:
 		return recovery.AppendOutcome(nil, recovery.Outcome{}), nil
 	case *perdurev1.Outcome_Value:
 		return recovery.AppendOutcome(nil, recovery.Outcome{Data: r.Value}), nil
 	case *perdurev1.Outcome_Failure:
-		return failureFromWire(r.Failure), nil
+		return decodeFailure(r.Failure), nil
 	default:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an outcome of an unknown kind")
 	}
 }
 
-func failureFromWire(f *perdurev1.Failure) []byte {
+func decodeFailure(f *perdurev1.Failure) []byte {
 	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{
 		Type: f.GetType(), Message: f.GetMessage(), Details: f.GetDetails(), NonRetryable: f.GetNonRetryable(),
 	}})
 }
 
-// outcomeToWire decodes a canonical outcome; what is not one (a journal of another kind) is shown as a
+// EncodeOutcome decodes a canonical outcome; what is not one (a journal of another kind) is shown as a
 // plain value.
-func outcomeToWire(b []byte) *perdurev1.Outcome {
+func EncodeOutcome(b []byte) *perdurev1.Outcome {
 	o, err := recovery.DecodeOutcome(b)
 	if err != nil {
 		return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: b}}
@@ -45,20 +50,20 @@ func outcomeToWire(b []byte) *perdurev1.Outcome {
 	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: o.Data}}
 }
 
-func failureToWire(b []byte) *perdurev1.Failure {
-	if f := outcomeToWire(b).GetFailure(); f != nil {
+func EncodeFailure(b []byte) *perdurev1.Failure {
+	if f := EncodeOutcome(b).GetFailure(); f != nil {
 		return f
 	}
 	return &perdurev1.Failure{Message: string(b)}
 }
 
-func statusToWire(s journal.Status) perdurev1.ExecutionStatus {
+func EncodeStatus(s journal.Status) perdurev1.ExecutionStatus {
 	return perdurev1.ExecutionStatus(s) // the numbers are the same, pinned by a test
 }
 
-func taskStateToWire(s recovery.TaskState) perdurev1.TaskState { return perdurev1.TaskState(s) }
+func EncodeTaskState(s recovery.TaskState) perdurev1.TaskState { return perdurev1.TaskState(s) }
 
-func promiseStateFromWire(s perdurev1.PromiseState) recovery.PromiseState {
+func DecodePromiseState(s perdurev1.PromiseState) recovery.PromiseState {
 	return recovery.PromiseState(narrow(s))
 }
 
@@ -71,31 +76,26 @@ func narrow[E ~int32](e E) uint8 {
 	return uint8(e)
 }
 
-func promiseToWire(ns string, p recovery.Promise) *perdurev1.Promise {
+func EncodePromise(ns string, p recovery.Promise) *perdurev1.Promise {
 	out := &perdurev1.Promise{
-		Namespace: ns, Id: p.ID, State: perdurev1.PromiseState(p.State), Param: p.Param, Tags: tagsToWire(p.Tags),
+		Namespace: ns, Id: p.ID, State: perdurev1.PromiseState(p.State), Param: p.Param, Tags: EncodeTags(p.Tags),
 		CreatedAtMs: p.CreatedAt, SettledAtMs: p.SettledAt,
 	}
-	if p.TimeoutAt != Never {
+	if p.TimeoutAt != state.Never {
 		out.TimeoutAtMs = p.TimeoutAt
 	}
 	if p.State.Settled() {
-		out.Value = outcomeToWire(outcomeOf(p))
+		out.Value = EncodeOutcome(state.OutcomeOf(p))
 	}
 	return out
 }
 
-func parentOf(objectID string) (string, bool) {
-	p, ok := id.PromiseID(objectID).Parent()
-	return string(p), ok
+// EncodeEntry shows a journal entry as the API does.
+func EncodeEntry(e journal.Entry) *perdurev1.JournalEntry {
+	return &perdurev1.JournalEntry{Seq: e.Seq, TimeMs: e.Time, Event: encodeEvent(e.Event)}
 }
 
-// EntryToWire shows a journal entry as the API does.
-func EntryToWire(e journal.Entry) *perdurev1.JournalEntry {
-	return &perdurev1.JournalEntry{Seq: e.Seq, TimeMs: e.Time, Event: eventToWire(e.Event)}
-}
-
-func eventToWire(ev journal.Event) *perdurev1.Event {
+func encodeEvent(ev journal.Event) *perdurev1.Event {
 	out := &perdurev1.Event{}
 	switch e := ev.(type) {
 	case journal.ExecutionStarted:
@@ -104,7 +104,7 @@ func eventToWire(ev journal.Event) *perdurev1.Event {
 	case journal.ExecutionCompleted:
 		out.Kind = &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: e.Result}}
 	case journal.ExecutionFailed:
-		out.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureToWire(e.Error)}}
+		out.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: EncodeFailure(e.Error)}}
 	case journal.CancelRequested:
 		out.Kind = &perdurev1.Event_CancelRequested{CancelRequested: &perdurev1.CancelRequested{Reason: e.Reason}}
 	case journal.ExecutionCancelled:
@@ -116,10 +116,10 @@ func eventToWire(ev journal.Event) *perdurev1.Event {
 		out.Kind = &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: string(e.Promise), Attempt: e.Attempt}}
 	case journal.InvokeCompleted:
 		out.Kind = &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{
-			PromiseId: string(e.Promise), Result: outcomeToWire(e.Result), Attempt: e.Attempt}}
+			PromiseId: string(e.Promise), Result: EncodeOutcome(e.Result), Attempt: e.Attempt}}
 	case journal.InvokeRetrying:
 		out.Kind = &perdurev1.Event_InvokeRetrying{InvokeRetrying: &perdurev1.InvokeRetrying{
-			PromiseId: string(e.Promise), FailedAttempt: e.FailedAttempt, Error: failureToWire(e.Error), RetryAtMs: e.RetryAt}}
+			PromiseId: string(e.Promise), FailedAttempt: e.FailedAttempt, Error: EncodeFailure(e.Error), RetryAtMs: e.RetryAt}}
 	case journal.RandomGenerated:
 		out.Kind = &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{PromiseId: string(e.Promise), Value: e.Value}}
 	case journal.TimeRecorded:
@@ -131,10 +131,10 @@ func eventToWire(ev journal.Event) *perdurev1.Event {
 		out.Kind = &perdurev1.Event_TimerFired{TimerFired: &perdurev1.TimerFired{PromiseId: string(e.Promise)}}
 	case journal.SignalDelivered:
 		out.Kind = &perdurev1.Event_SignalDelivered{SignalDelivered: &perdurev1.SignalDelivered{
-			Name: e.Name, Payload: outcomeToWire(e.Payload), DeliveryId: e.DeliveryID}}
+			Name: e.Name, Payload: EncodeOutcome(e.Payload), DeliveryId: e.DeliveryID}}
 	case journal.SignalReceived:
 		out.Kind = &perdurev1.Event_SignalReceived{SignalReceived: &perdurev1.SignalReceived{
-			PromiseId: string(e.Promise), Name: e.Name, Payload: outcomeToWire(e.Payload), DeliveryId: e.DeliveryID}}
+			PromiseId: string(e.Promise), Name: e.Name, Payload: EncodeOutcome(e.Payload), DeliveryId: e.DeliveryID}}
 	case journal.ExecutionAwaiting:
 		on := make([]string, len(e.On))
 		for i, p := range e.On {
@@ -150,18 +150,18 @@ func eventToWire(ev journal.Event) *perdurev1.Event {
 		out.Kind = &perdurev1.Event_JoinSetSubmitted{JoinSetSubmitted: &perdurev1.JoinSetSubmitted{JoinSetId: string(e.Set), PromiseId: string(e.Promise)}}
 	case journal.JoinSetAwaited:
 		out.Kind = &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
-			JoinSetId: string(e.Set), PromiseId: string(e.Promise), Result: outcomeToWire(e.Result)}}
+			JoinSetId: string(e.Set), PromiseId: string(e.Promise), Result: EncodeOutcome(e.Result)}}
 	}
 	return out
 }
 
-// EventFromWire reads an event as the API carries it. The journal's guard judges the rest.
-func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
+// DecodeEvent reads an event as the API carries it. The journal's guard judges the rest.
+func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 	switch k := w.GetKind().(type) {
 	case *perdurev1.Event_ExecutionCompleted:
 		return journal.ExecutionCompleted{Result: k.ExecutionCompleted.Result}, nil
 	case *perdurev1.Event_ExecutionFailed:
-		return journal.ExecutionFailed{Error: failureFromWire(k.ExecutionFailed.Error)}, nil
+		return journal.ExecutionFailed{Error: decodeFailure(k.ExecutionFailed.Error)}, nil
 	case *perdurev1.Event_ExecutionCancelled:
 		return journal.ExecutionCancelled{Reason: k.ExecutionCancelled.Reason}, nil
 	case *perdurev1.Event_InvokeScheduled:
@@ -171,7 +171,7 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 	case *perdurev1.Event_InvokeStarted:
 		return journal.InvokeStarted{Promise: id.PromiseID(k.InvokeStarted.PromiseId), Attempt: k.InvokeStarted.Attempt}, nil
 	case *perdurev1.Event_InvokeCompleted:
-		result, err := outcomeFromWire(k.InvokeCompleted.Result)
+		result, err := DecodeOutcome(k.InvokeCompleted.Result)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 	case *perdurev1.Event_InvokeRetrying:
 		e := k.InvokeRetrying
 		return journal.InvokeRetrying{Promise: id.PromiseID(e.PromiseId), FailedAttempt: e.FailedAttempt,
-			Error: failureFromWire(e.Error), RetryAt: e.RetryAtMs}, nil
+			Error: decodeFailure(e.Error), RetryAt: e.RetryAtMs}, nil
 	case *perdurev1.Event_RandomGenerated:
 		return journal.RandomGenerated{Promise: id.PromiseID(k.RandomGenerated.PromiseId), Value: k.RandomGenerated.Value}, nil
 	case *perdurev1.Event_TimeRecorded:
@@ -198,7 +198,7 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 	case *perdurev1.Event_JoinSetSubmitted:
 		return journal.JoinSetSubmitted{Set: journal.JoinSetID(k.JoinSetSubmitted.JoinSetId), Promise: id.PromiseID(k.JoinSetSubmitted.PromiseId)}, nil
 	case *perdurev1.Event_JoinSetAwaited:
-		result, err := outcomeFromWire(k.JoinSetAwaited.Result)
+		result, err := DecodeOutcome(k.JoinSetAwaited.Result)
 		if err != nil {
 			return nil, err
 		}
@@ -210,4 +210,83 @@ func EventFromWire(w *perdurev1.Event) (journal.Event, error) {
 	default:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an event of an unknown kind")
 	}
+}
+
+// DecodeTags sorts a map of tags; the result is nil for none.
+func DecodeTags(m map[string]string) []recovery.Tag {
+	if len(m) == 0 {
+		return nil
+	}
+	tags := make([]recovery.Tag, 0, len(m))
+	for k, v := range m { //lint:sorted sorted below
+		tags = append(tags, recovery.Tag{Key: k, Value: v})
+	}
+	slices.SortFunc(tags, func(a, b recovery.Tag) int { return strings.Compare(a.Key, b.Key) })
+	return tags
+}
+
+func EncodeTags(tags []recovery.Tag) map[string]string {
+	if len(tags) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(tags))
+	for _, t := range tags {
+		m[t.Key] = t.Value
+	}
+	return m
+}
+
+// Token names a task as its holder must.
+func Token(ns string, task recovery.Task) *perdurev1.TaskToken {
+	return &perdurev1.TaskToken{Namespace: ns, Id: task.ID, Incarnation: task.Incarnation, Version: task.Version}
+}
+
+// EncodeNodeStatus is a status of the reduction as the API counts them.
+func EncodeNodeStatus(s reduction.StatusKind) perdurev1.NodeStatus {
+	switch s {
+	case reduction.StatusPending:
+		return perdurev1.NodeStatus_NODE_STATUS_PENDING
+	case reduction.StatusRunning:
+		return perdurev1.NodeStatus_NODE_STATUS_RUNNING
+	case reduction.StatusWaiting:
+		return perdurev1.NodeStatus_NODE_STATUS_WAITING
+	case reduction.StatusCompleted:
+		return perdurev1.NodeStatus_NODE_STATUS_COMPLETED
+	case reduction.StatusFailed:
+		return perdurev1.NodeStatus_NODE_STATUS_FAILED
+	case reduction.StatusSkipped:
+		return perdurev1.NodeStatus_NODE_STATUS_SKIPPED
+	}
+	return perdurev1.NodeStatus_NODE_STATUS_UNSPECIFIED
+}
+
+// Refusal is the reply to a command that changed nothing.
+func Refusal(e *api.Error) *commandv1.Reply {
+	out := &commandv1.Error{Reason: e.Reason, Message: e.Message}
+	for _, k := range e.Keys() {
+		out.Details = append(out.Details, &commandv1.Detail{Key: k, Value: e.Meta[k]})
+	}
+	return &commandv1.Reply{Kind: &commandv1.Reply_Error{Error: out}}
+}
+
+// ReplyError is the refusal a reply carries, or nil.
+func ReplyError(r *commandv1.Reply) *api.Error { return fromError(r.GetError()) }
+
+// QueryError is the refusal a query's reply carries, or nil.
+func QueryError(r *commandv1.QueryReply) *api.Error { return fromError(r.GetError()) }
+
+func fromError(e *commandv1.Error) *api.Error {
+	if e == nil {
+		return nil
+	}
+	out := &api.Error{Reason: e.Reason, Message: e.Message}
+	for _, d := range e.Details {
+		out.With(d.Key, d.Value)
+	}
+	return out
+}
+
+func NotFound(ns, objectID string) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, "no execution %q in namespace %q", objectID, ns).
+		With("namespace", ns).With("id", objectID)
 }

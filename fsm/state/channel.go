@@ -1,0 +1,82 @@
+package state
+
+import "perdure/fsm/state/keys"
+
+// OutboxFront is a key that nothing in a state's outbox for a destination stands before. Messages are numbered
+// without gaps up to what their channel says, and go from the front, so that the first one that is left is found
+// by asking for numbers: a scan from the front would walk over the traces of all that have gone.
+func OutboxFront(r Reader, destination uint32) ([]byte, error) {
+	prefix := keys.Number(keys.Outbox, destination)
+	key := keys.Number(keys.Channel, destination)
+	at, err := ReadChannel(r, key)
+	if err != nil || at == (Channel{}) {
+		return prefix, err
+	}
+	epoch, last := at.Epoch, at.Last
+	older := false // nothing ever went from there: there are no traces
+	if err := r.Scan(prefix, keys.OutboxPrefix(destination, epoch), func(_, _ []byte) bool {
+		older = true
+		return false
+	}); err != nil || older {
+		return prefix, err
+	}
+	has := func(number uint64) (bool, error) {
+		_, ok, err := r.Get(keys.OutboxOf(destination, epoch, number))
+		return ok, err
+	}
+	// There is none at gone, and one at there if that is not behind the last.
+	gone, there := uint64(0), last+1
+	for step := uint64(1); there > step; step *= 2 {
+		ok, err := has(there - step)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			gone = there - step
+			break
+		}
+		there -= step
+	}
+	for there-gone > 1 {
+		middle := gone + (there-gone)/2
+		ok, err := has(middle)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			there = middle
+		default:
+			gone = middle
+		}
+	}
+	return keys.OutboxOf(destination, epoch, there), nil
+}
+
+// Channel is one end of a channel to or from another partition: its epoch, and the last number given or seen.
+type Channel struct{ Epoch, Last uint64 }
+
+func (c Channel) Encode() []byte {
+	e := encoder{}
+	e.u64(c.Epoch)
+	e.u64(c.Last)
+	return e.b
+}
+
+func DecodeChannel(b []byte) (Channel, error) {
+	d := decoder{b: b}
+	c := Channel{d.u64(), d.u64()}
+	return c, d.end()
+}
+
+// ReadChannel reads one end of a channel; it is zero if nothing was ever sent.
+func ReadChannel(r Reader, key []byte) (Channel, error) {
+	b, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return Channel{}, err
+	}
+	c, err := DecodeChannel(b)
+	if err != nil {
+		return Channel{}, &CorruptError{What: "channel", Key: key, Detail: err.Error()}
+	}
+	return c, nil
+}

@@ -1,0 +1,84 @@
+package state
+
+import "perdure/recovery"
+
+// Fault carries an error of the storage through rules whose interfaces have no error: it is panicked with, and Catch
+// ends the panic.
+type Fault struct{ Err error }
+
+// Catch ends a panic with a Fault and leaves its error in err. Any other panic goes on. It is for defer.
+func Catch(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case Fault:
+		*err = p.Err
+	default:
+		panic(p)
+	}
+}
+
+// PanicCorrupt panics with a Fault of a *CorruptError.
+func PanicCorrupt(what string, key []byte, err error) {
+	panic(Fault{Err: &CorruptError{What: what, Key: append([]byte(nil), key...), Detail: err.Error()}})
+}
+
+// Must reads a state for rules whose interfaces have no error: every method panics with a Fault on an error, which
+// Catch ends.
+type Must struct{ From Reader }
+
+// Get is the value of a key.
+func (m Must) Get(key []byte) ([]byte, bool) {
+	v, ok, err := m.From.Get(key)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return v, ok
+}
+
+// Has reports whether the state has a key.
+func (m Must) Has(key []byte) bool {
+	_, ok := m.Get(key)
+	return ok
+}
+
+// Scan is Reader.Scan. fn may panic with a Fault too, which goes on only when the Reader has closed what it opened.
+func (m Must) Scan(lower, upper []byte, fn func(key, value []byte) bool) {
+	var met error
+	err := m.From.Scan(lower, upper, func(key, value []byte) (more bool) { // false after a panic
+		defer Catch(&met)
+		return fn(key, value)
+	})
+	if met != nil {
+		err = met
+	}
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+}
+
+// Header reads the header of an execution.
+func (m Must) Header(ns, objectID string) (Header, bool) {
+	h, ok, err := ReadHeader(m.From, ns, objectID)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return h, ok
+}
+
+// Promise reads a promise as it is stored.
+func (m Must) Promise(ns, objectID string) (recovery.Promise, bool) {
+	p, ok, err := ReadPromise(m.From, ns, objectID)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return p, ok
+}
+
+// Task reads a task.
+func (m Must) Task(ns, objectID string) (recovery.Task, bool) {
+	t, ok, err := ReadTask(m.From, ns, objectID)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return t, ok
+}

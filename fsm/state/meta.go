@@ -1,0 +1,55 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"perdure/fsm/state/keys"
+	"perdure/id"
+)
+
+func MetaNumber(r Reader, name string) (uint64, error) {
+	key := keys.MetaKey(name)
+	v, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, &CorruptError{What: "value " + name, Key: key, Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// MachineMeta tells the machine's own values from those of the store that keeps the state.
+func MachineMeta(name string) bool {
+	switch name {
+	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes:
+		return true
+	}
+	return false
+}
+
+// Level is the feature level of a state; 0 of one that holds nothing yet.
+func Level(r Reader) (uint64, error) { return MetaNumber(r, MetaFeature) }
+
+// PartitionOf is the partition of an id. Slots are dealt in equal runs.
+func PartitionOf(namespace, objectID string, partitions uint32) uint32 {
+	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
+}
+
+// Queue is the queue of pending tasks of one function.
+type Queue struct{ Namespace, Function string }
+
+// Ref names an object.
+type Ref struct{ Namespace, ID string }
+
+// Names of the partition's own values.
+const (
+	MetaApplied  = "applied"  // the index of the last entry in the state
+	MetaClock    = "clock"    // the machine's time
+	MetaChecksum = "checksum" // of every mutation so far
+	MetaFeature  = "feature"  // the feature level
+	MetaEvicted  = "evicted"  // stored replies up to this time are gone
+	MetaReplies  = "replies"  // how many replies are stored
+
+	MetaReplyBytes = "reply_bytes" // and their bytes, of those stored at LevelReplies
+)

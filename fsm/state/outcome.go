@@ -1,0 +1,86 @@
+package state
+
+import (
+	"perdure/recovery"
+	"strconv"
+	"strings"
+)
+
+// OutcomeOf is the result that a settled promise has for those who wait for it.
+func OutcomeOf(p recovery.Promise) []byte {
+	switch p.State {
+	case recovery.PromiseRejectedTimedout:
+		return EncodeFailure(FailureTimeout, "timed out")
+	case recovery.PromiseRejectedCanceled:
+		if len(p.Value) > 0 {
+			return p.Value
+		}
+		return EncodeFailure(FailureCancelled, "cancelled")
+	case recovery.PromiseResolved:
+		if len(p.Value) > 0 {
+			return p.Value
+		}
+		return recovery.AppendOutcome(nil, recovery.Outcome{})
+	default:
+		return p.Value
+	}
+}
+
+func EncodeFailure(kind, message string) []byte {
+	return recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{Type: kind, Message: message}})
+}
+
+// DataOf is the value of a result; a result without one is JSON's null.
+func DataOf(outcome []byte) []byte {
+	if o, err := recovery.DecodeOutcome(outcome); err == nil && len(o.Data) > 0 {
+		return o.Data
+	}
+	return []byte("null")
+}
+
+// OfSend reports whether a promise is that of a send. Its parameter is the id of the target.
+func OfSend(p recovery.Promise) bool {
+	return p.External && p.Target == "" && len(p.Param) > 0
+}
+
+// RetryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
+// worker's own terms are behind it.
+func RetryBound(policy string) int {
+	const standard = 3
+	digits, ok := strings.CutPrefix(policy, "attempts=")
+	if !ok {
+		return standard
+	}
+	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		digits = digits[:end]
+	}
+	attempts, err := strconv.Atoi(digits)
+	if err != nil || attempts < 1 {
+		return standard
+	}
+	return attempts - 1
+}
+
+// Failure types that the server itself gives.
+const (
+	FailureTimeout   = "timeout"
+	FailureCancelled = "cancelled"
+	FailureConflict  = "conflict"
+)
+
+// Failure types of graph runs, and those by which an attempt says that it is something else than a failure.
+const (
+	FailureGraph     = "graph_failed"
+	FailureStuck     = "graph_stuck"
+	FailureInput     = "graph.input"
+	FailureSkipped   = "graph.skipped"
+	FailureSuspended = "graph.suspended"
+)
+
+// Failure types of a send whose target did not get the signal.
+const (
+	// FailureTargetNotFound: no execution has the target's id.
+	FailureTargetNotFound = "target_not_found"
+	// FailureTargetFinished: the target had ended before the signal came.
+	FailureTargetFinished = "target_finished"
+)

@@ -1,0 +1,50 @@
+package state
+
+import (
+	"fmt"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/state/keys"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// ReplyCost is what a stored reply counts beside its value and twice its request id.
+const ReplyCost = 32
+
+var Deterministic = proto.MarshalOptions{Deterministic: true}
+
+// ReplySize is what the note of a reply's age says that the reply takes: nothing if it was stored below LevelReplies.
+func ReplySize(b []byte) (uint64, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, rest, err := keys.CutUint64(b)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("a size of %d bytes", len(b))
+	}
+	return n, err
+}
+
+// StoredReply is the answer to a request, as it is kept for the request's retries.
+type StoredReply struct {
+	At    int64
+	Reply *commandv1.Reply
+}
+
+func (s StoredReply) Encode() ([]byte, error) {
+	b, err := Deterministic.Marshal(s.Reply)
+	e := encoder{}
+	e.i64(s.At)
+	e.bytes(b)
+	return e.b, err
+}
+
+func DecodeReply(b []byte) (StoredReply, error) {
+	d := decoder{b: b}
+	s := StoredReply{At: d.i64(), Reply: &commandv1.Reply{}}
+	err := proto.Unmarshal(d.bytes(), s.Reply)
+	if end := d.end(); err == nil {
+		err = end
+	}
+	return s, err
+}

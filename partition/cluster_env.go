@@ -1,0 +1,167 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/partition/cluster"
+)
+
+// directoryGroup is the number of the directory's Raft group.
+const directoryGroup = cluster.Group
+
+// clusterEnv is the node as its membership sees it.
+type clusterEnv struct{ n *Node }
+
+// Group implements cluster.Env.
+func (e clusterEnv) Group(partition uint32) (g *raft.Raft, halted bool) {
+	if int(partition) >= len(e.n.router.slots) {
+		return nil, false
+	}
+	r := e.n.router.slots[partition].Load()
+	return r.raft, r.halted() != nil
+}
+
+// Campaign implements cluster.Env.
+func (e clusterEnv) Campaign(group uint32) { e.n.begin(group) }
+
+// Peer implements cluster.Env.
+func (e clusterEnv) Peer(addr string) (commandv1.PeersClient, error) { return e.n.peers.Client(addr) }
+
+// Halt implements cluster.Env.
+func (e clusterEnv) Halt(why error) { e.n.fatal(why) }
+
+// Changed implements cluster.Env.
+func (e clusterEnv) Changed() {
+	e.n.noteReady()
+	e.n.dispatch.look()
+}
+
+// ClockJumped implements cluster.Env.
+func (e clusterEnv) ClockJumped() {
+	for _, r := range e.n.router.Replicas() {
+		if l := r.serving(); l != nil {
+			l.timer.look()
+		}
+	}
+}
+
+// Elected implements cluster.Env.
+func (e clusterEnv) Elected(leads bool) {
+	m := e.n.metrics.ofDirectory()
+	if leads {
+		m.Elections.Inc()
+	} else {
+		m.Lost.Inc()
+	}
+}
+
+// signal has the cluster's control and the dispatcher look again, and notes whether the node is ready: a replica has
+// begun to serve, or has another leader.
+func (n *Node) signal() {
+	n.cluster.Schedule()
+	clusterEnv{n}.Changed()
+}
+
+// lagTimeout bounds the question to a leader.
+const lagTimeout = 300 * time.Millisecond
+
+// caughtUpWithin is how many entries a replica may lack of its leader's log to count as caught up.
+const caughtUpWithin = 256
+
+// Check implements cluster.Env. It finds out, for each replica that has not caught up with its leader since the start,
+// how far it is behind: a node is not ready before, since the group cannot do without another member until then.
+func (e clusterEnv) Check(ctx context.Context) {
+	n := e.n
+	for _, r := range n.router.Replicas() {
+		if r.caught.Load() || r.raft == nil || r.halted() != nil {
+			continue
+		}
+		if r.serving() != nil {
+			r.caught.Store(true)
+			n.noteReady()
+			continue
+		}
+		addr, _ := r.leaderElsewhere()
+		if addr == "" {
+			continue
+		}
+		st, err := n.failover.statusAt(ctx, addr, r.id, lagTimeout)
+		if err != nil || st.State != raft.Leader.String() {
+			continue
+		}
+		own := r.raft.LastIndex()
+		if own+caughtUpWithin >= st.LastIndex {
+			r.caught.Store(true)
+			n.noteReady()
+			continue
+		}
+		r.behind.Store(st.LastIndex - own)
+	}
+}
+
+func (n *Node) noteReady() {
+	if n.notServing() == nil {
+		n.readyOnce.Do(func() { close(n.ready) })
+	}
+}
+
+// Ready is closed once every partition has served.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// NotReady says why the node cannot serve every partition, or not every command, now, or nil.
+func (n *Node) NotReady() error { return errors.Join(n.notServing(), n.diskProblem()) }
+
+// notServing says why the node cannot serve every partition now, or nil.
+func (n *Node) notServing() error {
+	if err := n.Err(); err != nil {
+		return err
+	}
+	var errs []error
+	if !n.identity.Alone() {
+		dir := n.cluster.Directory()
+		member := slices.ContainsFunc(dir.GetMembers(), func(m *commandv1.DirectoryMember) bool { return m.ServerId == n.identity.ServerID })
+		switch {
+		case dir == nil:
+			errs = append(errs, errors.New("the cluster's directory is not there yet"))
+		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
+			errs = append(errs, errors.New("the cluster is still being made"))
+		case !member:
+			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
+		}
+		if !member {
+			errs = append(errs, n.doubles()...)
+		}
+	}
+	for _, r := range n.router.Replicas() {
+		switch halted := r.halted(); {
+		case halted != nil:
+			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))
+		case r.serving() != nil:
+		default:
+			switch addr, _ := r.leaderElsewhere(); {
+			case addr == "":
+				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
+			case !r.caught.Load():
+				errs = append(errs, fmt.Errorf("partition %d is catching up with its leader: %d entries behind", r.id, r.behind.Load()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// doubles are the other servers that gossip names under this node's id.
+func (n *Node) doubles() (errs []error) {
+	for _, h := range n.cluster.Gossip() {
+		if h.NodeID == n.identity.NodeID && h.ServerID != n.identity.ServerID {
+			errs = append(errs, fmt.Errorf("node %s runs as server %s at %s, too: that one has replaced this server (%s), or two nodes have one id", h.NodeID, h.ServerID, h.PeerAddr, n.identity.ServerID))
+		}
+	}
+	return errs
+}
