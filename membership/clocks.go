@@ -109,7 +109,7 @@ func (g *Gossip) offsets() (map[string]time.Duration, int) {
 	defer g.mu.Unlock()
 	current := g.current()
 	age := sampleAge + 2*time.Duration(len(current))*g.timing.ProbeInterval
-	wall, mono := g.clock().UnixNano(), g.mono()
+	wall, mono := g.clock.Now().UnixNano(), g.mono()
 	offsets := map[string]time.Duration{g.self.ServerID: 0}
 	alive := 1
 	for server, inst := range current {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"perdure/internal/clock"
 )
 
 func TestClockOnTheWire(t *testing.T) {
@@ -94,10 +96,18 @@ func TestSampleWithTheShortestRoundTripStays(t *testing.T) {
 	}
 }
 
+// aheadBy is the machine's clock set forward.
+type aheadBy struct {
+	clock.System
+	by time.Duration
+}
+
+func (c aheadBy) Now() time.Time { return c.System.Now().Add(c.by) }
+
 func TestOffsetsOfACluster(t *testing.T) {
 	noLeaks(t)
 	shift := func(d time.Duration) func(*Config) {
-		return func(c *Config) { c.Clock = func() time.Time { return time.Now().Add(d) } }
+		return func(c *Config) { c.Clock = aheadBy{by: d} }
 	}
 	a := start(t, "a", shift(0))
 	if d, known := a.Offset(); known {
@@ -143,7 +153,7 @@ func TestOffsetIgnoresFreshNodes(t *testing.T) {
 	b := start(t, "b", func(c *Config) {
 		join(a)(c)
 		c.Self.ClusterID = ""
-		c.Clock = func() time.Time { return time.Now().Add(time.Hour) }
+		c.Clock = aheadBy{by: time.Hour}
 	})
 	a.sees(t, "a-1", "b-1")
 	eventually(t, "the fresh node to measure the other clock", func() (string, bool) {

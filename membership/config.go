@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"perdure/internal/clock"
 )
 
 // Config says where and how a node takes part in gossip.
@@ -32,8 +35,10 @@ type Config struct {
 	Self Member
 	// Logger gets the events; nil discards them.
 	Logger *slog.Logger
-	// Clock is the clock that is compared with the others'; nil is the machine's.
-	Clock func() time.Time
+	// Clock is compared with the other members' clocks and paces what memberlist does not; nil is the machine's.
+	Clock clock.Clock
+	// Rand names this run of the node; nil is the machine's.
+	Rand io.Reader
 	// Timing is how quick gossip is; its zero value suits a local network.
 	Timing Timing
 

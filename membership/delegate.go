@@ -49,7 +49,7 @@ func (d delegate) NotifyUpdate(n *memberlist.Node) { d.updated(n.Name, n.Address
 func (d delegate) NotifyLeave(n *memberlist.Node) { d.gone(n.Name) }
 
 // AckPayload implements memberlist.PingDelegate.
-func (d delegate) AckPayload() []byte { return encodeClock(d.clock()) }
+func (d delegate) AckPayload() []byte { return encodeClock(d.clock.Now()) }
 
 // NotifyPingComplete implements memberlist.PingDelegate.
 func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {

@@ -2,10 +2,10 @@ package membership
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"perdure/internal/clock"
 )
 
 // label keeps the gossip of other programs apart.
@@ -30,7 +32,7 @@ type Gossip struct {
 	bound  string // as it listens
 	join   []string
 	timing Timing
-	clock  func() time.Time
+	clock  clock.Clock
 	began  time.Time
 	report *reporter
 	gate   *gate
@@ -68,23 +70,26 @@ func Start(cfg Config) (*Gossip, error) {
 	cfg.Self.GossipAddr = ""
 	cfg.Timing = cfg.Timing.withDefaults()
 	if cfg.Clock == nil {
-		cfg.Clock = time.Now
+		cfg.Clock = clock.System{}
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = clock.Entropy
 	}
 	at, err := cfg.check()
 	if err != nil {
 		return nil, err
 	}
 	var chance [4]byte
-	if _, err := rand.Read(chance[:]); err != nil {
+	if _, err := io.ReadFull(cfg.Rand, chance[:]); err != nil {
 		return nil, fmt.Errorf("membership: no chance to be had: %w", err)
 	}
 	g := &Gossip{
-		name:       instanceName(cfg.Self.ServerID, time.Now().UnixNano(), binary.BigEndian.Uint32(chance[:])),
+		name:       instanceName(cfg.Self.ServerID, cfg.Clock.Now().UnixNano(), binary.BigEndian.Uint32(chance[:])),
 		join:       append([]string(nil), cfg.Join...),
 		timing:     cfg.Timing,
 		clock:      cfg.Clock,
-		began:      time.Now(),
-		report:     newReporter(cfg.Logger),
+		began:      cfg.Clock.Now(),
+		report:     newReporter(cfg.Logger, cfg.Clock),
 		changed:    make(chan struct{}, 1),
 		kick:       make(chan struct{}, 1),
 		rejoin:     make(chan struct{}, 1),
@@ -173,7 +178,7 @@ func (g *Gossip) create(cfg Config, at place, logger *log.Logger) error {
 }
 
 // mono is this process's monotonic time.
-func (g *Gossip) mono() time.Duration { return time.Since(g.began) }
+func (g *Gossip) mono() time.Duration { return g.clock.Now().Sub(g.began) }
 
 // Addr is where the others reach this node's gossip, host:port; what they put in Join.
 func (g *Gossip) Addr() string { return g.addr }
@@ -246,9 +251,7 @@ func (g *Gossip) spreadLoop(ctx context.Context) {
 			return
 		}
 		for !g.spreadOnce() {
-			select {
-			case <-time.After(g.timing.GossipInterval):
-			case <-ctx.Done():
+			if !clock.Wait(ctx, g.clock, g.timing.GossipInterval) {
 				return
 			}
 		}
@@ -298,8 +301,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	g.signal()
 	limit := func() time.Duration {
 		d := leaveTime
-		if deadline, ok := ctx.Deadline(); ok {
-			d = min(d, time.Until(deadline))
+		if left, ok := clock.Left(ctx); ok {
+			d = min(d, left)
 		}
 		return max(d, time.Millisecond) // 0 would be for ever
 	}

@@ -31,23 +31,25 @@ type attempt struct {
 
 func (g *Gossip) rejoinLoop(ctx context.Context) {
 	attempts := make(map[string]*attempt)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	wait := time.Duration(0)
 	for {
+		next, stop := g.clock.After(wait)
 		select {
 		case <-ctx.Done():
+			stop()
 			return
 		case <-g.rejoin:
+			stop()
 			// Somebody was lost. What looked satisfied may not be.
 			for _, a := range attempts {
 				a.next, a.wait = 0, 0
 			}
-		case <-timer.C:
+		case <-next:
 		}
 		if !g.rejoinRound(ctx, attempts) {
 			return
 		}
-		timer.Reset(g.untilDue(attempts))
+		wait = g.untilDue(attempts)
 	}
 }
 

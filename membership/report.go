@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"perdure/internal/clock"
 )
 
 // reportQueue bounds the log lines that wait to be written. What comes when it is full is dropped and
@@ -19,6 +21,7 @@ const quiet = 5 * time.Second
 // reporter writes events to the logger on a goroutine of its own, for they arise under memberlist's lock.
 type reporter struct {
 	log     *slog.Logger
+	clock   clock.Clock
 	lines   chan line
 	dropped atomic.Int64
 	done    chan struct{}
@@ -33,11 +36,11 @@ type line struct {
 	attrs []any
 }
 
-func newReporter(log *slog.Logger) *reporter {
+func newReporter(log *slog.Logger, c clock.Clock) *reporter {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &reporter{log: log, lines: make(chan line, reportQueue), done: make(chan struct{})}
+	return &reporter{log: log, clock: c, lines: make(chan line, reportQueue), done: make(chan struct{})}
 }
 
 // run writes until close.
@@ -83,7 +86,7 @@ func (r *reporter) event(level slog.Level, event, text string, attrs ...any) {
 
 // refused reports something on the gossip port that was not accepted, at most once per quiet.
 func (r *reporter) refused(reason string) {
-	if ok, more := r.refusals.allow(time.Now()); ok {
+	if ok, more := r.refusals.allow(r.clock.Now()); ok {
 		r.event(slog.LevelWarn, "gossip_refused", "what came in on the gossip port was refused", "reason", reason, "unreported", more)
 	}
 }
@@ -118,7 +121,7 @@ func (r *reporter) Write(p []byte) (int, error) {
 	case lineRefusal:
 		r.refused(words)
 	case lineTrouble:
-		if ok, more := r.trouble.allow(time.Now()); ok {
+		if ok, more := r.trouble.allow(r.clock.Now()); ok {
 			r.event(slog.LevelWarn, "library", words, "library", "memberlist", "unreported", more)
 			break
 		}

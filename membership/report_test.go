@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"perdure/internal/clock"
 )
 
 func TestLinesOfTheLibrary(t *testing.T) {
@@ -25,7 +27,7 @@ func TestLinesOfTheLibrary(t *testing.T) {
 		"words": lineTrouble,
 	} {
 		b := new(book)
-		r := newReporter(slog.New(b))
+		r := newReporter(slog.New(b), clock.System{})
 		go r.run()
 		if n, err := r.Write([]byte(line + "\n")); n != len(line)+1 || err != nil {
 			t.Fatal(n, err)

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/raft"
+
+	"perdure/internal/clock"
 )
 
 // Close stops the partitions in order: no new work, what the log has taken is answered, Raft down,
@@ -59,11 +60,11 @@ func (n *Node) close(ctx context.Context) error {
 
 // halfOf is a context that ends when half of the time is over that ctx has left.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
+	left, ok := clock.Left(ctx)
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(deadline)/2)
+	return context.WithTimeout(ctx, left/2)
 }
 
 func wait(ctx context.Context, done <-chan struct{}) error {

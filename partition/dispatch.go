@@ -282,7 +282,7 @@ func (s *seat) deliver(q Delivery) {
 // now is the time by the node's clock.
 func (d *Dispatcher) now() time.Time {
 	if d.node == nil {
-		return time.Now()
+		return SystemClock{}.Now()
 	}
 	return d.node.clock.Now()
 }

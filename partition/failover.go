@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/internal/clock"
 	"perdure/partition/transport"
 )
 
@@ -45,7 +46,8 @@ type failover struct {
 	on     atomic.Bool
 	looked atomic.Pointer[looked]
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	rand *rand.Rand
 	// busy are the groups whose leader is looked after: true if another of its connections broke since.
 	busy   map[uint32]bool
 	probes map[string]*probing
@@ -66,8 +68,12 @@ const (
 	gone // nobody listens there, or another server does
 )
 
-func newFailover(n *Node) *failover {
-	return &failover{n: n, busy: map[uint32]bool{}, probes: map[string]*probing{}}
+func newFailover(n *Node) (*failover, error) {
+	chance, err := clock.NewRand(n.cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
+	return &failover{n: n, rand: chance, busy: map[uint32]bool{}, probes: map[string]*probing{}}, nil
 }
 
 // group is this node's member of one Raft group, the directory's too.
@@ -313,9 +319,16 @@ func succeeded(g group, lost string) bool {
 	return g.raft.State() == raft.Leader || id != "" && id != lost
 }
 
+// yieldTime is a random time between yieldMin and yieldMax.
+func (f *failover) yieldTime() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return yieldMin + time.Duration(f.rand.Int64N(int64(yieldMax-yieldMin)))
+}
+
 // yield waits for a leader; false if there is one, or the node stops.
 func (f *failover) yield(ctx context.Context, g group, lost string) bool {
-	until := f.n.clock.Now().Add(yieldMin + rand.N(yieldMax-yieldMin))
+	until := f.n.clock.Now().Add(f.yieldTime())
 	for f.n.clock.Now().Before(until) {
 		if succeeded(g, lost) || !f.n.pause(ctx, leaderPoll) {
 			return false

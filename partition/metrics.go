@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/wire"
+	"perdure/internal/clock"
 	"perdure/partition/transport"
 )
 
@@ -171,6 +172,7 @@ type scraper struct {
 	descs []*prometheus.Desc
 	node  *prometheus.Desc
 	kept  *keptSet
+	clock Clock
 
 	mu        sync.Mutex
 	replicas  map[uint32]scraped
@@ -181,6 +183,7 @@ type scraper struct {
 // else of a replica.
 type scraped struct {
 	*Replica
+	by    Clock
 	since time.Time
 	kept  *keptSet
 }
@@ -283,15 +286,14 @@ func (r scraped) leaderContact() (float64, bool) {
 	if r.raft.State() == raft.Leader {
 		return 0, true
 	}
-	last := r.raft.LastContact()
-	if last.Before(r.since) {
-		last = r.since
+	if last := r.raft.LastContact(); !last.IsZero() {
+		return clock.Since(last).Seconds(), true
 	}
-	return time.Since(last).Seconds(), true
+	return r.by.Now().Sub(r.since).Seconds(), true
 }
 
 func newScraper() *scraper {
-	s := &scraper{replicas: map[uint32]scraped{}, node: prometheus.NewDesc("perdure_node_pending_bytes",
+	s := &scraper{clock: SystemClock{}, replicas: map[uint32]scraped{}, node: prometheus.NewDesc("perdure_node_pending_bytes",
 		"Bytes of commands that this node holds: waiting, in flight, or being forwarded.", nil, nil)}
 	for _, g := range gauges {
 		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName("perdure", "partition", g.name), g.help, []string{"partition"}, nil))
@@ -304,7 +306,7 @@ func newScraper() *scraper {
 func (s *scraper) follow(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replicas[r.id] = scraped{r, time.Now(), s.kept}
+	s.replicas[r.id] = scraped{r, s.clock, s.clock.Now(), s.kept}
 }
 
 // followDirectory has the gauges of the directory's group read from now on.

@@ -23,6 +23,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/internal/clock"
 	"perdure/partition/cluster"
 	"perdure/partition/disk"
 	"perdure/partition/identity"
@@ -89,7 +90,7 @@ type Config struct {
 
 	Logger     *slog.Logger
 	Clock      Clock
-	Rand       io.Reader // of cluster and server ids
+	Rand       io.Reader // of ids and of pauses between elections; the machine's if nil
 	Registerer prometheus.Registerer
 	// Stable replaces Raft's stable store, for simulators.
 	Stable stable.Store
@@ -157,6 +158,9 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Clock == nil {
 		cfg.Clock = SystemClock{}
 	}
+	if cfg.Rand == nil {
+		cfg.Rand = clock.Entropy
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -164,7 +168,7 @@ func Start(cfg Config) (n *Node, err error) {
 		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
-		Usage: cfg.DiskUsage, Logger: n.log})}
+		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
 	cfg = n.cfg
 	n.lifetime, n.endLife = context.WithCancel(context.Background())
@@ -187,7 +191,10 @@ func Start(cfg Config) (n *Node, err error) {
 	n.cluster = cluster.New(cluster.Options{Env: clusterEnv{n}, Identity: n.file, DataDir: cfg.DataDir, Log: n.log, Clock: n.clock,
 		Hints: cfg.Hints, Ahead: cfg.Ahead, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
-	n.failover, n.balancer = newFailover(n), newBalancer(n)
+	if n.failover, err = newFailover(n); err != nil {
+		return n, err
+	}
+	n.balancer = newBalancer(n)
 	n.auditor = &auditor{n: n, logged: map[string]bool{}}
 	n.sweepCopies()
 	if n.kept, err = findKept(cfg.FS, cfg.DataDir); err != nil {
@@ -195,7 +202,7 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
-		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Network: cfg.Network,
+		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Clock: n.clock, Network: cfg.Network,
 		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.cluster.Removed, Member: n.cluster.IsMember,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
@@ -206,7 +213,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
 		return n, err
 	}
-	n.metrics.scraper.kept = n.kept
+	n.metrics.scraper.kept, n.metrics.scraper.clock = n.kept, n.clock
 	n.metrics.scraper.followNode(n.admission)
 	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
@@ -386,7 +393,7 @@ func (n *Node) openShared(creating bool) (err error) {
 	if n.raftlog, err = raftlog.Open(n.path(identity.RaftLogDir), raftlog.Options{
 		Backend: raftlog.Backend(n.identity.LogStore), MustCreate: creating, MustExist: !creating, FS: n.cfg.FS,
 		Logger: n.logs.Named("raftlog"), Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes / 4), OnSync: n.metrics.synced, OnFatal: n.fatal,
-		Insist: n.disk.Insist,
+		Insist: n.disk.Insist, Clock: n.clock,
 	}); err != nil {
 		return err
 	}

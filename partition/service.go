@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 	"perdure/partition/raftgroup"
 )
 
@@ -120,7 +121,7 @@ func raftStatus(g *raft.Raft) *commandv1.ReplicaStatus {
 	_, leader := g.LeaderWithID()
 	st := &commandv1.ReplicaStatus{State: g.State().String(), Leader: string(leader), Term: g.CurrentTerm(), LastIndex: g.LastIndex(), CommitIndex: g.CommitIndex()}
 	if heard := g.LastContact(); g.State() != raft.Leader && !heard.IsZero() {
-		st.ContactMs = uint64(max(time.Since(heard).Milliseconds(), 0))
+		st.ContactMs = uint64(max(clock.Since(heard).Milliseconds(), 0))
 	}
 	st.LastTerm, _ = strconv.ParseUint(g.Stats()["last_log_term"], 10, 64) // always a number
 	future := g.GetConfiguration()

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"perdure/internal/clock"
 )
 
 // Shares of the heartbeat time-out. A leader sends a heartbeat after a tenth to a fifth of it.
@@ -24,24 +26,20 @@ const (
 // make a majority with this node. It runs until the node stops.
 func (f *failover) watchSilence() {
 	timeout := f.n.cfg.HeartbeatTimeout
-	every, last := timeout/silenceLooks, time.Now()
+	every, last := timeout/silenceLooks, f.n.clock.Now()
 	// What was not heard while this process was held up says nothing of others.
 	awake := last
 	f.looked.Store(&looked{last, awake})
 	suspects := map[string]chan struct{}{}
 	for f.n.pause(f.n.lifetime, every) {
-		now := time.Now()
+		now := f.n.clock.Now()
 		if now.Sub(last) > 2*every {
 			awake = now
 		}
 		last = now
 		f.looked.Store(&looked{last, awake})
 		for server, led := range f.led() {
-			heard := led.heard
-			if heard.Before(awake) {
-				heard = awake
-			}
-			if now.Sub(heard) < timeout/silenceShare {
+			if min(led.silent, now.Sub(awake)) < timeout/silenceShare {
 				continue
 			}
 			if asked := suspects[server]; asked != nil {
@@ -68,7 +66,7 @@ type looked struct{ last, awake time.Time }
 // unheard is for how long nothing was heard, as far as it says something of others: not while this process was
 // held up.
 func (f *failover) unheard(d time.Duration) time.Duration {
-	l, now := f.looked.Load(), time.Now()
+	l, now := f.looked.Load(), f.n.clock.Now()
 	if l == nil || now.Sub(l.last) > 2*f.n.cfg.HeartbeatTimeout/silenceLooks {
 		return 0
 	}
@@ -79,8 +77,8 @@ func (f *failover) unheard(d time.Duration) time.Duration {
 type ledBy struct {
 	addr   string
 	groups []group
-	// heard is when any of the groups last heard from it.
-	heard time.Time
+	// silent is for how long none of the groups has heard from it.
+	silent time.Duration
 }
 
 // led is what the others lead, by server.
@@ -98,13 +96,13 @@ func (f *failover) led() map[string]ledBy {
 		addr, id := g.raft.LeaderWithID()
 		heard := g.raft.LastContact()
 		if server := string(id); server != "" && server != f.n.identity.ServerID && !heard.IsZero() {
-			l := out[server]
+			l, known := out[server]
 			l.groups = append(l.groups, g)
 			if l.addr = f.n.cluster.AddressOf(server); l.addr == "" {
 				l.addr = string(addr)
 			}
-			if heard.After(l.heard) {
-				l.heard = heard
+			if silent := clock.Since(heard); !known || silent < l.silent {
+				l.silent = silent
 			}
 			out[server] = l
 		}
@@ -118,7 +116,7 @@ func (f *failover) suspect(ctx context.Context, server string, led ledBy) {
 		return
 	}
 	f.n.log.Warn("the leader of groups is silent", "event", "leader_silent", "node", f.n.cluster.NodeOf(server), "server", server,
-		"addr", led.addr, "groups", len(led.groups), "heard_before", time.Since(led.heard).Round(time.Millisecond))
+		"addr", led.addr, "groups", len(led.groups), "heard_before", led.silent.Round(time.Millisecond))
 	for _, g := range led.groups {
 		if !f.take(g.number) {
 			continue // it is being looked after
@@ -146,7 +144,7 @@ func turnedUp(g group, leader string) func() bool {
 // that only lost its own network finds nobody, and leaves the others alone.
 func (f *failover) agreed(ctx context.Context, g group, lost string) bool {
 	silent := f.n.cfg.HeartbeatTimeout / silenceShare
-	if time.Since(g.raft.LastContact()) < silent {
+	if clock.Since(g.raft.LastContact()) < silent {
 		return false
 	}
 	others, _, votes := f.survey(ctx, g, lost, f.n.cfg.HeartbeatTimeout/answerShare)

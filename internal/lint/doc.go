@@ -9,6 +9,8 @@
 //     exceptions and their reasons).
 //   - pure: the floors below partition/ use no clock, chance, goroutine, channel, lock, logger, file or
 //     floating point, and let no map order out (pure.go).
+//   - clock: partition/ and membership/ take time and chance from internal/clock, but for what their libraries read
+//     themselves (clock.go).
 //   - comments: every package says what it is in at least three lines.
 //   - length: no file is longer than 800 lines; a comment `// long file: <reason>` above its first
 //     declaration lifts the limit. Tests and generated code are exempt.

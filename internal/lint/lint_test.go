@@ -63,6 +63,21 @@ func TestRepository(t *testing.T) {
 		}
 	})
 
+	t.Run("clock", func(t *testing.T) {
+		dirs := clockDirs(repo, table)
+		units, problems, err := loadUnits(dir, dirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, problems)
+		if len(units) == 0 || len(units)+len(problems) < len(dirs) {
+			t.Errorf("judged %d packages of %d", len(units), len(dirs))
+		}
+		for _, u := range units {
+			report(t, checkClock(u))
+		}
+	})
+
 	t.Run("dependencies", func(t *testing.T) {
 		mod, err := readGoMod(dir)
 		if err != nil {

@@ -190,7 +190,7 @@ var std = importer.Default()
 
 func (im plantedImporter) Import(path string) (*types.Package, error) {
 	switch path {
-	case "cmp", "maps", "math", "reflect", "slices":
+	case "cmp", "crypto/rand", "maps", "math", "math/rand/v2", "reflect", "slices", "time":
 		return std.Import(path)
 	}
 	text, ok := foreign[path]
@@ -355,6 +355,53 @@ func TestPureCatchesImports(t *testing.T) {
 	}
 	expect(t, checkPure(plantUnit(t, "package fsm\n"), map[string]string{"time": "a reason"}),
 		"internal/lint/pure.go: fsm no longer imports time")
+}
+
+const plantedClock = `package fsm
+
+import (
+	crypt "crypto/rand"
+	"math/rand/v2"
+	"time"
+)
+
+type clock interface{ Now() time.Time }
+
+func times(c clock) time.Duration {
+	began := c.Now()
+	<-time.After(time.Second) // want: uses time.After
+	now := time.Now // want: uses time.Now
+	t := time.NewTimer(time.Second) // want: uses time.NewTimer
+	t.Reset(time.Second)
+	return now().Sub(began)
+}
+
+func chance(r *rand.Rand) int {
+	_, _ = crypt.Read(nil) // want: uses crypto/rand.Read
+	_ = crypt.Reader // want: uses crypto/rand.Reader
+	_ = rand.New(rand.NewPCG(1, 2))
+	return r.IntN(3) + rand.IntN(3) // want: uses math/rand/v2.IntN
+}
+`
+
+func TestClockCatches(t *testing.T) {
+	extra := `//go:build other
+
+package fsm
+
+import "time"
+
+var at = time.Now() // want: uses time.Now
+`
+	expect(t, checkClock(plantUnit(t, plantedClock, extra)), append(wanted("fsm/a.go", plantedClock), wanted("fsm/extra.go", extra)...)...)
+}
+
+func TestClockCoversFloorThree(t *testing.T) {
+	got := clockDirs(plant(t, "partition/a.go", "package partition\n", "partition/x/a.go", "package x\n", "membership/a.go", "package membership\n",
+		"membership/y/a_test.go", "package y\n", "rpc/a.go", "package rpc\n", "fsm/a.go", "package fsm\n"), table)
+	if want := []string{"membership", "partition", "partition/x"}; !slices.Equal(got, want) {
+		t.Errorf("covers %v, want %v", got, want)
+	}
 }
 
 // TestPureCatchesLeftOutFiles: a file that only another build contains is judged by its syntax.

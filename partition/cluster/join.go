@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 	"perdure/partition/peers"
 	"perdure/partition/refusal"
 	"perdure/partition/transport"
@@ -84,6 +85,9 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 // reason MEMBERSHIP_REFUSED.
 func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, members []string, in *commandv1.JoinRequest) (*commandv1.Directory, error) {
 	opts.ClusterID, opts.ServerID, opts.Advertise = clusterID, in.Member.ServerId, in.Member.PeerAddr
+	if opts.Clock == nil {
+		opts.Clock = clock.System{}
+	}
 	mux, err := transport.Listen("127.0.0.1:0", opts) // only to dial from
 	if err != nil {
 		return nil, err
@@ -118,11 +122,7 @@ func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, me
 			}
 			last = err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !clock.Wait(ctx, opts.Clock, pause) {
 			return nil, fmt.Errorf("cluster %s did not answer: %w", clusterID, last)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -55,12 +54,8 @@ func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 // await waits until a table may begin, for pace at most.
 func (g *Guard) await(level Level) error {
 	err := g.Check(lookBytes, level)
-	for until := time.Now().Add(pace); err != nil && time.Now().Before(until); err = g.Check(lookBytes, level) {
-		t := time.NewTimer(retryEvery)
-		select {
-		case <-t.C:
-		case <-g.stop:
-			t.Stop()
+	for until := g.clock.Now().Add(pace); err != nil && g.clock.Now().Before(until); err = g.Check(lookBytes, level) {
+		if !g.pause(retryEvery) {
 			return err
 		}
 	}

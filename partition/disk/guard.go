@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/internal/clock"
 )
 
 // ReserveFile is the name of the preallocated file.
@@ -100,6 +102,8 @@ type Options struct {
 	// Usage reads the free and total bytes of the file system; nil for FS.GetDiskUsage. With ErrUnsupported
 	// every level is OK.
 	Usage func() (free, total int64, err error)
+	// Clock paces the looks and the retries; the machine's if nil.
+	Clock clock.Clock
 	// Logger gets what an operator should know; nil for none.
 	Logger *slog.Logger
 	// OnLevel is called after the level has changed, from whichever goroutine noticed. It must not block. Nil for none.
@@ -113,6 +117,7 @@ type Guard struct {
 	dir     string
 	asked   int64
 	usage   func() (int64, int64, error)
+	clock   clock.Clock
 	log     *slog.Logger
 	onLevel func(from, to Level)
 
@@ -138,13 +143,16 @@ type Guard struct {
 
 // New is a guard that looks at the free space when it is asked; Run has it watch.
 func New(o Options) *Guard {
-	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, log: o.Logger, onLevel: o.OnLevel,
+	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, log: o.Logger, onLevel: o.OnLevel,
 		stop: make(chan struct{}), done: make(chan struct{})}
 	if g.usage == nil {
 		g.usage = func() (int64, int64, error) {
 			u, err := g.fs.GetDiskUsage(g.dir)
 			return int64(u.AvailBytes), int64(u.TotalBytes), err
 		}
+	}
+	if g.clock == nil {
+		g.clock = clock.System{}
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -159,14 +167,7 @@ func (g *Guard) Run() {
 		g.keepReserve()
 		go func() {
 			defer close(g.done)
-			tick := time.NewTicker(lookEvery)
-			defer tick.Stop()
-			for {
-				select {
-				case <-tick.C:
-				case <-g.stop:
-					return
-				}
+			for g.pause(lookEvery) {
 				g.Look()
 				g.keepReserve()
 			}
@@ -372,10 +373,15 @@ func (g *Guard) Wait(tries int) bool {
 	}
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
-	t := time.NewTimer(retryEvery)
-	defer t.Stop()
+	return g.pause(retryEvery)
+}
+
+// pause waits for d; false if the guard is closed first.
+func (g *Guard) pause(d time.Duration) bool {
+	c, stop := g.clock.After(d)
+	defer stop()
 	select {
-	case <-t.C:
+	case <-c:
 		return true
 	case <-g.stop:
 		return false

@@ -3,7 +3,6 @@ package raftlog
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -147,12 +146,12 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 			return l.store.wrote(err)
 		}
 	}
-	began := time.Now()
+	began := l.store.clock.Now()
 	if err := l.store.wrote(l.store.insist(l.store.dir, func() error { return l.store.drv.append(l.group, restart, recs) })); err != nil {
 		return err
 	}
 	if l.store.onSync != nil {
-		l.store.onSync(time.Since(began))
+		l.store.onSync(l.store.clock.Now().Sub(began))
 	}
 	l.show(first, recs[len(recs)-1].index)
 	return nil

@@ -1,7 +1,5 @@
 package raftlog
 
-import "time"
-
 // sealSoon asks for a new seal; it never blocks, so the backend may call it from anywhere.
 func (s *Store) sealSoon() {
 	select {
@@ -22,10 +20,12 @@ func (s *Store) sealLoop() {
 		if err := s.followUp(); err != nil {
 			s.log.Warn("the seal does not follow", "store", s.dir, "error", err)
 		}
+		next, stop := s.clock.After(sealEvery)
 		select {
 		case <-s.sealStop:
+			stop()
 			return
-		case <-time.After(sealEvery):
+		case <-next:
 		}
 	}
 }

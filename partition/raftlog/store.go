@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
+	"perdure/internal/clock"
 	"perdure/internal/fsync"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 
 	// FS is the file system, vfs.Default if nil. boltdb maps its files and works on the real one only.
 	FS vfs.FS
+	// Clock times syncs and the seal; the machine's if nil.
+	Clock clock.Clock
 	// Logger gets the backend's messages; nil for none.
 	Logger hclog.Logger
 	// Cache is the block cache to share with other Pebble stores; nil for one of 8 MiB.
@@ -69,6 +72,7 @@ type Store struct {
 	dir     string
 	backend Backend
 	drv     driver
+	clock   clock.Clock
 	log     hclog.Logger
 	seal    *seal
 	lock    interface{ Close() error }
@@ -110,8 +114,12 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.FS == nil {
 		opts.FS = vfs.Default
 	}
+	if opts.Clock == nil {
+		opts.Clock = clock.System{}
+	}
 	s := &Store{
 		dir:      dir,
+		clock:    opts.Clock,
 		backend:  opts.Backend,
 		log:      opts.Logger,
 		seal:     &seal{fs: opts.FS, dir: dir},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"perdure/internal/clock"
 )
 
 const (
@@ -23,9 +25,7 @@ func (m *Mux) acceptLoop() {
 			}
 			// Out of file descriptors, as a rule: others may close some.
 			m.log.Error("accept failed", "error", err)
-			select {
-			case <-time.After(delay):
-			case <-m.ctx.Done():
+			if !clock.Wait(m.ctx, m.clock, delay) {
 				return
 			}
 			delay = min(2*delay, acceptDelayMax)
@@ -62,8 +62,8 @@ func (m *Mux) admit(raw net.Conn) bool {
 // welcome is the accepting side of TLS and handshake; it ends when the connection was handed over.
 func (m *Mux) welcome(raw net.Conn) {
 	defer m.wg.Done()
-	deadline := time.Now().Add(m.opts.HandshakeTimeout)
-	_ = raw.SetDeadline(deadline)
+	began := m.clock.Now()
+	_ = raw.SetDeadline(clock.Deadline(m.opts.HandshakeTimeout))
 	c, e, err := m.shakeIn(raw)
 	m.mu.Lock()
 	delete(m.pending, raw)
@@ -81,7 +81,7 @@ func (m *Mux) welcome(raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	if !e.deliver(c, deadline) {
+	if !e.deliver(c, m.opts.HandshakeTimeout-m.clock.Now().Sub(began)) {
 		_ = c.Close()
 	}
 }
@@ -229,13 +229,14 @@ func (m *Mux) refused(from net.Addr, why error) {
 		return
 	}
 	m.mu.Lock()
-	silent := time.Since(m.reported) < reportEvery
+	now := m.clock.Now()
+	silent := now.Sub(m.reported) < reportEvery
 	if silent {
 		m.unreported++
 	}
 	passed := m.unreported
 	if !silent {
-		m.reported, m.unreported = time.Now(), 0
+		m.reported, m.unreported = now, 0
 	}
 	m.mu.Unlock()
 	if !silent {

@@ -94,14 +94,14 @@ func (e *endpoint) untrack(c *Conn) {
 }
 
 // deliver hands c to Accept; false if nobody took it in time.
-func (e *endpoint) deliver(c *Conn, deadline time.Time) bool {
-	t := time.NewTimer(time.Until(deadline))
-	defer t.Stop()
+func (e *endpoint) deliver(c *Conn, timeout time.Duration) bool {
+	late, stop := e.mux.clock.After(timeout)
+	defer stop()
 	select {
 	case e.queue <- c:
 		return true
 	case <-e.done:
-	case <-t.C:
+	case <-late:
 	}
 	return false
 }
@@ -235,7 +235,7 @@ func (l *raftLayer) dialSelf(timeout time.Duration) (net.Conn, error) {
 	if err := l.track(in); err != nil {
 		return nil, errors.Join(err, out.Close(), far.Close())
 	}
-	if !l.deliver(in, time.Now().Add(timeout)) {
+	if !l.deliver(in, timeout) {
 		return nil, errors.Join(ErrClosed, out.Close(), in.Close())
 	}
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/internal/certs"
+	"perdure/internal/clock"
 )
 
 // Options of Listen.
@@ -23,6 +24,8 @@ type Options struct {
 	ServerID  string
 	// Advertise is the address other nodes dial, host:port; the listener's own if empty.
 	Advertise string
+	// Clock paces retries and bounds waits; nil for the machine's. Connections have deadlines by the machine's.
+	Clock clock.Clock
 	// Network makes the connections; nil for TCP.
 	Network Network
 	// Logger gets refusals and broken connections; nil for none.
@@ -85,10 +88,11 @@ var ErrClosed = net.ErrClosed
 
 // Mux is a node's peer port. All methods are safe for concurrent use.
 type Mux struct {
-	opts Options
-	log  hclog.Logger
-	ln   net.Listener
-	addr peerAddr
+	opts  Options
+	log   hclog.Logger
+	clock clock.Clock
+	ln    net.Listener
+	addr  peerAddr
 
 	// ctx ends when the Mux closes, and with it every dial under way.
 	ctx    context.Context
@@ -171,6 +175,9 @@ func Listen(addr string, opts Options) (*Mux, error) {
 	if opts.MaxStrangers <= 0 {
 		opts.MaxStrangers = defaultMaxStrangers
 	}
+	if opts.Clock == nil {
+		opts.Clock = clock.System{}
+	}
 	if opts.Network == nil {
 		opts.Network = tcp{}
 	}
@@ -181,13 +188,14 @@ func Listen(addr string, opts Options) (*Mux, error) {
 	m := &Mux{
 		opts:      opts,
 		log:       opts.Logger,
+		clock:     opts.Clock,
 		ln:        ln,
 		addr:      peerAddr(opts.Advertise),
 		endpoints: map[endpointKey]*endpoint{},
 		pending:   map[net.Conn]uint64{},
 		servers:   map[string]int{},
-		members:   newPermits(memberMedium, memberLarge),
-		strangers: newPermits(strangerMedium, strangerLarge),
+		members:   newPermits(opts.Clock, memberMedium, memberLarge),
+		strangers: newPermits(opts.Clock, strangerMedium, strangerLarge),
 	}
 	if m.addr == "" {
 		m.addr = peerAddr(ln.Addr().String())

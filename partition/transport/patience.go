@@ -30,7 +30,7 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 		}
 		args.Entries = args.Entries[:n]
 	}
-	pause, deadline := returnPauseMin, time.Now().Add(returnPatience)
+	pause, deadline := returnPauseMin, t.clock.Now().Add(returnPatience)
 	for {
 		number := t.acks.begin()
 		err := t.NetworkTransport.AppendEntries(id, target, sent, resp)
@@ -39,14 +39,14 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 			t.answered(string(id))
 		}
 		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) || heartbeat(args) ||
-			t.leading == nil || !t.leading(args.Term) || time.Now().After(deadline) {
+			t.leading == nil || !t.leading(args.Term) || t.clock.Now().After(deadline) {
 			return err
 		}
-		timer := time.NewTimer(pause)
+		next, stop := t.clock.After(pause)
 		select {
-		case <-timer.C:
+		case <-next:
 		case <-t.closed:
-			timer.Stop()
+			stop()
 			return err
 		}
 		pause = min(2*pause, returnPauseMax)

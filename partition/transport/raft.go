@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"perdure/internal/clock"
 )
 
 // RaftOptions of NewRaftTransport. The zero value is usable.
@@ -35,6 +37,7 @@ type RaftOptions struct {
 type RaftTransport struct {
 	*raft.NetworkTransport
 	server    raft.ServerID
+	clock     clock.Clock // the Mux's
 	leading   func(term uint64) bool
 	answered  func(server string)
 	acks      *Acks
@@ -87,8 +90,9 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 		opts.Timeout = 10 * time.Second
 	}
 	var server raft.ServerID
+	var time clock.Clock = clock.System{}
 	if layer, ok := stream.(*raftLayer); ok {
-		server = raft.ServerID(layer.mux.opts.ServerID)
+		server, time = raft.ServerID(layer.mux.opts.ServerID), layer.mux.clock
 	}
 	if opts.Addresses != nil {
 		opts.Addresses = addressed{opts.Addresses, server, raft.ServerAddress(stream.Addr().String())}
@@ -96,7 +100,7 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	if opts.Answered == nil {
 		opts.Answered = func(string) {}
 	}
-	return &RaftTransport{server: server, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), load: opts.Load, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return &RaftTransport{server: server, clock: time, leading: opts.Leading, answered: opts.Answered, acks: newAcks(), load: opts.Load, closed: make(chan struct{}), NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   opts.Addresses,
 		Logger:                  opts.Logger,
 		Stream:                  stream,

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"perdure/internal/clock"
 )
 
 // Bounds of the requests that the connections of groups receive. The library decodes a request whole and answers it
@@ -32,12 +34,13 @@ const rpcInstallSnapshot = 2
 
 // permits bound the large requests that are being received.
 type permits struct {
+	clock         clock.Clock
 	medium, large chan struct{}
 	held          atomic.Int64 // bytes that the permits stand for
 }
 
-func newPermits(medium, large int) *permits {
-	return &permits{medium: make(chan struct{}, medium), large: make(chan struct{}, large)}
+func newPermits(c clock.Clock, medium, large int) *permits {
+	return &permits{clock: c, medium: make(chan struct{}, medium), large: make(chan struct{}, large)}
 }
 
 // take waits for a permit; false when gone closes or it takes too long.
@@ -45,13 +48,13 @@ func (p *permits) take(of chan struct{}, bytes int64, gone <-chan struct{}) bool
 	select {
 	case of <- struct{}{}:
 	default:
-		t := time.NewTimer(permitTimeout)
-		defer t.Stop()
+		late, stop := p.clock.After(permitTimeout)
+		defer stop()
 		select {
 		case of <- struct{}{}:
 		case <-gone:
 			return false
-		case <-t.C:
+		case <-late:
 			return false
 		}
 	}
