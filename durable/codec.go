@@ -8,7 +8,7 @@ import (
 	"perdure/id"
 )
 
-// Codec turns values into payloads and back. It must be deterministic enough that a value it encoded
+// Codec converts values into payloads and back. It must be deterministic enough that a value it encoded
 // years ago still decodes, and safe for concurrent use. Values of type []byte and json.RawMessage do not
 // pass through it; an empty payload decodes to the zero value without it.
 type Codec interface {

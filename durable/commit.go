@@ -19,7 +19,7 @@ const (
 	bufferBytes  = 1 << 20
 	bufferEvents = 256
 
-	// How often a commit is repeated that keeps being answered "outcome unknown" before the turn is given
+	// How often a commit is repeated that keeps being answered "outcome unknown" before the activation is given
 	// back: whoever acquires the task next reads in the journal what happened.
 	maxUnknown = 20
 
@@ -38,7 +38,7 @@ type buffer struct {
 // commit is one commit to make; the buffer is added in front.
 type commit struct {
 	events []*perdurev1.Event
-	// mayEnd says that the turn may be over after it: a wait or an ending is its last event.
+	// mayEnd says that the activation may be over after it: a wait or an ending is its last event.
 	mayEnd bool
 	// acknowledges: its last event is ExecutionCancelled, so a refusal is not because of the cancelling.
 	acknowledges bool
@@ -47,7 +47,7 @@ type commit struct {
 }
 
 // stage puts events into the buffer. The error is ErrCancelled, when the buffer had to be committed.
-func (t *turn) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events ...*perdurev1.Event) error {
+func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events ...*perdurev1.Event) error {
 	t.buf.events = append(t.buf.events, events...)
 	for _, e := range events {
 		t.buf.bytes += proto.Size(e)
@@ -66,7 +66,7 @@ func (t *turn) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, events
 }
 
 // flush commits the buffer if there is anything in it. The error is ErrCancelled.
-func (t *turn) flush() error {
+func (t *activation) flush() error {
 	if len(t.buf.events) == 0 {
 		return nil
 	}
@@ -74,15 +74,15 @@ func (t *turn) flush() error {
 }
 
 // dropBuffer forgets what was never committed, child numbers included: nothing acted upon it.
-func (t *turn) dropBuffer() {
+func (t *activation) dropBuffer() {
 	t.buf = buffer{}
 	t.next = min(t.next, uint32(len(t.journal.ops)))
 }
 
 // commit writes the buffer and c's events as one commit. It returns nil when it was applied and the task
 // is still held, and ErrCancelled when it was not, because the execution is cancelling. In every other
-// case the turn is over and it does not return.
-func (t *turn) commit(c commit) error {
+// case the activation is over and it does not return.
+func (t *activation) commit(c commit) error {
 	if t.isLost() {
 		t.unwind()
 	}
@@ -96,15 +96,15 @@ func (t *turn) commit(c commit) error {
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 	}
 	if c.mayEnd {
-		// Room counts only when this commit ends the turn: the server adds it if the state afterwards is
-		// not ACQUIRED. So after an ACQUIRED reply nothing was used and nothing has to be taken back.
-		msg.Room = 1
+		// The node grants this credit only if the commit ends the activation (the reply is not ACQUIRED). After an
+		// ACQUIRED reply there is nothing to revoke.
+		msg.Credit = 1
 	}
 	req := t.w.c.NewRequest()
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
-			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Room: t.w.offer(msg.Room)}
+			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Credit: t.w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
 	if e := resp.GetError(); e != nil {
@@ -125,7 +125,7 @@ func (t *turn) commit(c commit) error {
 	}
 	t.w.committed(t)
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-		t.w.turnOver(t, resp.via, msg.Room)
+		t.w.activationEnded(t, resp.via, msg.Credit)
 		t.unwind()
 	}
 	if t.journal.lacks(msg.Events, reply) {
@@ -146,11 +146,11 @@ func (t *turn) commit(c commit) error {
 	return nil
 }
 
-// refused ends the turn after a refusal that repeating cannot help.
-func (t *turn) refused(what string, e *perdurev1.CallError) {
+// refused ends the activation after a refusal that repeating cannot help.
+func (t *activation) refused(what string, e *perdurev1.CallError) {
 	switch e.GetReason() {
 	case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED:
-		// Somebody else's, or over: nothing of this turn counts any more.
+		// Somebody else's, or over: nothing of this activation counts any more.
 		t.w.lose(t)
 		t.unwind()
 	}
@@ -173,7 +173,7 @@ func passing(e *perdurev1.CallError) bool {
 
 // ask makes a call and repeats it while that can help. It returns the answer, or the CallError that
 // repeating cannot help. When the task is lost meanwhile it does not return.
-func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
+func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 	pause, unknown := askBackoffMin, 0
 	for {
 		resp, ok := t.w.roundTrip(t, build)
@@ -203,18 +203,18 @@ func (t *turn) ask(build func() *perdurev1.WorkRequest) answer {
 }
 
 // sendRelease gives the task back. It is best effort: a lease that nobody extends ends by itself.
-func (t *turn) sendRelease(g *giveBack) {
-	const room = 1
+func (t *activation) sendRelease(g *giveBack) {
+	const credit = 1
 	for range 3 {
 		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), Room: t.w.offer(room)}}}
+				Task: t.key.token(), Problem: cut(g.problem, maxMessageBytes), DelayMs: client.Millis(g.delay), Credit: t.w.grantable(credit)}}}
 		})
 		if !ok {
 			return
 		}
 		if e := resp.GetError(); e == nil {
-			t.w.turnOver(t, resp.via, room)
+			t.w.activationEnded(t, resp.via, credit)
 			return
 		} else if !passing(e) {
 			return
@@ -228,8 +228,8 @@ func (t *turn) sendRelease(g *giveBack) {
 }
 
 // await waits until enough of the child numbers, each once, are resolved: one, any or all of them. It
-// returns nil or ErrCancelled; when it has to wait, the turn ends here.
-func (t *turn) await(kind perdurev1.AwaitKind, ns ...uint32) error {
+// returns nil or ErrCancelled; when it has to wait, the activation ends here.
+func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 	slices.Sort(ns) // the journal keeps a wait's members in ascending order
 	for tries := 0; ; tries++ {
 		var open []string

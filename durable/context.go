@@ -11,16 +11,16 @@ import (
 // not end. Contexts derived from it are plain ones: good for steps, not for operations.
 type Context interface {
 	context.Context
-	// turn keeps the interface closed: only this package makes a Context.
-	turn() *turn
+	// activation keeps the interface closed: only this package makes a Context.
+	activation() *activation
 }
 
 type execContext struct {
 	context.Context
-	t *turn
+	t *activation
 }
 
-func (c execContext) turn() *turn { return c.t }
+func (c execContext) activation() *activation { return c.t }
 
 // ExecutionInfo is what a function can know about its execution. It is the same at every replay.
 type ExecutionInfo struct {
@@ -32,7 +32,7 @@ type ExecutionInfo struct {
 }
 
 // Info reports about the execution that runs. It may be called anywhere, in steps too.
-func Info(ctx Context) ExecutionInfo { return ctx.turn().info }
+func Info(ctx Context) ExecutionInfo { return ctx.activation().info }
 
 // Step is what a step can know about itself.
 type Step struct {
@@ -51,10 +51,10 @@ func StepInfo(ctx context.Context) Step {
 	return s
 }
 
-// enter begins an operation: it returns the turn, or an error when the operation is called where it must
-// not be. It does not return when the turn is over or to be given back.
-func enter(ctx Context, what string) (*turn, error) {
-	t := ctx.turn()
+// enter begins an operation: it returns the activation, or an error when the operation is called where it must
+// not be. It does not return when the activation is over or to be given back.
+func enter(ctx Context, what string) (*activation, error) {
+	t := ctx.activation()
 	misuse := func(why string) error {
 		err := &MisuseError{ID: t.info.ID, What: what, Why: why}
 		t.misuse.CompareAndSwap(nil, err)

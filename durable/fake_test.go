@@ -482,7 +482,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	hello := first.GetHello()
-	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), room: int(hello.GetRoom()),
+	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), room: int(hello.GetCapacity()),
 		stamp: first.GetTimestamp(), out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
@@ -567,9 +567,9 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: &perdurev1.CallError{Reason: reason, Message: text}}})
 	}
 	switch k := m.GetKind().(type) {
-	case *perdurev1.WorkRequest_Room:
-		f.rooms += int(k.Room.GetTasks())
-		c.room += int(k.Room.GetTasks())
+	case *perdurev1.WorkRequest_Credit:
+		f.rooms += int(k.Credit.GetTasks())
+		c.room += int(k.Credit.GetTasks())
 		f.dispatch()
 	case *perdurev1.WorkRequest_Heartbeat:
 		f.heartbeats++
@@ -605,7 +605,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
 		ex.parked = r.GetProblem() != "" || r.GetDelayMs() > 0
 		f.releases = append(f.releases, r)
-		c.room += int(r.GetRoom())
+		c.room += int(r.GetCredit())
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}})
 		f.dispatch()
 	case *perdurev1.WorkRequest_Commit:
@@ -622,7 +622,7 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 	answer := func(r *perdurev1.CommitReply) {
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
 		if r.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-			c.room += int(m.GetRoom())
+			c.room += int(m.GetCredit())
 		}
 	}
 	if r := f.replies[rid]; r != nil {

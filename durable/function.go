@@ -14,7 +14,7 @@ import (
 type Registration interface {
 	// Name is what the function is started by.
 	Name() string
-	call(ctx Context, t *turn) ([]byte, error)
+	call(ctx Context, t *activation) ([]byte, error)
 }
 
 // Function is a durable function: a name, and the code a worker runs for it.
@@ -51,8 +51,8 @@ func NewFunction[In, Out any](name string, fn func(ctx Context, in In) (Out, err
 // Name is the name the function was made with.
 func (f *Function[In, Out]) Name() string { return f.name }
 
-// call runs the function for a turn, from its beginning.
-func (f *Function[In, Out]) call(ctx Context, t *turn) ([]byte, error) {
+// call runs the function for an activation, from its beginning.
+func (f *Function[In, Out]) call(ctx Context, t *activation) ([]byte, error) {
 	if f.codec != nil {
 		t.codec = f.codec
 	}

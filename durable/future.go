@@ -10,7 +10,7 @@ import (
 // Future is the result, some day, of a child that Go started, or of a signal that GoSignal sent. It belongs to the
 // execution that started it.
 type Future[T any] struct {
-	t     *turn
+	t     *activation
 	n     uint32
 	name  string
 	codec Codec
@@ -20,7 +20,7 @@ type Future[T any] struct {
 type Awaitable interface {
 	// ID is the promise id. A child placed beside its parent has it as its execution id too.
 	ID() string
-	place() (*turn, uint32)
+	place() (*activation, uint32)
 }
 
 // Awaitables are futures of one type as AwaitAny and AwaitAll take them.
@@ -35,7 +35,7 @@ func Awaitables[T any](futures []*Future[T]) []Awaitable {
 // ID is the promise id. A child placed beside its parent has it as its execution id too.
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 
-func (f *Future[T]) place() (*turn, uint32) { return f.t, f.n }
+func (f *Future[T]) place() (*activation, uint32) { return f.t, f.n }
 
 // Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
 // delivered. It may be called again.
@@ -78,7 +78,7 @@ func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
 
 // firstDone is the index of the future whose result stands first in the journal; -1 if none has one.
 // Entries that arrive later stand later, so a replay that knows more results chooses the same one.
-func firstDone(t *turn, futures []Awaitable) int {
+func firstDone(t *activation, futures []Awaitable) int {
 	first, seq := -1, uint64(0)
 	for i, f := range futures {
 		_, n := f.place()
@@ -122,7 +122,7 @@ func numbers(futures []Awaitable) []uint32 {
 }
 
 // enterWith is enter for an operation on futures, which must be this execution's own.
-func enterWith(ctx Context, what string, futures ...Awaitable) (*turn, error) {
+func enterWith(ctx Context, what string, futures ...Awaitable) (*activation, error) {
 	t, err := enter(ctx, what)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func goroutineAt(depth int) uintptr {
 }
 
 // TestForeignGoroutineAtReplay: while recorded operations are replayed, another goroutine's operation takes none of
-// them, although kind and name fit, also when the two goroutines take turns.
+// them, although kind and name fit, also when the two goroutines alternate.
 func TestForeignGoroutineAtReplay(t *testing.T) {
 	recorded := journalOfSteps("x", "a", "b")
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestForeignGoroutineAtReplay(t *testing.T) {
 			}))
 			f.restore("x", "f", recorded)
 			want := `durable: Run("` + step + `") of x was called from another goroutine than the function's own`
-			f.wait("the turn to end", func() bool { return len(f.releases) > 0 || f.execs["x"].j.Status().Terminal() })
+			f.wait("the activation to end", func() bool { return len(f.releases) > 0 || f.execs["x"].j.Status().Terminal() })
 			if got := f.journalOf("x"); len(got) != len(recorded) {
 				t.Fatalf("the journal has %d entries, not %d", len(got), len(recorded))
 			}

@@ -64,11 +64,11 @@ func TestLateTaskIsNotBegun(t *testing.T) {
 	clock.sleep(8 * time.Second)
 	c.send(late)
 	f.wait("the question whether it is still ours", func() bool { return f.heartbeats >= 1 })
-	until(t, "the answer", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 && len(w.held) == 0 })
+	until(t, "the answer", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 && len(w.held) == 0 })
 	if n := runs.of("x"); n != 0 {
 		t.Errorf("the step ran %d times without the task", n)
 	}
-	if seen.count(EventTask)+seen.count(EventLost)+seen.count(EventTurnOver) != 0 {
+	if seen.count(EventTask)+seen.count(EventLost)+seen.count(EventActivationEnded) != 0 {
 		t.Errorf("the user was told of a task that was not the worker's: %v", seen.all)
 	}
 	f.wait("its room", func() bool { return f.rooms == 1 })
@@ -128,7 +128,7 @@ func TestFinishedTaskIsNotBegunAgain(t *testing.T) {
 	f.mu.Unlock()
 	c.send(first)
 	f.finished("x")
-	until(t, "the turn to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
+	until(t, "the activation to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 })
 	c.send(second)
 	f.start("y", "f", `"y"`) // comes behind it
 	f.finished("y")
@@ -155,7 +155,7 @@ func TestEarlierVersionIsNotBegun(t *testing.T) {
 	c.send(later)
 	c.send(earlier)
 	f.finished("x")
-	until(t, "the turns to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
+	until(t, "the activations to end", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 })
 	c.send(earlier)
 	f.start("y", "f", `"y"`)
 	f.finished("y")
@@ -211,14 +211,14 @@ func TestUnknownLeaseIsNotExtended(t *testing.T) {
 	c.send(late)
 	f.wait("a heartbeat", func() bool { return f.heartbeats >= 1 })
 	token := late.GetTask().GetToken()
-	held := w.turnOf(token)
+	held := w.activationOf(token)
 	if held == nil {
 		t.Fatal("the task has ended, or was given up, while nothing was known of its lease")
 	}
 	// One more answer, which is taken before the call returns.
 	s, again := w.session(), uint64(1<<60)
 	s.beatsMu.Lock()
-	s.beats[again] = heartbeat{clock.Now(), []*turn{held}}
+	s.beats[again] = heartbeat{clock.Now(), []*activation{held}}
 	s.beatsMu.Unlock()
 	s.beatAnswered(again, &perdurev1.HeartbeatReply{Unknown: []*perdurev1.TaskToken{token}})
 	if left := held.leaseLeft(clock.Now()); left > 0 {
@@ -257,8 +257,8 @@ func TestNodesThatExtendNothingAreLeft(t *testing.T) {
 	until(t, "the lease to be extended", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, turn := range w.held {
-			if !turn.askedAt.IsZero() {
+		for _, activation := range w.held {
+			if !activation.askedAt.IsZero() {
 				return false
 			}
 		}

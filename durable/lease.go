@@ -2,25 +2,23 @@ package durable
 
 import "time"
 
-// Lease arithmetic of a worker. The cluster counts a lease from when its leader acquires the task, at a moment
-// that the worker cannot see. So the worker counts from a moment on its own clock that surely came before: when it
-// made a message that the leader had when it proposed to acquire the task (Task.acquired_after), or when it made a
-// heartbeat that was answered. Everything here is arithmetic on times that are given: no lock, no clock.
+// Lease arithmetic of a worker. A lease begins when the leader acquires the task, at a moment that the worker does not
+// see. So the worker counts from an earlier moment on its own clock: when it made a message that the leader had when it
+// proposed to acquire the task (Task.acquired_after), or when it made a heartbeat that was answered. This file is
+// arithmetic on given times: no lock, no clock.
 
-// leaseMargin is the part of a lease in which a worker does not begin anything any more: a safety for clocks that do
-// not run equally fast (the leader's, the worker's), for a leader whose clock is set forward, and for the way from the
-// check to the first effect.
+// leaseMargin: a worker begins nothing in the last 1/leaseMargin of a lease. The margin covers clocks of different
+// speed, a leader's clock that is set forward, and the time from the check to the first effect.
 const leaseMargin = 8
 
-// elapsed is the time between two readings of a clock, and never less than passed. A monotonic clock may stand while
-// the machine is suspended, the clock on the wall may be set back: the longer of the two counts.
+// elapsed is an upper bound of the time between two clock readings: the larger of the monotonic difference (which
+// stops while the machine is suspended) and the wall difference (which shrinks when the clock is set back).
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)), 0)
 }
 
-// leaseLeft is how much longer something may begin under a lease that surely held for a whole length from a moment
-// on; the zero time stands for a lease of which nothing is known. It is not positive when the lease must be asked
-// for.
+// leaseLeft is how long a step may still begin under a lease that holds for length from the moment from on. It is 0 or
+// less when the worker must ask for the lease first, also if from is the zero time (unknown).
 func leaseLeft(from, now time.Time, length time.Duration) time.Duration {
 	if from.IsZero() {
 		return 0

@@ -134,7 +134,7 @@ func TestProblemsAreTriedAgainLater(t *testing.T) {
 	if o := f.finished("x"); string(o.GetValue()) != `"done"` {
 		t.Error(o)
 	}
-	until(t, "the end of the last turn", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.turns == 0 })
+	until(t, "the end of the last activation", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.activations == 0 })
 	stop()
 	if len(w.problems) != 0 {
 		t.Errorf("still remembered: %v", w.problems)
@@ -193,7 +193,7 @@ func TestGivenBack(t *testing.T) {
 			return Run(ctx, "s", func(context.Context) (string, error) { goexit(); return "", nil })
 		}},
 		{"foreign future", "durable: AwaitAll of x was given a future of another execution, or of an earlier run of this one: y:0", func(ctx Context) (string, error) {
-			return "", AwaitAll(ctx, &Future[string]{t: &turn{journal: replay{id: "y"}}})
+			return "", AwaitAll(ctx, &Future[string]{t: &activation{journal: replay{id: "y"}}})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,8 +47,8 @@ func BenchmarkReplay(b *testing.B) {
 		entries := journalOfCalls("x", "child", n)
 		w := NewWorker(newFake(b).client(client.Options{}), WorkerOptions{Lease: time.Hour})
 		w.base = b.Context()
-		replay := func() *turn {
-			t := newTurn(w, &perdurev1.Task{Token: &perdurev1.TaskToken{Id: "x", Incarnation: 1, Version: 1}, Function: "parent",
+		replay := func() *activation {
+			t := newActivation(w, &perdurev1.Task{Token: &perdurev1.TaskToken{Id: "x", Incarnation: 1, Version: 1}, Function: "parent",
 				Entries: entries, NextSeq: uint64(len(entries))})
 			t.owner.Store(goroutine())
 			t.load()

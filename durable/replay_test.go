@@ -243,7 +243,7 @@ func TestReplayFromEveryPrefix(t *testing.T) {
 	}
 }
 
-// Worker after worker loses its task at each commit in turn, before or after it is applied, with or
+// Worker after worker loses its task at each commit in activation, before or after it is applied, with or
 // without another worker taking over.
 func TestEveryCommitIsInterrupted(t *testing.T) {
 	full := fullJournal(t)
@@ -319,7 +319,7 @@ func TestCommitIsRepeatedUnderItsRequestID(t *testing.T) {
 	if len(f.hellos) != 3 || len(f.hellos[1].GetHeld()) != 1 || f.hellos[1].GetWorkerId() != f.hellos[0].GetWorkerId() {
 		t.Errorf("hellos %v", f.hellos)
 	}
-	if room := f.hellos[1].GetRoom(); room != 63 {
+	if room := f.hellos[1].GetCapacity(); room != 63 {
 		t.Errorf("the second Hello offers room for %d", room)
 	}
 }
@@ -340,14 +340,14 @@ func TestAwaitAnyIsStable(t *testing.T) {
 	if err := r.ingest(full); err != nil {
 		t.Fatal(err)
 	}
-	turn := &turn{journal: r}
+	activation := &activation{journal: r}
 	for _, set := range [][]int{{0, 1, 2}, {2, 1, 0}, {0, 1}, {1, 0}} {
 		var futures []Awaitable
 		for _, i := range set {
-			futures = append(futures, &Future[string]{t: turn, n: uint32(6 + i)})
+			futures = append(futures, &Future[string]{t: activation, n: uint32(6 + i)})
 		}
 		// Done in the order 2, 1, 0: the highest of the set is first.
-		if at := firstDone(turn, futures); set[at] != slices.Max(set) {
+		if at := firstDone(activation, futures); set[at] != slices.Max(set) {
 			t.Errorf("of %v, %d was first", set, set[at])
 		}
 	}

@@ -196,7 +196,7 @@ func TestLongBackoffGivesTheTaskBack(t *testing.T) {
 	f.worker(WorkerOptions{Clock: clock}, flaky(&n, 1, WithRetry(RetryPolicy{MaxAttempts: 2, Initial: 20 * time.Minute, Max: time.Hour})))
 	f.start("x", "flaky", "")
 	r := f.released(1)
-	if r.GetDelayMs() != 20*60*1000 || r.GetProblem() != "" || r.GetRoom() != 1 {
+	if r.GetDelayMs() != 20*60*1000 || r.GetProblem() != "" || r.GetCredit() != 1 {
 		t.Errorf("release %v", r)
 	}
 	clock.mu.Lock()

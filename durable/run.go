@@ -75,7 +75,7 @@ func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, err
 }
 
 // runStep replays or runs a step, with its retries.
-func (t *turn) runStep(name string, o stepOptions, step func(context.Context) ([]byte, error)) ([]byte, error) {
+func (t *activation) runStep(name string, o stepOptions, step func(context.Context) ([]byte, error)) ([]byte, error) {
 	n, rec, err := t.take(opStep, name)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (t *turn) runStep(name string, o stepOptions, step func(context.Context) ([
 
 // stepRun is a step on its way to its result.
 type stepRun struct {
-	t       *turn
+	t       *activation
 	n       uint32
 	id      string
 	name    string // quoted
@@ -183,7 +183,7 @@ func (s *stepRun) retrying(attempt uint32, f *perdurev1.Failure, at time.Time) *
 		PromiseId: s.id, FailedAttempt: attempt, Error: f, RetryAtMs: at.UnixMilli()}}}
 }
 
-// pause waits for the next attempt: here if it is soon, otherwise the turn ends and the task comes again
+// pause waits for the next attempt: here if it is soon, otherwise the activation ends and the task comes again
 // when it is time. The error is ErrCancelled.
 func (s *stepRun) pause(d time.Duration) error {
 	t := s.t
@@ -237,8 +237,8 @@ func (s *stepRun) once() ([]byte, error) {
 	return data, err
 }
 
-// guarded runs the step; a panic is a failed attempt. A runtime.Goexit in the step ends the turn with a
-// problem, which turn.close sees.
+// guarded runs the step; a panic is a failed attempt. A runtime.Goexit in the step ends the activation with a
+// problem, which activation.close sees.
 func (s *stepRun) guarded(ctx context.Context) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

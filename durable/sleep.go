@@ -7,7 +7,7 @@ import (
 	"perdure/client"
 )
 
-// Sleep waits for d, to the millisecond above and at least one. It takes no worker's room and survives
+// Sleep waits for d, to the millisecond above and at least one. It uses no capacity of the worker and survives
 // anything; it returns nil, or ErrCancelled.
 func Sleep(ctx Context, d time.Duration) error {
 	t, err := enter(ctx, "Sleep")

@@ -20,22 +20,20 @@ import (
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = 2 * time.Second
-	// greetPatience bounds the way from opening a stream to its Welcome.
-	greetPatience = 10 * time.Second
-	// maxSilent is how many heartbeats in a row may find no sign of life of the node, be it an answer or
-	// anything else. A heartbeat alone may take long: it concerns every partition, and one may have no
-	// leader at the moment, which is no reason to leave the others.
+	// helloTimeout bounds the time from opening a stream to its Welcome.
+	helloTimeout = 10 * time.Second
+	// maxSilent bounds the heartbeats in a row during which the node sends no message at all. One answer may take
+	// long: a heartbeat concerns every partition, and one of them may have no leader at the moment.
 	maxSilent = 3
 )
 
-// session is one stream. Its end is never an error for a turn: calls that were not answered are made
-// again on the next one.
+// session is one stream. An activation never sees its end: the next session repeats the unanswered calls.
 type session struct {
 	w      *Worker
 	stream perdurev1.Tasks_WorkClient
 	cancel context.CancelCauseFunc
 	sendMu sync.Mutex
-	// drained says that its Hello offered no room because the worker is stopping.
+	// drained: its Hello had capacity 0 because the worker is stopping.
 	drained bool
 	// hello is the call id of the Hello; since is when its Welcome came, guarded by the worker's lock.
 	hello uint64
@@ -47,10 +45,10 @@ type session struct {
 	silent atomic.Int32
 }
 
-// send sends one message. A failure ends the session, and the next one repeats what matters. It blocks
-// only as long as the session lives: a peer that reads nothing answers no heartbeat either.
+// send sends one message. A failure ends the session; the next one repeats unanswered calls. It blocks at most until
+// the session ends: a node that reads nothing answers no heartbeat either.
 func (s *session) send(m *perdurev1.WorkRequest) {
-	m.Timestamp = s.w.timestamp() // before it waits for others
+	m.Timestamp = s.w.timestamp() // before it waits for the lock
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	if err := s.stream.Send(m); err != nil {
@@ -58,10 +56,10 @@ func (s *session) send(m *perdurev1.WorkRequest) {
 	}
 }
 
-// call is a question of a turn that is not answered yet.
+// call is a request of an activation that is not answered yet.
 type call struct {
 	id    uint64
-	t     *turn
+	t     *activation
 	build func() *perdurev1.WorkRequest
 	mu    sync.Mutex // build draws the age of a request, for one sender at a time
 	reply chan answer
@@ -94,9 +92,9 @@ func (w *Worker) session() *session {
 	return w.sess
 }
 
-// roundTrip asks the cluster on behalf of a turn and waits for the answer, over as many sessions as it
-// takes. ok is false when the task was lost meanwhile; then nothing more is sent for it.
-func (w *Worker) roundTrip(t *turn, build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
+// roundTrip sends a request of an activation and blocks until the answer comes, over as many sessions as that needs.
+// ok is false when the task was lost meanwhile; then nothing more is sent for it.
+func (w *Worker) roundTrip(t *activation, build func() *perdurev1.WorkRequest) (resp answer, ok bool) {
 	c := &call{t: t, build: build, reply: make(chan answer, 1)}
 	w.mu.Lock()
 	if t.isLost() {
@@ -144,7 +142,7 @@ func (w *Worker) serve(ctx context.Context) error {
 				return fmt.Errorf("durable: the worker was refused: %w", err)
 			}
 		}
-		w.log.Warn("worker stream ended, connecting again", "err", err, "in", pause)
+		w.log.Warn("worker stream ended", "event", "worker_stream_ended", "error", err, "reconnect_in", pause)
 		w.event(Event{Kind: EventDisconnected, Err: err})
 		select {
 		case <-w.clock.After(pause):
@@ -155,7 +153,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	}
 }
 
-// final reports whether a worker that was refused so will be refused again.
+// final reports whether the cluster will refuse the worker again after this error.
 func final(err error) bool {
 	if e, ok := api.FromStatus(err); ok {
 		switch api.Code(e.Reason) {
@@ -171,7 +169,7 @@ func final(err error) bool {
 	return false
 }
 
-// converse is one session from its Hello to its end. welcomed says that it got as far as its Welcome.
+// converse runs one session from its Hello to its end. welcomed reports that its Welcome came.
 func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -182,7 +180,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		return err
 	}
 	greeted := make(chan struct{})
-	over := w.clock.After(w.welcomePatience())
+	over := w.clock.After(w.welcomeTimeout())
 	go func() {
 		select {
 		case <-greeted:
@@ -204,7 +202,7 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		w.mu.Unlock()
 	}()
 	go w.watch(ctx, s, greeted)
-	room := w.greet(s)
+	capacity := w.greet(s)
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -215,17 +213,17 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		case *perdurev1.WorkResponse_Welcome:
 			if !welcomed {
 				welcomed = true
-				w.welcome(s, k.Welcome, room)
+				w.welcome(s, k.Welcome, capacity)
 				close(greeted)
 			}
 		case *perdurev1.WorkResponse_Task:
 			w.accept(k.Task)
 		case *perdurev1.WorkResponse_Heartbeat:
-			w.told(k.Heartbeat)
+			w.heartbeatReply(k.Heartbeat)
 			s.beatAnswered(m.GetCallId(), k.Heartbeat)
 			w.answer(s, m)
 		case *perdurev1.WorkResponse_Drain:
-			w.log.Info("the node is draining")
+			w.log.Info("node is draining", "event", "node_draining")
 			w.event(Event{Kind: EventDraining})
 		case *perdurev1.WorkResponse_Error:
 			if m.GetCallId() == s.hello {
@@ -238,14 +236,14 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 	}
 }
 
-// redial ends the session, if there is one, for another one to begin at once.
+// redial ends the current session, if any; another one begins at once.
 func (w *Worker) redial() {
 	if s := w.session(); s != nil {
 		s.cancel(errRedial)
 	}
 }
 
-// greet sends the Hello and returns the room it offered.
+// greet sends the Hello and returns the capacity that it announced.
 func (w *Worker) greet(s *session) int {
 	hello := &perdurev1.Hello{
 		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
@@ -260,30 +258,30 @@ func (w *Worker) greet(s *session) int {
 	for _, t := range w.listedLocked() {
 		hello.Held = append(hello.Held, t.key.token())
 	}
-	room := 0
+	capacity := 0
 	if s.drained = w.leaving.Load(); !s.drained {
-		room = max(0, w.opts.Concurrency-w.busy)
+		capacity = max(0, w.opts.Concurrency-w.busy)
 	}
 	w.mu.Unlock()
-	hello.Room = uint32(room)
+	hello.Capacity = uint32(capacity)
 	s.send(&perdurev1.WorkRequest{CallId: s.hello, Kind: &perdurev1.WorkRequest_Hello{Hello: hello}})
-	return room
+	return capacity
 }
 
-// welcome makes s the session of new calls and repeats those that were not answered.
-func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
+// welcome makes s the current session and repeats the unanswered calls.
+func (w *Worker) welcome(s *session, m *perdurev1.Welcome, capacity int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
-	w.sess, w.offered, s.since = s, room, w.clock.Now()
-	w.lastBeat, w.greetings = 0, 0
+	w.sess, w.granted, s.since = s, capacity, w.clock.Now()
+	w.lastBeat, w.hellos = 0, 0
 	if len(w.held) > 0 {
-		defer w.poke() // leases may be near their ends
+		defer w.beatNow() // leases may be about to expire
 	}
 	switch {
 	case s.drained:
 		defer w.drainedOnce()
 	case w.leaving.Load():
-		defer s.cancel(errRedial) // the stop came between its Hello and its Welcome
+		defer s.cancel(errRedial) // the stop began between its Hello and its Welcome
 	}
 	var again []*call
 	for _, c := range w.calls {
@@ -298,16 +296,16 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, room int) {
 	}
 	w.mu.Unlock()
 	slices.SortFunc(again, func(a, b *call) int { return int(a.id) - int(b.id) })
-	go func() { // not here: the stream must be read while it is written
+	go func() { // in a goroutine, because the stream must be read while it is written
 		for _, c := range again {
 			s.send(c.message())
 		}
 	}()
-	w.log.Debug("connected", "node", m.GetNodeId(), "repeated", len(again))
+	w.log.Debug("connected", "event", "worker_connected", "node", m.GetNodeId(), "repeated", len(again))
 	w.event(Event{Kind: EventConnected})
 }
 
-// answer hands a response to whoever asked; one that nobody waits for any more is dropped.
+// answer passes a response to its call; a response without a call is dropped.
 func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 	w.mu.Lock()
 	c := w.calls[m.GetCallId()]
@@ -317,23 +315,23 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 	}
 	select {
 	case c.reply <- answer{m, s}:
-	default: // answered before, by an earlier session
+	default: // an earlier session has answered already
 	}
 }
 
-// welcomePatience is how long the next session may take to its Welcome. A worker that holds tasks gives each node a
-// quarter of the lease at first: one that hangs must not take the time in which another one could extend the leases.
-func (w *Worker) welcomePatience() time.Duration {
+// welcomeTimeout bounds the wait for the next session's Welcome. A worker that holds tasks first gives each node a
+// quarter of the lease, so that another node can still extend the leases if one hangs.
+func (w *Worker) welcomeTimeout() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.greetings++
-	if len(w.held) == 0 || w.c.Nodes() == 1 || w.greetings > w.c.Nodes() {
-		return greetPatience
+	w.hellos++
+	if len(w.held) == 0 || w.c.Nodes() == 1 || w.hellos > w.c.Nodes() {
+		return helloTimeout
 	}
-	return min(greetPatience, w.opts.Lease/4)
+	return min(helloTimeout, w.opts.Lease/4)
 }
 
-// watch sends heartbeats, and ends a session that shows no life: nothing at all for as long as a lease.
+// watch sends heartbeats, and ends a session whose node has sent nothing for the length of a lease.
 func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{}) {
 	select {
 	case <-greeted:
@@ -344,7 +342,7 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	for {
 		move, again := w.moveOn(s)
 		if move {
-			s.cancel(errors.New("the node does not extend leases"))
+			s.cancel(errors.New("node extends no leases"))
 			return
 		}
 		var half <-chan time.Time
@@ -370,10 +368,10 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 	}
 }
 
-// moveOn reports whether another node should be tried: a lease is half over, and a heartbeat by this session has not
-// extended it within a quarter of a lease. The rest is for the way to another node. Each node is tried once before a
-// session extends all leases for as long as a lease lasts: changing nodes helps nobody where the whole cluster is slow.
-// again is when the answer may change if no lease is extended until then; 0 for never.
+// moveOn reports whether to try another node: half of a lease has passed, and a heartbeat of this session has not
+// extended it within a quarter. The remaining time is for the other node. The worker tries each node once until a
+// session extends all leases for the length of a lease: in a slow cluster, changing nodes does not help. again is when
+// the answer may change if no lease is extended until then; 0 for never.
 func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -400,35 +398,35 @@ func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 	return false, again
 }
 
-// beatRest is how long a heartbeat that was asked for may take before another one is sent instead.
+// beatRest is the wait for a requested heartbeat's answer before another one is sent.
 const beatRest = 200 * time.Millisecond
 
-// askBeat has a heartbeat sent for a turn, unless one that speaks for it was sent just now.
-func (w *Worker) askBeat(t *turn) {
+// askBeat requests a heartbeat that includes the activation, unless one was sent within beatRest.
+func (w *Worker) askBeat(t *activation) {
 	now := w.clock.Now()
 	w.mu.Lock()
 	wait := w.lastBeat > t.born && elapsed(w.lastBeatAt, now) < beatRest
 	w.mu.Unlock()
 	if !wait {
-		w.poke()
+		w.beatNow()
 	}
 }
 
-func (w *Worker) poke() {
+func (w *Worker) beatNow() {
 	select {
 	case w.beat <- struct{}{}:
 	default:
 	}
 }
 
-// heartbeat is what one heartbeat spoke for, and when.
+// heartbeat is a sent heartbeat: its activations and its time.
 type heartbeat struct {
-	sent  time.Time
-	turns []*turn
+	sent        time.Time
+	activations []*activation
 }
 
-// beatAnswered confirms the leases that a heartbeat has extended: from when it was made, not from now. Those of
-// which the node does not know are asked for again before long.
+// beatAnswered confirms the leases that a heartbeat has extended, from when it was made. If the reply names unknown
+// leases, another heartbeat follows after a twelfth of the lease.
 func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	w := s.w
 	s.beatsMu.Lock()
@@ -444,7 +442,7 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	}
 	now := w.clock.Now()
 	w.mu.Lock()
-	for _, t := range b.turns {
+	for _, t := range b.activations {
 		if !unknown[t.key] && !t.isLost() {
 			t.confirm(b.sent)
 			t.askedAt = time.Time{}
@@ -460,13 +458,13 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	go func() {
 		select {
 		case <-w.clock.After(w.opts.Lease / 12):
-			w.poke()
+			w.beatNow()
 		case <-s.stream.Context().Done():
 		}
 	}()
 }
 
-// Bounds of one heartbeat; more tasks are spoken for by several.
+// Bounds of one heartbeat; more tasks take several.
 const (
 	beatTasks = 1_000
 	beatBytes = 256 << 10
@@ -476,18 +474,18 @@ const (
 func (w *Worker) sendBeat(s *session) {
 	now := w.clock.Now()
 	w.mu.Lock()
-	turns := w.listedLocked()
-	for _, t := range turns {
+	activations := w.listedLocked()
+	for _, t := range activations {
 		if t.via != s || t.askedAt.IsZero() {
 			t.via, t.askedAt = s, now
 		}
 	}
 	w.mu.Unlock()
-	for first := true; first || len(turns) > 0; first = false {
+	for first := true; first || len(activations) > 0; first = false {
 		beat, n, size := &perdurev1.Heartbeat{}, 0, 0
-		for n < len(turns) && n < beatTasks && size < beatBytes {
-			beat.Tasks = append(beat.Tasks, turns[n].key.token())
-			size += len(turns[n].key.namespace) + len(turns[n].key.id)
+		for n < len(activations) && n < beatTasks && size < beatBytes {
+			beat.Tasks = append(beat.Tasks, activations[n].key.token())
+			size += len(activations[n].key.namespace) + len(activations[n].key.id)
 			n++
 		}
 		w.mu.Lock()
@@ -503,22 +501,22 @@ func (w *Worker) sendBeat(s *session) {
 		}
 		for old, b := range s.beats {
 			if elapsed(b.sent, now) > w.opts.Lease {
-				delete(s.beats, old) // its answer would say nothing any more
+				delete(s.beats, old) // its answer would confirm an expired lease
 			}
 		}
-		s.beats[id] = heartbeat{now, turns[:n:n]}
+		s.beats[id] = heartbeat{now, activations[:n:n]}
 		s.beatsMu.Unlock()
-		turns = turns[n:]
-		// Not here: a session that cannot send must still be found silent.
+		activations = activations[n:]
+		// In a goroutine, because watch must find a session silent that cannot send.
 		go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
 	}
 }
 
-// told takes what a heartbeat was answered, or what the node says on its own in the same form.
-func (w *Worker) told(reply *perdurev1.HeartbeatReply) {
+// heartbeatReply applies the answer to a heartbeat, or what the node sends by itself in the same form.
+func (w *Worker) heartbeatReply(reply *perdurev1.HeartbeatReply) {
 	w.loseAll(reply.GetLost())
 	for _, token := range reply.GetCancelling() {
-		if t := w.turnOf(token); t != nil {
+		if t := w.activationOf(token); t != nil {
 			t.askCancel()
 		}
 	}

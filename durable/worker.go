@@ -23,40 +23,38 @@ type WorkerOptions struct {
 	// Concurrency is how many functions run at once; default 64. One that waits (for a child, a timer, a
 	// signal) does not count.
 	Concurrency int
-	// Lease is how long the cluster waits for a sign of life before it gives the tasks to another worker:
-	// 1 s to 10 min, default 10 s. Signs of life are sent every third of it.
+	// Lease is the time without a heartbeat after which the cluster gives the worker's tasks to another one:
+	// 1 s to 10 min, default 10 s. The worker sends a heartbeat every third of it.
 	Lease time.Duration
-	// StopGrace is how long steps that are running may go on once Run's context has ended; then their
-	// contexts end. Default 10 s.
+	// StopGrace is the time that running steps have after Run's context ends; then their contexts end. Default 10 s.
 	StopGrace time.Duration
 	// Digest names the version of the code, for people.
 	Digest string
-	// Codec is for functions that have none of their own; default JSON. Whoever starts those functions
-	// must use the same one, so a codec is better given to the function.
+	// Codec is for functions without a codec of their own; default JSON. The callers of those functions must use
+	// the same codec, so prefer Function.WithCodec.
 	Codec Codec
-	// Logger hears of problems and reconnects; default the client's.
+	// Logger gets problems and reconnects; default the client's.
 	Logger *slog.Logger
-	// OnEvent, if set, hears of everything that happens to the worker and its tasks. It is called from
-	// many goroutines and must not block.
+	// OnEvent, if set, gets every Event of the worker and its tasks. Many goroutines call it; it must not block.
 	OnEvent func(Event)
 	// Clock and Rand are the client's by default. Rand must be safe for concurrent use.
 	Clock client.Clock
 	Rand  io.Reader
 }
 
-// EventKind says what an Event is about.
+// EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
 const (
-	EventConnected    EventKind = "connected"    // a stream is open, and the node has welcomed the worker
-	EventDisconnected EventKind = "disconnected" // the stream broke; Err says why
-	EventDraining     EventKind = "draining"     // the node announced that it stops
-	EventTask         EventKind = "task"         // a task arrived, and its lease holds
-	EventTurnOver     EventKind = "turn over"    // a task left: it waits, ended, was given back or lost
-	EventLost         EventKind = "lost"         // a task is no longer this worker's
-	EventProblem      EventKind = "problem"      // a task is given back with Err
-	EventAttempt      EventKind = "attempt"      // a step failed with Err and will be tried again
+	EventConnected       EventKind = "connected"        // a stream is open, and the node has answered with Welcome
+	EventDisconnected    EventKind = "disconnected"     // the stream broke; Err says why
+	EventDraining        EventKind = "draining"         // the node announced that it stops
+	EventTask            EventKind = "task"             // a task arrived, and its lease holds
+	EventActivationEnded EventKind = "activation ended" // a task left: its execution waits or ended, or the task was released or lost
+	EventLost            EventKind = "lost"             // a task is no longer this worker's
+	EventProblem         EventKind = "problem"          // a task is released with Err
+	EventAttempt         EventKind = "attempt"          // a step failed with Err and will be tried again
 )
 
 // Event is something that happened. ID and Function are empty when it concerns no execution.
@@ -75,11 +73,11 @@ type Worker struct {
 	id        string
 	functions map[string]Registration
 	ready     chan struct{}
-	// leaving is set when the worker begins to stop: it offers no room any more. stopping is closed once the
-	// cluster knows that, or cannot be told: turns end from then on.
+	// leaving is set when the worker begins to stop: it grants no more credit. stopping is closed when a node has
+	// acknowledged that, or after drainTimeout: activations end from then on.
 	leaving  atomic.Bool
 	stopping chan struct{}
-	// drained is closed once a session has begun that offers no room, because the worker is stopping.
+	// drained is closed when a session with capacity 0 has begun, because the worker is stopping.
 	drained     chan struct{}
 	drainedOnce func()
 	base        context.Context // of all functions: the values of Run's context, not its end
@@ -87,14 +85,14 @@ type Worker struct {
 
 	mu      sync.Mutex
 	started bool
-	// held are the tasks that this worker believes are its own; turns counts the goroutines, and idle is
-	// told when there are none.
-	held  map[tokenKey]*turn
-	turns int
-	idle  chan struct{}
-	// busy is how many tasks count against the room; offered is the room the current session knows of.
-	// Together they are Concurrency, unless the server sent more than was offered.
-	busy, offered int
+	// held are the tasks that this worker believes are its own; activations counts the goroutines, and idle is
+	// signalled when one ends.
+	held        map[tokenKey]*activation
+	activations int
+	idle        chan struct{}
+	// busy counts the tasks held against the capacity, granted is the credit of the current session that the node has
+	// not used: busy + granted <= Concurrency, unless the node delivered more than it had credit for.
+	busy, granted int
 	sess          *session // nil while there is none
 	calls         map[uint64]*call
 	lastCall      uint64
@@ -103,16 +101,16 @@ type Worker struct {
 	// timestamps number this worker's messages, ended are the tokens that it never begins again.
 	timestamps *timestamps
 	ended      *ended
-	// lastBeat is the call id of the last heartbeat by the present session, and when it was made; 0 for none.
+	// lastBeat is the call id of the current session's last heartbeat, 0 for none; lastBeatAt is when it was made.
 	lastBeat   uint64
 	lastBeatAt time.Time
-	// beat has a heartbeat sent at once.
+	// beat asks the session to send a heartbeat at once.
 	beat chan struct{}
-	// moves counts the sessions that were ended because their nodes extended no lease, since one extended all leases
-	// for as long as a lease lasts.
+	// moves counts the sessions that the worker ended because their nodes extended no lease. It is 0 again when a
+	// session has extended all leases for the length of a lease.
 	moves int
-	// greetings counts the sessions that were begun since the last Welcome.
-	greetings int
+	// hellos counts the sessions begun since the last Welcome.
+	hellos int
 }
 
 // tokenKey is a TaskToken as a map key.
@@ -129,10 +127,10 @@ func (k tokenKey) token() *perdurev1.TaskToken {
 	return &perdurev1.TaskToken{Namespace: k.namespace, Id: k.id, Incarnation: k.incarnation, Version: k.version}
 }
 
-// maxConcurrency is the most room a node lets a worker have.
+// maxConcurrency is the highest capacity that a node accepts.
 const maxConcurrency = 100_000
 
-// NewWorker makes a worker that talks through c, in c's namespace.
+// NewWorker makes a worker that uses c and c's namespace.
 func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	if opts.Name == "" {
 		opts.Name = "worker"
@@ -167,7 +165,7 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 		stopping:   make(chan struct{}),
 		drained:    make(chan struct{}),
 		slots:      make(chan struct{}, opts.Concurrency),
-		held:       map[tokenKey]*turn{},
+		held:       map[tokenKey]*activation{},
 		idle:       make(chan struct{}, 1),
 		calls:      map[uint64]*call{},
 		problems:   map[string]int{},
@@ -208,12 +206,12 @@ func (w *Worker) Register(fns ...Registration) {
 	}
 }
 
-// Ready is closed once the cluster has welcomed the worker for the first time: its functions are known.
+// Ready is closed when a node has accepted the worker for the first time: its functions are registered.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// Run serves until ctx ends, and then gives back what it holds: functions stop at their next operation,
-// steps that run may finish within StopGrace. It reconnects by itself, for ever. It returns nil after a
-// graceful stop, and an error when the cluster refuses the worker for good. Run may be called once.
+// Run serves until ctx ends, and then releases its tasks: functions stop at their next operation, running steps have
+// StopGrace to finish. Run reconnects without a limit. It returns nil after a graceful stop, and an error when the
+// cluster refuses the worker for good. Run may be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {
@@ -245,25 +243,23 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// stopPatience is how long a step may take to notice that its context has ended, when the worker stops.
-const stopPatience = 2 * time.Second
+// stepStopTimeout is the time that steps have to return after their contexts end, when the worker stops.
+const stepStopTimeout = 2 * time.Second
 
-// drainPatience is how long a stopping worker tries to have its room withdrawn, and waits for what was
-// under way before.
-const drainPatience = 3 * time.Second
+// drainTimeout bounds each step of the stop: revoking the credit, and receiving the tasks already under way.
+const drainTimeout = 3 * time.Second
 
-// stop lets every turn end: at once between operations, within the grace in a step, and then whether it
-// likes or not. It returns when nothing is held any more; a step that ignores its context may still run,
-// and nothing it returns is used.
+// stop ends every activation: at once between operations, within StopGrace in a step, then by ending the contexts. It
+// returns when the worker holds no task. A step that ignores its context may still run; its result is dropped.
 func (w *Worker) stop() {
-	// Room that was offered cannot be taken back, only offered anew: without this, what is given back now
-	// would come to this very worker again, perhaps when it is gone already. So nothing is given back before.
-	// Tasks on their way here are sent again to the new session, and given back too.
+	// Credit cannot be revoked, only a new Hello replaces it. Without that, the cluster would deliver the released
+	// tasks to this worker again. So the worker first opens a session with capacity 0 and releases nothing before.
+	// The node sends tasks that were under way to the new session, which releases them too.
 	w.leaving.Store(true)
 	w.redial()
 	select {
 	case <-w.drained:
-	case <-w.clock.After(drainPatience):
+	case <-w.clock.After(drainTimeout):
 	}
 	close(w.stopping)
 	if w.waitIdle(w.opts.StopGrace) {
@@ -273,25 +269,25 @@ func (w *Worker) stop() {
 	for _, t := range w.listed() {
 		t.cancel(errStopping)
 	}
-	if w.waitIdle(stopPatience) {
+	if w.waitIdle(stepStopTimeout) {
 		return
 	}
 	left := w.listed()
 	for _, t := range left {
-		w.log.Warn("a step did not end within the stop grace; its execution is left to another worker", "id", t.info.ID)
+		w.log.Warn("step did not end within the stop grace", "event", "step_abandoned", "id", t.info.ID)
 		t.sendAbandon()
 		w.lose(t)
 	}
 }
 
-// settle waits until everything that was sent before now has arrived, and was given back.
+// settle waits until the tasks that were under way have arrived and been released, at most 2 * drainTimeout.
 func (w *Worker) settle() {
 	select {
 	case <-w.drained:
 	default:
-		return // nothing comes from a cluster that cannot be reached
+		return // an unreachable cluster delivers nothing
 	}
-	probe := &turn{lost: make(chan struct{}), cancel: func(error) {}}
+	probe := &activation{lost: make(chan struct{}), cancel: func(error) {}}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -301,18 +297,18 @@ func (w *Worker) settle() {
 	}()
 	select {
 	case <-over:
-	case <-w.clock.After(drainPatience):
+	case <-w.clock.After(drainTimeout):
 	}
 	probe.lose()
-	w.waitIdle(drainPatience)
+	w.waitIdle(drainTimeout)
 }
 
-// waitIdle waits until no turn is left; false when that took longer than patience.
-func (w *Worker) waitIdle(patience time.Duration) bool {
-	over := w.clock.After(patience)
+// waitIdle waits until no activation is left; false after timeout.
+func (w *Worker) waitIdle(timeout time.Duration) bool {
+	over := w.clock.After(timeout)
 	for {
 		w.mu.Lock()
-		n := w.turns
+		n := w.activations
 		w.mu.Unlock()
 		if n == 0 {
 			return true
@@ -325,9 +321,9 @@ func (w *Worker) waitIdle(patience time.Duration) bool {
 	}
 }
 
-// sendAbandon gives the task back on behalf of a goroutine that is stuck in a step. Nobody waits for an
-// answer: the stream is about to close, and the lease would end by itself.
-func (t *turn) sendAbandon() {
+// sendAbandon releases the task while its goroutine is stuck in a step. It waits for no answer: the stream is about
+// to close, and otherwise the lease expires.
+func (t *activation) sendAbandon() {
 	if s := t.w.session(); s != nil {
 		s.send(&perdurev1.WorkRequest{CallId: t.w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
 	}
@@ -342,19 +338,19 @@ func (w *Worker) isStopping() bool {
 	}
 }
 
-// listed are the turns in held, in the order of their ids.
-func (w *Worker) listed() []*turn {
+// listed are the held activations, ordered by id.
+func (w *Worker) listed() []*activation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.listedLocked()
 }
 
-func (w *Worker) listedLocked() []*turn {
-	out := make([]*turn, 0, len(w.held))
+func (w *Worker) listedLocked() []*activation {
+	out := make([]*activation, 0, len(w.held))
 	for _, t := range w.held {
 		out = append(out, t)
 	}
-	slices.SortFunc(out, func(a, b *turn) int {
+	slices.SortFunc(out, func(a, b *activation) int {
 		if a.info.ID < b.info.ID {
 			return -1
 		}
@@ -363,25 +359,24 @@ func (w *Worker) listedLocked() []*turn {
 	return out
 }
 
-// accept takes a task that arrived. It may have been under way for long, and be over: one whose token this worker
-// has finished with, or knows a later one of, is not begun. One of which it is not sure that the lease still holds
-// is begun when the cluster has confirmed it.
+// accept takes a delivered task. The delivery may be late: accept drops a token that this worker has finished with, or
+// of which it holds a later version. If the lease may have expired, the activation waits for a heartbeat's answer.
 func (w *Worker) accept(task *perdurev1.Task) {
-	t := newTurn(w, task)
+	t := newActivation(w, task)
 	now := w.clock.Now()
 	w.mu.Lock()
 	if w.held[t.key] != nil {
 		w.mu.Unlock()
 		t.cancel(errLost)
-		return // sent again because the server was not sure that it had arrived
+		return // a repeated delivery
 	}
-	var older *turn
+	var older *activation
 	over := w.ended.has(t.key)
 	for k, h := range w.held {
 		switch {
 		case k.exec() != t.key.exec():
 		case k.upTo(t.key):
-			older = h // its lease had ended before we were told
+			older = h // its lease had expired before the worker learned of it
 		default:
 			over = true
 		}
@@ -398,8 +393,8 @@ func (w *Worker) accept(task *perdurev1.Task) {
 	w.held[t.key] = t
 	t.busy = true
 	w.busy++
-	w.offered = max(0, w.offered-1)
-	w.turns++
+	w.granted = max(0, w.granted-1)
+	w.activations++
 	w.mu.Unlock()
 	if older != nil {
 		w.lose(older)
@@ -410,21 +405,20 @@ func (w *Worker) accept(task *perdurev1.Task) {
 	go t.run()
 }
 
-// drop refuses a task that came too late. If the cluster should still believe that it is this worker's (a release
-// was not heard), it is told; and the room that the task has used up is offered again.
-func (w *Worker) drop(t *turn) {
+// drop releases a task that was delivered too late, in case an earlier release was lost, and grants its credit again.
+func (w *Worker) drop(t *activation) {
 	t.cancel(errLost)
-	w.log.Info("a task came late and is not begun", "id", t.info.ID, "version", t.key.version)
+	w.log.Info("late task dropped", "event", "task_dropped", "id", t.info.ID, "version", t.key.version)
 	if s := w.session(); s != nil {
 		s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
 	}
 	w.mu.Lock()
-	w.offered = max(0, w.offered-1)
+	w.granted = max(0, w.granted-1)
 	w.mu.Unlock()
-	w.freeRoom(t, nil, 0)
+	w.returnCredit(t, nil, 0)
 }
 
-// timestamp numbers a message that is made now.
+// timestamp is the number of a message made now.
 func (w *Worker) timestamp() uint64 {
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -432,15 +426,15 @@ func (w *Worker) timestamp() uint64 {
 	return w.timestamps.next(now)
 }
 
-// unheldLocked takes a turn off those that are held. Its token is never begun again.
-func (w *Worker) unheldLocked(t *turn) {
+// unheldLocked removes an activation from held. Its token is never begun again.
+func (w *Worker) unheldLocked(t *activation) {
 	delete(w.held, t.key)
 	w.ended.add(t.key, w.clock.Now())
 }
 
-// takeSlot waits until one more function may run; false when the turn must not run at all. The room that
-// was offered keeps to the concurrency, so waiting is rare: after a reconnect the server may send more.
-func (w *Worker) takeSlot(t *turn) bool {
+// takeSlot waits until one more function may run; false when the activation must not run. Credit bounds the tasks to
+// Concurrency, so it rarely waits: after a reconnect a node may deliver more.
+func (w *Worker) takeSlot(t *activation) bool {
 	select {
 	case w.slots <- struct{}{}:
 		return true
@@ -459,26 +453,26 @@ func (w *Worker) takeSlot(t *turn) bool {
 
 func (w *Worker) freeSlot() { <-w.slots }
 
-// turnOver notes that the server has ended the turn: by a commit that left the task not acquired, or by a
-// release. room is what that request offered in the turn's place, by the session via.
-func (w *Worker) turnOver(t *turn, via *session, room uint32) {
+// activationEnded records that the server has ended the activation: by a commit that left the task not acquired, or
+// by a release. credit is what that request granted, in the session via.
+func (w *Worker) activationEnded(t *activation, via *session, credit uint32) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
-	w.freeRoom(t, via, int(room))
+	w.returnCredit(t, via, int(credit))
 }
 
-// turnClosed is the end of a turn's goroutine.
-func (w *Worker) turnClosed(t *turn) {
+// activationClosed ends the bookkeeping of an activation; its goroutine calls it last.
+func (w *Worker) activationClosed(t *activation) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
-	w.freeRoom(t, nil, 0)
+	w.returnCredit(t, nil, 0)
 	if t.announced.Load() {
-		w.event(Event{Kind: EventTurnOver, ID: t.info.ID, Function: t.info.Function})
+		w.event(Event{Kind: EventActivationEnded, ID: t.info.ID, Function: t.info.Function})
 	}
 	w.mu.Lock()
-	w.turns--
+	w.activations--
 	w.mu.Unlock()
 	select {
 	case w.idle <- struct{}{}: // a level to look at again, not a count
@@ -486,38 +480,39 @@ func (w *Worker) turnClosed(t *turn) {
 	}
 }
 
-// freeRoom takes the turn off the room, and tells the server about room that it does not know of yet.
-func (w *Worker) freeRoom(t *turn, via *session, known int) {
+// returnCredit takes the activation off the capacity in use and grants the credit that the node does not have yet.
+// known is the credit that a request in the session via has granted already.
+func (w *Worker) returnCredit(t *activation, via *session, known int) {
 	w.mu.Lock()
 	if t.busy {
 		t.busy = false
 		w.busy--
 	}
 	if via != nil && via == w.sess {
-		w.offered += known // an offer made to an earlier session is not known to this one
+		w.granted += known // credit granted in an earlier session ended with it
 	}
-	more := w.opts.Concurrency - w.busy - w.offered
+	more := w.opts.Concurrency - w.busy - w.granted
 	s := w.sess
 	if more <= 0 || s == nil || w.leaving.Load() {
 		w.mu.Unlock()
-		return // without a session, the next Hello says it all
+		return // without a session, the next Hello announces the capacity
 	}
-	w.offered += more
+	w.granted += more
 	w.mu.Unlock()
-	s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Room{Room: &perdurev1.Room{Tasks: uint32(more)}}})
+	s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: uint32(more)}}})
 }
 
-// offer is the room that a message may offer at the moment it is sent: none from a worker that stops. A message
-// that is repeated may have offered some before.
-func (w *Worker) offer(room uint32) uint32 {
+// grantable is the credit that a message may grant when it is sent: 0 from a stopping worker, although an earlier
+// attempt of the message may have granted some.
+func (w *Worker) grantable(credit uint32) uint32 {
 	if w.leaving.Load() {
 		return 0
 	}
-	return room
+	return credit
 }
 
-// lose drops a turn that is no longer this worker's. Its goroutine ends at its next operation.
-func (w *Worker) lose(t *turn) {
+// lose drops an activation that is no longer this worker's. Its goroutine ends at its next operation.
+func (w *Worker) lose(t *activation) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
@@ -527,17 +522,17 @@ func (w *Worker) lose(t *turn) {
 	t.lose()
 }
 
-// loseAll drops the turns of tokens the server called lost.
+// loseAll drops the activations of the tokens that the server reported as lost.
 func (w *Worker) loseAll(tokens []*perdurev1.TaskToken) {
 	for _, token := range tokens {
-		if t := w.turnOf(token); t != nil {
-			w.log.Info("task lost", "id", t.info.ID, "version", t.key.version)
+		if t := w.activationOf(token); t != nil {
+			w.log.Info("task lost", "event", "task_lost", "id", t.info.ID, "version", t.key.version)
 			w.lose(t)
 		}
 	}
 }
 
-func (w *Worker) turnOf(token *perdurev1.TaskToken) *turn {
+func (w *Worker) activationOf(token *perdurev1.TaskToken) *activation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held[keyOf(token)]
@@ -546,12 +541,12 @@ func (w *Worker) turnOf(token *perdurev1.TaskToken) *turn {
 const (
 	problemDelayMin = time.Second
 	problemDelayMax = time.Minute
-	// maxProblems bounds the memory of who had problems; beyond it, delays start over.
+	// maxProblems bounds the problem counters; beyond it, delays start over.
 	maxProblems = 10_000
 )
 
-// problem logs why an execution is given back, and says how: with a delay that doubles each time in a row.
-func (w *Worker) problem(t *turn, err error) *giveBack {
+// problem logs why a task is released, and returns the release: with a delay that doubles with each problem in a row.
+func (w *Worker) problem(t *activation, err error) *giveBack {
 	w.mu.Lock()
 	if len(w.problems) >= maxProblems {
 		clear(w.problems)
@@ -560,13 +555,13 @@ func (w *Worker) problem(t *turn, err error) *giveBack {
 	w.problems[t.info.ID] = n + 1
 	w.mu.Unlock()
 	delay := min(problemDelayMin<<min(n, 10), problemDelayMax)
-	t.log.Error("execution given back", "problem", err, "again_in", delay)
+	t.log.Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
 	w.event(Event{Kind: EventProblem, ID: t.info.ID, Function: t.info.Function, Err: err})
 	return &giveBack{problem: err.Error(), delay: delay}
 }
 
-// committed notes that an execution made progress: its problems are over.
-func (w *Worker) committed(t *turn) {
+// committed resets the problem count of an execution that made progress.
+func (w *Worker) committed(t *activation) {
 	w.mu.Lock()
 	delete(w.problems, t.info.ID)
 	w.mu.Unlock()

@@ -169,7 +169,7 @@ func TestLostWhileDisconnected(t *testing.T) {
 	f.worker(WorkerOptions{OnEvent: seen.on}, flaky(&n, 0))
 	f.start("x", "flaky", "")
 	f.wait("the second stream", func() bool { return len(f.hellos) == 2 })
-	until(t, "the turn's end", func() bool { return seen.count(EventTurnOver) > 0 })
+	until(t, "the activation's end", func() bool { return seen.count(EventActivationEnded) > 0 })
 	f.mu.Lock()
 	if asked != 1 || len(f.commits) != 0 {
 		t.Errorf("%d commits arrived", asked)
@@ -206,7 +206,7 @@ func TestTaskSentAgain(t *testing.T) {
 	ex.version++ // the lease ended unnoticed, and the task came back to the same worker
 	f.hand(f.conns[0], ex, 0)
 	f.mu.Unlock()
-	until(t, "the newer turn alone", func() bool { return starts.Load() == 2 && running.Load() == 1 })
+	until(t, "the newer activation alone", func() bool { return starts.Load() == 2 && running.Load() == 1 })
 	close(release)
 	f.finished("x")
 	if len(f.commits) != 2 || f.commits[0].GetTask().GetVersion() != 2 {
@@ -214,7 +214,7 @@ func TestTaskSentAgain(t *testing.T) {
 	}
 }
 
-// No more functions run than there is room for, all tasks get their turn, and room never runs dry.
+// No more functions run than there is room for, all tasks get their activation, and room never runs dry.
 func TestRoom(t *testing.T) {
 	f := newFake(t)
 	f.patient = true
@@ -289,7 +289,7 @@ func TestStop(t *testing.T) {
 	<-w.stopping
 	close(release)
 	<-stopped
-	if r := f.released(1); r.GetProblem() != "" || r.GetDelayMs() != 0 || r.GetRoom() != 0 {
+	if r := f.released(1); r.GetProblem() != "" || r.GetDelayMs() != 0 || r.GetCredit() != 0 {
 		t.Errorf("release %v", r)
 	}
 	if n.of("two") != 0 || kinds(f.journalOf("x")) != "[S s1 c1 " {
@@ -361,7 +361,7 @@ func TestRepeatedCommitOffersNoRoomAtTheStop(t *testing.T) {
 	f.finished("x")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.commits) != 1 || f.commits[0].GetRoom() != 0 {
+	if len(f.commits) != 1 || f.commits[0].GetCredit() != 0 {
 		t.Errorf("commits %v", f.commits)
 	}
 }
@@ -395,7 +395,7 @@ func TestStopGrace(t *testing.T) {
 	if r := f.released(1); r.GetTask().GetId() != "hears" || r.GetProblem() != "" {
 		t.Errorf("released %v", r)
 	}
-	clock.pass(t, stopPatience)
+	clock.pass(t, stepStopTimeout)
 	<-stopped
 	if r := f.released(2); r.GetTask().GetId() != "deaf" {
 		t.Errorf("released %v", r)
@@ -407,7 +407,7 @@ func TestStopGrace(t *testing.T) {
 	}
 }
 
-// Deferred functions run when the function gives its turn up; operations in them do nothing, and no error
+// Deferred functions run when the function gives its activation up; operations in them do nothing, and no error
 // or panic is seen.
 func TestUnwinding(t *testing.T) {
 	f := newFake(t)
@@ -447,7 +447,7 @@ func TestUnwinding(t *testing.T) {
 	if o := f.finished("x"); string(o.GetValue()) != `"done"` {
 		t.Error(o)
 	}
-	f.wait("the ends of both turns", func() bool { return defers.Load() == 2 })
+	f.wait("the ends of both activations", func() bool { return defers.Load() == 2 })
 	if defers.Load() != 2 || saw.Load() != 0 || after.Load() != 0 {
 		t.Errorf("%d defers ran, %d saw something, %d went on", defers.Load(), saw.Load(), after.Load())
 	}

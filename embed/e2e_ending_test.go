@@ -322,8 +322,8 @@ func TestGraceAndTerminate(t *testing.T) {
 		t.Errorf("a result that came within the grace is not in the journal: %v", counts)
 	}
 	// What the others bring too late changes nothing.
-	x.saw(durable.EventTurnOver, "grace", 1)
-	x.saw(durable.EventTurnOver, "terminated", 1)
+	x.saw(durable.EventActivationEnded, "grace", 1)
+	x.saw(durable.EventActivationEnded, "terminated", 1)
 	if after := w.journal("grace"); len(after) != len(before) {
 		t.Errorf("a late commit made %v of the journal %v", after, before)
 	}

@@ -166,7 +166,7 @@ func TestSecuredNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := stream.Send(&perdurev1.WorkRequest{CallId: 1, Kind: &perdurev1.WorkRequest_Hello{Hello: &perdurev1.Hello{
-		WorkerId: "w", Namespace: "a", Functions: []string{"g"}, Room: 1}}}); err != nil {
+		WorkerId: "w", Namespace: "a", Functions: []string{"g"}, Capacity: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	beat := func() error {

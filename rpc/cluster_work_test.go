@@ -56,7 +56,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
 	at, starts, waits := nodes[0], nodes[1], nodes[2]
-	s := at.hello(&perdurev1.Hello{WorkerId: "w", Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
+	s := at.hello(&perdurev1.Hello{WorkerId: "w", Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000})
 	const many = 24 // of four partitions
 	serve := func(prefix string, n int) map[string]*perdurev1.Task {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 		for range n {
 			task := s.task()
 			told[task.Token.Id] = task
-			m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: []*perdurev1.Event{completed(prefix)}, Room: 1})
+			m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: []*perdurev1.Event{completed(prefix)}, Credit: 1})
 			if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED {
 				t.Fatalf("%s: %v", task.Token.Id, m)
 			}
@@ -113,14 +113,14 @@ func TestWorkAtAnyNode(t *testing.T) {
 	for i := range 4 {
 		starts.start(fmt.Sprint("z", i), "g")
 	}
-	g := at.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Room: 4, LeaseMs: 600_000})
+	g := at.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Capacity: 4, LeaseMs: 600_000})
 	held := map[string]*perdurev1.Task{}
 	for range 4 {
 		task := g.task()
 		held[task.Token.Id] = task
 	}
 	stale := &perdurev1.TaskToken{Namespace: at.ns, Id: "y0", Incarnation: 1, Version: 1}
-	back := starts.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Room: 2, LeaseMs: 600_000,
+	back := starts.hello(&perdurev1.Hello{WorkerId: "g", Functions: []string{"g"}, Capacity: 2, LeaseMs: 600_000,
 		Held: []*perdurev1.TaskToken{held["z0"].Token, held["z1"].Token, stale}})
 	receive(t, "end of the former stream", g.ended)
 	if len(back.welcome.Lost) != 1 || back.welcome.Lost[0].Id != "y0" {

@@ -122,7 +122,7 @@ func TestRandomRequests(t *testing.T) {
 	w := connect(t, n)
 	w.ns = "default"
 	b := &babbler{Rand: rand.New(rand.NewPCG(seed, 1)), names: []string{"f", "g", "s"}}
-	hello := &perdurev1.Hello{WorkerId: "babbler", Functions: []string{"f", "g"}, Room: 4, LeaseMs: 2000}
+	hello := &perdurev1.Hello{WorkerId: "babbler", Functions: []string{"f", "g"}, Capacity: 4, LeaseMs: 2000}
 	s := w.hello(hello)
 	nextChild := map[string]uint32{}
 	known := map[string]uint64{}
@@ -137,7 +137,7 @@ func TestRandomRequests(t *testing.T) {
 				id := fmt.Sprint("e", max(1, started-back))
 				b.ids = append(b.ids, id, id+":0", id+":0", id+":1", id+":1", id+":2", id+":3", id+":0.0", id+":0.1")
 			}
-			_ = s.raw.Send(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Room{Room: &perdurev1.Room{Tasks: 2}}}) // a broken stream is seen below
+			_ = s.raw.Send(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 2}}}) // a broken stream is seen below
 		}
 		for more := true; more; {
 			select {
@@ -155,7 +155,7 @@ func TestRandomRequests(t *testing.T) {
 		m := &perdurev1.WorkRequest{}
 		b.fill(m.ProtoReflect(), 6)
 		commit := m.GetCommit()
-		if b.IntN(3) > 0 || m.GetHello() != nil || m.GetRoom() != nil { // mostly commits, and mostly such as can be right
+		if b.IntN(3) > 0 || m.GetHello() != nil || m.GetCredit() != nil { // mostly commits, and mostly such as can be right
 			commit = &perdurev1.Commit{}
 			b.fill(commit.ProtoReflect(), 6)
 			m = &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: commit}}

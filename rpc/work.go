@@ -20,18 +20,18 @@ import (
 // Bounds of a worker's stream.
 const (
 	maxFunctions   = 1024
-	maxRoom        = 100_000
+	maxCapacity    = 100_000
 	minLeaseMS     = 1_000
 	maxLeaseMS     = 600_000
 	maxCalls       = 4096     // commits and other calls of one stream under way at once
 	maxCommitBytes = 16 << 20 // of all events of one commit
 	maxReplyBytes  = 8 << 20  // of the answer to one
 	helloTimeout   = 10 * time.Second
-	// introducePatience is how long a worker waits for partitions that do not answer before it begins.
-	introducePatience = 3 * time.Second
-	// heldPatience is the part of a lease that it waits for partitions to say what it holds.
-	heldPatience  = 4
-	drainPatience = time.Second
+	// helloPartitionsTimeout is how long a worker waits for partitions that do not answer before it begins.
+	helloPartitionsTimeout = 3 * time.Second
+	// heldFraction is the part of a lease that it waits for partitions to say what it holds.
+	heldFraction = 4
+	drainTimeout = time.Second
 	// Of one heartbeat: tasks, and bytes of their ids.
 	maxBeatTasks = 4096
 	maxBeatBytes = 1 << 20
@@ -82,7 +82,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
-		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room), Held: hello.Held,
+		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Capacity), Held: hello.Held,
 		Timestamp: first.Timestamp,
 	})
 	w.heard = time.Now()
@@ -113,7 +113,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	// Answers on their way are let out; returning ends the stream, and with it what cannot be sent.
 	select {
 	case <-w.under.ended():
-	case <-time.After(drainPatience):
+	case <-time.After(drainTimeout):
 	}
 	return err
 }
@@ -144,7 +144,7 @@ func (w *workerStreams) release() {
 // drain tells the worker that the node stops, and lets the calls end that are under way. It does not wait
 // long for a worker that does not read.
 func (w *session) drain() {
-	patience := time.NewTimer(drainPatience)
+	patience := time.NewTimer(drainTimeout)
 	defer patience.Stop()
 	told := make(chan struct{})
 	go func() {
@@ -203,11 +203,11 @@ func (w *session) introduce() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 			return nil, nil, err
 		}
 	}
-	if len(h.Held) > maxRoom {
-		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d tasks are held, at most %d", len(h.Held), maxRoom)
+	if len(h.Held) > maxCapacity {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d tasks are held, at most %d", len(h.Held), maxCapacity)
 	}
-	if h.Room > maxRoom {
-		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "room for %d tasks, at most %d", h.Room, maxRoom)
+	if h.Capacity > maxCapacity {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "capacity of %d tasks exceeds %d", h.Capacity, maxCapacity)
 	}
 	if h.LeaseMs == 0 {
 		h.LeaseMs = w.s.cfg.Lease.Milliseconds()
@@ -268,7 +268,7 @@ func (w *session) register(h *perdurev1.Hello) error {
 	for p := range w.s.router.Partitions() {
 		all = append(all, p)
 	}
-	return w.everywhere("its functions", introducePatience, all, func(ctx context.Context, p uint32) error {
+	return w.everywhere("its functions", helloPartitionsTimeout, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; they are registered once more then.
 		reply, _, err := w.s.router.Read(ctx, p, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
 			Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
@@ -323,7 +323,7 @@ func (w *session) extendHeld(h *perdurev1.Hello) (lost func() []*perdurev1.TaskT
 	var gone []*perdurev1.TaskToken
 	done := make(chan error, 1)
 	go func() {
-		done <- w.everywhere("what it holds", w.lease/heldPatience, slices.Sorted(maps.Keys(claimed)), func(ctx context.Context, p uint32) error {
+		done <- w.everywhere("what it holds", w.lease/heldFraction, slices.Sorted(maps.Keys(claimed)), func(ctx context.Context, p uint32) error {
 			for left := claimed[p]; len(left) > 0; {
 				n := beatLength(left)
 				reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
@@ -442,9 +442,9 @@ func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 		w.heard = now
 		w.worker.Heard(in.Timestamp)
 	}
-	if room := in.GetRoom(); room != nil {
+	if credit := in.GetCredit(); credit != nil {
 		release()
-		w.worker.AddRoom(int(min(room.Tasks, maxRoom)))
+		w.worker.AddRoom(int(min(credit.Tasks, maxCapacity)))
 		return nil
 	}
 	select {
@@ -513,8 +513,8 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 		return nil, err
 	}
 	c.Request = nil
-	room := c.Room
-	c.Room = 0
+	credit := c.Credit
+	c.Credit = 0
 	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
 	if err != nil {
 		w.refused(c.Task, err)
@@ -523,7 +523,7 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	out := reply.GetCommit()
 	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		w.worker.Finished(c.Task)
-		w.worker.AddRoom(int(min(room, maxRoom)))
+		w.worker.AddRoom(int(min(credit, maxCapacity)))
 	}
 	if proto.Size(out) > maxReplyBytes {
 		// More has arrived meanwhile than a message should carry. An answer that lacks entries sends the
@@ -676,15 +676,15 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
 		return nil, err
 	}
-	room := r.Room
-	r.Room = 0
+	credit := r.Credit
+	r.Credit = 0
 	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
 	if err != nil {
 		w.refused(r.Task, err)
 		return nil, err
 	}
 	w.worker.Finished(r.Task)
-	w.worker.AddRoom(int(min(room, maxRoom)))
+	w.worker.AddRoom(int(min(credit, maxCapacity)))
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
 }
 

@@ -35,7 +35,7 @@ func TestHello(t *testing.T) {
 		"a nameless function": func(h *perdurev1.Hello) { h.Functions = []string{"f", ""} },
 		"the server's own":    func(h *perdurev1.Hello) { h.Functions = []string{"f", "$http"} },
 		"a long function":     func(h *perdurev1.Hello) { h.Functions = []string{long(257)} },
-		"much room":           func(h *perdurev1.Hello) { h.Room = 100_001 },
+		"much room":           func(h *perdurev1.Hello) { h.Capacity = 100_001 },
 		"a short lease":       func(h *perdurev1.Hello) { h.LeaseMs = 999 },
 		"a long lease":        func(h *perdurev1.Hello) { h.LeaseMs = 600_001 },
 		"a negative lease":    func(h *perdurev1.Hello) { h.LeaseMs = -1 },
@@ -48,7 +48,7 @@ func TestHello(t *testing.T) {
 		refused(t, what, receive(t, "refusal", s.ended), bad)
 	}
 	for what, m := range map[string]*perdurev1.WorkRequest{
-		"room first":      {Kind: &perdurev1.WorkRequest_Room{Room: &perdurev1.Room{Tasks: 1}}},
+		"room first":      {Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 1}}},
 		"heartbeat first": {Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}},
 		"nothing first":   {},
 	} {
@@ -83,7 +83,7 @@ func TestCommitRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start("e", "f")
-	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
+	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000})
 	task := s.task()
 	before := w.journal("e")
 	value := func(b []byte) *perdurev1.Outcome {
@@ -208,9 +208,9 @@ func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start("late", "f")
-	a := w.hello(&perdurev1.Hello{WorkerId: t.Name() + "-a", Functions: []string{"f"}, Room: 1, LeaseMs: 1000})
+	a := w.hello(&perdurev1.Hello{WorkerId: t.Name() + "-a", Functions: []string{"f"}, Capacity: 1, LeaseMs: 1000})
 	mine := a.task()
-	b := w.hello(&perdurev1.Hello{WorkerId: t.Name() + "-b", Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
+	b := w.hello(&perdurev1.Hello{WorkerId: t.Name() + "-b", Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000})
 	theirs := b.task() // a sends no heartbeat
 	if theirs.Token.Version <= mine.Token.Version || theirs.Token.Incarnation != mine.Token.Incarnation {
 		t.Errorf("the task was %v and is %v", mine.Token, theirs.Token)
@@ -267,7 +267,7 @@ func TestWorkerComesBack(t *testing.T) {
 		w.start(id, "f")
 	}
 	hello := func(held ...*perdurev1.TaskToken) *perdurev1.Hello {
-		return &perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 2, LeaseMs: 600_000, Held: held}
+		return &perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 2, LeaseMs: 600_000, Held: held}
 	}
 	first := w.hello(hello())
 	tasks := map[string]*perdurev1.Task{}
@@ -309,7 +309,7 @@ func TestWorkerComesBack(t *testing.T) {
 		t.Errorf("more tasks were given out than there is room for: %v", e)
 	}
 	again.noTask()
-	if err := again.raw.Send(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Room{Room: &perdurev1.Room{Tasks: 1}}}); err != nil {
+	if err := again.raw.Send(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	if task := again.task(); task.Token.Id != "more-1" {
@@ -325,7 +325,7 @@ func TestHelloExtendsLeases(t *testing.T) {
 	for _, id := range []string{"claimed", "not claimed"} {
 		w.start(id, "f")
 	}
-	hello := &perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 2, LeaseMs: 600_000}
+	hello := &perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 2, LeaseMs: 600_000}
 	first := w.hello(hello)
 	leases := map[string]int64{}
 	for range 2 {
@@ -356,7 +356,7 @@ func TestWorkerOfAnotherNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.start("mine", "f")
 	hello := func(ns string) *perdurev1.Hello {
-		return &perdurev1.Hello{WorkerId: t.Name(), Namespace: ns, Functions: []string{"f"}, Room: 1, LeaseMs: 600_000}
+		return &perdurev1.Hello{WorkerId: t.Name(), Namespace: ns, Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000}
 	}
 	mine := w.hello(hello(w.ns))
 	task := mine.task()
@@ -379,12 +379,12 @@ func TestReleaseAndCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start("long", "f")
-	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Room: 1, LeaseMs: 600_000})
+	s := w.hello(&perdurev1.Hello{WorkerId: t.Name(), Functions: []string{"f"}, Capacity: 1, LeaseMs: 600_000})
 	task := s.task()
 	release := func(task *perdurev1.Task, delay time.Duration) {
 		t.Helper()
 		m := receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{
-			Task: task.Token, Problem: "not now", DelayMs: delay.Milliseconds(), Room: 1}}}))
+			Task: task.Token, Problem: "not now", DelayMs: delay.Milliseconds(), Credit: 1}}}))
 		if m.GetRelease() == nil {
 			t.Fatalf("a release was answered %v", m)
 		}
@@ -480,7 +480,7 @@ func TestSilentWorker(t *testing.T) {
 		}
 	}
 	if err := raw.Send(&perdurev1.WorkRequest{CallId: 1, Kind: &perdurev1.WorkRequest_Hello{Hello: &perdurev1.Hello{
-		WorkerId: "deaf", Namespace: w.ns, Functions: []string{"f"}, Room: 2 * executions, LeaseMs: 600_000}}}); err != nil {
+		WorkerId: "deaf", Namespace: w.ns, Functions: []string{"f"}, Capacity: 2 * executions, LeaseMs: 600_000}}}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "all tasks to be its own", func() error {
@@ -510,7 +510,7 @@ func TestNoTaskTwice(t *testing.T) {
 		for i := range waiting {
 			w.start(fmt.Sprintf("e-%d-%d", round, i), function)
 		}
-		s := w.hello(&perdurev1.Hello{WorkerId: fmt.Sprint(t.Name(), round), Functions: []string{function}, Room: waiting + more, LeaseMs: 600_000})
+		s := w.hello(&perdurev1.Hello{WorkerId: fmt.Sprint(t.Name(), round), Functions: []string{function}, Capacity: waiting + more, LeaseMs: 600_000})
 		for i := range more {
 			w.start(fmt.Sprintf("more-%d-%d", round, i), function)
 		}

@@ -86,7 +86,7 @@ type WorkRequest struct {
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*WorkRequest_Hello
-	//	*WorkRequest_Room
+	//	*WorkRequest_Credit
 	//	*WorkRequest_Commit
 	//	*WorkRequest_Heartbeat
 	//	*WorkRequest_Release
@@ -152,10 +152,10 @@ func (x *WorkRequest) GetHello() *Hello {
 	return nil
 }
 
-func (x *WorkRequest) GetRoom() *Room {
+func (x *WorkRequest) GetCredit() *Credit {
 	if x != nil {
-		if x, ok := x.Kind.(*WorkRequest_Room); ok {
-			return x.Room
+		if x, ok := x.Kind.(*WorkRequest_Credit); ok {
+			return x.Credit
 		}
 	}
 	return nil
@@ -212,8 +212,8 @@ type WorkRequest_Hello struct {
 	Hello *Hello `protobuf:"bytes,2,opt,name=hello,proto3,oneof"`
 }
 
-type WorkRequest_Room struct {
-	Room *Room `protobuf:"bytes,3,opt,name=room,proto3,oneof"`
+type WorkRequest_Credit struct {
+	Credit *Credit `protobuf:"bytes,3,opt,name=credit,proto3,oneof"`
 }
 
 type WorkRequest_Commit struct {
@@ -234,7 +234,7 @@ type WorkRequest_ReadJournal struct {
 
 func (*WorkRequest_Hello) isWorkRequest_Kind() {}
 
-func (*WorkRequest_Room) isWorkRequest_Kind() {}
+func (*WorkRequest_Credit) isWorkRequest_Kind() {}
 
 func (*WorkRequest_Commit) isWorkRequest_Kind() {}
 
@@ -440,8 +440,8 @@ type Hello struct {
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The functions this worker can run.
 	Functions []string `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
-	// How many tasks it has room for now.
-	Room uint32 `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	// How many tasks it can take now; 100,000 at most.
+	Capacity uint32 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// 1,000 to 600,000; 0 means 10,000. A task not heard of for so long is given to another worker.
 	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
@@ -502,9 +502,9 @@ func (x *Hello) GetFunctions() []string {
 	return nil
 }
 
-func (x *Hello) GetRoom() uint32 {
+func (x *Hello) GetCapacity() uint32 {
 	if x != nil {
-		return x.Room
+		return x.Capacity
 	}
 	return 0
 }
@@ -591,28 +591,28 @@ func (x *Welcome) GetLost() []*TaskToken {
 	return nil
 }
 
-// Room adds to the number of tasks the worker will take.
-type Room struct {
+// Credit adds to the number of tasks that the worker can take.
+type Credit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         uint32                 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Room) Reset() {
-	*x = Room{}
+func (x *Credit) Reset() {
+	*x = Credit{}
 	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Room) String() string {
+func (x *Credit) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Room) ProtoMessage() {}
+func (*Credit) ProtoMessage() {}
 
-func (x *Room) ProtoReflect() protoreflect.Message {
+func (x *Credit) ProtoReflect() protoreflect.Message {
 	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -624,12 +624,12 @@ func (x *Room) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Room.ProtoReflect.Descriptor instead.
-func (*Room) Descriptor() ([]byte, []int) {
+// Deprecated: Use Credit.ProtoReflect.Descriptor instead.
+func (*Credit) Descriptor() ([]byte, []int) {
 	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Room) GetTasks() uint32 {
+func (x *Credit) GetTasks() uint32 {
 	if x != nil {
 		return x.Tasks
 	}
@@ -774,8 +774,8 @@ type Commit struct {
 	// With a final signal wait: give up after this long (0: wait for ever). The wait then receives a
 	// failure of type "timeout".
 	WaitTimeoutMs int64 `protobuf:"varint,8,opt,name=wait_timeout_ms,json=waitTimeoutMs,proto3" json:"wait_timeout_ms,omitempty"`
-	// Room for so many further tasks once this commit has ended this one's turn.
-	Room          uint32 `protobuf:"varint,9,opt,name=room,proto3" json:"room,omitempty"`
+	// Credit for further tasks, granted if this commit ends the task's activation (the reply's state is not ACQUIRED).
+	Credit        uint32 `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -866,9 +866,9 @@ func (x *Commit) GetWaitTimeoutMs() int64 {
 	return 0
 }
 
-func (x *Commit) GetRoom() uint32 {
+func (x *Commit) GetCredit() uint32 {
 	if x != nil {
-		return x.Room
+		return x.Credit
 	}
 	return 0
 }
@@ -1173,7 +1173,7 @@ func (x *StartSend) GetTags() map[string]string {
 
 type CommitReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ACQUIRED: go on. SUSPENDED, FULFILLED: this turn is over.
+	// ACQUIRED: the worker continues. SUSPENDED, FULFILLED: the activation has ended.
 	State     TaskState       `protobuf:"varint,1,opt,name=state,proto3,enum=perdure.v1.TaskState" json:"state,omitempty"`
 	Status    ExecutionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
 	NextSeq   uint64          `protobuf:"varint,3,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
@@ -1364,9 +1364,10 @@ type Release struct {
 	Task  *TaskToken             `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Shown to people (Execution.last_problem).
 	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
-	// How long to wait before it is offered again.
-	DelayMs       int64  `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
-	Room          uint32 `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	// How long to wait before a worker gets it again.
+	DelayMs int64 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// Credit for further tasks, granted with the release.
+	Credit        uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1422,9 +1423,9 @@ func (x *Release) GetDelayMs() int64 {
 	return 0
 }
 
-func (x *Release) GetRoom() uint32 {
+func (x *Release) GetCredit() uint32 {
 	if x != nil {
-		return x.Room
+		return x.Credit
 	}
 	return 0
 }
@@ -1695,11 +1696,11 @@ var File_perdure_v1_tasks_proto protoreflect.FileDescriptor
 const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16perdure/v1/tasks.proto\x12\n" +
-	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xf3\x02\n" +
+	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xf9\x02\n" +
 	"\vWorkRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12)\n" +
-	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12&\n" +
-	"\x04room\x18\x03 \x01(\v2\x10.perdure.v1.RoomH\x00R\x04room\x12,\n" +
+	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12,\n" +
+	"\x06credit\x18\x03 \x01(\v2\x12.perdure.v1.CreditH\x00R\x06credit\x12,\n" +
 	"\x06commit\x18\x04 \x01(\v2\x12.perdure.v1.CommitH\x00R\x06commit\x125\n" +
 	"\theartbeat\x18\x05 \x01(\v2\x15.perdure.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\arelease\x18\x06 \x01(\v2\x13.perdure.v1.ReleaseH\x00R\arelease\x12<\n" +
@@ -1716,20 +1717,20 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\ajournal\x18\a \x01(\v2\x17.perdure.v1.JournalPageH\x00R\ajournal\x12-\n" +
 	"\x05error\x18\b \x01(\v2\x15.perdure.v1.CallErrorH\x00R\x05error\x12)\n" +
 	"\x05drain\x18\t \x01(\v2\x11.perdure.v1.DrainH\x00R\x05drainB\x06\n" +
-	"\x04kind\"\xe5\x01\n" +
+	"\x04kind\"\xed\x01\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
-	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
-	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
+	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x1a\n" +
+	"\bcapacity\x18\x04 \x01(\rR\bcapacity\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12)\n" +
 	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\"h\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
-	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1c\n" +
-	"\x04Room\x12\x14\n" +
+	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1e\n" +
+	"\x06Credit\x12\x14\n" +
 	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xa3\x03\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
@@ -1745,7 +1746,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0eacquired_after\x18\t \x01(\x04R\racquiredAfter\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x02\n" +
 	"\x06Commit\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12)\n" +
 	"\x04task\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x1d\n" +
@@ -1755,8 +1756,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06events\x18\x05 \x03(\v2\x11.perdure.v1.EventR\x06events\x124\n" +
 	"\bchildren\x18\x06 \x03(\v2\x18.perdure.v1.ChildOptionsR\bchildren\x12&\n" +
 	"\x05sends\x18\a \x03(\v2\x10.perdure.v1.SendR\x05sends\x12&\n" +
-	"\x0fwait_timeout_ms\x18\b \x01(\x03R\rwaitTimeoutMs\x12\x12\n" +
-	"\x04room\x18\t \x01(\rR\x04room\"\xd5\x01\n" +
+	"\x0fwait_timeout_ms\x18\b \x01(\x03R\rwaitTimeoutMs\x12\x16\n" +
+	"\x06credit\x18\t \x01(\rR\x06credit\"\xd5\x01\n" +
 	"\fChildOptions\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x1d\n" +
@@ -1802,12 +1803,12 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"cancelling\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\n" +
 	"cancelling\x12/\n" +
-	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"}\n" +
+	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"\x81\x01\n" +
 	"\aRelease\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x19\n" +
-	"\bdelay_ms\x18\x03 \x01(\x03R\adelayMs\x12\x12\n" +
-	"\x04room\x18\x04 \x01(\rR\x04room\"\x0e\n" +
+	"\bdelay_ms\x18\x03 \x01(\x03R\adelayMs\x12\x16\n" +
+	"\x06credit\x18\x04 \x01(\rR\x06credit\"\x0e\n" +
 	"\fReleaseReply\"x\n" +
 	"\vReadJournal\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -1856,7 +1857,7 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*WorkResponse)(nil),   // 2: perdure.v1.WorkResponse
 	(*Hello)(nil),          // 3: perdure.v1.Hello
 	(*Welcome)(nil),        // 4: perdure.v1.Welcome
-	(*Room)(nil),           // 5: perdure.v1.Room
+	(*Credit)(nil),         // 5: perdure.v1.Credit
 	(*Task)(nil),           // 6: perdure.v1.Task
 	(*Commit)(nil),         // 7: perdure.v1.Commit
 	(*ChildOptions)(nil),   // 8: perdure.v1.ChildOptions
@@ -1885,7 +1886,7 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
-	5,  // 1: perdure.v1.WorkRequest.room:type_name -> perdure.v1.Room
+	5,  // 1: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
 	7,  // 2: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
 	13, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
 	15, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
@@ -1942,7 +1943,7 @@ func file_perdure_v1_tasks_proto_init() {
 	file_perdure_v1_executions_proto_init()
 	file_perdure_v1_tasks_proto_msgTypes[0].OneofWrappers = []any{
 		(*WorkRequest_Hello)(nil),
-		(*WorkRequest_Room)(nil),
+		(*WorkRequest_Credit)(nil),
 		(*WorkRequest_Commit)(nil),
 		(*WorkRequest_Heartbeat)(nil),
 		(*WorkRequest_Release)(nil),

@@ -15,10 +15,9 @@ import (
 	"perdure/id"
 )
 
-// turn is one task in the hands of this worker: from the moment it arrives until the execution waits,
-// ends, or is given back or lost. One goroutine runs it, the function included; the stream tells it from
-// outside that it is lost, cancelling or abandoned.
-type turn struct {
+// activation is one task that this worker runs: from its arrival until the execution waits, ends, is released or
+// lost. One goroutine runs it, the function included; the session marks it lost, cancelling or abandoned.
+type activation struct {
 	w     *Worker
 	task  *perdurev1.Task
 	key   tokenKey
@@ -27,48 +26,47 @@ type turn struct {
 	log   *slog.Logger
 
 	// ctx is the function's context. It ends when the task is lost, when the execution is cancelled and
-	// replay is over, or when the worker's stop grace is.
+	// replay has ended, or when the worker's stop grace ends.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// lost is closed when the task is no longer this worker's: nothing more is sent for it.
 	lost     chan struct{}
 	loseOnce sync.Once
-	// cancelAsked is set when anybody said that the execution is to cancel; live when replay is over.
+	// cancelAsked is set when the journal or the node says that the execution is cancelling; live when replay has ended.
 	cancelAsked, live atomic.Bool
 	// misuse is the first operation that was called where it must not be.
 	misuse atomic.Pointer[MisuseError]
 
-	// leaseFrom is the latest moment from which the lease surely held for its whole length, the zero time if none
-	// is known; renewed is closed, and another one made, whenever it gets later.
+	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.
+	// confirm closes renewed and replaces it when leaseFrom increases.
 	leaseMu   sync.Mutex
 	leaseFrom time.Time
 	renewed   chan struct{}
-	// born is the last call id before the task arrived: heartbeats with a later one speak for it.
+	// born is the last call id before the task arrived: heartbeats with a higher id include it.
 	born uint64
-	// announced: the user was told of the task.
+	// announced: OnEvent has got EventTask.
 	announced atomic.Bool
 
-	// busy belongs to Worker.mu: the turn counts against the worker's room. So do via and askedAt: the session whose
-	// heartbeats have spoken for the turn last, and when the first of them did since one extended the lease; the zero
-	// time when none has.
+	// Worker.mu guards busy, via and askedAt. busy: the activation counts against the worker's capacity. via is the session
+	// whose heartbeat included the activation last; askedAt is when the first of its unanswered heartbeats was sent, or zero.
 	busy    bool
 	via     *session
 	askedAt time.Time
 
-	// owner is the goroutine that runs the function; 0 before it begins and once it is over.
+	// owner is the goroutine that runs the function; 0 before it begins and after it ends.
 	owner atomic.Uintptr
 
-	// What follows belongs to the goroutine.
+	// The goroutine alone uses the fields below.
 	journal replay
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
 	buf  buffer
 	// inStep names the step that runs, quoted; empty when none does.
 	inStep string
-	// entered: the function was called. returned: it is over. unwinding: the goroutine is ending by
-	// runtime.Goexit on purpose.
+	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
+	// runtime.Goexit.
 	entered, returned, unwinding bool
-	// give says how to give the task back once the user's deferred functions have run; nil: not at all.
+	// give is the release to send after the user's deferred functions have run; nil for none.
 	give *giveBack
 }
 
@@ -78,9 +76,9 @@ type giveBack struct {
 	delay   time.Duration
 }
 
-func newTurn(w *Worker, task *perdurev1.Task) *turn {
+func newActivation(w *Worker, task *perdurev1.Task) *activation {
 	token := task.GetToken()
-	t := &turn{
+	t := &activation{
 		w: w, task: task, key: keyOf(token),
 		lost: make(chan struct{}), renewed: make(chan struct{}),
 		log: w.log.With("id", token.GetId(), "function", task.GetFunction()),
@@ -102,8 +100,8 @@ func newTurn(w *Worker, task *perdurev1.Task) *turn {
 	return t
 }
 
-// confirm notes that the lease surely holds for its whole length from a moment on.
-func (t *turn) confirm(from time.Time) {
+// confirm records that the lease holds for its whole length from a moment on.
+func (t *activation) confirm(from time.Time) {
 	t.leaseMu.Lock()
 	defer t.leaseMu.Unlock()
 	if from.After(t.leaseFrom) {
@@ -113,23 +111,21 @@ func (t *turn) confirm(from time.Time) {
 	}
 }
 
-func (t *turn) lease() (from time.Time, renewed <-chan struct{}) {
+func (t *activation) lease() (from time.Time, renewed <-chan struct{}) {
 	t.leaseMu.Lock()
 	defer t.leaseMu.Unlock()
 	return t.leaseFrom, t.renewed
 }
 
-// leaseLeft is how much longer something may begin under the lease, as far as it is known; see the function of the
-// same name.
-func (t *turn) leaseLeft(now time.Time) time.Duration {
+// leaseLeft applies the function leaseLeft to the activation's lease.
+func (t *activation) leaseLeft(now time.Time) time.Duration {
 	from, _ := t.lease()
 	return leaseLeft(from, now, t.w.opts.Lease)
 }
 
-// secureLease returns when something may begin under the lease: at once while enough of it is left, otherwise once
-// a heartbeat has extended it. A turn that is lost meanwhile, or whose worker stops, ends here. asked says that it
-// had to wait.
-func (t *turn) secureLease() (asked bool) {
+// secureLease blocks until a step may begin under the lease: at once while enough of it is left, otherwise until a
+// heartbeat has extended it. It unwinds if the task is lost or the worker stops. asked reports that it had to wait.
+func (t *activation) secureLease() (asked bool) {
 	for {
 		if t.isLost() {
 			t.unwind()
@@ -153,15 +149,15 @@ func (t *turn) secureLease() (asked bool) {
 	}
 }
 
-// announce tells the user of the task, once.
-func (t *turn) announce() {
+// announce sends EventTask, once.
+func (t *activation) announce() {
 	if t.announced.CompareAndSwap(false, true) {
 		t.w.event(Event{Kind: EventTask, ID: t.info.ID, Function: t.info.Function})
 	}
 }
 
-// run is the turn's goroutine.
-func (t *turn) run() {
+// run is the activation's goroutine.
+func (t *activation) run() {
 	t.owner.Store(goroutine())
 	defer t.close()
 	asked := t.secureLease()
@@ -176,10 +172,10 @@ func (t *turn) run() {
 	}
 	t.load()
 	if asked {
-		t.refresh() // what came with the task may be older than what was confirmed
+		t.refresh() // the entries in the task may be older than the lease that the heartbeat confirmed
 	}
 	if t.journal.ended {
-		return // nothing can follow; the worker that wrote the end needs no help
+		return // nothing can follow the end
 	}
 	t.checkpoint()
 	t.goLiveIfReplayed()
@@ -189,20 +185,20 @@ func (t *turn) run() {
 	t.complete(out, err)
 }
 
-// close is the last thing the goroutine does, however it ends. A panic and a runtime.Goexit that this
-// package did not ask for are problems of the function; the execution is given back with them.
-func (t *turn) close() {
+// close ends the goroutine's work, however it ends. A panic, or a runtime.Goexit that this package did not call, is a
+// problem of the function: close releases the task with it.
+func (t *activation) close() {
 	p := recover()
 	t.owner.Store(0) // the runtime may give the goroutine's number to another one
-	defer t.w.turnClosed(t)
+	defer t.w.activationClosed(t)
 	defer t.cancel(errLost)
 	switch {
 	case t.unwinding:
 		if p != nil {
-			t.log.Error("panic in a deferred function while the durable function gave up its turn", "panic", p, "stack", string(debug.Stack()))
+			t.log.Error("panic in a deferred function", "event", "deferred_panic", "panic", p, "stack", string(debug.Stack()))
 		}
 	case p != nil:
-		t.log.Error("panic in a durable function", "panic", p, "stack", string(debug.Stack()))
+		t.log.Error("panic in a durable function", "event", "function_panic", "panic", p, "stack", string(debug.Stack()))
 		t.give = t.w.problem(t, fmt.Errorf("panic: %v", p))
 	case t.entered && !t.returned:
 		where := ""
@@ -217,7 +213,7 @@ func (t *turn) close() {
 }
 
 // load reads the whole journal: what came with the task, and the rest.
-func (t *turn) load() {
+func (t *activation) load() {
 	t.ingest(t.task.GetEntries())
 	for t.journal.next < t.task.GetNextSeq() {
 		if before := t.journal.next; t.readOn() == before {
@@ -231,7 +227,7 @@ func (t *turn) load() {
 }
 
 // readPage fetches a page of entries.
-func (t *turn) readPage(from uint64) []*perdurev1.JournalEntry {
+func (t *activation) readPage(from uint64) []*perdurev1.JournalEntry {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{ReadJournal: &perdurev1.ReadJournal{
 			Namespace: t.key.namespace, Id: t.key.id, Incarnation: t.key.incarnation, FromSeq: from}}}
@@ -243,14 +239,14 @@ func (t *turn) readPage(from uint64) []*perdurev1.JournalEntry {
 }
 
 // readOn fetches a page of entries that were not seen yet and returns the new end.
-func (t *turn) readOn() uint64 {
+func (t *activation) readOn() uint64 {
 	t.ingest(t.readPage(t.journal.next))
 	return t.journal.next
 }
 
 // readBack fetches what the reply to a commit lacks, because it was too much for one message: every entry
 // that was not seen yet, the worker's own included, as in a reply that is repeated.
-func (t *turn) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitReply {
+func (t *activation) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitReply {
 	whole := &perdurev1.CommitReply{State: reply.GetState(), Status: reply.GetStatus(), NextSeq: reply.GetNextSeq(), NextChild: reply.GetNextChild()}
 	for next := t.journal.next; next < whole.NextSeq; {
 		before := next
@@ -268,12 +264,12 @@ func (t *turn) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitReply {
 }
 
 // refresh fetches everything that arrived since.
-func (t *turn) refresh() {
+func (t *activation) refresh() {
 	for before := t.journal.next; t.readOn() != before; before = t.journal.next {
 	}
 }
 
-func (t *turn) ingest(entries []*perdurev1.JournalEntry) {
+func (t *activation) ingest(entries []*perdurev1.JournalEntry) {
 	if err := t.journal.ingest(entries); err != nil {
 		t.giveUp(err)
 	}
@@ -282,8 +278,8 @@ func (t *turn) ingest(entries []*perdurev1.JournalEntry) {
 	}
 }
 
-// checkpoint is where a turn that must not go on ends. Every operation passes it.
-func (t *turn) checkpoint() {
+// checkpoint unwinds if the activation must end: lost, misused, or the worker stops. Every operation calls it.
+func (t *activation) checkpoint() {
 	t.checkRight()
 	if t.w.isStopping() {
 		t.give = &giveBack{}
@@ -291,8 +287,8 @@ func (t *turn) checkpoint() {
 	}
 }
 
-// checkRight ends a turn that is lost, or whose function did what it must not.
-func (t *turn) checkRight() {
+// checkRight unwinds if the task is lost or the function misused the context.
+func (t *activation) checkRight() {
 	if t.isLost() {
 		t.unwind()
 	}
@@ -301,20 +297,20 @@ func (t *turn) checkRight() {
 	}
 }
 
-// unwind ends the goroutine here: the user's deferred functions run, nothing after the call does. The
-// function cannot mistake it for an error, because it sees none.
-func (t *turn) unwind() {
+// unwind does not return: it ends the goroutine by runtime.Goexit after the user's deferred functions have run. The
+// function sees no error that it could handle by mistake.
+func (t *activation) unwind() {
 	t.unwinding = true
 	runtime.Goexit()
 }
 
-// giveUp unwinds and gives the execution back with a problem, to be tried again later.
-func (t *turn) giveUp(err error) {
+// giveUp does not return: it unwinds and releases the task with a problem and a delay.
+func (t *activation) giveUp(err error) {
 	t.give = t.w.problem(t, err)
 	t.unwind()
 }
 
-func (t *turn) isLost() bool {
+func (t *activation) isLost() bool {
 	select {
 	case <-t.lost:
 		return true
@@ -323,25 +319,25 @@ func (t *turn) isLost() bool {
 	}
 }
 
-// lose is called from outside: the task is somebody else's, or nobody's.
-func (t *turn) lose() {
+// lose marks the task as no longer this worker's. Any goroutine may call it.
+func (t *activation) lose() {
 	t.loseOnce.Do(func() {
 		close(t.lost)
 		t.cancel(errLost)
 	})
 }
 
-// askCancel is called from anywhere: the execution is to cancel. The function's context ends now, or as
-// soon as replay is over: code that looks at it during replay must see what it saw the first time.
-func (t *turn) askCancel() {
+// askCancel ends the function's context with ErrCancelled, at once or when replay ends: code that reads the context
+// during replay must see what it saw the first time. Any goroutine may call it.
+func (t *activation) askCancel() {
 	t.cancelAsked.Store(true)
 	if t.live.Load() {
 		t.cancel(ErrCancelled)
 	}
 }
 
-// goLiveIfReplayed notes the end of replay: every recorded operation was asked for.
-func (t *turn) goLiveIfReplayed() {
+// goLiveIfReplayed records the end of replay: the function has asked for every recorded operation.
+func (t *activation) goLiveIfReplayed() {
 	if t.live.Load() || int(t.next) < len(t.journal.ops) {
 		return
 	}
@@ -353,7 +349,7 @@ func (t *turn) goLiveIfReplayed() {
 
 // take gives the operation its child number. rec is what the journal has under it; nil when the function
 // is at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
-func (t *turn) take(kind opKind, name string) (n uint32, rec *record, err error) {
+func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err error) {
 	t.mustBeText("the name", name)
 	n = t.next
 	if rec = t.journal.op(n); rec == nil {
@@ -372,21 +368,21 @@ func (t *turn) take(kind opKind, name string) (n uint32, rec *record, err error)
 	return n, rec, nil
 }
 
-// mustBeText gives the execution back when a string is none that a message can carry.
-func (t *turn) mustBeText(what, s string) {
+// mustBeText releases the task with a problem when s is not valid UTF-8, which no message can carry.
+func (t *activation) mustBeText(what, s string) {
 	if !utf8.ValidString(s) {
 		t.giveUp(fmt.Errorf("durable: %s of %s, %q, is not valid UTF-8", what, t.child(t.next), s))
 	}
 }
 
-// named says that operations of this kind have a name to compare.
+// named reports whether operations of kind k have a name to compare.
 func named(k opKind) bool { return k == opStep || k == opChild || k == opSend || k == opSignal }
 
 // child is the id of the n-th operation.
-func (t *turn) child(n uint32) string { return string(t.journal.id.Child(n)) }
+func (t *activation) child(n uint32) string { return string(t.journal.id.Child(n)) }
 
 // outcome is the recorded result of the n-th operation, which is resolved.
-func (t *turn) outcome(n uint32) ([]byte, error) {
+func (t *activation) outcome(n uint32) ([]byte, error) {
 	o := t.journal.op(n).outcome
 	if f := o.GetFailure(); f != nil {
 		return nil, errorOf(f)
@@ -395,8 +391,8 @@ func (t *turn) outcome(n uint32) ([]byte, error) {
 }
 
 // complete ends the execution with what the function returned.
-func (t *turn) complete(out []byte, err error) {
-	t.checkRight() // a worker that stops still records what is finished
+func (t *activation) complete(out []byte, err error) {
+	t.checkRight() // a stopping worker still records a finished execution
 	if t.cancelAsked.Load() {
 		t.acknowledge()
 		return
@@ -416,13 +412,13 @@ func (t *turn) complete(out []byte, err error) {
 	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))
 }
 
-// acknowledge ends a cancelled execution. What the function returned does not matter any more.
-func (t *turn) acknowledge() {
+// acknowledge ends a cancelled execution; what the function returned is dropped.
+func (t *activation) acknowledge() {
 	if !t.journal.cancelled {
-		t.refresh() // a heartbeat said it; the reason is in the journal
+		t.refresh() // a heartbeat reply said so; the reason is in the journal
 	}
 	if !t.journal.cancelled {
-		t.giveUp(fmt.Errorf("durable: %s is said to be cancelling, its journal does not say so", t.info.ID))
+		t.giveUp(fmt.Errorf("durable: %s is cancelling, but its journal has no CancelRequested", t.info.ID))
 	}
 	t.dropBuffer()
 	_ = t.commit(commit{mayEnd: true, acknowledges: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{
