@@ -71,7 +71,7 @@ var leaseBugs = []mutation.Bug{
 		From: `return led != nil && led.life == q.lead && !led.reminded.has(keyOf(q.Token))`, To: `return led != nil && led.life == q.lead`, Tests: "TestToldAgainIsNotReturned",
 	},
 	{
-		File: "durable/turn.go", Rule: "lease: it is looked at last before a step",
+		File: "durable/activation.go", Rule: "lease: it is looked at last before a step",
 		From: `if leaseLeft(from, t.w.clock.Now(), t.w.opts.Lease) > 0 {`, To: `if leaseLeft(from, from, t.w.opts.Lease) > 0 {`, Tests: "TestLeaseEndsBeforeTheStep",
 	},
 	{

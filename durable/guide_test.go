@@ -1,0 +1,180 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/durable"
+)
+
+// The code of GUIDE.md, so that it compiles.
+
+type Trip struct{ From, To, Email string }
+
+type Offer struct {
+	Carrier string
+	Cents   int
+}
+
+var quote = durable.NewFunction("quote", func(ctx durable.Context, in Trip) (Offer, error) {
+	return durable.Run(ctx, "ask", func(context.Context) (Offer, error) { return Offer{"rail", 4900}, nil })
+})
+
+func get(ctx context.Context, url string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+var steps = durable.NewFunction("steps", func(ctx durable.Context, url string) (int, error) {
+	status, err := durable.Run(ctx, "fetch", func(ctx context.Context) (int, error) {
+		status, err := get(ctx, url)
+		if status == http.StatusNotFound {
+			return 0, durable.Permanent(errors.New("no such page"))
+		}
+		return status, err
+	}, durable.WithRetry(durable.RetryPolicy{MaxAttempts: 10, Initial: time.Second, Max: time.Minute}), durable.WithTimeout(5*time.Second))
+	return status, err
+})
+
+var recorded = durable.NewFunction("recorded", func(ctx durable.Context, _ string) (string, error) {
+	now, err := durable.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	n, err := durable.Random(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := durable.Sleep(ctx, 24*time.Hour); err != nil {
+		return "", err
+	}
+	return fmt.Sprint(now.Format(time.DateOnly), n%6+1), nil
+})
+
+var fanOut = durable.NewFunction("fan-out", func(ctx durable.Context, trips []Trip) ([]Offer, error) {
+	var futures []*durable.Future[Offer]
+	for _, trip := range trips {
+		f, err := durable.Go(ctx, quote, trip)
+		if err != nil {
+			return nil, err
+		}
+		futures = append(futures, f)
+	}
+	if err := durable.AwaitAll(ctx, durable.Awaitables(futures)...); err != nil {
+		return nil, err
+	}
+	var offers []Offer
+	for _, f := range futures {
+		offer, err := f.Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		offers = append(offers, offer)
+	}
+	return offers, nil
+})
+
+var approval = durable.NewFunction("approval", func(ctx durable.Context, in Trip) (string, error) {
+	by, err := durable.WaitSignal[string](ctx, "approved", durable.Timeout(72*time.Hour))
+	if errors.Is(err, durable.ErrTimeout) {
+		return "", &durable.Error{Type: "not_approved", Message: "no approval within three days"}
+	}
+	if err != nil {
+		return "", err
+	}
+	return by, nil
+})
+
+var notify = durable.NewFunction("notify", func(ctx durable.Context, id string) (bool, error) {
+	delivery, err := durable.GoSignal(ctx, id, "approved", "ann")
+	if err != nil {
+		return false, err
+	}
+	_, err = delivery.Get(ctx)
+	if errors.Is(err, durable.ErrTargetNotFound) || errors.Is(err, durable.ErrTargetFinished) {
+		return false, nil
+	}
+	return err == nil, err
+})
+
+var book = durable.NewFunction("book", func(ctx durable.Context, in Trip) (string, error) {
+	seat, err := durable.Run(ctx, "reserve", reserve(in), durable.WithIntent())
+	if err != nil {
+		return "", err
+	}
+	if _, err := durable.Run(ctx, "pay", pay(in)); err != nil {
+		if errors.Is(err, durable.ErrCancelled) {
+			return "", err
+		}
+		if _, undo := durable.Run(ctx, "release", release(seat)); undo != nil {
+			return "", errors.Join(err, undo)
+		}
+		return "", err
+	}
+	return seat, nil
+})
+
+func reserve(Trip) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return "12A", nil }
+}
+func pay(Trip) func(context.Context) (bool, error) {
+	return func(context.Context) (bool, error) { return true, nil }
+}
+func release(string) func(context.Context) (bool, error) {
+	return func(context.Context) (bool, error) { return true, nil }
+}
+
+func serve(ctx context.Context, c *client.Client) error {
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Concurrency: 200, Digest: "v1.4.0"})
+	w.Register(quote, steps, recorded, fanOut, approval, notify, book)
+	return w.Run(ctx)
+}
+
+func start(ctx context.Context, c *client.Client, in Trip) (string, error) {
+	h, err := book.Start(ctx, c, "trip-7", in, durable.StartTimeout(time.Hour), durable.StartTags(map[string]string{"email": in.Email}))
+	if err != nil {
+		return "", err
+	}
+	seat, err := h.Result(ctx)
+	var failed *durable.Error
+	if errors.As(err, &failed) && failed.Type == "not_approved" {
+		return "", fmt.Errorf("trip-7: %w", err)
+	}
+	return seat, err
+}
+
+func TestGuide(t *testing.T) {
+	guide, err := os.ReadFile("GUIDE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("guide_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = serve, start
+	blocks := strings.Split(string(guide), "```go\n")[1:]
+	if len(blocks) < 8 {
+		t.Fatalf("GUIDE.md has %d Go blocks", len(blocks))
+	}
+	for _, b := range blocks {
+		block, _, _ := strings.Cut(b, "```")
+		if !strings.Contains(string(code), block) {
+			t.Errorf("guide_test.go lacks this code of GUIDE.md:\n%s", block)
+		}
+	}
+}
