@@ -105,7 +105,7 @@ func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, 
 		return &identity.Cluster{Expect: expect}, c.identity.Partitions, nil
 	}
 	c.explain("nobody else is heard of yet")
-	leave, err := rpc.WaitingRoom(c.cfg.HTTPAddr, s.http, func() error { return errors.New(*c.why.Load()) })
+	leave, err := rpc.ServeNotReady(c.cfg.HTTPAddr, s.http, func() error { return errors.New(*c.why.Load()) })
 	if err != nil {
 		return nil, 0, err
 	}

@@ -33,15 +33,15 @@ const (
 	DefaultConnections = 16_384
 	// maxHTTPConnections bounds those of the HTTP port.
 	maxHTTPConnections = 1024
-	// handshakePatience is how long a connection may take to begin to speak, and again for TLS and HTTP/2.
-	handshakePatience = 10 * time.Second
+	// handshakeTimeout bounds the wait for the first bytes of a connection, and again for TLS and HTTP/2.
+	handshakeTimeout = 10 * time.Second
 	// connectionIdle is how long a gRPC connection without calls stays. Clients open it again by themselves.
 	connectionIdle = 30 * time.Minute
 	// prefaceBytes is how an HTTP/2 connection begins, tlsHeadBytes a TLS one.
 	prefaceBytes = 24
 	tlsHeadBytes = 5
-	// httpPatience is how long an HTTP request's body may take, and its answer where it is not a profile.
-	httpPatience = 30 * time.Second
+	// httpTimeout bounds reading an HTTP request's body, and writing its answer unless that is a profile.
+	httpTimeout = 30 * time.Second
 )
 
 // newGate bounds the requests of the gRPC port.
@@ -87,7 +87,7 @@ func (s *Server) checkCaller(ctx context.Context, method string) (class string, 
 // listen opens a port for at most n connections.
 func (s *Server) listen(port, addr string, n, first int) (*ingress.Listener, error) {
 	return ingress.Listen(addr, ingress.ListenerOptions{
-		Max: n, MaxPerAddress: n - n/4, First: first, Patience: handshakePatience,
+		Max: n, MaxPerAddress: n - n/4, First: first, Patience: handshakeTimeout,
 		Refused: func(why string) { s.metrics.closed.WithLabelValues(port, why).Inc() },
 	})
 }
@@ -127,11 +127,11 @@ func bounded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		if r.Body != nil && r.Body != http.NoBody {
-			_ = control.SetReadDeadline(time.Now().Add(httpPatience)) // a writer that knows no deadlines is a test's
+			_ = control.SetReadDeadline(time.Now().Add(httpTimeout)) // a writer that knows no deadlines is a test's
 			r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
 		}
 		if !isProfile(r.URL.Path) {
-			_ = control.SetWriteDeadline(time.Now().Add(httpPatience))
+			_ = control.SetWriteDeadline(time.Now().Add(httpTimeout))
 		}
 		h.ServeHTTP(w, r)
 	})

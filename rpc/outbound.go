@@ -16,16 +16,16 @@ import (
 	"perdure/partition"
 )
 
-// functionOfHTTP is whose executions are the attempts of graphs' HTTP nodes.
+// functionOfHTTP is the function whose executions are the attempts of graphs' HTTP nodes.
 const functionOfHTTP = "$http"
 
 // Bounds of an Outbound.
 const (
-	// outboundCalls is how many calls may be under way at once, over all namespaces.
+	// outboundCalls bounds the calls in progress, over all namespaces.
 	outboundCalls = 64
-	// outboundIdle is how long a namespace without calls keeps its seat.
+	// outboundIdle is how long a session without calls stays open.
 	outboundIdle = time.Minute
-	// outboundRest is how long room stays where it was given before another namespace may take it.
+	// outboundRest is how long a namespace keeps unused credit before another one may get it.
 	outboundRest = 50 * time.Millisecond
 )
 
@@ -34,29 +34,28 @@ type OutboundConfig struct {
 	NodeID string
 	// Lease is how long tasks stay the node's own without a heartbeat.
 	Lease time.Duration
-	// Version is told to the services, in User-Agent.
+	// Version is part of the User-Agent.
 	Version string
 	Logger  *slog.Logger
 	// Policy says what may be called; its zero value refuses every call, which fails the node that asks for it.
 	Policy OutboundPolicy
-	// Idle is how long a namespace without calls keeps its seat; 0 means a minute.
+	// Idle is how long a session without calls stays open; 0 means a minute.
 	Idle time.Duration
 }
 
-// Outbound carries out the HTTP nodes of graphs: it is the worker of the function $http, a part of the node, for
-// the partitions that the node leads, in every namespace that has such nodes. One task is one call; whether there
-// is another after it fails is the graph's business. At most 64 calls are under way.
+// Outbound runs the HTTP nodes of graphs: it is the worker of the function $http inside the node, for the partitions
+// that the node leads, in every namespace that has such nodes. One task is one call; the graph's retry policy decides
+// about another one. At most 64 calls are in progress.
 //
 // An answer with a status of 2xx completes the attempt, with the body as its result: JSON as it is, other text
 // as a JSON string, other bytes as one in base64, nothing as null; 4 MiB at most. Everything else fails it, with a
 // type that begins with "http_": the status ("http_503"), or "timeout", "connect", "tls", "redirects", "too_large",
 // "broken", "request", "forbidden".
 //
-// What a crash loses is the calls under way: their tasks go to whoever leads when the leases are over, which
-// repeats them with the same idempotency key.
+// A crash loses the calls in progress: when their leases expire, the leaders repeat them with the same idempotency key.
 //
-// Graphs say which addresses are called, and the calls come from this machine, so a policy says which are allowed. It
-// is asked before a request is sent, at each redirect, and for each address that is connected to.
+// Graphs choose the addresses, and the calls come from this machine, so Policy limits them: before a request is sent, at
+// each redirect, and for each address that a connection is made to.
 type Outbound struct {
 	cfg        OutboundConfig
 	log        *slog.Logger
@@ -64,43 +63,43 @@ type Outbound struct {
 	dispatcher *partition.Dispatcher
 	client     *http.Client
 	agent      string
-	// id begins the names of the seats' workers.
+	// id is the prefix of the sessions' worker ids.
 	id string
-	// life ends when nothing can be said to the partitions any more.
-	life    context.Context
-	endLife context.CancelFunc
+	// sends is the context of all messages to partitions; endSends ends it when the last call has ended.
+	sends    context.Context
+	endSends context.CancelFunc
 
-	// mu is taken before the dispatcher's own lock, starved's after it.
-	mu    sync.Mutex
-	free  int // room that no seat has; below zero for a while when tasks came for which there was none
-	seats map[string]*outboundSeat
-	calls map[string]*outboundCall
-	over  bool
-	// resting: a timer will look for room again.
+	// Lock order: mu, the dispatcher's lock, starvedMu.
+	mu       sync.Mutex
+	free     int // credit that no session has; negative while tasks were delivered beyond the credit
+	sessions map[string]*outboundSession
+	calls    map[string]*outboundCall
+	over     bool
+	// resting: a timer will call signal.
 	resting bool
 
 	starvedMu sync.Mutex
-	starved   []string // namespaces whose tasks wait for room, each once
+	starved   []string // namespaces whose tasks wait for credit, each once
 
 	wake     chan struct{}
 	stopping chan struct{}
-	under    inflight // calls
+	under    inflight // calls in progress
 	wg       sync.WaitGroup
 
 	closeOnce sync.Once
 }
 
-// outboundSeat is the node's place among the workers of one namespace.
-type outboundSeat struct {
+// outboundSession is the node's own session as a worker of one namespace.
+type outboundSession struct {
 	ns     string
 	worker *partition.Worker
-	// lent is the room that it has; fed is when it got some, used when its last call ended.
-	lent      int
-	under     int
-	fed, used time.Time
+	// credit is the unused credit; granted is when it last got some, used when its last call ended.
+	credit        int
+	under         int
+	granted, used time.Time
 }
 
-// ServeOutbound begins to carry out HTTP nodes. It must be closed, before the partitions are.
+// ServeOutbound starts an Outbound. Close it before the partitions.
 func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *partition.Dispatcher) (*Outbound, error) {
 	if cfg.Idle <= 0 {
 		cfg.Idle = outboundIdle
@@ -112,18 +111,17 @@ func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *par
 	o := &Outbound{
 		cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, client: newOutboundClient(&cfg.Policy), agent: "perdure/" + strings.Trim(cfg.Version, "()"),
 		id: functionOfHTTP + "@" + cfg.NodeID + "." + hex.EncodeToString(start), free: outboundCalls,
-		seats: map[string]*outboundSeat{}, calls: map[string]*outboundCall{}, wake: make(chan struct{}, 1), stopping: make(chan struct{}),
+		sessions: map[string]*outboundSession{}, calls: map[string]*outboundCall{}, wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
-	o.life, o.endLife = context.WithCancel(context.Background())
+	o.sends, o.endSends = context.WithCancel(context.Background())
 	o.wg.Add(2)
-	go o.feeding()
+	go o.granting()
 	go o.beating()
 	dispatcher.OnStarved(o.onStarved)
 	return o, nil
 }
 
-// onStarved notes that tasks of a namespace wait and nobody has room for them. It is called by the dispatcher, and
-// must not block.
+// onStarved records that tasks of a namespace wait for credit. The dispatcher calls it under its lock; it does not block.
 func (o *Outbound) onStarved(ns, function string) {
 	if function != functionOfHTTP {
 		return
@@ -133,25 +131,25 @@ func (o *Outbound) onStarved(ns, function string) {
 		o.starved = append(o.starved, ns)
 	}
 	o.starvedMu.Unlock()
-	o.poke()
+	o.signal()
 }
 
-func (o *Outbound) poke() {
+func (o *Outbound) signal() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-// feeding gives room to namespaces that wait for some, and takes seats away that nobody uses.
-func (o *Outbound) feeding() {
+// granting grants credit to waiting namespaces and closes idle sessions, until Close.
+func (o *Outbound) granting() {
 	defer o.wg.Done()
 	idle := time.NewTicker(max(o.cfg.Idle/4, time.Millisecond))
 	defer idle.Stop()
 	for {
 		select {
 		case <-o.wake:
-			o.feed()
+			o.grantWaiting()
 		case <-idle.C:
 			o.retire()
 		case <-o.stopping:
@@ -160,9 +158,9 @@ func (o *Outbound) feeding() {
 	}
 }
 
-// feed gives each namespace that waits its share of the room there is, in the order in which they began to wait.
-// One share stays for whoever comes next.
-func (o *Outbound) feed() {
+// grantWaiting grants each waiting namespace its share of the free credit, in the order in which they began to wait. One
+// share stays free for the next namespace.
+func (o *Outbound) grantWaiting() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.over {
@@ -177,47 +175,47 @@ func (o *Outbound) feed() {
 			o.reclaim(ns)
 		}
 		if o.free <= 0 {
-			return // the end of a call goes on here
+			return // the end of a call signals again
 		}
 		o.starvedMu.Lock()
 		o.starved = o.starved[1:]
 		o.starvedMu.Unlock()
-		o.give(ns, (o.free+len(waiting))/(len(waiting)+1))
+		o.grant(ns, (o.free+len(waiting))/(len(waiting)+1))
 	}
 }
 
-// give gives a namespace room.
-func (o *Outbound) give(ns string, n int) {
+// grant grants a namespace credit.
+func (o *Outbound) grant(ns string, n int) {
 	o.free -= n
 	now := time.Now()
-	if s := o.seats[ns]; s != nil {
-		s.lent += n
-		s.fed = now
+	if s := o.sessions[ns]; s != nil {
+		s.credit += n
+		s.granted = now
 		s.worker.AddRoom(n)
 		return
 	}
-	s := &outboundSeat{ns: ns, lent: n, fed: now, used: now}
+	s := &outboundSession{ns: ns, credit: n, granted: now, used: now}
 	s.worker = o.dispatcher.AttachHere(partition.WorkerSpec{
 		ID: o.id + "/" + ns, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: o.cfg.Lease.Milliseconds(), Room: n,
 	})
-	o.seats[ns] = s
+	o.sessions[ns] = s
 	o.wg.Add(1)
 	go o.receive(s)
 }
 
-// reclaim takes room from namespaces that do not use theirs.
+// reclaim revokes the unused credit of other namespaces.
 func (o *Outbound) reclaim(ns string) {
 	now, again := time.Now(), false
-	for _, s := range o.seats {
-		if s.ns == ns || s.lent == 0 {
+	for _, s := range o.sessions {
+		if s.ns == ns || s.credit == 0 {
 			continue
 		}
-		if now.Sub(s.fed) < outboundRest {
+		if now.Sub(s.granted) < outboundRest {
 			again = true
 			continue
 		}
-		n := s.worker.TakeRoom(s.lent)
-		s.lent -= n
+		n := s.worker.TakeRoom(s.credit)
+		s.credit -= n
 		o.free += n
 	}
 	if again && o.free <= 0 && !o.resting {
@@ -226,36 +224,36 @@ func (o *Outbound) reclaim(ns string) {
 			o.mu.Lock()
 			o.resting = false
 			o.mu.Unlock()
-			o.poke()
+			o.signal()
 		})
 	}
 }
 
-// retire takes seats away that have not been used for a while.
+// retire closes sessions without calls for cfg.Idle.
 func (o *Outbound) retire() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	for ns, s := range o.seats {
-		if s.under == 0 && now.Sub(s.fed) >= o.cfg.Idle && now.Sub(s.used) >= o.cfg.Idle {
-			o.dismiss(ns, s)
+	for ns, s := range o.sessions {
+		if s.under == 0 && now.Sub(s.granted) >= o.cfg.Idle && now.Sub(s.used) >= o.cfg.Idle {
+			o.closeSession(ns, s)
 		}
 	}
 }
 
-// dismiss ends a seat. Its tasks that were not begun go back.
-func (o *Outbound) dismiss(ns string, s *outboundSeat) {
-	delete(o.seats, ns)
-	o.free += s.lent
-	s.lent = 0
+// closeSession ends a session. Its tasks that were not begun become pending again.
+func (o *Outbound) closeSession(ns string, s *outboundSession) {
+	delete(o.sessions, ns)
+	o.free += s.credit
+	s.credit = 0
 	s.worker.Detach()
 }
 
-// receive begins a call for each task that a seat gets.
-func (o *Outbound) receive(s *outboundSeat) {
+// receive begins a call for each task that a session gets, until the session ends.
+func (o *Outbound) receive(s *outboundSession) {
 	defer o.wg.Done()
 	for {
-		d, ok := s.worker.Next(o.life)
+		d, ok := s.worker.Next(o.sends)
 		switch {
 		case !ok:
 			return
@@ -268,16 +266,16 @@ func (o *Outbound) receive(s *outboundSeat) {
 }
 
 // begin begins a call.
-func (o *Outbound) begin(s *outboundSeat, d partition.Delivery) {
-	c := &outboundCall{o: o, seat: s, task: d.Task, key: callKey(d.Task.Token), confirmed: d.Reserved}
-	c.ctx, c.cancel = context.WithCancelCause(o.life)
+func (o *Outbound) begin(s *outboundSession, d partition.Delivery) {
+	c := &outboundCall{o: o, session: s, task: d.Task, key: callKey(d.Task.Token), confirmed: d.Reserved}
+	c.ctx, c.cancel = context.WithCancelCause(o.sends)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if former := o.calls[c.key]; former != nil {
-		former.cancel(errCallLost) // there is a later life of its task
+		former.cancel(errCallLost) // there is a later sends of its task
 	}
-	if s.lent > 0 {
-		s.lent--
+	if s.credit > 0 {
+		s.credit--
 	} else {
 		o.free--
 	}
@@ -296,19 +294,19 @@ func (o *Outbound) begin(s *outboundSeat, d partition.Delivery) {
 	}()
 }
 
-// ended gives the room of a call back.
+// ended returns the credit of a call.
 func (o *Outbound) ended(c *outboundCall) {
-	c.seat.worker.Finished(c.task.Token)
+	c.session.worker.Finished(c.task.Token)
 	o.mu.Lock()
 	if o.calls[c.key] == c {
 		delete(o.calls, c.key)
 	}
 	o.free++
-	c.seat.under--
-	c.seat.used = time.Now()
+	c.session.under--
+	c.session.used = time.Now()
 	o.mu.Unlock()
 	o.under.end()
-	o.poke()
+	o.signal()
 }
 
 // end ends the call of a task, if there is one.
@@ -323,15 +321,15 @@ func (o *Outbound) end(t *perdurev1.TaskToken, why error) {
 // Why a call is ended from outside.
 var (
 	errCallCancelled = errors.New("the attempt was asked to cancel")
-	errCallLost      = errors.New("the task is another's, or over")
+	errCallLost      = errors.New("the task is no longer this node's")
 	errCallStopped   = errors.New("the node is stopping")
 )
 
-// outboundPatience is how long calls under way may go on when the node stops.
-const outboundPatience = time.Second
+// outboundStopTimeout bounds the wait for calls in progress when the node stops.
+const outboundStopTimeout = time.Second
 
-// Close takes no further tasks, lets calls under way end for a second at most, and gives back the tasks of those
-// that do not. It returns when all is said, or ctx ends: then leases end what is left. Further calls do nothing.
+// Close takes no further tasks, waits a second at most for calls in progress, and releases the tasks of the others. It
+// blocks until all goroutines have ended; when ctx ends first, leases end what is left. Further calls do nothing.
 func (o *Outbound) Close(ctx context.Context) {
 	o.closeOnce.Do(func() { o.close(ctx) })
 }
@@ -341,15 +339,15 @@ func (o *Outbound) close(ctx context.Context) {
 	close(o.stopping)
 	o.mu.Lock()
 	o.over = true
-	for ns, s := range o.seats {
-		o.dismiss(ns, s)
+	for ns, s := range o.sessions {
+		o.closeSession(ns, s)
 	}
 	o.mu.Unlock()
-	patience := outboundPatience
+	timeout := outboundStopTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(deadline)/4)
+		timeout = min(timeout, time.Until(deadline)/4)
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-o.under.ended():
@@ -365,7 +363,7 @@ func (o *Outbound) close(ctx context.Context) {
 	case <-o.under.ended():
 	case <-ctx.Done():
 	}
-	o.endLife()
+	o.endSends()
 	o.wg.Wait()
 	o.client.CloseIdleConnections()
 }

@@ -19,10 +19,10 @@ const outboundProblemDelay = 10 * time.Second
 
 // outboundCall is one task, and the call that it stands for.
 type outboundCall struct {
-	o    *Outbound
-	seat *outboundSeat
-	task *perdurev1.Task
-	key  string
+	o       *Outbound
+	session *outboundSession
+	task    *perdurev1.Task
+	key     string
 	// ctx ends with a cause when the task is lost, cancelled, or the node stops.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -86,7 +86,7 @@ func (c *outboundCall) secureLease() {
 		if begun {
 			return
 		}
-		o.heartbeat(c.seat, o.router.Place(c.task.Token.Namespace, c.task.Token.Id), []*perdurev1.TaskToken{c.task.Token})
+		o.heartbeat(c.session, o.router.Place(c.task.Token.Namespace, c.task.Token.Id), []*perdurev1.TaskToken{c.task.Token})
 		o.mu.Lock()
 		extended := !c.confirmed.Before(now)
 		o.mu.Unlock()
@@ -173,7 +173,7 @@ func (c *outboundCall) notOurs(err error) bool {
 func (c *outboundCall) persist(try func(ctx context.Context) error) error {
 	pause := 5 * time.Millisecond
 	for {
-		ctx, cancel := context.WithTimeout(c.o.life, writeTimeout)
+		ctx, cancel := context.WithTimeout(c.o.sends, writeTimeout)
 		err := try(ctx)
 		cancel()
 		switch {
@@ -182,13 +182,13 @@ func (c *outboundCall) persist(try func(ctx context.Context) error) error {
 		case !isRetryable(err):
 			return err
 		}
-		if errors.Is(context.Cause(c.ctx), errCallLost) || c.o.life.Err() != nil {
+		if errors.Is(context.Cause(c.ctx), errCallLost) || c.o.sends.Err() != nil {
 			return err
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-c.o.life.Done():
+		case <-c.o.sends.Done():
 		}
 		timer.Stop()
 		pause = min(2*pause, 500*time.Millisecond)
@@ -204,7 +204,7 @@ func (o *Outbound) beating() {
 		select {
 		case <-every.C:
 			o.beat()
-		case <-o.life.Done():
+		case <-o.sends.Done():
 			return
 		}
 	}
@@ -212,7 +212,7 @@ func (o *Outbound) beating() {
 
 // beat tells the partitions of all tasks under way. It does not wait for the answers.
 func (o *Outbound) beat() {
-	held := map[*outboundSeat][]*perdurev1.TaskToken{}
+	held := map[*outboundSession][]*perdurev1.TaskToken{}
 	now := time.Now()
 	o.mu.Lock()
 	for _, c := range o.calls {
@@ -220,7 +220,7 @@ func (o *Outbound) beat() {
 			c.cancel(errCallLost) // nobody has said that it is still ours
 			continue
 		}
-		held[c.seat] = append(held[c.seat], c.task.Token)
+		held[c.session] = append(held[c.session], c.task.Token)
 	}
 	o.mu.Unlock()
 	for s, tokens := range held {
@@ -235,8 +235,8 @@ func (o *Outbound) beat() {
 }
 
 // heartbeat tells one partition of a worker's tasks, and ends the calls that it says are lost or cancelled.
-func (o *Outbound) heartbeat(s *outboundSeat, p uint32, tokens []*perdurev1.TaskToken) {
-	ctx, cancel := context.WithTimeout(o.life, o.cfg.Lease)
+func (o *Outbound) heartbeat(s *outboundSession, p uint32, tokens []*perdurev1.TaskToken) {
+	ctx, cancel := context.WithTimeout(o.sends, o.cfg.Lease)
 	defer cancel()
 	sent := time.Now()
 	reply, err := o.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{

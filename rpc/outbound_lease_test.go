@@ -15,8 +15,8 @@ import (
 // callLease is the lease of the tasks below: no stall of the machine is as long, and no heartbeat of Outbound's own comes.
 const callLease = time.Hour
 
-// acquired is a seat of the test's own, with a task that was acquired for it and is not begun.
-func (n *outboundNode) acquired(ns, id, url string) (*outboundSeat, partition.Delivery) {
+// acquired is a session of the test's own, with a task that was acquired for it and is not begun.
+func (n *outboundNode) acquired(ns, id, url string) (*outboundSession, partition.Delivery) {
 	n.t.Helper()
 	w := n.parts.Dispatcher().AttachHere(partition.WorkerSpec{
 		ID: "w-" + id, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: callLease.Milliseconds(), Room: 1,
@@ -27,11 +27,11 @@ func (n *outboundNode) acquired(ns, id, url string) (*outboundSeat, partition.De
 	if !ok || d.Task == nil || d.Reserved.IsZero() {
 		n.t.Fatalf("the worker got %+v", d)
 	}
-	return &outboundSeat{ns: ns, worker: w, lent: 1}, d
+	return &outboundSession{ns: ns, worker: w, credit: 1}, d
 }
 
-// under is how many calls a seat has under way.
-func (n *outboundNode) under(s *outboundSeat) int {
+// under is how many calls a session has under way.
+func (n *outboundNode) under(s *outboundSession) int {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
 	return s.under

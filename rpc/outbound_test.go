@@ -99,11 +99,11 @@ func (n *outboundNode) status(ns, id string) *perdurev1.GraphStatus {
 	return reply.GetGraphStatus()
 }
 
-// room is what no seat has, and the number of seats.
-func (n *outboundNode) room() (free, seats int) {
+// room is what no session has, and the number of sessions.
+func (n *outboundNode) room() (free, sessions int) {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
-	return n.out.free, len(n.out.seats)
+	return n.out.free, len(n.out.sessions)
 }
 
 // eventually waits for a state; see says what there is instead.
@@ -180,19 +180,19 @@ func TestOutboundEndsWhatIsLost(t *testing.T) {
 		t.Errorf("the run is %v", s)
 	}
 	eventually(t, "the room to come back", func() bool { free, _ := n.room(); return free+lentTo(n, "a") == outboundCalls },
-		func() string { free, seats := n.room(); return fmt.Sprint(free, seats) })
+		func() string { free, sessions := n.room(); return fmt.Sprint(free, sessions) })
 }
 
 func lentTo(n *outboundNode, ns string) int {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
-	if s := n.out.seats[ns]; s != nil {
-		return s.lent
+	if s := n.out.sessions[ns]; s != nil {
+		return s.credit
 	}
 	return 0
 }
 
-// A namespace without calls gives its seat up, and gets one again.
+// A namespace without calls gives its session up, and gets one again.
 func TestOutboundRetires(t *testing.T) {
 	n := newOutboundNode(t, 10*time.Second, 20*time.Millisecond)
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
@@ -202,8 +202,8 @@ func TestOutboundRetires(t *testing.T) {
 			n.submit(ns, id, s.URL)
 			n.completes(ns, id)
 		}
-		eventually(t, "the seats to be given up", func() bool { free, seats := n.room(); return seats == 0 && free == outboundCalls },
-			func() string { free, seats := n.room(); return fmt.Sprint(free, seats) })
+		eventually(t, "the sessions to be given up", func() bool { free, sessions := n.room(); return sessions == 0 && free == outboundCalls },
+			func() string { free, sessions := n.room(); return fmt.Sprint(free, sessions) })
 	}
 	if w := n.parts.Dispatcher().Workers(); w != 0 {
 		t.Errorf("%d streams are counted", w)

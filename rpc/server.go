@@ -102,7 +102,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	}
 	s.grpc = grpc.NewServer(append(append(s.gate.ServerOptions(s.credentials()), s.interceptors()...),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxSendMsgSize(maxMessageBytes),
-		grpc.ConnectionTimeout(handshakePatience),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)...)
@@ -115,7 +115,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(services, s.health)
 	reflection.Register(services)
-	s.http = &http.Server{Handler: bounded(s.httpHandler()), ConnState: connState, ReadHeaderTimeout: handshakePatience, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+	s.http = &http.Server{Handler: bounded(s.httpHandler()), ConnState: connState, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: s.connectionLog()}
 	s.wg.Add(3)
 	go s.serve("grpc", func() error { return s.grpc.Serve(s.grpcListener) })

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// WaitingRoom answers on the HTTP port of a node that has no cluster yet: that it is alive, and why it is not
-// ready. leave closes the port, so that the node itself can open it.
-func WaitingRoom(addr string, secure *tls.Config, why func() error) (leave func(), err error) {
+// ServeNotReady serves /healthz and /readyz on the HTTP port of a node that has no cluster yet; /readyz answers 503 with
+// the reason. leave closes the port, so that the node can open it.
+func ServeNotReady(addr string, secure *tls.Config, why func() error) (leave func(), err error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("HTTP port %s: %w", addr, err)
@@ -35,7 +35,7 @@ func WaitingRoom(addr string, secure *tls.Config, why func() error) (leave func(
 		ctx, cancel := context.WithTimeout(context.Background(), httpLinger)
 		defer cancel()
 		if err := s.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			_ = s.Close() // whoever still asks is cut off
+			_ = s.Close() // cut off the remaining requests
 		}
 		<-done
 	}, nil

@@ -2,7 +2,7 @@
 // provider (JWT), each with a role in one namespace or in all.
 //
 // It owns the table of methods and the roles they need, and the words of a refusal. It promises that a
-// method missing from the table is refused, that a token is never logged or told to anybody, and that a
+// method missing from the table is refused, that a token is never logged or shown, and that a
 // token which is taken out of the file ends its streams too. It keeps counters only; a crash loses nothing.
 //
 // # Roles
@@ -66,7 +66,7 @@ func ParseRole(text string) (Role, error) {
 	return 0, fmt.Errorf("the role %.20q is none of read, write, admin", text)
 }
 
-// Principal is whoever shows a token.
+// Principal is the holder of a token.
 type Principal struct {
 	// Name is the token's in the file, or the subject of a signed one.
 	Name string
@@ -89,7 +89,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Every is how often the files are looked at; reload.DefaultEvery if 0.
 	Every time.Duration
-	// Now is the clock that expiry is judged by; time.Now if nil.
+	// Now is the clock for expiry; time.Now if nil.
 	Now func() time.Time
 }
 
@@ -105,7 +105,7 @@ func (e *FileError) Error() string { return e.Path + ": " + e.Err.Error() }
 // Unwrap is the cause.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Guard judges calls. All methods are safe for concurrent use.
+// Guard checks calls. All methods are safe for concurrent use.
 type Guard struct {
 	opts     Options
 	tokens   *reload.Value[*tokenList] // nil without a file
@@ -170,7 +170,7 @@ func follow[T any](opts Options, path, name string, parse func([]byte) (T, error
 	return v, nil
 }
 
-// Close ends the following of the files; the Guard goes on with what it read last.
+// Close ends the following of the files; the Guard keeps what it read last.
 func (g *Guard) Close() {
 	if g.tokens != nil {
 		g.tokens.Close()

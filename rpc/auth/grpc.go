@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Head judges a call by its headers, before its request is read: the token, and the role that the method needs. It
+// Head checks a call by its headers, before its request is read: the token, and the role that the method needs. It
 // answers the namespace the token is good in, "" for all, and whether no token is asked for.
 func (g *Guard) Head(ctx context.Context, method string) (namespace string, open bool, err error) {
-	p, open, d := g.judgeHead(ctx, method)
+	p, open, d := g.checkHead(ctx, method)
 	if d != nil {
 		return "", false, g.refuseCall(ctx, method, d)
 	}
@@ -24,17 +24,17 @@ func (g *Guard) Head(ctx context.Context, method string) (namespace string, open
 
 // Unary is the interceptor of calls with one request.
 func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if d := g.judgeCall(ctx, info.FullMethod, request, true); d != nil {
+	if d := g.checkCall(ctx, info.FullMethod, request, true); d != nil {
 		return nil, g.refuseCall(ctx, info.FullMethod, d)
 	}
 	return handler(ctx, request)
 }
 
-// Stream is the interceptor of streams. A token is judged again with each message that comes: one that
+// Stream is the interceptor of streams. The token is checked again with each message that comes: one that
 // has expired, or was taken out of the file, ends its streams.
 func (g *Guard) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	// Nothing is known of the namespace yet; the token itself and the role can be judged now.
-	if d := g.judgeCall(stream.Context(), info.FullMethod, nil, false); d != nil {
+	// Nothing is known of the namespace yet; the token itself and the role can be checked now.
+	if d := g.checkCall(stream.Context(), info.FullMethod, nil, false); d != nil {
 		return g.refuseCall(stream.Context(), info.FullMethod, d)
 	}
 	if _, open, _ := ruleOf(info.FullMethod); open {
@@ -43,7 +43,7 @@ func (g *Guard) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return handler(srv, &guardedStream{ServerStream: stream, g: g, method: info.FullMethod})
 }
 
-// guardedStream judges what is received.
+// guardedStream checks each received message.
 type guardedStream struct {
 	grpc.ServerStream
 	g      *Guard
@@ -56,15 +56,15 @@ func (s *guardedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if d := s.g.judgeCall(s.Context(), s.method, m, !s.begun); d != nil {
+	if d := s.g.checkCall(s.Context(), s.method, m, !s.begun); d != nil {
 		return s.g.refuseCall(s.Context(), s.method, d)
 	}
 	s.begun = true
 	return nil
 }
 
-// judgeHead holds a call's method and token against the table.
-func (g *Guard) judgeHead(ctx context.Context, method string) (p Principal, open bool, d *denial) {
+// checkHead checks a call's method and token against the table.
+func (g *Guard) checkHead(ctx context.Context, method string) (p Principal, open bool, d *denial) {
 	rule, open, known := ruleOf(method)
 	if open {
 		return Principal{}, true, nil
@@ -87,10 +87,10 @@ func (g *Guard) judgeHead(ctx context.Context, method string) (p Principal, open
 	return p, false, authorize(p, short, rule.role, namespace)
 }
 
-// judgeCall holds a call against the table. request may be nil, when it is not known yet. must says that
+// checkCall checks a call against the table. request may be nil, when it is not known yet. must says that
 // the request has to name a namespace, if the method acts in one.
-func (g *Guard) judgeCall(ctx context.Context, method string, request any, must bool) *denial {
-	p, open, d := g.judgeHead(ctx, method)
+func (g *Guard) checkCall(ctx context.Context, method string, request any, must bool) *denial {
+	p, open, d := g.checkHead(ctx, method)
 	rule, _, _ := ruleOf(method)
 	if open || d != nil || rule.scope != inNamespace {
 		return d

@@ -8,7 +8,7 @@ import (
 	"perdure/api"
 )
 
-// openPaths are those of the HTTP port that ask for no token: whoever watches over processes has none.
+// openPaths are those of the HTTP port that ask for no token: process supervisors have none.
 var openPaths = map[string]bool{"/healthz": true, "/readyz": true}
 
 // readPaths need a token that may read, in whichever namespace. Every other path needs an admin of all.
@@ -19,7 +19,7 @@ var readPaths = map[string]bool{"/": true, "/metrics": true}
 // leads past this.
 func (g *Guard) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d := g.judgeRequest(r); d != nil {
+		if d := g.checkRequest(r); d != nil {
 			g.refusals.note(d, r.RemoteAddr, r.Method+" "+shorten(r.URL.Path))
 			status := http.StatusForbidden
 			if api.Code(d.err.Reason) == codes.Unauthenticated {
@@ -33,7 +33,7 @@ func (g *Guard) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-func (g *Guard) judgeRequest(r *http.Request) *denial {
+func (g *Guard) checkRequest(r *http.Request) *denial {
 	path := r.URL.Path
 	if openPaths[path] {
 		return nil

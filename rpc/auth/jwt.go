@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// jwtLeeway is how far the clocks of this node and of whoever signs may be apart.
+	// jwtLeeway is the allowed clock difference between this node and the issuer.
 	jwtLeeway = 30 * time.Second
 	// minRSABits is the least a key must have.
 	minRSABits = 2048
@@ -57,7 +57,7 @@ type grant struct {
 	Role      string `json:"role"`
 }
 
-// looksSigned tells a JWT from the tokens of the file.
+// looksSigned reports whether a token is a JWT.
 func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
 
 // parseKeys reads public keys and certificates.
@@ -100,7 +100,7 @@ func publicKey(block *pem.Block) (any, error) {
 		return cert.PublicKey, nil
 	}
 	if strings.Contains(block.Type, "PRIVATE") {
-		return nil, errors.New("it is private: it signs tokens and has no place on a node; give the public one")
+		return nil, errors.New("holds a private key; a node needs the public key")
 	}
 	return nil, fmt.Errorf("a PEM block of type %.40q; PUBLIC KEY or CERTIFICATE is expected", block.Type)
 }

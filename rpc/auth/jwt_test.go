@@ -180,7 +180,7 @@ func TestKeyFiles(t *testing.T) {
 	}{
 		"nothing":       {nil, "holds no key"},
 		"garbage":       {[]byte("ssh-rsa AAAA"), "holds no key"},
-		"a private key": {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), "it is private"},
+		"a private key": {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), "holds a private key"},
 		"P-384":         {publicPEM(t, ecKey(t, elliptic.P384())), "P-256"},
 		"1024 bits":     {publicPEM(t, small), "2048 at least"},
 		"another block": {pem.EncodeToMemory(&pem.Block{Type: "X509 CRL"}), "X509 CRL"},

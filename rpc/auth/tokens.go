@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The file of tokens is a YAML list. It holds hashes only, so that reading it gives nobody access:
+// The file of tokens is a YAML list. It holds hashes only, so reading it gives no access:
 //
 //	- name: ci                      # in logs and refusals; unique
 //	  hash: "sha256:9f86d081…"      # of the token; perdure token hash prints it
@@ -96,7 +96,7 @@ func parseTokens(content []byte) (*tokenList, error) {
 		return nil, errors.New("holds more than one list")
 	}
 	if len(rows) == 0 {
-		return nil, errors.New("holds no token, so nobody could come in")
+		return nil, errors.New("contains no token")
 	}
 	list := &tokenList{}
 	names, hashes := map[string]bool{}, map[[sha256.Size]byte]string{}
@@ -106,7 +106,7 @@ func parseTokens(content []byte) (*tokenList, error) {
 			return nil, fmt.Errorf("token %d (%.64q): %w", i+1, row.Name, err)
 		}
 		if names[p.Name] {
-			return nil, fmt.Errorf("token %d: the name %q stands above already", i+1, p.Name)
+			return nil, fmt.Errorf("token %d: the name %q is used twice", i+1, p.Name)
 		}
 		names[p.Name] = true
 		sum := row.sum()

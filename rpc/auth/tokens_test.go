@@ -57,8 +57,8 @@ func TestTokenFileMistakes(t *testing.T) {
 	good := row("n", hash, "a", "read")
 	secret := "the-token-itself-by-mistake"
 	for name, c := range map[string]struct{ content, says string }{
-		"empty":             {"", "holds no token"},
-		"a comment":         {"# later\n", "holds no token"},
+		"empty":             {"", "contains no token"},
+		"a comment":         {"# later\n", "contains no token"},
 		"a mapping":         {"name: n\n", "not a list"},
 		"an unknown key":    {"- {name: n, hash: '" + hash + "', namespace: a, role: read, scope: all}\n", "scope"},
 		"two lists":         {good + "---\n" + good, "more than one list"},
@@ -68,7 +68,7 @@ func TestTokenFileMistakes(t *testing.T) {
 		"no hexadecimal":    {row("n", "sha256:"+strings.Repeat("g", 64), "a", "read"), "64 hexadecimal digits"},
 		"no namespace":      {row("n", hash, "", "read"), "namespace"},
 		"an unknown role":   {row("n", hash, "a", "root"), "none of read, write, admin"},
-		"a name twice":      {good + row("n", Hash("y"), "a", "read"), "stands above"},
+		"a name twice":      {good + row("n", Hash("y"), "a", "read"), "is used twice"},
 		"a hash twice":      {good + row("m", hash, "a", "read"), `that of token "n"`},
 		"the second is bad": {good + row("m", "", "a", "read"), "token 2"},
 	} {

@@ -1,0 +1,239 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition"
+)
+
+func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, writeTimeout)
+	defer cancel()
+	switch k := in.Kind.(type) {
+	case *perdurev1.WorkRequest_Commit:
+		return w.commit(ctx, k.Commit)
+	case *perdurev1.WorkRequest_Heartbeat:
+		return w.heartbeat(ctx, k.Heartbeat)
+	case *perdurev1.WorkRequest_Release:
+		return w.release(ctx, k.Release)
+	case *perdurev1.WorkRequest_ReadJournal:
+		return w.readJournal(ctx, k.ReadJournal)
+	case *perdurev1.WorkRequest_Hello:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "Hello is not the first message")
+	default:
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "unknown kind of message")
+	}
+}
+
+// own checks that a token is of the stream's namespace.
+func (w *session) own(t *perdurev1.TaskToken) error {
+	if t == nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the task token is missing")
+	}
+	if t.Namespace == "" {
+		t.Namespace = w.ns
+	}
+	if t.Namespace != w.ns {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the task is of namespace %q, the stream of %q", t.Namespace, w.ns).With("id", short(t.Id))
+	}
+	return anyID(t.Id)
+}
+
+func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.WorkResponse, error) {
+	rid, err := request(c.Request)
+	if err := firstError(err, w.own(c.Task), commitForm(c)); err != nil {
+		return nil, err
+	}
+	c.Request = nil
+	credit := c.Credit
+	c.Credit = 0
+	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
+	if err != nil {
+		w.refused(c.Task, err)
+		return nil, err
+	}
+	out := reply.GetCommit()
+	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
+		w.worker.Finished(c.Task)
+		w.worker.AddRoom(int(min(credit, maxCapacity)))
+	}
+	if proto.Size(out) > maxReplyBytes {
+		// Without entries the worker reads the journal, in pages.
+		out = &perdurev1.CommitReply{State: out.State, Status: out.Status, NextSeq: out.NextSeq, NextChild: out.NextChild}
+	}
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: out}}, nil
+}
+
+// refused records a task as no longer the worker's if the call failed for that.
+func (w *session) refused(t *perdurev1.TaskToken, err error) {
+	if api.Is(err, perdurev1.Reason_REASON_STALE_TASK) {
+		w.worker.Finished(t)
+	}
+}
+
+// commitForm checks the sizes and names in a commit.
+func commitForm(c *perdurev1.Commit) error {
+	total := 0
+	counted := func(n int) error {
+		if total += n; total > maxCommitBytes {
+			return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "commit payloads of %d bytes exceed %d", total, maxCommitBytes).With("id", c.Task.GetId())
+		}
+		return nil
+	}
+	sized := func(what, promise string, b []byte) error {
+		return firstError(payload(what+" of "+short(promise), b), counted(len(b)))
+	}
+	failed := func(promise string, f *perdurev1.Failure) error {
+		return firstError(failure("failure of "+short(promise), f), counted(failureBytes(f)))
+	}
+	for _, ev := range c.Events {
+		var err error
+		switch k := ev.Kind.(type) {
+		case *perdurev1.Event_InvokeScheduled:
+			e := k.InvokeScheduled
+			err = firstError(function(e.FunctionName), sized("input", e.PromiseId, e.Input), anyID(e.PromiseId),
+				text("retry policy", e.RetryPolicy, maxPolicyBytes))
+		case *perdurev1.Event_InvokeCompleted:
+			e := k.InvokeCompleted
+			err = firstError(sized("result", e.PromiseId, e.Result.GetValue()), failed(e.PromiseId, e.Result.GetFailure()))
+		case *perdurev1.Event_InvokeRetrying:
+			err = failed(k.InvokeRetrying.PromiseId, k.InvokeRetrying.Error)
+		case *perdurev1.Event_RandomGenerated:
+			err = sized("value", k.RandomGenerated.PromiseId, k.RandomGenerated.Value)
+		case *perdurev1.Event_ExecutionCompleted:
+			err = sized("result", c.Task.GetId(), k.ExecutionCompleted.Result)
+		case *perdurev1.Event_ExecutionFailed:
+			err = failed(c.Task.GetId(), k.ExecutionFailed.Error)
+		case *perdurev1.Event_ExecutionCancelled:
+			err = reason(k.ExecutionCancelled.Reason)
+		case *perdurev1.Event_ExecutionAwaiting:
+			if k.ExecutionAwaiting.Kind == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
+				err = name("signal", k.ExecutionAwaiting.SignalName)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, o := range c.Children {
+		if err := firstError(tags(o.Tags), duration("timeout", o.TimeoutMs)); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.Sends {
+		var err error
+		switch k := s.What.(type) {
+		case *perdurev1.Send_Signal:
+			err = firstError(anyID(k.Signal.Id), name("signal", k.Signal.Name), sized("signal", s.PromiseId, k.Signal.Payload))
+		case *perdurev1.Send_Start:
+			err = firstError(rootID(k.Start.Id), function(k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
+				duration("timeout", k.Start.TimeoutMs))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return duration("wait", c.WaitTimeoutMs)
+}
+
+// heartbeat extends the leases of the named tasks in all partitions concurrently. Tasks whose partition has not answered
+// within a quarter of the lease are unknown in the reply; the request continues until the lease would expire.
+func (w *session) heartbeat(_ context.Context, h *perdurev1.Heartbeat) (*perdurev1.WorkResponse, error) {
+	if len(h.Tasks) > maxBeatTasks {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat of %d tasks exceeds %d", len(h.Tasks), maxBeatTasks)
+	}
+	size := 0
+	for _, t := range h.Tasks {
+		if err := w.own(t); err != nil {
+			return nil, err
+		}
+		size += len(t.Namespace) + len(t.Id)
+	}
+	if size > maxBeatBytes {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "a heartbeat with %d bytes of ids exceeds %d", size, maxBeatBytes)
+	}
+	type answer struct {
+		partition uint32
+		reply     *commandv1.HeartbeatReply
+	}
+	asked := w.s.router.ByPartition(h.Tasks)
+	answers := make(chan answer, len(asked))
+	waiting := 0
+	for p, tokens := range asked {
+		select {
+		case w.beats <- struct{}{}:
+		default:
+			continue // lateBeats requests are unanswered
+		}
+		waiting++
+		go func() {
+			defer func() { <-w.beats }()
+			ctx, cancel := context.WithTimeout(w.ctx, w.lease)
+			defer cancel()
+			reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Kind: &commandv1.Command_Heartbeat{
+				Heartbeat: &commandv1.Heartbeat{Worker: w.worker.ID, Tasks: tokens}}})
+			if err != nil {
+				reply = nil
+			}
+			answers <- answer{p, reply.GetHeartbeat()}
+		}()
+	}
+	timeout := time.NewTimer(w.lease / 4)
+	defer timeout.Stop()
+	out := &perdurev1.HeartbeatReply{}
+	for late := false; waiting > 0 && !late; {
+		select {
+		case a := <-answers:
+			waiting--
+			if a.reply != nil {
+				out.Lost = append(out.Lost, a.reply.Lost...)
+				out.Cancelling = append(out.Cancelling, a.reply.Cancelling...)
+				delete(asked, a.partition)
+			}
+		case <-timeout.C:
+			late = true
+		case <-w.ctx.Done():
+			return nil, w.ctx.Err()
+		}
+	}
+	for _, tokens := range asked {
+		out.Unknown = append(out.Unknown, tokens...)
+	}
+	w.worker.Finished(out.Lost...)
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{Heartbeat: out}}, nil
+}
+
+func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1.WorkResponse, error) {
+	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
+		return nil, err
+	}
+	credit := r.Credit
+	r.Credit = 0
+	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
+	if err != nil {
+		w.refused(r.Task, err)
+		return nil, err
+	}
+	w.worker.Finished(r.Task)
+	w.worker.AddRoom(int(min(credit, maxCapacity)))
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
+}
+
+func (w *session) readJournal(ctx context.Context, r *perdurev1.ReadJournal) (*perdurev1.WorkResponse, error) {
+	if err := anyID(r.Id); err != nil {
+		return nil, err
+	}
+	reply, _, err := w.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: w.ns, Id: r.Id, Kind: &commandv1.Query_Journal{
+		Journal: &perdurev1.JournalRequest{FromSeq: r.FromSeq}}})
+	if err != nil {
+		return nil, err
+	}
+	page := reply.GetJournal()
+	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Journal{Journal: &perdurev1.JournalPage{Entries: page.Entries, NextSeq: page.NextSeq}}}, nil
+}
