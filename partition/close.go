@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -25,10 +26,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.endLife()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
 	_ = wait(ctx, n.auditDone)
-	n.rebuildMu.Lock()
-	n.closing = true
-	n.rebuildMu.Unlock()
-	_ = within(ctx, "rebuilds", func() error { n.renewals.Wait(); return nil }) // they find no place any more
+	_ = within(ctx, "rebuilds", func() error { n.rebuilder.Close(); return nil }) // they start no replica any more
 	for _, r := range n.router.Replicas() {
 		r.beginStop()
 	}
@@ -206,4 +204,19 @@ func (n *Node) undo() error {
 	n.logs.Close()
 	n.disk.Close()
 	return errors.Join(errs...)
+}
+
+// retireTimeout bounds the waits of retire.
+const retireTimeout = 30 * time.Second
+
+// retire ends the waits for a replica that another one has replaced.
+func (r *Replica) retire() {
+	r.beginStop()
+	ctx, cancel := context.WithTimeout(context.Background(), retireTimeout)
+	defer cancel()
+	_ = wait(ctx, r.ledDone)
+	_ = wait(ctx, r.resolved)
+	close(r.killed)
+	close(r.stopped)
+	r.watches.wakeAll()
 }

@@ -1,40 +1,14 @@
 package partition
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/disk"
 )
-
-// TestContentCopy: content is written as long as the low mark stays free beside it, and beside the state that is made of
-// it; what does not fit is refused whole.
-func TestContentCopy(t *testing.T) {
-	const chunk, spare = 100, 1000
-	for _, c := range []struct {
-		installed bool
-		want      int64
-	}{{false, 1000}, {true, 500}} {
-		var out bytes.Buffer
-		guard := disk.New(disk.Options{FS: vfs.NewMem(), Reserve: testReserve, Usage: func() (int64, int64, error) {
-			return 2*testReserve + spare - int64(out.Len()), 100 * testReserve, nil
-		}})
-		to := contentCopy{to: &out, disk: guard, installed: c.installed}
-		n, err := io.CopyBuffer(struct{ io.Writer }{&to}, struct{ io.Reader }{bytes.NewReader(make([]byte, 5000))}, make([]byte, chunk))
-		var full *disk.FullError
-		if !errors.As(err, &full) || full.Mark != 2*testReserve || n != c.want || int64(out.Len()) != c.want || to.written != c.want {
-			t.Errorf("installed %v: %d bytes were taken, %d are written: %v", c.installed, n, out.Len(), err)
-		}
-	}
-}
 
 // TestSnapshotRefusedForDisk: a state that does not fit the disk of a node that lagged behind is refused by name and
 // leaves nothing; the node goes on, and gets it when there is space. So it is for a rebuild, and the replica serves on.
@@ -95,7 +69,7 @@ func TestSnapshotRefusedForDisk(t *testing.T) {
 
 	space.free.Store(testReserve + testReserve/2)
 	waitLevel(t, away, disk.Low)
-	_, err := away.rebuild(bg(t), 0)
+	_, err := away.rebuilder.Rebuild(bg(t), 0)
 	if reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || !strings.Contains(fmt.Sprint(err), "does not fit the disk of node n3") {
 		t.Errorf("rebuilt on a low disk: %v", err)
 	}

@@ -163,19 +163,10 @@ func TestKeptWhileRebuilding(t *testing.T) {
 	all[1].stop(t)
 	all[1].start(t)
 	n := all[1].Node
-	if n.kept.bytes(0) != 1234 {
-		t.Errorf("%d bytes are kept", n.kept.bytes(0))
+	if n.former.Bytes(0) != 1234 {
+		t.Errorf("%d bytes are quarantined", n.former.Bytes(0))
 	}
-	n.rebuildMu.Lock()
-	n.rebuilds[0] = true
-	n.rebuildMu.Unlock()
-	if _, err := n.forgetKept(0, ""); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("%v", err)
-	}
-	n.rebuildMu.Lock()
-	delete(n.rebuilds, 0)
-	n.rebuildMu.Unlock()
-	if r, err := n.forgetKept(0, ""); err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Bytes != 1234 {
+	if r, err := n.rebuilder.Forget(0, ""); err != nil || len(r.Forgotten) != 1 || r.Forgotten[0].Bytes != 1234 {
 		t.Errorf("%v, %v", r, err)
 	}
 	if _, err := fs.Stat("data/" + name); !isNotExist(err) {

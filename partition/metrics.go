@@ -13,6 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/wire"
 	"perdure/internal/clock"
+	"perdure/partition/repair"
 	"perdure/partition/transport"
 )
 
@@ -169,10 +170,10 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 // scraper reads the replicas' gauges when it is asked. None of them waits for Raft, or touches a disk unless former
 // replicas are kept there.
 type scraper struct {
-	descs []*prometheus.Desc
-	node  *prometheus.Desc
-	kept  *keptSet
-	clock Clock
+	descs  []*prometheus.Desc
+	node   *prometheus.Desc
+	former *repair.Quarantine
+	clock  Clock
 
 	mu        sync.Mutex
 	replicas  map[uint32]scraped
@@ -183,9 +184,9 @@ type scraper struct {
 // else of a replica.
 type scraped struct {
 	*Replica
-	by    Clock
-	since time.Time
-	kept  *keptSet
+	by     Clock
+	since  time.Time
+	former *repair.Quarantine
 }
 
 // gauges are a replica's figures; ok is false for one that it does not have.
@@ -201,7 +202,7 @@ var gauges = []struct {
 		return oneIf(r.serving() != nil), true
 	}, true},
 	{"kept_bytes", "What is kept aside on this node's disk of former replicas.", func(r scraped) (float64, bool) {
-		return float64(r.kept.bytes(r.id)), true
+		return float64(r.former.Bytes(r.id)), true
 	}, false},
 	{"audit_completed_timestamp_seconds", "When the last audit of this replica in the background ended, in Unix time.", audited(func(a *perdurev1.ReplicaAudit) float64 {
 		return float64(a.EndedMs) / 1000
@@ -306,7 +307,7 @@ func newScraper() *scraper {
 func (s *scraper) follow(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replicas[r.id] = scraped{r, s.clock, s.clock.Now(), s.kept}
+	s.replicas[r.id] = scraped{r, s.clock, s.clock.Now(), s.former}
 }
 
 // followDirectory has the gauges of the directory's group read from now on.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +29,7 @@ import (
 	"perdure/partition/peers"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlogger"
+	"perdure/partition/repair"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -117,7 +117,9 @@ type Node struct {
 	shipping  *semaphore.Weighted
 	bulk      *bulk
 	admission *admission
-	kept      *keptSet // former replicas
+	former    *repair.Quarantine // replicas
+	contents  *repair.Contents
+	rebuilder *repair.Rebuilder
 	disk      *diskSpace
 	diskDone  chan struct{}
 	logs      *raftlogger.Logger // of libraries
@@ -128,12 +130,6 @@ type Node struct {
 	auditor   *auditor
 	auditDone chan struct{}
 	transfers transfers
-	rebuildMu sync.Mutex
-	rebuilds  map[uint32]bool      // partitions whose replica is being made anew
-	rebuilt   map[uint32]time.Time // when that was last done
-	unbuilt   map[uint32]*rebuildFailures
-	renewals  sync.WaitGroup
-	closing   bool // guarded by rebuildMu: no new replica is put in place
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -165,7 +161,6 @@ func Start(cfg Config) (n *Node, err error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
-		rebuilds: map[uint32]bool{}, rebuilt: map[uint32]time.Time{}, unbuilt: map[uint32]*rebuildFailures{},
 		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
@@ -196,10 +191,13 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	n.balancer = newBalancer(n)
 	n.auditor = &auditor{n: n, logged: map[string]bool{}}
-	n.sweepCopies()
-	if n.kept, err = findKept(cfg.FS, cfg.DataDir); err != nil {
+	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
+	n.contents.Sweep()
+	if n.former, err = repair.OpenQuarantine(cfg.FS, cfg.DataDir); err != nil {
 		return n, err
 	}
+	n.rebuilder = repair.NewRebuilder(repair.Options{Env: repairEnv{n}, Contents: n.contents, Quarantine: n.former, NodeID: n.identity.NodeID,
+		Alone: n.identity.Alone(), Clock: n.clock, Log: n.log, Lifetime: n.lifetime})
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Clock: n.clock, Network: cfg.Network,
@@ -213,7 +211,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
 		return n, err
 	}
-	n.metrics.scraper.kept, n.metrics.scraper.clock = n.kept, n.clock
+	n.metrics.scraper.former, n.metrics.scraper.clock = n.former, n.clock
 	n.metrics.scraper.followNode(n.admission)
 	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
@@ -290,7 +288,7 @@ func Start(cfg Config) (n *Node, err error) {
 		go n.failover.watchSilence()
 		go n.balancer.run()
 		n.cluster.Run()
-		go n.compareLoop()
+		go repairEnv{n}.comparison().Run(n.lifetime)
 		go n.watchDisk()
 	}
 	return n, nil
@@ -351,21 +349,6 @@ func (n *Node) identify() (creating bool, err error) {
 		n.identity = n.file.Identity()
 	}
 	return creating, err
-}
-
-// sweepCopies removes copies of states that a crash has left under way.
-func (n *Node) sweepCopies() {
-	names, err := n.cfg.FS.List(n.cfg.DataDir)
-	if err != nil {
-		return // the next step says so
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, "fetched-") || strings.HasPrefix(name, "sending-") {
-			if err := n.cfg.FS.Remove(n.path(name)); err != nil {
-				n.log.Warn("a copy of a state that was left behind cannot be removed", "event", "sweep_failed", "file", name, "error", err)
-			}
-		}
-	}
 }
 
 func (n *Node) path(name string) string { return n.cfg.FS.PathJoin(n.cfg.DataDir, name) }

@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/cluster"
+	"perdure/partition/repair"
 )
 
 // Operator answers operators for the whole cluster, on whichever node they ask. It implements rpc.Operator.
@@ -133,7 +133,7 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 		}
 		out.Term = max(out.Term, r.GetTerm())
 	}
-	same, index := compare(replicas)
+	same, index := repair.Compare(replicas)
 	out.Comparison, out.ComparedIndex = same, index
 	for i, m := range members {
 		r := replicas[i]
@@ -141,7 +141,7 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 		if r != nil {
 			c.Audit = withoutIDs(r.Audit)
 			c.LastIndex, c.Applied, c.Problem, c.Checksum, c.ChecksumIndex = r.LastIndex, r.Applied, r.Halted, r.Checksum, r.Applied
-			if sum, noted := checksumAt(r, index); noted {
+			if sum, noted := repair.ChecksumAt(r, index); noted {
 				c.Checksum, c.ChecksumIndex = sum, index
 			}
 			if lead != nil && lead.Applied > r.Applied {
@@ -177,62 +177,6 @@ func withoutIDs(audit *perdurev1.ReplicaAudit) *perdurev1.ReplicaAudit {
 	return out
 }
 
-// Comparisons of replicas.
-const (
-	sameReplicas      = "equal"
-	differentReplicas = "different"
-	unknownReplicas   = "unknown"
-)
-
-// checksumAt is the checksum of a replica's state at an index, if it has noted one.
-func checksumAt(r *commandv1.ReplicaStatus, index uint64) (uint64, bool) {
-	if r.Applied == index {
-		return r.Checksum, true
-	}
-	i := slices.IndexFunc(r.Marks, func(m *commandv1.ChecksumMark) bool { return m.Index == index })
-	if i < 0 {
-		return 0, false
-	}
-	return r.Marks[i].Checksum, true
-}
-
-// compare judges the replicas at the highest index that all that work have noted.
-func compare(replicas []*commandv1.ReplicaStatus) (verdict string, index uint64) {
-	var working []*commandv1.ReplicaStatus
-	for _, r := range replicas {
-		if r != nil && r.Halted == "" {
-			working = append(working, r)
-		}
-	}
-	if len(working) < 2 {
-		return unknownReplicas, 0
-	}
-	found := false
-	candidates := []uint64{working[0].Applied}
-	for _, m := range working[0].Marks {
-		candidates = append(candidates, m.Index)
-	}
-	for _, at := range candidates {
-		common := !slices.ContainsFunc(working, func(r *commandv1.ReplicaStatus) bool {
-			_, noted := checksumAt(r, at)
-			return !noted
-		})
-		if common && (!found || at > index) {
-			index, found = at, true
-		}
-	}
-	if !found {
-		return unknownReplicas, 0
-	}
-	want, _ := checksumAt(working[0], index)
-	for _, r := range working {
-		if have, _ := checksumAt(r, index); have != want {
-			return differentReplicas, index
-		}
-	}
-	return sameReplicas, index
-}
-
 // memberNamed finds a member by its node id.
 func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
 	members := n.cluster.Members()
@@ -258,7 +202,7 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 		return nil, err
 	}
 	if m.ServerId == n.identity.ServerID {
-		return n.rebuild(ctx, in.Partition)
+		return n.rebuilder.Rebuild(ctx, in.Partition)
 	}
 	client, err := n.reach(ctx, m)
 	if err != nil {
@@ -337,4 +281,31 @@ func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) 
 		return err
 	})
 	return leader, err
+}
+
+// ForgetKept has one node delete what it keeps of former replicas of a partition.
+func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
+	n := o.n
+	if _, err := n.router.Replica(in.Partition); err != nil {
+		return nil, err
+	}
+	m, err := n.memberNamed(in.NodeId)
+	if err != nil {
+		return nil, err
+	}
+	if m.ServerId == n.identity.ServerID {
+		return n.rebuilder.Forget(in.Partition, in.Name)
+	}
+	client, err := n.reach(ctx, m)
+	if err != nil {
+		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
+	}
+	reply, err := client.ForgetKept(ctx, in)
+	if err != nil {
+		if e, ours := api.FromStatus(err); ours {
+			return nil, e
+		}
+		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
+	}
+	return reply, nil
 }

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/identity"
 )
@@ -125,31 +123,6 @@ func TestRebuildRepeated(t *testing.T) {
 	}
 }
 
-// TestRebuildFailuresToldOnce: a command that is repeated for as long as there is hope fills no log.
-func TestRebuildFailuresToldOnce(t *testing.T) {
-	log, logged := newLog(t)
-	wall := newHandClock()
-	n := &Node{log: log, clock: wall, unbuilt: map[uint32]*rebuildFailures{}}
-	lines := func(what string) int { return strings.Count(logged.String(), what) }
-	later := fmt.Errorf("its leadership could not be handed on: %w", errTryLater(1, "nobody can take it now"))
-	for range 4 {
-		n.tellNotRebuilt(1, later, false)
-		n.tellNotRebuilt(1, errors.New("no space left"), false)
-	}
-	if lines("level=WARN") != 1 || lines("level=ERROR") != 1 {
-		t.Fatalf("of two reasons, four times each, was told:\n%s", logged.String())
-	}
-	n.tellNotRebuilt(2, later, true) // of another partition, and that replica is down now
-	if lines("level=WARN") != 1 || lines("level=ERROR") != 2 {
-		t.Errorf("of another partition was told:\n%s", logged.String())
-	}
-	wall.advance(rebuiltJustNow + time.Second)
-	n.tellNotRebuilt(1, later, false)
-	if lines("level=WARN") != 2 {
-		t.Errorf("later was told:\n%s", logged.String())
-	}
-}
-
 // rebuildAt has an operator's command carried out that must not be refused in haste: who is told to try later was
 // waited for first.
 func rebuildAt(t *testing.T, m *member, in *perdurev1.RebuildReplicaRequest) (reply *perdurev1.RebuildReplicaResponse, err error) {
@@ -197,49 +170,4 @@ func damage(t *testing.T, fs vfs.FS, dir string) {
 		return
 	}
 	t.Fatalf("no manifest in %v", names)
-}
-
-// TestJudge: a replica that differs from two others that agree is in the minority; it is not when the others
-// cannot tell, or differ as well.
-func TestJudge(t *testing.T) {
-	replica := func(applied, sum uint64, marks ...uint64) *commandv1.ReplicaStatus {
-		r := &commandv1.ReplicaStatus{Applied: applied, Checksum: sum}
-		for i := 0; i+1 < len(marks); i += 2 {
-			r.Marks = append(r.Marks, &commandv1.ChecksumMark{Index: marks[i], Checksum: marks[i+1]})
-		}
-		return r
-	}
-	said := func(rs ...*commandv1.ReplicaStatus) (out []*commandv1.NodeStatus) {
-		for _, r := range rs {
-			if r == nil {
-				out = append(out, nil)
-				continue
-			}
-			out = append(out, &commandv1.NodeStatus{Replicas: []*commandv1.ReplicaStatus{r}})
-		}
-		return out
-	}
-	halted := replica(500, 7)
-	halted.Halted = "damaged"
-	for name, c := range map[string]struct {
-		own      *commandv1.ReplicaStatus
-		others   []*commandv1.NodeStatus
-		differs  bool
-		minority bool
-	}{
-		"equal":                   {replica(500, 5, 256, 1), said(replica(500, 5, 256, 1), replica(300, 9, 256, 1)), false, false},
-		"nothing in common":       {replica(500, 5), said(replica(300, 9), replica(400, 8)), false, false},
-		"others agree":            {replica(500, 5, 256, 2), said(replica(501, 6, 256, 1), replica(300, 9, 256, 1)), true, true},
-		"an old mark":             {replica(900, 5, 256, 2, 512, 3), said(replica(300, 9, 256, 1), replica(301, 8, 256, 1)), true, true},
-		"all differ":              {replica(500, 5), said(replica(500, 6), replica(500, 7)), true, false},
-		"one of two":              {replica(500, 5), said(replica(500, 6), nil), true, false},
-		"the other is the odd":    {replica(500, 5), said(replica(500, 5), replica(500, 7)), true, false},
-		"the halted do not count": {replica(500, 5), said(replica(500, 5), halted), false, false},
-		"most of four":            {replica(500, 1), said(replica(500, 2), replica(500, 2), replica(500, 2), replica(500, 3)), true, true},
-	} {
-		d := judge(c.own, c.others, len(c.others)+1)
-		if (d != nil) != c.differs || d != nil && d.minority != c.minority {
-			t.Errorf("%s: %+v", name, d)
-		}
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
 	"perdure/partition/raftlog"
+	"perdure/partition/repair"
 	"perdure/partition/snapshot"
 )
 
@@ -147,8 +148,8 @@ func (r *Replica) halt(err error) {
 		if l := r.lead.Swap(nil); l != nil {
 			l.cancel()
 		}
-		if errors.Is(err, errRebuilding) {
-			r.log.Info("a replica is taken down to be made anew", "event", "replica_rebuilding", "partition", r.id)
+		if errors.Is(err, repair.ErrRebuilding) {
+			r.log.Info("replica taken down for a rebuild", "event", "replica_rebuilding", "partition", r.id)
 		} else {
 			r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
 		}

@@ -71,7 +71,7 @@ func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*c
 
 // status is how this node's replicas are.
 func (n *Node) status() *commandv1.NodeStatus {
-	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.kept.list(), Disk: n.diskStatus(),
+	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.former.List(), Disk: n.diskStatus(),
 		FeatureLevel: n.cfg.knownLevel()}
 	for _, r := range n.router.Replicas() {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
@@ -89,7 +89,7 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 	}
 	st.Partition = r.id
 	st.Serving = r.serving() != nil
-	st.Rebuilding = n.rebuilding(r.id)
+	st.Rebuilding = n.rebuilder.Running(r.id)
 	st.Audit = r.audited.Load()
 	if err := r.halted(); err != nil {
 		st.Halted, st.State = err.Error(), "Shutdown"

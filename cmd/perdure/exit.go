@@ -16,9 +16,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/fsm"
-	"perdure/partition"
 	"perdure/partition/identity"
 	"perdure/partition/raftlog"
+	"perdure/partition/repair"
 )
 
 // Exit codes; scripts rely on them.
@@ -194,7 +194,7 @@ func damagedStore(err error) bool {
 		missing *fsm.MissingError
 		foreign *fsm.ForeignError
 		damaged *fsm.DamagedError
-		lost    *partition.LostError
+		lost    *repair.LostError
 		noLog   *raftlog.MissingError
 		badLog  *raftlog.CorruptError
 	)

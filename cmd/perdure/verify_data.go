@@ -16,8 +16,8 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/fsm/state"
-	"perdure/partition"
 	"perdure/partition/identity"
+	"perdure/partition/repair"
 )
 
 // verifyCacheBytes is the block cache of all states together: they are read once, from end to end.
@@ -55,7 +55,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 		states = append(states, s)
 	}
 	d := &dataVerification{states: states, tell: a.newProgress()}
-	inOrder, err := partition.StoppedInOrder(o.data)
+	inOrder, err := repair.StoppedInOrder(o.data)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(tmp) }()
-		if d.log, err = partition.CopyLogs(id, o.data, filepath.Join(tmp, "log")); err != nil {
+		if d.log, err = repair.CopyLogs(id, o.data, filepath.Join(tmp, "log")); err != nil {
 			return err
 		}
 		defer func() { _ = d.log.Close() }() // it is only a copy
@@ -83,7 +83,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 type dataVerification struct {
 	states []*fsm.ReadOnly
 	// log holds what the states do not have yet; nil if they have everything.
-	log  *partition.LogCopy
+	log  *repair.LogCopy
 	tell *progress
 	// seen counts keys, replayed log entries.
 	seen, replayed atomic.Uint64

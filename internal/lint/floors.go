@@ -59,6 +59,7 @@ var table = []place{
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},
 	{dir: "partition/raftgroup", floor: partitionFloor, siblings: []string{}},
+	{dir: "partition/repair", floor: partitionFloor, siblings: []string{"partition/disk", "partition/identity", "partition/raftlog", "partition/refusal", "partition/snapshot"}},
 	{dir: "partition/refusal", floor: partitionFloor, siblings: []string{}},
 	{dir: "membership", floor: partitionFloor},
 
