@@ -6,17 +6,17 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 )
 
 // ErrInterrupted says that an audit gave way to whatever closes or replaces the state.
 var ErrInterrupted = errors.New("fsm: the audit gave way: the state is being closed or replaced")
 
 // Audit continues an audit on a snapshot of the state, which it holds until pause or the end; see
-// machine.Auditor. It may run beside ApplyBatch and holds up none. stopped is asked at every step; its error ends
+// audit.Auditor. It may run beside ApplyBatch and holds up none. stopped is asked at every step; its error ends
 // the audit and comes back as it is, as do ErrClosed and ErrInterrupted. Any other error is the storage's: the
 // store halts, as after any read that fails. Violations halt nothing: the caller finds them in the report.
-func (s *Store) Audit(a *machine.Auditor, now int64, pause func() bool, stopped func() error) (done bool, err error) {
+func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped func() error) (done bool, err error) {
 	var given error // why it ended, if that is no fault of the storage
 	err = s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()

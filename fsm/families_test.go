@@ -15,6 +15,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -117,7 +118,7 @@ func (s *pairedStore) outgoing() string {
 	s.t.Helper()
 	var out string
 	if err := s.View(func(r state.Reader) error {
-		epoch, msgs, err := machine.Outgoing(r, 1, 100, 1<<30)
+		epoch, msgs, err := query.Outgoing(r, 1, 100, 1<<30)
 		out = fmt.Sprint(epoch)
 		for _, m := range msgs {
 			out += fmt.Sprintf(" %d:%s", m.Seq, m.ToId)

@@ -14,6 +14,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
@@ -94,7 +95,7 @@ func TestOpenReadOnly(t *testing.T) {
 			t.Errorf("its status is %+v", st)
 		}
 		if err := r.View(func(v state.Reader) error {
-			report, err := machine.Audit(v, 0, machine.Config{Partitions: 1})
+			report, err := audit.Run(v, 0, state.Partition{Count: 1})
 			if report.Executions != 1 || report.Events != 1 || len(report.Violations) > 0 {
 				t.Errorf("it holds %+v", report)
 			}
@@ -110,7 +111,7 @@ func TestOpenReadOnly(t *testing.T) {
 		if err := r.Replay(machine.Config{Partitions: 1}, func(apply func(uint64, []byte) error) error {
 			return errors.Join(apply(8, again), apply(8, again)) // an entry that is there already is skipped
 		}, func(v state.Reader) error {
-			report, err := machine.Audit(v, 0, machine.Config{Partitions: 1})
+			report, err := audit.Run(v, 0, state.Partition{Count: 1})
 			if report.Applied != 8 || report.ClockMS != 2000 || report.Executions != 2 || len(report.Violations) > 0 {
 				t.Errorf("with another entry it holds %+v", report)
 			}

@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/pebbleopen"
@@ -349,7 +350,7 @@ func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index ui
 		if index, err = metaNumber(r, "applied"); err != nil {
 			return err
 		}
-		reply, err = machine.Query(r, s.opts.Machine.Partition, q)
+		reply, err = query.Answer(r, s.opts.Machine.Partition, q)
 		return err
 	})
 	return reply, index, err

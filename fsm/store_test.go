@@ -19,6 +19,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
@@ -351,7 +352,7 @@ func TestQuery(t *testing.T) {
 		if err != nil || index != s.last(n+1) {
 			t.Fatalf("after entry %d: index %d, %v", n, index, err)
 		}
-		want, err := machine.Query(s.states[n], 0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
+		want, err := query.Answer(s.states[n], 0, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Limit: 1000}}})
 		if err != nil || !proto.Equal(reply, want) {
 			t.Fatalf("after entry %d: %v, a replay has %v (%v)", n, reply, want, err)
 		}

@@ -7,10 +7,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// view is a machine.Reader over Pebble: the live database, or a snapshot of it.
+// view is a state.Reader over Pebble: the live database, or a snapshot of it.
 type view struct{ r pebble.Reader }
 
-// Get implements machine.Reader.
+// Get implements state.Reader.
 func (v view) Get(key []byte) ([]byte, bool, error) {
 	value, closer, err := v.r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -26,7 +26,7 @@ func (v view) Get(key []byte) ([]byte, bool, error) {
 	return out, true, closer.Close()
 }
 
-// Scan implements machine.Reader.
+// Scan implements state.Reader.
 func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	it, err := v.r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {

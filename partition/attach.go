@@ -7,6 +7,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/internal/credit"
@@ -325,7 +326,7 @@ func (w *Worker) arrive(q Delivery) {
 // held visits the tasks that workers hold by this replica's state.
 func (r *Replica) held(visit func(machine.Assignment)) error {
 	return r.store.View(func(state state.Reader) error {
-		return machine.EachHeld(state, func(ns string, task recovery.Task) {
+		return query.EachHeld(state, func(ns string, task recovery.Task) {
 			visit(machine.Assignment{Worker: task.PID, Function: task.Target, Token: wire.Token(ns, task)})
 		})
 	})

@@ -15,10 +15,10 @@ import (
 	"perdure/recovery"
 )
 
-// audit judges a whole state by the rules' own judges: the server invariants of the recovery protocol, the
+// auditStore checks a whole state by the rules' own judges: the server invariants of the recovery protocol, the
 // journal invariants of every journal, and that the two agree. It answers what it found and how much it
 // looked at.
-func audit(s *fsm.Store) (problems []string, promises, journals int, err error) {
+func auditStore(s *fsm.Store) (problems []string, promises, journals int, err error) {
 	c := &census{promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, journals: map[string][]journal.Entry{}}
 	var st fsm.Status
 	err = s.View(func(r state.Reader) error {

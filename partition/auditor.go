@@ -12,7 +12,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
+	"perdure/fsm/state"
 )
 
 const (
@@ -102,34 +103,34 @@ var errAuditOver = errors.New("partition: the audit was stopped between two piec
 
 // judge audits one replica. pause begins a piece and says when it is over; between is called after each, with how
 // long it took and how many keys were judged, and says whether to go on.
-func (a *auditor) judge(ctx context.Context, r *Replica, most int, pause func() func() bool, between func(worked time.Duration, keys uint64) bool) (machine.Report, error) {
+func (a *auditor) judge(ctx context.Context, r *Replica, most int, pause func() func() bool, between func(worked time.Duration, keys uint64) bool) (audit.Report, error) {
 	if err := r.halted(); err != nil {
-		return machine.Report{}, err
+		return audit.Report{}, err
 	}
 	if r.store == nil {
-		return machine.Report{}, fsm.ErrClosed
+		return audit.Report{}, fsm.ErrClosed
 	}
-	audit, err := machine.NewAuditor(machine.Config{Partition: r.id, Partitions: r.partitions}, most)
+	run, err := audit.New(state.Partition{Number: r.id, Count: r.partitions}, most)
 	for done := false; !done && err == nil; {
 		started := a.n.clock.Now()
-		done, err = r.store.Audit(audit, r.now().UnixMilli(), pause(), func() error {
+		done, err = r.store.Audit(run, r.now().UnixMilli(), pause(), func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return r.halted()
 		})
-		if err == nil && !between(a.n.clock.Now().Sub(started), audit.Keys()) && !done {
+		if err == nil && !between(a.n.clock.Now().Sub(started), run.Keys()) && !done {
 			err = errAuditOver
 		}
 	}
 	if err != nil {
-		return machine.Report{}, err
+		return audit.Report{}, err
 	}
-	return audit.Report(), nil
+	return run.Report(), nil
 }
 
 // fill puts a report into words for others.
-func (a *auditor) fill(out *perdurev1.ReplicaAudit, report machine.Report, begun time.Time) {
+func (a *auditor) fill(out *perdurev1.ReplicaAudit, report audit.Report, begun time.Time) {
 	now := a.n.clock.Now()
 	out.Applied, out.Through, out.EndedMs, out.TookMs = report.Applied, report.Through, now.UnixMilli(), now.Sub(begun).Milliseconds()
 	if report.Applied == report.Through {

@@ -11,7 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/partition/identity"
 	"perdure/partition/raftlogger"
@@ -186,7 +187,7 @@ func TestAuditGivesWay(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if _, err := machine.NewAuditor(machine.Config{}, 0); err == nil {
+	if _, err := audit.New(state.Partition{}, 0); err == nil {
 		t.Error("an audit of no partition")
 	}
 }

@@ -243,7 +243,7 @@ func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
 		i.shared[p] = v.shared
-		problems, promises, journals, err := audit(r.store)
+		problems, promises, journals, err := auditStore(r.store)
 		if err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 )
 
@@ -85,7 +85,7 @@ func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, err
 	var epoch, through uint64
 	if err := r.store.View(func(state state.Reader) error {
 		var err error
-		epoch, through, err = machine.Delivered(state, d.Source)
+		epoch, through, err = query.Delivered(state, d.Source)
 		return err
 	}); err != nil {
 		return nil, 0, errTryLater(r.id, "the inbox cannot be read: "+err.Error())

@@ -7,6 +7,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
@@ -160,7 +161,7 @@ func (l *leadership) inheritLeases() error {
 	if err := r.store.View(func(r state.Reader) error {
 		level, err := state.Level(r)
 		if err == nil && level >= state.LevelLeases {
-			leased, err = machine.Leased(r)
+			leased, err = query.Leased(r)
 		}
 		return err
 	}); err != nil || !leased {
@@ -201,21 +202,21 @@ func (l *leadership) inheritLeases() error {
 func (l *leadership) load() error {
 	r := l.r
 	return r.store.View(func(state state.Reader) error {
-		queues, err := machine.ReadyQueues(state)
+		queues, err := query.ReadyQueues(state)
 		if err != nil {
 			return err
 		}
 		var held []machine.Assignment
-		if err := machine.EachHeld(state, func(ns string, task recovery.Task) {
+		if err := query.EachHeld(state, func(ns string, task recovery.Task) {
 			held = append(held, machine.Assignment{Worker: task.PID, Function: task.Target, Token: wire.Token(ns, task)})
 		}); err != nil {
 			return err
 		}
-		outgoing, err := machine.Destinations(state, r.partitions)
+		outgoing, err := query.Destinations(state, r.partitions)
 		if err != nil {
 			return err
 		}
-		due, ok, err := machine.NextDue(state)
+		due, ok, err := query.NextDue(state)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@ package partition
 import (
 	"testing"
 
-	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 )
 
@@ -11,7 +11,7 @@ import (
 func firstDue(t *testing.T, r *Replica) (at int64) {
 	t.Helper()
 	if err := r.store.View(func(state state.Reader) (err error) {
-		at, _, err = machine.NextDue(state)
+		at, _, err = query.NextDue(state)
 		return err
 	}); err != nil {
 		t.Fatal(err)

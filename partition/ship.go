@@ -10,7 +10,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 )
 
@@ -176,7 +176,7 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch u
 	var msgs []*commandv1.Message
 	if err := r.store.View(func(state state.Reader) error {
 		var err error
-		epoch, msgs, err = machine.Outgoing(state, destination, size.messages, size.bytes)
+		epoch, msgs, err = query.Outgoing(state, destination, size.messages, size.bytes)
 		return err
 	}); err != nil {
 		return 0, 0, err

@@ -7,7 +7,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 )
 
@@ -19,7 +19,7 @@ type timer struct {
 	poke chan struct{}
 	done chan struct{}
 	// search belongs to run; added is the earliest deadline that it was not told of yet, 0 for none.
-	search machine.DueSearch
+	search query.DueSearch
 	added  atomic.Int64
 }
 

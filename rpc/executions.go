@@ -9,7 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/query"
 	"perdure/partition"
 )
 
@@ -177,7 +177,7 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 	}
 	limit = min(limit, 1000)
 	var all []*perdurev1.ExecutionSummary
-	var ends []machine.ListPosition // where partitions that have more have stopped
+	var ends []query.ListPosition // where partitions that have more have stopped
 	for p := range e.s.router.Partitions() {
 		reply, _, err := e.s.router.Read(ctx, p, level(in.Level), &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: in}})
 		if err != nil {
@@ -186,25 +186,25 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 		part := reply.GetList()
 		all = append(all, part.Executions...)
 		if len(part.Cursor) > 0 {
-			end, err := machine.DecodeListPosition(part.Cursor)
+			end, err := query.DecodeListPosition(part.Cursor)
 			if err != nil {
 				return nil, err
 			}
 			ends = append(ends, end)
 		}
 	}
-	slices.SortFunc(all, machine.CompareListed)
+	slices.SortFunc(all, query.CompareListed)
 	// Beyond where the first partition has stopped, others may have what that one has not shown yet.
 	var until *perdurev1.ExecutionSummary
 	for _, end := range ends {
 		s := &perdurev1.ExecutionSummary{Id: end.ID, CreatedMs: end.CreatedMS}
-		if until == nil || machine.CompareListed(s, until) < 0 {
+		if until == nil || query.CompareListed(s, until) < 0 {
 			until = s
 		}
 	}
 	out := &perdurev1.ListResponse{}
 	for _, s := range all {
-		if len(out.Executions) == limit || until != nil && machine.CompareListed(s, until) > 0 {
+		if len(out.Executions) == limit || until != nil && query.CompareListed(s, until) > 0 {
 			break
 		}
 		out.Executions = append(out.Executions, s)
@@ -212,9 +212,9 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 	switch n := len(out.Executions); {
 	case n > 0 && (n < len(all) || until != nil):
 		last := out.Executions[n-1]
-		out.Cursor = machine.ListPosition{CreatedMS: last.CreatedMs, ID: last.Id}.Encode()
+		out.Cursor = query.ListPosition{CreatedMS: last.CreatedMs, ID: last.Id}.Encode()
 	case n == 0 && until != nil:
-		out.Cursor = machine.ListPosition{CreatedMS: until.CreatedMs, ID: until.Id}.Encode()
+		out.Cursor = query.ListPosition{CreatedMS: until.CreatedMs, ID: until.Id}.Encode()
 	}
 	return out, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perdure/client"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 )
 
 // progressEvery is the interval of the progress lines of a long verification on stderr.
@@ -91,7 +91,7 @@ process uses the directory.`,
 
 // finding is a violation with the partition it was found in; -1 where that is not known.
 type finding struct {
-	machine.Violation
+	audit.Violation
 	partition int
 	// nodes are those whose replicas have it; none if it was not found in a replica's state.
 	nodes []string

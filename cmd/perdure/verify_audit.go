@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 )
 
 // notAuditedError names the replicas that could not be audited, with the reasons.
@@ -109,23 +109,23 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 		}
 		return int(x.GetPartition()) - int(y.GetPartition())
 	})
-	for _, audit := range r.audits {
-		for _, p := range audit.GetProblems() {
-			key := location{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetDetail(), p.GetSeq(), audit.GetPartition()}
+	for _, a := range r.audits {
+		for _, p := range a.GetProblems() {
+			key := location{p.GetRule(), p.GetNamespace(), p.GetId(), p.GetDetail(), p.GetSeq(), a.GetPartition()}
 			n, known := at[key]
 			if !known {
 				n = len(r.findings)
 				at[key] = n
-				r.findings = append(r.findings, finding{partition: int(audit.GetPartition()), Violation: machine.Violation{Rule: p.GetRule(),
+				r.findings = append(r.findings, finding{partition: int(a.GetPartition()), Violation: audit.Violation{Rule: p.GetRule(),
 					Namespace: p.GetNamespace(), ID: p.GetId(), Seq: p.GetSeq(), HasSeq: p.Seq != nil, Detail: p.GetDetail()}})
 			}
-			if f := &r.findings[n]; !slices.Contains(f.nodes, audit.node) {
-				f.nodes = append(f.nodes, audit.node)
+			if f := &r.findings[n]; !slices.Contains(f.nodes, a.node) {
+				f.nodes = append(f.nodes, a.node)
 			}
 		}
-		if kept := uint64(len(audit.GetProblems())); audit.GetFound() > kept {
-			r.findings = append(r.findings, finding{partition: int(audit.GetPartition()), nodes: []string{audit.node}, Violation: machine.Violation{
-				Rule: ruleMore, Detail: fmt.Sprintf("%d more violations are not listed", audit.GetFound()-kept)}})
+		if kept := uint64(len(a.GetProblems())); a.GetFound() > kept {
+			r.findings = append(r.findings, finding{partition: int(a.GetPartition()), nodes: []string{a.node}, Violation: audit.Violation{
+				Rule: ruleMore, Detail: fmt.Sprintf("%d more violations are not listed", a.GetFound()-kept)}})
 		}
 	}
 	r.compareContent()
@@ -147,20 +147,20 @@ func (r *auditReport) compareContent() {
 	}
 	seen := map[point]nodeAudit{}
 	told := map[point]bool{}
-	for _, audit := range r.audits {
-		p := point{audit.GetPartition(), audit.GetApplied()}
-		if audit.GetApplied() != audit.GetThrough() {
+	for _, a := range r.audits {
+		p := point{a.GetPartition(), a.GetApplied()}
+		if a.GetApplied() != a.GetThrough() {
 			continue
 		}
 		first, known := seen[p]
 		if !known {
-			seen[p] = audit
+			seen[p] = a
 			continue
 		}
-		if first.GetContent() != audit.GetContent() && !told[p] {
+		if first.GetContent() != a.GetContent() && !told[p] {
 			told[p] = true
-			r.findings = append(r.findings, finding{partition: int(p.partition), nodes: []string{first.node, audit.node}, Violation: machine.Violation{
-				Rule: ruleContentDiffers, Detail: fmt.Sprintf("at index %d the state on %s is not that on %s", p.applied, audit.node, first.node)}})
+			r.findings = append(r.findings, finding{partition: int(p.partition), nodes: []string{first.node, a.node}, Violation: audit.Violation{
+				Rule: ruleContentDiffers, Detail: fmt.Sprintf("at index %d the state on %s is not that on %s", p.applied, a.node, first.node)}})
 		}
 	}
 }
@@ -171,9 +171,9 @@ func (r *auditReport) lines() []string {
 		return []string{"replicas were not audited: " + r.left}
 	}
 	keys, found := uint64(0), uint64(0)
-	for _, audit := range r.audits {
-		keys += audit.GetKeys()
-		found += audit.GetFound()
+	for _, a := range r.audits {
+		keys += a.GetKeys()
+		found += a.GetFound()
 	}
 	line := fmt.Sprintf("%s audited, %s", nounText(len(r.audits), "replica"), nounText(int(keys), "key"))
 	if found > 0 {
@@ -188,9 +188,9 @@ func (r *auditReport) value() any {
 		return nil
 	}
 	items := make([]any, len(r.audits))
-	for i, audit := range r.audits {
-		items[i] = object{{"node", audit.node}, {"partition", uint64(audit.GetPartition())}, {"index", audit.GetApplied()}, {"through", audit.GetThrough()},
-			{"content", fmt.Sprintf("%016x", audit.GetContent())}, {"keys", audit.GetKeys()}, {"found", audit.GetFound()}, {"took_ms", audit.GetTookMs()}}
+	for i, a := range r.audits {
+		items[i] = object{{"node", a.node}, {"partition", uint64(a.GetPartition())}, {"index", a.GetApplied()}, {"through", a.GetThrough()},
+			{"content", fmt.Sprintf("%016x", a.GetContent())}, {"keys", a.GetKeys()}, {"found", a.GetFound()}, {"took_ms", a.GetTookMs()}}
 	}
 	return items
 }

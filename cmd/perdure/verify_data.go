@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"perdure/fsm"
+	"perdure/fsm/audit"
 	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/partition/identity"
@@ -92,7 +93,7 @@ type dataVerification struct {
 // run audits all states, several at a time, and sums up. The error names the stores that could not be audited.
 func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, error) {
 	var (
-		reports = make([]*machine.Report, len(d.states))
+		reports = make([]*audit.Report, len(d.states))
 		errs    = make([]error, len(d.states))
 		slots   = make(chan struct{}, parallel)
 		wg      sync.WaitGroup
@@ -111,10 +112,10 @@ func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, erro
 }
 
 // audit audits one state. With an error it may also return a report, of what could be read.
-func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Report, err error) {
+func (d *dataVerification) audit(ctx context.Context, p int) (report *audit.Report, err error) {
 	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
-	audit := func(r state.Reader) error {
-		found, err := machine.Audit(&watched{r, ctx, &d.seen, d.tell}, 0, cfg)
+	check := func(r state.Reader) error {
+		found, err := audit.Run(&watched{r, ctx, &d.seen, d.tell}, 0, state.Partition{Number: cfg.Partition, Count: cfg.Partitions})
 		if err == nil {
 			report = &found
 		}
@@ -122,7 +123,7 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Re
 	}
 	s := d.states[p]
 	if d.log == nil {
-		err = s.View(audit)
+		err = s.View(check)
 		return report, err
 	}
 	err = s.Replay(cfg, func(apply func(uint64, []byte) error) error {
@@ -131,10 +132,10 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *machine.Re
 			d.tell.at(func() string { return fmt.Sprintf("%d log entries so far", n) })
 			return errors.Join(ctx.Err(), apply(index, data))
 		})
-	}, audit)
+	}, check)
 	if err != nil && report == nil && ctx.Err() == nil {
 		// The state itself may show why the log cannot be applied to it.
-		err = errors.Join(err, s.View(audit))
+		err = errors.Join(err, s.View(check))
 	}
 	return report, err
 }
@@ -172,8 +173,8 @@ func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) err
 }
 
 // verdictOn sums up the reports of all partitions.
-func verdictOn(reports []*machine.Report, replayed uint64) verdict {
-	var sum machine.Report
+func verdictOn(reports []*audit.Report, replayed uint64) verdict {
+	var sum audit.Report
 	var v verdict
 	for p, r := range reports {
 		if r == nil {

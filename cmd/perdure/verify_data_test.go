@@ -23,7 +23,7 @@ import (
 	"perdure/client"
 	"perdure/durable"
 	"perdure/embed"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
@@ -483,67 +483,67 @@ func plantings() []planting {
 	none := []byte{}
 	return []planting{
 		// Values that stand in two places.
-		{"a node that waits for another signal than its graph says", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
-		{"an output that its promise and journal do not have", machine.RuleGraph, "made", "", -1, func(s *plot) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
-		{"an output gone", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
-		{"an output of a node that was skipped", machine.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 1, "\x00", "\x011") }, "output_iff_completed (Definition 1, item 3)"},
-		{"a child's result that its parent's journal does not have", machine.RuleResult, "caller", "", -1, func(s *plot) {
+		{"a node that waits for another signal than its graph says", audit.RuleGraph, "flow", "", -1, func(s *plot) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
+		{"an output that its promise and journal do not have", audit.RuleGraph, "made", "", -1, func(s *plot) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
+		{"an output gone", audit.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
+		{"an output of a node that was skipped", audit.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 1, "\x00", "\x011") }, "output_iff_completed (Definition 1, item 3)"},
+		{"a child's result that its parent's journal does not have", audit.RuleResult, "caller", "", -1, func(s *plot) {
 			s.promise("caller:0", func(p *recovery.Promise) { p.Value = value("9") })
 		}, `"caller:0": the journal has a result`},
-		{"a result that is no outcome", machine.RuleOutcome, "caller", "", 9999, func(s *plot) {
+		{"a result that is no outcome", audit.RuleOutcome, "caller", "", 9999, func(s *plot) {
 			s.replace("caller", journal.KindInvokeCompleted, func(ev journal.Event) journal.Event {
 				done := ev.(journal.InvokeCompleted)
 				done.Result = []byte{0xff, 1, 2}
 				return done
 			})
 		}, "the result of InvokeCompleted is no outcome"},
-		{"a node's promise with another value", machine.RuleGraph, "made", "", -1, func(s *plot) {
+		{"a node's promise with another value", audit.RuleGraph, "made", "", -1, func(s *plot) {
 			s.promise("made:0", func(p *recovery.Promise) { p.Value = value("9") })
 		}, "its promise, resolved, another"},
-		{"a graph run's result that its nodes do not make", machine.RuleGraph, "made", "", -1, func(s *plot) {
+		{"a graph run's result that its nodes do not make", audit.RuleGraph, "made", "", -1, func(s *plot) {
 			s.replace("made", journal.KindExecutionCompleted, func(journal.Event) journal.Event { return journal.ExecutionCompleted{Result: []byte("{}")} })
 		}, "make another"},
-		{"another failure than the attempt's", machine.RuleGraph, "lost", "", -1, func(s *plot) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
-		{"a timer that did not fire as its promise says", machine.RuleResult, "caller", "", -1, func(s *plot) {
+		{"another failure than the attempt's", audit.RuleGraph, "lost", "", -1, func(s *plot) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
+		{"a timer that did not fire as its promise says", audit.RuleResult, "caller", "", -1, func(s *plot) {
 			s.promise("caller:1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
 		}, "the journal has a timer due at"},
-		{"a child of another input", machine.RuleInput, "caller:0", "", -1, func(s *plot) {
+		{"a child of another input", audit.RuleInput, "caller:0", "", -1, func(s *plot) {
 			s.replace("caller:0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
 				started := ev.(journal.ExecutionStarted)
 				started.Input = []byte("9")
 				return started
 			})
 		}, "1 bytes of input"},
-		{"an attempt of another input", machine.RuleInput, "made:0.0", "", -1, func(s *plot) {
+		{"an attempt of another input", audit.RuleInput, "made:0.0", "", -1, func(s *plot) {
 			s.replace("made:0.0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
 				started := ev.(journal.ExecutionStarted)
 				started.Input = []byte("9")
 				return started
 			})
 		}, "bytes of input"},
-		{"a promise whose value is no outcome", machine.RuleOutcome, "failed", "", -1, func(s *plot) {
+		{"a promise whose value is no outcome", audit.RuleOutcome, "failed", "", -1, func(s *plot) {
 			s.promise("failed", func(p *recovery.Promise) { p.Value = []byte{7} })
 		}, "is no outcome"},
-		{"a promise settled after its execution was closed", machine.RuleEnding, "cancelled", "", -1, func(s *plot) {
+		{"a promise settled after its execution was closed", audit.RuleEnding, "cancelled", "", -1, func(s *plot) {
 			s.promise("cancelled", func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-5, p.SettledAt-5 })
 		}, "it was closed at"},
-		{"a callback lost, of a wait that has it", machine.RuleWait, "sleeping", "", -1, func(s *plot) {
+		{"a callback lost, of a wait that has it", audit.RuleWait, "sleeping", "", -1, func(s *plot) {
 			s.drop(of(keys.Callback, "sleeping:0", "sleeping"))
 			s.drop(of(keys.AwaitedBy, "sleeping", "sleeping:0"))
 		}, "has no callback on it"},
-		{"a task resumed by what is pending", machine.RuleWait, "waiting", "", -1, func(s *plot) {
+		{"a task resumed by what is pending", audit.RuleWait, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.Resumes = []string{"waiting:7"} })
 		}, "which is not settled"},
-		{"an entry of tomorrow", machine.RuleClock, "asking", "", 0, func(s *plot) {
+		{"an entry of tomorrow", audit.RuleClock, "asking", "", 0, func(s *plot) {
 			e, err := journal.DecodeEntry(s.get(s.entry("asking", 0)))
 			s.must(err)
 			e.Time += 86_400_000
 			s.put(s.entry("asking", 0), journal.AppendEntry(nil, e))
 		}, "the clock is at"},
-		{"a promise of an entry to come", machine.RuleClock, "bare", "", -1, func(s *plot) {
+		{"a promise of an entry to come", audit.RuleClock, "bare", "", -1, func(s *plot) {
 			s.promise("bare", func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
 		}, "the state at index"},
-		{"another graph's signal", machine.RuleGraph, "flow", "", -1, func(s *plot) {
+		{"another graph's signal", audit.RuleGraph, "flow", "", -1, func(s *plot) {
 			s.put(latchOf(s, "flow", "never"), []byte("1"))
 		}, "was never delivered"},
 
@@ -553,23 +553,23 @@ func plantings() []planting {
 		}, ""},
 		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *plot) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }, ""},
 		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *plot) { s.drop(s.entry("done", 1)) }, ""},
-		{"an entry that is none", machine.RuleDamaged, "failed", "", -1, func(s *plot) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
-		{"a journal of nobody", machine.RuleOrphanJournal, "ghost", "", -1, func(s *plot) {
+		{"an entry that is none", audit.RuleDamaged, "failed", "", -1, func(s *plot) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
+		{"a journal of nobody", audit.RuleOrphanJournal, "ghost", "", -1, func(s *plot) {
 			s.put(keys.JournalEntry("default", "ghost", 1, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}, ""},
-		{"no header", machine.RuleOrphanExecution, "asking", "", -1, func(s *plot) { s.drop(of(keys.Header, "asking")) }, ""},
-		{"another's header", machine.RuleMisplaced, "calling", "", -1, func(s *plot) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }, ""},
-		{"a longer journal than the header says", machine.RuleHeader, "failed", "", -1, func(s *plot) {
+		{"no header", audit.RuleOrphanExecution, "asking", "", -1, func(s *plot) { s.drop(of(keys.Header, "asking")) }, ""},
+		{"another's header", audit.RuleMisplaced, "calling", "", -1, func(s *plot) { s.put(of(keys.Header, "calling"), s.get(of(keys.Header, "calling:0"))) }, ""},
+		{"a longer journal than the header says", audit.RuleHeader, "failed", "", -1, func(s *plot) {
 			s.put(append(s.entry("failed", 0)[:len(s.entry("failed", 0))-1], 77), journal.AppendEntry(nil, journal.Entry{Seq: 77, Event: journal.ExecutionResumed{}}))
 		}, ""},
-		{"no task", machine.RuleOrphanExecution, "sleeping", "", -1, func(s *plot) { s.drop(of(keys.Task, "sleeping")) }, ""},
-		{"a result taken back", machine.RuleEnding, "done", "", -1, func(s *plot) {
+		{"no task", audit.RuleOrphanExecution, "sleeping", "", -1, func(s *plot) { s.drop(of(keys.Task, "sleeping")) }, ""},
+		{"a result taken back", audit.RuleEnding, "done", "", -1, func(s *plot) {
 			s.promise("done", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
 		}, ""},
-		{"another result", machine.RuleEnding, "done", "", -1, func(s *plot) {
+		{"another result", audit.RuleEnding, "done", "", -1, func(s *plot) {
 			s.promise("done", func(p *recovery.Promise) { p.Value = []byte("\x00another") })
 		}, ""},
-		{"a task that sleeps while it should not", machine.RuleSuspended, "waiting", "", -1, func(s *plot) {
+		{"a task that sleeps while it should not", audit.RuleSuspended, "waiting", "", -1, func(s *plot) {
 			s.task("waiting", func(task *recovery.Task) { task.State, task.RetryAt = recovery.TaskSuspended, 0 })
 		}, ""},
 		{"a fulfilled task of what is open", recovery.SettledNotFulfilled, "asking", "", -1, func(s *plot) {
@@ -578,34 +578,34 @@ func plantings() []planting {
 		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *plot) {
 			s.promise("bare", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "bare")) })
 		}, ""},
-		{"a timer that never fires", machine.RuleStuck, "sleeping", "", -1, func(s *plot) {
+		{"a timer that never fires", audit.RuleStuck, "sleeping", "", -1, func(s *plot) {
 			s.promise("sleeping:0", func(p *recovery.Promise) {
 				s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "sleeping:0"))
 			})
 		}, ""},
-		{"a stray deadline", machine.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
+		{"a stray deadline", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
 		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *plot) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
-		{"a callback lost in both directions", machine.RuleStuck, "calling", "", -1, func(s *plot) {
+		{"a callback lost in both directions", audit.RuleStuck, "calling", "", -1, func(s *plot) {
 			s.drop(of(keys.Callback, "calling:0", "calling"))
 			s.drop(of(keys.AwaitedBy, "calling", "calling:0"))
 		}, ""},
 		{"a listener of what is over", recovery.ListenerForSettledPromise, "done", "", -1, func(s *plot) { s.put(of(keys.Listener, "done", "somebody"), none) }, ""},
-		{"a place in a queue lost", machine.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
-		{"a place of what waits for something else", machine.RuleReady, "asking", "", -1, func(s *plot) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
-		{"not listed", machine.RuleListing, "cancelled", "", -1, func(s *plot) {
+		{"a place in a queue lost", audit.RuleReady, "waiting", "", -1, func(s *plot) { s.drop(s.below(of(keys.Ready, "nobody-has-it"))[0]) }, ""},
+		{"a place of what waits for something else", audit.RuleReady, "asking", "", -1, func(s *plot) { s.put(keys.ReadyOf("default", "ask", 5, "asking"), none) }, ""},
+		{"not listed", audit.RuleListing, "cancelled", "", -1, func(s *plot) {
 			for _, key := range s.below(keys.VisibilityPrefix("default", keys.Cancelled)) {
 				s.drop(key)
 			}
 		}, ""},
-		{"a message out of nowhere", machine.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *plot) {
+		{"a message out of nowhere", audit.RuleChannel, fmt.Sprint("partition ", (here("done")+1)%realPartitions), "done", -1, func(s *plot) {
 			s.put(keys.OutboxOf((here("done")+1)%realPartitions, 1, 9_999), []byte{8, 1})
 		}, ""},
-		{"replies miscounted", machine.RuleReplies, "", "done", -1, func(s *plot) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }, ""},
-		{"an object of another partition", machine.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *plot) {
+		{"replies miscounted", audit.RuleReplies, "", "done", -1, func(s *plot) { s.put(keys.MetaKey("replies"), keys.AppendUint64(nil, 9_999)) }, ""},
+		{"an object of another partition", audit.RuleMisplaced, elsewhere("asking"), "asking", -1, func(s *plot) {
 			s.put(of(keys.Promise, elsewhere("asking")), recovery.AppendPromise(nil, recovery.Promise{ID: elsewhere("asking"), Incarnation: 1,
 				State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 1}))
 		}, ""},
-		{"a key of no family", machine.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
+		{"a key of no family", audit.RuleDamaged, "", "done", -1, func(s *plot) { s.put([]byte{0x99, 1}, none) }, ""},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/journal"
@@ -175,7 +175,7 @@ func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.En
 
 // check checks one execution and records the violations.
 func (l *liveVerification) check(ns string, described *perdurev1.Execution, entries []journal.Entry) {
-	found := machine.CheckJournal(described.GetId(), entries)
+	found := audit.CheckJournal(described.GetId(), entries)
 	found = append(found, compareDescription(described, entries)...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,16 +199,16 @@ func ended(s perdurev1.ExecutionStatus) bool {
 
 // compareDescription compares what the cluster says of an execution with its journal, which was read later:
 // as far as it was described, it cannot have changed since.
-func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []machine.Violation {
-	var out []machine.Violation
+func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []audit.Violation {
+	var out []audit.Violation
 	bad := func(rule, format string, args ...any) {
-		out = append(out, machine.Violation{Rule: rule, ID: e.GetId(), Detail: fmt.Sprintf(format, args...)})
+		out = append(out, audit.Violation{Rule: rule, ID: e.GetId(), Detail: fmt.Sprintf(format, args...)})
 	}
 	if e.GetWakeSource() == "stuck" {
-		bad(machine.RuleStuck, "it is %s, and nothing will wake it", statusText(e.GetStatus()))
+		bad(audit.RuleStuck, "it is %s, and nothing will wake it", statusText(e.GetStatus()))
 	}
 	if n := uint64(len(entries)); n < e.GetJournalEvents() {
-		bad(machine.RuleHeader, "the journal has %d entries, it is described with %d", n, e.GetJournalEvents())
+		bad(audit.RuleHeader, "the journal has %d entries, it is described with %d", n, e.GetJournalEvents())
 		return out
 	}
 	entries = entries[:e.GetJournalEvents()]
@@ -218,17 +218,17 @@ func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []machi
 		return out
 	}
 	if status != e.GetStatus() {
-		bad(machine.RuleHeader, "the journal is %s, it is described as %s", statusText(status), statusText(e.GetStatus()))
+		bad(audit.RuleHeader, "the journal is %s, it is described as %s", statusText(status), statusText(e.GetStatus()))
 		return out
 	}
 	if !ended(status) {
 		if e.GetOutcome() != nil {
-			bad(machine.RuleEnding, "it is %s, and has a result", statusText(status))
+			bad(audit.RuleEnding, "it is %s, and has a result", statusText(status))
 		}
 		return out
 	}
 	if !sameEnd(entries[len(entries)-1].Event, e.GetOutcome()) {
-		bad(machine.RuleEnding, "the journal ends with %s, and its result is another", entries[len(entries)-1].Event.Kind())
+		bad(audit.RuleEnding, "the journal ends with %s, and its result is another", entries[len(entries)-1].Event.Kind())
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
-	"perdure/fsm/machine"
+	"perdure/fsm/audit"
 )
 
 const (
@@ -317,7 +317,7 @@ func differ(sums map[string]uint64) bool {
 func (r replicaReport) findings() []finding {
 	var out []finding
 	bad := func(rule string, partition uint32, detail string) {
-		out = append(out, finding{Violation: machine.Violation{Rule: rule, Detail: detail}, partition: int(partition)})
+		out = append(out, finding{Violation: audit.Violation{Rule: rule, Detail: detail}, partition: int(partition)})
 	}
 	for _, v := range r.verdicts {
 		if v.result == comparedDifferent {

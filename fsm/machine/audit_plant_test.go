@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
@@ -171,33 +172,33 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		plant              func(s *plot)
 	}{
 		// What cannot be read.
-		{"a promise cut short", RuleDamaged, "bare", func(s *plot) {
+		{"a promise cut short", audit.RuleDamaged, "bare", func(s *plot) {
 			key := keys.Of(keys.Promise, ns, name("bare"))
 			s.put(key, s.get(key)[:9])
 		}},
-		{"a task cut short", RuleDamaged, "working", func(s *plot) {
+		{"a task cut short", audit.RuleDamaged, "working", func(s *plot) {
 			key := keys.Of(keys.Task, ns, name("working"))
 			s.put(key, s.get(key)[:3])
 		}},
-		{"a header cut short", RuleDamaged, "done", func(s *plot) {
+		{"a header cut short", audit.RuleDamaged, "done", func(s *plot) {
 			key := keys.Of(keys.Header, ns, name("done"))
 			s.put(key, s.get(key)[:7])
 		}},
-		{"an entry that is none", RuleDamaged, "done", func(s *plot) {
+		{"an entry that is none", audit.RuleDamaged, "done", func(s *plot) {
 			s.put(keys.JournalEntry(ns, name("done"), s.readHeader(name("done")).Incarnation, 1), []byte("nonsense"))
 		}},
-		{"a key of no family", RuleDamaged, "", func(s *plot) { s.put([]byte{0x99, 1}, []byte{}) }},
-		{"a key before all families", RuleDamaged, "", func(s *plot) { s.put([]byte{0x00}, []byte{1}) }},
-		{"a deadline of no kind", RuleDamaged, "bare", func(s *plot) {
+		{"a key of no family", audit.RuleDamaged, "", func(s *plot) { s.put([]byte{0x99, 1}, []byte{}) }},
+		{"a key before all families", audit.RuleDamaged, "", func(s *plot) { s.put([]byte{0x00}, []byte{1}) }},
+		{"a deadline of no kind", audit.RuleDamaged, "bare", func(s *plot) {
 			s.put(keys.DeadlineOf(77, 5, ns, name("bare")), []byte{})
 		}},
-		{"a promise under another's key", RuleMisplaced, "bare", func(s *plot) {
+		{"a promise under another's key", audit.RuleMisplaced, "bare", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("bare")), s.get(keys.Of(keys.Promise, ns, name("done"))))
 		}},
-		{"a header under another's key", RuleMisplaced, "done", func(s *plot) {
+		{"a header under another's key", audit.RuleMisplaced, "done", func(s *plot) {
 			s.put(keys.Of(keys.Header, ns, name("done")), s.get(keys.Of(keys.Header, ns, name("failed"))))
 		}},
-		{"an entry under another's number", RuleMisplaced, "done", func(s *plot) {
+		{"an entry under another's number", audit.RuleMisplaced, "done", func(s *plot) {
 			incarnation := s.readHeader(name("done")).Incarnation
 			s.put(keys.JournalEntry(ns, name("done"), incarnation, 2), s.get(keys.JournalEntry(ns, name("done"), incarnation, 1)))
 		}},
@@ -213,60 +214,60 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a journal without its beginning", journal.RuleStartsWithStarted, "working", func(s *plot) {
 			s.event(name("working"), 0, journal.CancelRequested{})
 		}},
-		{"a journal without an execution", RuleOrphanJournal, "nobody", func(s *plot) {
+		{"a journal without an execution", audit.RuleOrphanJournal, "nobody", func(s *plot) {
 			s.put(keys.JournalEntry(ns, name("nobody"), 3, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}},
-		{"a journal of an earlier life", RuleOrphanJournal, "done", func(s *plot) {
+		{"a journal of an earlier life", audit.RuleOrphanJournal, "done", func(s *plot) {
 			s.put(keys.JournalEntry(ns, name("done"), 0, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}},
 
 		// Headers.
-		{"another status", RuleHeader, "working", func(s *plot) {
+		{"another status", audit.RuleHeader, "working", func(s *plot) {
 			s.header(name("working"), func(h *state.Header) { h.Status = journal.StatusBlocked })
 		}},
-		{"another length", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Events++ }) }},
-		{"another function", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
-		{"another time", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
-		{"another end", RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *state.Header) { h.ClosedMS++ }) }},
-		{"another life", RuleHeader, "working", func(s *plot) {
+		{"another length", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Events++ }) }},
+		{"another function", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
+		{"another time", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
+		{"another end", audit.RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *state.Header) { h.ClosedMS++ }) }},
+		{"another life", audit.RuleHeader, "working", func(s *plot) {
 			s.promise(name("working"), func(p *recovery.Promise) { p.Incarnation++ })
 		}},
-		{"another deadline", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.DeadlineMS = 7 }) }},
-		{"a caller without a promise", RuleHeader, "working", func(s *plot) {
+		{"another deadline", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.DeadlineMS = 7 }) }},
+		{"a caller without a promise", audit.RuleHeader, "working", func(s *plot) {
 			s.header(name("working"), func(h *state.Header) { h.Parent = "somebody" })
 		}},
-		{"a beginning that is to come", RuleHeader, "working", func(s *plot) {
+		{"a beginning that is to come", audit.RuleHeader, "working", func(s *plot) {
 			s.put(keys.MetaKey(state.MetaApplied), keys.AppendUint64(nil, 1))
 		}},
-		{"a grace of one that was not asked", RuleHeader, "working", func(s *plot) {
+		{"a grace of one that was not asked", audit.RuleHeader, "working", func(s *plot) {
 			s.header(name("working"), func(h *state.Header) { h.GraceAt = 9 })
 		}},
 
 		// Ends.
-		{"no promise", RuleOrphanExecution, "done", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("done"))) }},
-		{"no task", RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Task, ns, name("working"))) }},
-		{"no execution", RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Header, ns, name("working"))) }},
-		{"completed and rejected", RuleEnding, "done", func(s *plot) {
+		{"no promise", audit.RuleOrphanExecution, "done", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("done"))) }},
+		{"no task", audit.RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Task, ns, name("working"))) }},
+		{"no execution", audit.RuleOrphanExecution, "working", func(s *plot) { s.drop(keys.Of(keys.Header, ns, name("working"))) }},
+		{"completed and rejected", audit.RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.State = recovery.PromiseRejected })
 		}},
-		{"completed and pending", RuleEnding, "done", func(s *plot) {
+		{"completed and pending", audit.RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
 		}},
-		{"completed with another result", RuleEnding, "done", func(s *plot) {
+		{"completed with another result", audit.RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("y")}) })
 		}},
-		{"failed with another error", RuleEnding, "failed", func(s *plot) {
+		{"failed with another error", audit.RuleEnding, "failed", func(s *plot) {
 			s.promise(name("failed"), func(p *recovery.Promise) { p.Value = state.EncodeFailure("it", "broke otherwise") })
 		}},
-		{"cancelled and timed out", RuleEnding, "cancelled", func(s *plot) {
+		{"cancelled and timed out", audit.RuleEnding, "cancelled", func(s *plot) {
 			s.promise(name("cancelled"), func(p *recovery.Promise) {
 				p.State, p.Value, p.SettledAt = recovery.PromiseRejectedTimedout, nil, p.TimeoutAt
 			})
 		}},
-		{"open and settled", RuleEnding, "working", func(s *plot) {
+		{"open and settled", audit.RuleEnding, "working", func(s *plot) {
 			s.promise(name("working"), func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
 		}},
-		{"Running and suspended", RuleSuspended, "working", func(s *plot) {
+		{"Running and suspended", audit.RuleSuspended, "working", func(s *plot) {
 			s.task(name("working"), func(task *recovery.Task) {
 				task.State, task.PID, task.TTL, task.LeaseAt = recovery.TaskSuspended, "", 0, 0
 			})
@@ -306,154 +307,154 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		}},
 
 		// Indexes.
-		{"a deadline of a settled promise", RuleDeadline, "done", func(s *plot) {
+		{"a deadline of a settled promise", audit.RuleDeadline, "done", func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("done")), []byte{})
 		}},
 		{"a deadline of nothing", recovery.StalePromiseTimeout, "nobody", func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("nobody")), []byte{})
 		}},
-		{"a second lease", RuleDeadline, "working", func(s *plot) {
+		{"a second lease", audit.RuleDeadline, "working", func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DueLease, 9_000_000, ns, name("working")), []byte{})
 		}},
-		{"a stray grace", RuleDeadline, "working", func(s *plot) {
+		{"a stray grace", audit.RuleDeadline, "working", func(s *plot) {
 			s.put(keys.DeadlineOf(keys.DueGrace, 9_000_000, ns, name("working")), []byte{})
 		}},
-		{"a grace lost", RuleDeadline, "cancelling", func(s *plot) {
+		{"a grace lost", audit.RuleDeadline, "cancelling", func(s *plot) {
 			s.drop(keys.DeadlineOf(keys.DueGrace, s.readHeader(name("cancelling")).GraceAt, ns, name("cancelling")))
 		}},
-		{"a place in a queue lost", RuleReady, "waiting", func(s *plot) {
+		{"a place in a queue lost", audit.RuleReady, "waiting", func(s *plot) {
 			s.drop(keys.ReadyOf(ns, "f", s.readTask(name("waiting")).RetryAt, name("waiting")))
 		}},
-		{"a place in another queue", RuleReady, "waiting", func(s *plot) {
+		{"a place in another queue", audit.RuleReady, "waiting", func(s *plot) {
 			s.put(keys.ReadyOf(ns, "g", s.readTask(name("waiting")).RetryAt, name("waiting")), []byte{})
 		}},
-		{"a place of a held task", RuleReady, "working", func(s *plot) { s.put(keys.ReadyOf(ns, "f", 5, name("working")), []byte{}) }},
-		{"not listed", RuleListing, "done", func(s *plot) {
+		{"a place of a held task", audit.RuleReady, "working", func(s *plot) { s.put(keys.ReadyOf(ns, "f", 5, name("working")), []byte{}) }},
+		{"not listed", audit.RuleListing, "done", func(s *plot) {
 			s.drop(keys.VisibilityOf(ns, keys.Completed, s.readHeader(name("done")).CreatedMS, name("done")))
 		}},
-		{"listed twice", RuleListing, "done", func(s *plot) {
+		{"listed twice", audit.RuleListing, "done", func(s *plot) {
 			s.put(keys.VisibilityOf(ns, keys.Open, s.readHeader(name("done")).CreatedMS, name("done")), []byte("f"))
 		}},
-		{"listed, and nothing there", RuleListing, "nobody", func(s *plot) {
+		{"listed, and nothing there", audit.RuleListing, "nobody", func(s *plot) {
 			s.put(keys.VisibilityOf(ns, keys.Open, 5, name("nobody")), []byte("f"))
 		}},
-		{"listed as another function", RuleListing, "working", func(s *plot) {
+		{"listed as another function", audit.RuleListing, "working", func(s *plot) {
 			s.put(keys.VisibilityOf(ns, keys.Open, s.readHeader(name("working")).CreatedMS, name("working")), []byte("g"))
 		}},
 
 		// Operations.
-		{"a timer's promise gone", RuleOperation, "sleeping", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("sleeping")+":0")) }},
-		{"a timer due at another time", RuleOperation, "sleeping", func(s *plot) {
+		{"a timer's promise gone", audit.RuleOperation, "sleeping", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("sleeping")+":0")) }},
+		{"a timer due at another time", audit.RuleOperation, "sleeping", func(s *plot) {
 			s.promise(name("sleeping")+":0", func(p *recovery.Promise) { p.TimeoutAt++ })
 		}},
-		{"a child of another caller", RuleOperation, "calling", func(s *plot) {
+		{"a child of another caller", audit.RuleOperation, "calling", func(s *plot) {
 			s.header(name("calling")+":0", func(h *state.Header) { h.ParentIncarnation++ })
 		}},
-		{"an operation nobody began", RuleOperation, "working:5", func(s *plot) {
+		{"an operation nobody began", audit.RuleOperation, "working:5", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("working")+":5"), recovery.AppendPromise(nil, recovery.Promise{
 				ID: name("working") + ":5", Incarnation: s.readHeader(name("working")).Incarnation, State: recovery.PromisePending,
 				External: true, TimeoutAt: state.Never, CreatedAt: 5}))
 		}},
-		{"an operation of nobody", RuleOperation, "nobody:0", func(s *plot) {
+		{"an operation of nobody", audit.RuleOperation, "nobody:0", func(s *plot) {
 			s.put(keys.Of(keys.Promise, ns, name("nobody")+":0"), recovery.AppendPromise(nil, recovery.Promise{
 				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 5}))
 		}},
 
 		// Values that stand in two places.
-		{"a result that is no outcome", RuleOutcome, "done", func(s *plot) {
+		{"a result that is no outcome", audit.RuleOutcome, "done", func(s *plot) {
 			s.event(name("done"), 3, journal.InvokeCompleted{Promise: id.PromiseID(name("done") + ":0"), Attempt: 1, Result: []byte{9, 9}})
 		}},
-		{"a result without an outcome", RuleOutcome, "done", func(s *plot) {
+		{"a result without an outcome", audit.RuleOutcome, "done", func(s *plot) {
 			s.event(name("done"), 3, journal.InvokeCompleted{Promise: id.PromiseID(name("done") + ":0"), Attempt: 1})
 		}},
-		{"an error that is a value", RuleOutcome, "failed", func(s *plot) {
+		{"an error that is a value", audit.RuleOutcome, "failed", func(s *plot) {
 			s.event(name("failed"), s.readHeader(name("failed")).Events-1, journal.ExecutionFailed{Error: recovery.AppendOutcome(nil, recovery.Outcome{})})
 		}},
-		{"a payload that is no outcome", RuleOutcome, "asking", func(s *plot) {
+		{"a payload that is no outcome", audit.RuleOutcome, "asking", func(s *plot) {
 			s.event(name("asking"), s.readHeader(name("asking")).Events-1, journal.SignalDelivered{Name: "other", Payload: []byte{7}, DeliveryID: 1})
 		}},
-		{"a promise's value that is no outcome", RuleOutcome, "done", func(s *plot) {
+		{"a promise's value that is no outcome", audit.RuleOutcome, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.Value = []byte{9} })
 		}},
-		{"a child's result that its promise does not have", RuleResult, "called", func(s *plot) {
+		{"a child's result that its promise does not have", audit.RuleResult, "called", func(s *plot) {
 			s.promise(name("called")+":0", func(p *recovery.Promise) {
 				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
 			})
 		}},
-		{"a child's result taken back", RuleResult, "called", func(s *plot) {
+		{"a child's result taken back", audit.RuleResult, "called", func(s *plot) {
 			s.promise(name("called")+":0", func(p *recovery.Promise) { p.State, p.Value, p.SettledAt = recovery.PromisePending, nil, 0 })
 		}},
-		{"a child's promise gone", RuleResult, "called", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("called")+":0")) }},
-		{"a timer that fired otherwise", RuleResult, "called", func(s *plot) {
+		{"a child's promise gone", audit.RuleResult, "called", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, name("called")+":0")) }},
+		{"a timer that fired otherwise", audit.RuleResult, "called", func(s *plot) {
 			s.promise(name("called")+":1", func(p *recovery.Promise) { p.State = recovery.PromiseRejected })
 		}},
-		{"a timer of another time", RuleResult, "called", func(s *plot) {
+		{"a timer of another time", audit.RuleResult, "called", func(s *plot) {
 			s.promise(name("called")+":1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
 		}},
-		{"a signal that its wait did not get", RuleResult, "called", func(s *plot) {
+		{"a signal that its wait did not get", audit.RuleResult, "called", func(s *plot) {
 			s.promise(name("called")+":2", func(p *recovery.Promise) {
 				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
 			})
 		}},
-		{"a child of another input", RuleInput, "called:0", func(s *plot) {
+		{"a child of another input", audit.RuleInput, "called:0", func(s *plot) {
 			e, _ := journal.DecodeEntry(s.get(keys.JournalEntry(ns, name("called")+":0", s.readHeader(name("called")+":0").Incarnation, 0)))
 			started := e.Event.(journal.ExecutionStarted)
 			started.Input = []byte("else")
 			s.event(name("called")+":0", 0, started)
 		}},
-		{"a child of another digest", RuleInput, "calling:0", func(s *plot) { s.header(name("calling")+":0", func(h *state.Header) { h.Digest = "d" }) }},
-		{"another tag", RuleHeader, "working", func(s *plot) {
+		{"a child of another digest", audit.RuleInput, "calling:0", func(s *plot) { s.header(name("calling")+":0", func(h *state.Header) { h.Digest = "d" }) }},
+		{"another tag", audit.RuleHeader, "working", func(s *plot) {
 			s.header(name("working"), func(h *state.Header) { h.Tags = append(h.Tags, recovery.Tag{Key: "k"}) })
 		}},
-		{"a commit that ended what is open", RuleHeader, "sleeping", func(s *plot) {
+		{"a commit that ended what is open", audit.RuleHeader, "sleeping", func(s *plot) {
 			s.header(name("sleeping"), func(h *state.Header) { h.LastState = recovery.TaskFulfilled })
 		}},
-		{"a problem that nobody had", RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Problem = "none" }) }},
-		{"settled before it was closed", RuleEnding, "done", func(s *plot) {
+		{"a problem that nobody had", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Problem = "none" }) }},
+		{"settled before it was closed", audit.RuleEnding, "done", func(s *plot) {
 			s.promise(name("done"), func(p *recovery.Promise) { p.CreatedAt, p.SettledAt = p.CreatedAt-1, p.SettledAt-1 })
 		}},
-		{"a callback of several lost", RuleWait, "either", func(s *plot) {
+		{"a callback of several lost", audit.RuleWait, "either", func(s *plot) {
 			s.drop(keys.Of(keys.Callback, ns, name("either")+":3", name("either")))
 			s.drop(keys.Of(keys.AwaitedBy, ns, name("either"), name("either")+":3"))
 		}},
-		{"a callback on another's operation", RuleWait, "asking", func(s *plot) {
+		{"a callback on another's operation", audit.RuleWait, "asking", func(s *plot) {
 			s.put(keys.Of(keys.Callback, ns, name("bare"), name("asking")), []byte{})
 			s.put(keys.Of(keys.AwaitedBy, ns, name("asking"), name("bare")), []byte{})
 		}},
-		{"resumed by what is pending", RuleWait, "waiting", func(s *plot) {
+		{"resumed by what is pending", audit.RuleWait, "waiting", func(s *plot) {
 			s.task(name("waiting"), func(task *recovery.Task) { task.Resumes = []string{name("bare")} })
 		}},
-		{"an entry of tomorrow", RuleClock, "working", func(s *plot) {
+		{"an entry of tomorrow", audit.RuleClock, "working", func(s *plot) {
 			key := keys.JournalEntry(ns, name("working"), s.readHeader(name("working")).Incarnation, 0)
 			e, _ := journal.DecodeEntry(s.get(key))
 			e.Time += 1_000_000_000
 			s.put(key, journal.AppendEntry(nil, e))
 		}},
-		{"a promise of tomorrow", RuleClock, "bare", func(s *plot) {
+		{"a promise of tomorrow", audit.RuleClock, "bare", func(s *plot) {
 			s.promise(name("bare"), func(p *recovery.Promise) {
 				p.CreatedAt, p.TimeoutAt = p.CreatedAt+1_000_000_000, p.TimeoutAt+2_000_000_000
 			})
 		}},
-		{"a promise of an entry to come", RuleClock, "bare", func(s *plot) {
+		{"a promise of an entry to come", audit.RuleClock, "bare", func(s *plot) {
 			s.promise(name("bare"), func(p *recovery.Promise) { p.Incarnation = 1 << 40 })
 		}},
-		{"a start of a child that nobody asked for", RuleMessage, "either", func(s *plot) {
+		{"a start of a child that nobody asked for", audit.RuleMessage, "either", func(s *plot) {
 			for n := range 8 {
 				s.promise(name("either")+":"+strconv.Itoa(n+1), func(p *recovery.Promise) { p.Incarnation++ })
 			}
 		}},
-		{"an end that its child did not have", RuleMessage, "child", func(s *plot) {
+		{"an end that its child did not have", audit.RuleMessage, "child", func(s *plot) {
 			s.promise(name("child"), func(p *recovery.Promise) {
 				p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("else")})
 			})
 		}},
-		{"a reply older than what is forgotten", RuleReplies, "", func(s *plot) {
+		{"a reply older than what is forgotten", audit.RuleReplies, "", func(s *plot) {
 			s.put(keys.MetaKey(state.MetaEvicted), keys.AppendUint64(nil, 1<<40))
 		}},
 
 		// Messages and replies.
-		{"a message lost among others", RuleChannel, "partition 1", func(s *plot) { s.drop(keys.OutboxOf(far, 1, 2)) }},
-		{"the newest message lost", RuleChannel, "partition 1", func(s *plot) {
+		{"a message lost among others", audit.RuleChannel, "partition 1", func(s *plot) { s.drop(keys.OutboxOf(far, 1, 2)) }},
+		{"the newest message lost", audit.RuleChannel, "partition 1", func(s *plot) {
 			last := uint64(1)
 			for {
 				if _, ok, _ := s.state.Get(keys.OutboxOf(far, 1, last+1)); !ok {
@@ -463,8 +464,8 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			}
 			s.drop(keys.OutboxOf(far, 1, last))
 		}},
-		{"no channel", RuleChannel, "partition 1", func(s *plot) { s.drop(keys.Number(keys.Channel, far)) }},
-		{"a message for another", RuleChannel, "done", func(s *plot) {
+		{"no channel", audit.RuleChannel, "partition 1", func(s *plot) { s.drop(keys.Number(keys.Channel, far)) }},
+		{"a message for another", audit.RuleChannel, "done", func(s *plot) {
 			b, err := state.Deterministic.Marshal(&commandv1.Message{Seq: 2, Namespace: ns, ToId: name("done"),
 				Kind: &commandv1.Message_Signal{Signal: &perdurev1.SignalSend{}}})
 			if err != nil {
@@ -472,17 +473,17 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			}
 			s.put(keys.OutboxOf(far, 1, 2), b)
 		}},
-		{"a reply without an age", RuleReplies, "", func(s *plot) {
+		{"a reply without an age", audit.RuleReplies, "", func(s *plot) {
 			b, err := state.StoredReply{At: 5, Reply: &commandv1.Reply{}}.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.put(keys.ReplyOf([]byte("request")), b)
 		}},
-		{"an age without a reply", RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
-		{"another count of replies", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplies), keys.AppendUint64(nil, 77)) }},
-		{"another number of replies' bytes", RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplyBytes), keys.AppendUint64(nil, 77)) }},
-		{"another size of a reply", RuleReplies, "", func(s *plot) {
+		{"an age without a reply", audit.RuleReplies, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{}) }},
+		{"another count of replies", audit.RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplies), keys.AppendUint64(nil, 77)) }},
+		{"another number of replies' bytes", audit.RuleReplies, "", func(s *plot) { s.put(keys.MetaKey(state.MetaReplyBytes), keys.AppendUint64(nil, 77)) }},
+		{"another size of a reply", audit.RuleReplies, "", func(s *plot) {
 			b, err := state.StoredReply{At: 5, Reply: &commandv1.Reply{}}.Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -490,8 +491,8 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 			s.put(keys.ReplyOf([]byte("request")), b)
 			s.put(keys.ReplyAgeOf(5, []byte("request")), keys.AppendUint64(nil, 1))
 		}},
-		{"a size that is none", RuleDamaged, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{1}) }},
-		{"a clock of three bytes", RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(state.MetaClock), []byte{1, 2, 3}) }},
+		{"a size that is none", audit.RuleDamaged, "", func(s *plot) { s.put(keys.ReplyAgeOf(5, []byte("request")), []byte{1}) }},
+		{"a clock of three bytes", audit.RuleDamaged, "", func(s *plot) { s.put(keys.MetaKey(state.MetaClock), []byte{1, 2, 3}) }},
 	} {
 		s := &plot{t, home.state.Clone(), home.cfg}
 		c.plant(s)
@@ -506,7 +507,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		if !breaks(found, c.rule, object) {
 			t.Errorf("%s: %s of %q is not among what was found:\n%s", c.what, c.rule, object, lines(found))
 		}
-		sorted := slices.IsSortedFunc(found, func(x, y Violation) int {
+		sorted := slices.IsSortedFunc(found, func(x, y audit.Violation) int {
 			return strings.Compare(x.Namespace+"\x00"+x.ID, y.Namespace+"\x00"+y.ID)
 		})
 		if again := audited(t, s.state, s.cfg); !sorted || !slices.Equal(found, again) {
@@ -519,7 +520,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 func TestAuditFindsStrangers(t *testing.T) {
 	_, home, name := garden(t)
 	found := audited(t, home.state, Config{Partition: 1, Partitions: 2})
-	if !breaks(found, RuleMisplaced, name("done")) || !breaks(found, RuleMisplaced, name("bare")) {
+	if !breaks(found, audit.RuleMisplaced, name("done")) || !breaks(found, audit.RuleMisplaced, name("bare")) {
 		t.Errorf("as partition 1:\n%s", lines(found))
 	}
 }
@@ -534,17 +535,17 @@ func TestAuditFindsDamage(t *testing.T) {
 		try := func(value []byte) bool {
 			st := home.state.Clone()
 			st.Apply([]state.Write{{Key: key, Value: value}})
-			report, err := Audit(st, 0, home.cfg)
+			report, err := audit.Run(st, 0, home.cfg.part())
 			return err != nil || len(report.Violations) > 0
 		}
 		if !try(append(bytes.Clone(value), 0)) {
-			t.Errorf("%s key %q: %q has grown, and nothing is found", familyName(key), key, value)
+			t.Errorf("%s key %q: %q has grown, and nothing is found", keys.NameOf(key), key, value)
 		}
 		if len(value) == 0 {
 			return true
 		}
 		if !try(value[:len(value)-1]) || !try([]byte{}) {
-			t.Errorf("%s key %q: %q is cut, and nothing is found", familyName(key), key, value)
+			t.Errorf("%s key %q: %q is cut, and nothing is found", keys.NameOf(key), key, value)
 		}
 		for i := 0; i < len(value); i += testkit.Choose(12, 12, 4) {
 			flipped := bytes.Clone(value)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/recovery"
@@ -16,7 +17,7 @@ import (
 // auditState is Audit of a partition's state, whose report must agree with the census.
 func (w *world) auditState(p *part, c *census) {
 	w.t.Helper()
-	report, err := Audit(p.state, w.now, p.cfg)
+	report, err := audit.Run(p.state, w.now, p.cfg.part())
 	if err != nil {
 		c.problem("audit: %v", err)
 		return
@@ -35,9 +36,9 @@ func (w *world) auditState(p *part, c *census) {
 }
 
 // audited is what Audit finds in a state.
-func audited(t *testing.T, st state.Reader, cfg Config) []Violation {
+func audited(t *testing.T, st state.Reader, cfg Config) []audit.Violation {
 	t.Helper()
-	report, err := Audit(st, 0, cfg)
+	report, err := audit.Run(st, 0, cfg.part())
 	if err != nil {
 		t.Fatalf("audit: %v", err)
 	}
@@ -45,28 +46,16 @@ func audited(t *testing.T, st state.Reader, cfg Config) []Violation {
 }
 
 // breaks says whether a violation of a rule is found by an object; "" is any object.
-func breaks(found []Violation, rule, objectID string) bool {
-	return slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == rule && (objectID == "" || v.ID == objectID) })
+func breaks(found []audit.Violation, rule, objectID string) bool {
+	return slices.ContainsFunc(found, func(v audit.Violation) bool { return v.Rule == rule && (objectID == "" || v.ID == objectID) })
 }
 
-func lines(found []Violation) string {
+func lines(found []audit.Violation) string {
 	var out []string
 	for _, v := range found {
 		out = append(out, v.String())
 	}
 	return strings.Join(out, "\n")
-}
-
-// Every family of keys has somebody who judges it.
-func TestAuditKnowsEveryFamily(t *testing.T) {
-	for _, row := range keys.Table() {
-		if families[row.Family] == nil {
-			t.Errorf("nobody judges %s keys", row.Name)
-		}
-	}
-	if len(families) != len(keys.Table()) {
-		t.Errorf("the audit knows %d families, there are %d", len(families), len(keys.Table()))
-	}
 }
 
 // An audit in pieces, each on a state of its own, finds what one of the whole state finds.
@@ -82,11 +71,11 @@ func TestAuditInPieces(t *testing.T) {
 			return true
 		})
 		for what, st := range map[string]*state.MemReader{"sound": p.state, "broken": broken} {
-			whole, err := Audit(st, w.now, p.cfg)
+			whole, err := audit.Run(st, w.now, p.cfg.part())
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := NewAuditor(p.cfg, 0)
+			a, err := audit.New(p.cfg.part(), 0)
 			pieces := 0
 			for done := false; !done && err == nil; pieces++ {
 				done, err = a.Continue(st.Clone(), w.now, func() bool { return true })
@@ -101,7 +90,7 @@ func TestAuditInPieces(t *testing.T) {
 			if (len(whole.Violations) > 0) != (what == "broken") || whole.Found != uint64(len(whole.Violations)) {
 				t.Errorf("%s, partition %d: %d found, %d kept", what, p.cfg.Partition, whole.Found, len(whole.Violations))
 			}
-			few, err := NewAuditor(p.cfg, 3)
+			few, err := audit.New(p.cfg.part(), 3)
 			if err == nil {
 				_, err = few.Continue(st, w.now, nil)
 			}
@@ -125,12 +114,12 @@ func TestAuditMissesNoKey(t *testing.T) {
 			without := p.state.Clone()
 			without.Apply([]state.Write{{Key: key}})
 			if found := audited(t, without, p.cfg); len(found) == 0 && !dispensable(p.state, key, value) {
-				t.Errorf("%s key %q is gone, and nothing is found", familyName(key), key)
+				t.Errorf("%s key %q is gone, and nothing is found", keys.NameOf(key), key)
 			}
 			longer := p.state.Clone()
 			longer.Apply([]state.Write{{Key: append(bytes.Clone(key), 'x'), Value: value}})
 			if found := audited(t, longer, p.cfg); len(found) == 0 && keys.Family(key[0]) != keys.Meta {
-				t.Errorf("%s key %q is there twice, and nothing is found", familyName(key), key)
+				t.Errorf("%s key %q is there twice, and nothing is found", keys.NameOf(key), key)
 			}
 			lost++
 			return true
@@ -167,15 +156,15 @@ func TestAuditRefuses(t *testing.T) {
 	w, _, _ := fullState(t)
 	p := w.parts[0]
 	gone := errors.New("the disk is gone")
-	if _, err := Audit(brokenReader{p.state, gone}, 0, p.cfg); !errors.Is(err, gone) {
+	if _, err := audit.Run(brokenReader{p.state, gone}, 0, p.cfg.part()); !errors.Is(err, gone) {
 		t.Errorf("a storage error came back as %v", err)
 	}
 	newer := p.state.Clone()
 	newer.Apply([]state.Write{{Key: keys.MetaKey(state.MetaFeature), Value: []byte{0, 0, 0, 0, 0, 0, 0, state.FeatureLevel + 1}}})
-	if _, err := Audit(newer, 0, p.cfg); err == nil || !strings.Contains(err.Error(), "newer version") {
+	if _, err := audit.Run(newer, 0, p.cfg.part()); err == nil || !strings.Contains(err.Error(), "newer version") {
 		t.Errorf("a newer state: %v", err)
 	}
-	if _, err := Audit(p.state, 0, Config{Partition: 2, Partitions: 2}); err == nil {
+	if _, err := audit.Run(p.state, 0, state.Partition{Number: 2, Count: 2}); err == nil {
 		t.Errorf("partition 2 of 2 was judged")
 	}
 }

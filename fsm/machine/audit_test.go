@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
@@ -435,7 +436,7 @@ func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
 		ch := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
 		epoch, last := ch.Epoch, ch.Last
-		e, msgs, err := Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
+		e, msgs, err := query.Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
 		if err != nil {
 			c.problem("outbox: %v", err)
 		}
@@ -452,9 +453,9 @@ func (w *world) auditChannels(p *part, c *census) {
 func (w *world) auditWakeSources(p *part, c *census) {
 	for _, h := range c.headers {
 		for _, later := range []int64{0, 5_000, 1_000_000} {
-			x := &query{Must: state.Must{From: p.state}, clock: w.now + later, partition: p.cfg.Partition, budget: listBudget,
-				q: &commandv1.Query{Namespace: ns, Id: h.ID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}}
-			reply, err := x.answer()
+			x := &query.Read{Must: state.Must{From: p.state}, ClockMS: w.now + later, Partition: p.cfg.Partition, ListBudget: query.ListBudget,
+				Query: &commandv1.Query{Namespace: ns, Id: h.ID, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}}
+			reply, err := x.Answer()
 			if err != nil {
 				c.problem("describe %q: %v", h.ID, err)
 				continue

@@ -6,6 +6,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/journal"
@@ -79,7 +81,7 @@ func TestAuditFindsStuck(t *testing.T) {
 		found := audited(t, s.state, s.cfg)
 		why := ""
 		for _, v := range found {
-			if v.Rule == RuleStuck && v.ID == objectID {
+			if v.Rule == audit.RuleStuck && v.ID == objectID {
 				why = v.Detail
 			}
 		}
@@ -96,13 +98,13 @@ func TestStuckIsOneWord(t *testing.T) {
 		s := &plot{t, home.state.Clone(), home.cfg}
 		objectID := name(object)
 		s.promise(objectID+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
-		reply, err := Query(s.state, 0, &commandv1.Query{Namespace: ns, Id: objectID,
+		reply, err := query.Answer(s.state, 0, &commandv1.Query{Namespace: ns, Id: objectID,
 			Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		described := reply.GetDescribe().GetExecution().GetWakeSource()
-		if found := audited(t, s.state, s.cfg); described != "stuck" || !breaks(found, RuleStuck, objectID) {
+		if found := audited(t, s.state, s.cfg); described != "stuck" || !breaks(found, audit.RuleStuck, objectID) {
 			t.Errorf("%s is described as %q, and audited as\n%s", object, described, lines(found))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/wire"
 	"perdure/id"
 	"perdure/journal"
@@ -81,14 +82,14 @@ func TestJournalFromWire(t *testing.T) {
 			}
 			entries = append(entries, got)
 		}
-		if found := CheckJournal(name(object), entries); len(found) > 0 {
+		if found := audit.CheckJournal(name(object), entries); len(found) > 0 {
 			t.Errorf("%s:\n%s", object, lines(found))
 		}
 		if status := journal.StatusOf(entries); status != c.headers[name(object)].Status {
 			t.Errorf("%s is %v, must be %v", object, status, c.headers[name(object)].Status)
 		}
 		broken := append(entries[:1:1], entries...)
-		if found := CheckJournal(name(object), broken); !breaks(found, journal.RuleStartedOnce, name(object)) || !found[0].HasSeq {
+		if found := audit.CheckJournal(name(object), broken); !breaks(found, journal.RuleStartedOnce, name(object)) || !found[0].HasSeq {
 			t.Errorf("%s, begun twice:\n%s", object, lines(found))
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
@@ -109,15 +111,15 @@ func probe(below *state.MemReader, cfg Config, ids []string, index uint64, now i
 			{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{}}},
 		} {
 			q.Namespace, q.Id = ns, objectID
-			if _, err := Query(st, 0, q); err != nil {
+			if _, err := query.Answer(st, 0, q); err != nil {
 				return err
 			}
 		}
 	}
-	if _, _, err := NextDue(st); err != nil {
+	if _, _, err := query.NextDue(st); err != nil {
 		return err
 	}
-	if _, _, err := Outgoing(st, 1-cfg.Partition, 100, 1<<30); err != nil {
+	if _, _, err := query.Outgoing(st, 1-cfg.Partition, 100, 1<<30); err != nil {
 		return err
 	}
 	if cmds == nil {
@@ -181,7 +183,7 @@ func TestDamage(t *testing.T) {
 			}()
 			err := probe(st, p.cfg, ids, p.index, now, touch)
 			var damage *state.CorruptError
-			var broken *InvariantError
+			var broken *audit.InvariantError
 			var rule *journal.Violation
 			if family == keys.Meta && err != nil || err != nil && strings.Contains(err.Error(), "invalid UTF-8") {
 				return err // a newer feature level, or a text that is none
@@ -326,7 +328,7 @@ func TestStorageErrors(t *testing.T) {
 	}
 	for after := range 40 {
 		f := &failing{Reader: p.state, after: after, err: bad}
-		if _, err := Query(f, 0, &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}); err != nil && !errors.Is(err, bad) {
+		if _, err := query.Answer(f, 0, &commandv1.Query{Namespace: ns, Id: "e", Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}}); err != nil && !errors.Is(err, bad) {
 			t.Errorf("query: %v", err)
 		}
 		f.after = after
@@ -334,11 +336,11 @@ func TestStorageErrors(t *testing.T) {
 			t.Errorf("open: %v", err)
 		}
 		f.after = after
-		if _, _, err := NextDue(f); err != nil && !errors.Is(err, bad) {
+		if _, _, err := query.NextDue(f); err != nil && !errors.Is(err, bad) {
 			t.Errorf("next due: %v", err)
 		}
 		f.after = after
-		if _, err := Destinations(f, 2); err != nil && !errors.Is(err, bad) {
+		if _, err := query.Destinations(f, 2); err != nil && !errors.Is(err, bad) {
 			t.Errorf("destinations: %v", err)
 		}
 	}
@@ -410,7 +412,7 @@ func TestInvariantsNotice(t *testing.T) {
 		ex, _ := m.txn.execution(ns, "e")
 		breakIt(m.txn, ex)
 		m.txn.promise, m.txn.task = lastPromise{}, lastTask{}
-		var broken *InvariantError
+		var broken *audit.InvariantError
 		if err := m.txn.checkInvariants(); !errors.As(err, &broken) || broken.Rule != what || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -13,10 +13,10 @@
 //
 // # Where things are
 //
-// One file per command (start.go, commit.go, signal.go, …) and per query (query_*.go). execution.go is
-// an execution as the machine holds it, chain.go the settlement chain, tick.go the deadlines, store.go
-// the recovery rules' view of one namespace, outbox.go the messages to other partitions. audit.go judges a
-// whole state, one file per concern (audit_*.go), sharing only keys and decoders with the rest.
+// One file per command (start.go, commit.go, signal.go, …). execution.go is an execution as the machine holds it,
+// chain.go the settlement chain, tick.go the deadlines, store.go the recovery rules' view of one namespace, outbox.go
+// the messages to other partitions. What is stored and how is fsm/state; fsm/query reads it, fsm/audit checks it, and
+// neither can reach this package.
 //
 // # Graph runs
 //

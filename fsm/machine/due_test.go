@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
@@ -19,7 +20,7 @@ func TestDueSearch(t *testing.T) {
 	late := 0
 	one := func(t tester, draw func(n int) int) {
 		st := state.NewMemReader()
-		var search DueSearch
+		var search query.DueSearch
 		var there [][]byte
 		untold := int64(0)
 		for i := range 1 + draw(80) {
@@ -64,7 +65,7 @@ func TestDueSearch(t *testing.T) {
 			if ok != any || ok && got != want {
 				t.Fatalf("found %d (%t), the earliest is %d (%t)", got, ok, want, any)
 			}
-			if at, ok, err := NextDue(st); err != nil || ok != any || ok && at != want {
+			if at, ok, err := query.NextDue(st); err != nil || ok != any || ok && at != want {
 				t.Fatalf("NextDue is %d (%t, %v), the earliest is %d (%t)", at, ok, err, want, any)
 			}
 		}

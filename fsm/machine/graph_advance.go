@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -71,10 +72,10 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 func (t *txn) mustNot(ex *execution, err error) {
 	switch err.(type) {
 	case nil:
-	case *state.CorruptError, *InvariantError, *journal.Violation:
+	case *state.CorruptError, *audit.InvariantError, *journal.Violation:
 		panic(state.Fault{Err: err})
 	default:
-		panic(state.Fault{Err: &InvariantError{ex.ns, ex.h.ID, RuleGraph, err.Error()}})
+		panic(state.Fault{Err: &audit.InvariantError{Namespace: ex.ns, ID: ex.h.ID, Rule: audit.RuleGraph, Detail: err.Error()}})
 	}
 }
 

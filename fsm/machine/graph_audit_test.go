@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
@@ -76,7 +77,7 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 			below := p.state.Clone()
 			below.Apply(c.writes)
 			if found := audited(t, below, p.cfg); len(found) == 0 && !formerLife(p, key) {
-				t.Errorf("%s key %q was %s, and nothing is found", familyName(key), key, c.what)
+				t.Errorf("%s key %q was %s, and nothing is found", keys.NameOf(key), key, c.what)
 			}
 		}
 		return true
@@ -106,86 +107,86 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		name, rule, id string
 		plant          func(s *plot)
 	}{
-		{"another signal than the graph's", RuleGraph, "run", func(s *plot) { row(s, 3, func(r *state.NodeRow) { r.Signal = "other" }) }},
-		{"another output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = []byte("2") }) }},
-		{"no output", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = nil }) }},
-		{"an output of what was skipped", RuleGraph, "run", func(s *plot) { row(s, 2, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
-		{"an output of what runs", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
-		{"an output besides the one that was kept", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
-		{"no output of what is not observed", RuleGraph, "wave", func(s *plot) {
+		{"another signal than the graph's", audit.RuleGraph, "run", func(s *plot) { row(s, 3, func(r *state.NodeRow) { r.Signal = "other" }) }},
+		{"another output", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = []byte("2") }) }},
+		{"no output", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Output = nil }) }},
+		{"an output of what was skipped", audit.RuleGraph, "run", func(s *plot) { row(s, 2, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"an output of what runs", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"an output besides the one that was kept", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.Output = []byte("1") }) }},
+		{"no output of what is not observed", audit.RuleGraph, "wave", func(s *plot) {
 			key := keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 0)
 			r, _ := state.DecodeRow(s.get(key))
 			r.Output = nil
 			s.put(key, r.Encode())
 		}},
-		{"another result in the journal", RuleGraph, "done", func(s *plot) {
+		{"another result in the journal", audit.RuleGraph, "done", func(s *plot) {
 			s.event("done", 3, journal.InvokeCompleted{Promise: "done:0", Attempt: 1, Result: recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("2")})})
 		}},
-		{"another value of a node's promise", RuleGraph, "done", func(s *plot) {
+		{"another value of a node's promise", audit.RuleGraph, "done", func(s *plot) {
 			s.promise("done:0", func(p *recovery.Promise) { p.Value = recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("2")}) })
 		}},
-		{"another end than the outputs make", RuleGraph, "done", func(s *plot) {
+		{"another end than the outputs make", audit.RuleGraph, "done", func(s *plot) {
 			s.event("done", s.readHeader("done").Events-1, journal.ExecutionCompleted{Result: []byte("{}")})
 		}},
-		{"another failure", RuleGraph, "failed", func(s *plot) {
+		{"another failure", audit.RuleGraph, "failed", func(s *plot) {
 			key := keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 0)
 			r, _ := state.DecodeRow(s.get(key))
 			r.Failure = state.EncodeFailure("app", "else")
 			s.put(key, r.Encode())
 		}},
-		{"another failure of the last attempt", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.Failure = state.EncodeFailure("app", "else") }) }},
-		{"began at another time", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Started++ }) }},
-		{"ended at another time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Ended++ }) }},
-		{"an attempt of another input", RuleInput, w.nodeOutcome("run", "h").State.AttemptId, func(s *plot) {
+		{"another failure of the last attempt", audit.RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.Failure = state.EncodeFailure("app", "else") }) }},
+		{"began at another time", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Started++ }) }},
+		{"ended at another time", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Ended++ }) }},
+		{"an attempt of another input", audit.RuleInput, w.nodeOutcome("run", "h").State.AttemptId, func(s *plot) {
 			id := w.nodeOutcome("run", "h").State.AttemptId
 			s.event(id, 0, journal.ExecutionStarted{Input: []byte("else"), Parent: "run"})
 		}},
-		{"another graph than in the life before", RuleGraph, "run", func(s *plot) {
+		{"another graph than in the life before", audit.RuleGraph, "run", func(s *plot) {
 			s.put(keys.GraphOf(ns, "run", s.readHeader("run").Former), s.get(keys.GraphOf(ns, "done", s.readHeader("done").Incarnation)))
 		}},
-		{"graphs in a state that knows none", RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFirst)) }},
-		{"a result that nobody had", RuleGraph, "run", func(s *plot) {
+		{"graphs in a state that knows none", audit.RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFirst)) }},
+		{"a result that nobody had", audit.RuleGraph, "run", func(s *plot) {
 			row(s, 3, func(r *state.NodeRow) { r.Status, r.Signal, r.Output = reduction.StatusCompleted, "", []byte("1") })
 		}},
-		{"a node that runs before its time", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Status = reduction.StatusRunning }) }},
-		{"another attempt", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Attempt++ }) }},
-		{"another promise", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child++ }) }},
-		{"a promise beyond the journal", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child = 99 }) }},
-		{"another pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt++ }) }},
-		{"no pause", RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt = 0 }) }},
-		{"a wave in a graph without", RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Wave = 1 }) }},
-		{"kept from nowhere", RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.From = 7777 }) }},
-		{"running and kept", RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Kept = true }) }},
-		{"failed by propagation after it was started", RuleGraph, "run", func(s *plot) {
+		{"a node that runs before its time", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Status = reduction.StatusRunning }) }},
+		{"another attempt", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Attempt++ }) }},
+		{"another promise", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child++ }) }},
+		{"a promise beyond the journal", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Child = 99 }) }},
+		{"another pause", audit.RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt++ }) }},
+		{"no pause", audit.RuleGraph, "run", func(s *plot) { row(s, 4, func(r *state.NodeRow) { r.RetryAt = 0 }) }},
+		{"a wave in a graph without", audit.RuleGraph, "run", func(s *plot) { row(s, 1, func(r *state.NodeRow) { r.Wave = 1 }) }},
+		{"kept from nowhere", audit.RuleGraph, "run", func(s *plot) { row(s, 0, func(r *state.NodeRow) { r.From = 7777 }) }},
+		{"running and kept", audit.RuleGraph, "run", func(s *plot) { row(s, 6, func(r *state.NodeRow) { r.Kept = true }) }},
+		{"failed by propagation after it was started", audit.RuleGraph, "run", func(s *plot) {
 			row(s, 6, func(r *state.NodeRow) { r.Status, r.Propagated = reduction.StatusFailed, true })
 		}},
-		{"a failure that is not closed", RuleGraph, "failed", func(s *plot) {
+		{"a failure that is not closed", audit.RuleGraph, "failed", func(s *plot) {
 			s.drop(keys.NodeOf(ns, "failed", s.readHeader("failed").Incarnation, 1))
 		}},
-		{"an output that was observed too early", RuleGraph, "wave", func(s *plot) {
+		{"an output that was observed too early", audit.RuleGraph, "wave", func(s *plot) {
 			s.header("wave", func(h *state.Header) { h.Wave = 5 })
 			s.drop(keys.NodeOf(ns, "wave", s.readHeader("wave").Incarnation, 1))
 		}},
-		{"another input", RuleGraph, "run", func(s *plot) {
+		{"another input", audit.RuleGraph, "run", func(s *plot) {
 			_, spec, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
 			s.put(keys.GraphOf(ns, "run", run), state.EncodeGraph(spec, []byte("other")))
 		}},
-		{"no node to go on with", RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
-		{"a run that goes on for no reason", RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},
-		{"an attempt for no reason", RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run:1"), []byte{}) }},
-		{"another payload", RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "other"), []byte("2")) }},
-		{"a signal that nobody sent", RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
-		{"a promise of nobody's", RuleHeader, "run", func(s *plot) { s.promise("run", func(p *recovery.Promise) { p.Tags = nil }) }},
-		{"a node whose promise is settled", RuleGraph, "run", func(s *plot) {
+		{"no node to go on with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
+		{"a run that goes on for no reason", audit.RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},
+		{"an attempt for no reason", audit.RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run:1"), []byte{}) }},
+		{"another payload", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "other"), []byte("2")) }},
+		{"a signal that nobody sent", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
+		{"a promise of nobody's", audit.RuleHeader, "run", func(s *plot) { s.promise("run", func(p *recovery.Promise) { p.Tags = nil }) }},
+		{"a node whose promise is settled", audit.RuleGraph, "run", func(s *plot) {
 			s.promise("run:1", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.CreatedAt })
 		}},
-		{"an attempt that is gone", RuleGraph, "run", func(s *plot) {
+		{"an attempt that is gone", audit.RuleGraph, "run", func(s *plot) {
 			s.drop(keys.Of(keys.Header, ns, w.nodeOutcome("run", "h").State.AttemptId))
 		}},
-		{"a graph run with a task", RuleOrphanExecution, "run", func(s *plot) {
+		{"a graph run with a task", audit.RuleOrphanExecution, "run", func(s *plot) {
 			s.put(keys.Of(keys.Task, ns, "run"), recovery.AppendTask(nil, recovery.Task{ID: "run", Incarnation: run, State: recovery.TaskSuspended, Target: "$graph"}))
 		}},
-		{"an earlier life that has not ended", RuleOrphanJournal, "run", func(s *plot) {
+		{"an earlier life that has not ended", audit.RuleOrphanJournal, "run", func(s *plot) {
 			former := s.readHeader("run").Former
 			var last []byte
 			_ = s.state.Scan(keys.JournalPrefix(ns, "run", former), keys.After(keys.JournalPrefix(ns, "run", former)), func(key, _ []byte) bool {
@@ -194,14 +195,14 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			})
 			s.drop(last)
 		}},
-		{"an earlier life without a journal", RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
-		{"a node of a run that is none", RuleGraph, "done:0.0", func(s *plot) {
+		{"an earlier life without a journal", audit.RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
+		{"a node of a run that is none", audit.RuleGraph, "done:0.0", func(s *plot) {
 			s.put(keys.NodeOf(ns, "done:0.0", 1, 0), (&state.NodeRow{Status: reduction.StatusPending}).Encode())
 		}},
-		{"an operation of nobody", RuleGraph, "done", func(s *plot) {
+		{"an operation of nobody", audit.RuleGraph, "done", func(s *plot) {
 			s.drop(keys.NodeOf(ns, "done", s.readHeader("done").Incarnation, 0))
 		}},
-		{"an end that is none", RuleEnding, "stopped", func(s *plot) {
+		{"an end that is none", audit.RuleEnding, "stopped", func(s *plot) {
 			h := s.readHeader("stopped")
 			s.event("stopped", h.Events-1, journal.ExecutionCancelled{Reason: "else"})
 		}},

@@ -9,6 +9,8 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/testkit"
@@ -42,7 +44,7 @@ func TestGraphDamage(t *testing.T) {
 		cfg := p.cfg
 		cfg.CheckInvariants = false
 		for _, q := range queries {
-			if _, err := Query(below, 0, q); err != nil {
+			if _, err := query.Answer(below, 0, q); err != nil {
 				return err
 			}
 		}
@@ -75,7 +77,7 @@ func TestGraphDamage(t *testing.T) {
 			}()
 			err := probeGraphs(below)
 			var damage *state.CorruptError
-			var broken *InvariantError
+			var broken *audit.InvariantError
 			var rule *journal.Violation
 			if err != nil && !errors.As(err, &damage) && !errors.As(err, &broken) && !errors.As(err, &rule) {
 				t.Errorf("%s of %q: stopped with %v (%T)", what, key, err, err)
@@ -133,7 +135,7 @@ func TestGraphStorageErrors(t *testing.T) {
 	}
 	for _, q := range queries {
 		for after := range 10 {
-			if _, err := Query(&failing{Reader: p.state, after: after, err: bad}, 0, q); err != nil && !errors.Is(err, bad) {
+			if _, err := query.Answer(&failing{Reader: p.state, after: after, err: bad}, 0, q); err != nil && !errors.Is(err, bad) {
 				t.Errorf("%v: %v", q, err)
 			}
 		}

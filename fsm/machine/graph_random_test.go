@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/internal/testkit"
@@ -152,7 +153,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 				d.t.Fatalf("%s of %s: %v", e.how, e.attempt, wire.ReplyError(reply))
 			}
 		case choice == 8 || len(ends) == 0:
-			at, ok, err := NextDue(d.at(run).state)
+			at, ok, err := query.NextDue(d.at(run).state)
 			if err != nil {
 				d.t.Fatalf("%v", err)
 			}
@@ -346,7 +347,7 @@ func TestGraphsEnd(t *testing.T) {
 		if open := d.openIDs(); len(open) > 0 {
 			rt.Fatalf("still open: %v", open)
 		}
-		if _, due, _ := NextDue(d.parts[0].state); due {
+		if _, due, _ := query.NextDue(d.parts[0].state); due {
 			rt.Fatalf("something is still due")
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 )
@@ -376,7 +377,7 @@ func TestGraphRetryRun(t *testing.T) {
 	w.refused(retryCmd(w.request(), "none"), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	w.do(startCmd(nil, "e", "f", ""))
 	w.refused(retryCmd(w.request(), "e"), perdurev1.Reason_REASON_RULE_BROKEN)
-	listed := w.list(w.parts[0], &perdurev1.ListRequest{IdPrefix: "run", Function: "$graph"}, listBudget).Executions
+	listed := w.list(w.parts[0], &perdurev1.ListRequest{IdPrefix: "run", Function: "$graph"}, query.ListBudget).Executions
 	if len(listed) != 1 || listed[0].Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
 		t.Errorf("listed %v", listed)
 	}

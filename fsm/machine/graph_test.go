@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/wire"
 )
 
@@ -200,7 +201,7 @@ func TestGraphDiamond(t *testing.T) {
 	w.refused(submitCmd(nil, "run", g, `{"n":2}`), perdurev1.Reason_REASON_ID_CONFLICT)
 	w.refused(submitCmd(nil, "run", graphOf("a"), `{"n":1}`), perdurev1.Reason_REASON_ID_CONFLICT)
 	w.refused(startCmd(nil, "run", "f", ""), perdurev1.Reason_REASON_ID_CONFLICT)
-	listed := w.list(w.parts[0], &perdurev1.ListRequest{Function: "$graph"}, listBudget).Executions
+	listed := w.list(w.parts[0], &perdurev1.ListRequest{Function: "$graph"}, query.ListBudget).Executions
 	if len(listed) != 1 || listed[0].Id != "run" {
 		t.Errorf("listed: %v", listed)
 	}

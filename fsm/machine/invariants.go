@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/journal"
 	"perdure/recovery"
@@ -15,7 +16,7 @@ import (
 func (t *txn) checkInvariants() error {
 	for _, ex := range t.touched {
 		broken := func(rule, format string, args ...any) error {
-			return &InvariantError{ex.ns, ex.h.ID, rule, fmt.Sprintf(format, args...)}
+			return &audit.InvariantError{Namespace: ex.ns, ID: ex.h.ID, Rule: rule, Detail: fmt.Sprintf(format, args...)}
 		}
 		s := t.store(ex.ns)
 		p, ok := s.Promise(ex.h.ID)

@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -97,7 +98,7 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 			t.Fatalf("before anything was changed: %v", err)
 		}
 		change(x)
-		var broken *InvariantError
+		var broken *audit.InvariantError
 		if err := x.commitChecked(&Effects{}); !errors.As(err, &broken) || broken.Rule != rule || broken.Namespace != ns || broken.ID == "" {
 			t.Errorf("%s: %v", rule, err)
 		}

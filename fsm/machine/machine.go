@@ -10,6 +10,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -28,6 +29,10 @@ type Config struct {
 	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
 	// machine on a violation.
 	CheckInvariants bool
+}
+
+func (c Config) part() state.Partition {
+	return state.Partition{Number: c.Partition, Count: c.Partitions}
 }
 
 // Machine applies entries. It is not safe for concurrent use; queries do not go through it.
@@ -52,14 +57,14 @@ type Machine struct {
 	// due is where the search for deadlines begins, for the same reason.
 	due state.DueFrom
 	// invariants checks what commands write, if the configuration asks for it.
-	invariants Invariants
+	invariants audit.Invariants
 	broken     error
 }
 
 // New opens the machine over a state; an empty one is a new partition's.
 func New(cfg Config, below state.Reader) (*Machine, error) {
-	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
-		return nil, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
+	if err := cfg.part().Check(); err != nil {
+		return nil, err
 	}
 	if cfg.CachedExecutions == 0 {
 		cfg.CachedExecutions = 8192

@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 )
@@ -44,8 +45,8 @@ func population(w *world, n int) {
 
 func (w *world) list(p *part, req *perdurev1.ListRequest, budget int) *perdurev1.ListResponse {
 	w.t.Helper()
-	x := &query{Must: state.Must{From: p.state}, clock: w.now, q: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, budget: budget}
-	reply, err := x.answer()
+	x := &query.Read{Must: state.Must{From: p.state}, ClockMS: w.now, Query: &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}}, ListBudget: budget}
+	reply, err := x.Answer()
 	if err != nil || wire.QueryError(reply) != nil {
 		w.t.Fatalf("list: %v, %v", reply, err)
 	}
@@ -58,9 +59,9 @@ func TestListPages(t *testing.T) {
 	w := newWorld(t, 1)
 	population(w, 120)
 	p := w.parts[0]
-	everything := w.list(p, &perdurev1.ListRequest{Limit: 1000}, listBudget).Executions
-	if len(everything) != 120 || !slices.IsSortedFunc(everything, CompareListed) {
-		t.Fatalf("%d executions, sorted: %v", len(everything), slices.IsSortedFunc(everything, CompareListed))
+	everything := w.list(p, &perdurev1.ListRequest{Limit: 1000}, query.ListBudget).Executions
+	if len(everything) != 120 || !slices.IsSortedFunc(everything, query.CompareListed) {
+		t.Fatalf("%d executions, sorted: %v", len(everything), slices.IsSortedFunc(everything, query.CompareListed))
 	}
 	seen := map[perdurev1.ExecutionStatus]int{}
 	for _, e := range everything {
@@ -83,7 +84,7 @@ func TestListPages(t *testing.T) {
 					}
 				}
 				for _, limit := range []uint32{1, 7, 0} {
-					for _, budget := range []int{1, 10, listBudget} {
+					for _, budget := range []int{1, 10, query.ListBudget} {
 						req := &perdurev1.ListRequest{Status: status, Function: function, IdPrefix: prefix, Limit: limit}
 						var got []string
 						for pages := 0; ; pages++ {
@@ -125,7 +126,7 @@ func TestListWhileTheyEnd(t *testing.T) {
 			break
 		}
 		req.Cursor = page.Cursor
-		all := w.list(w.parts[0], &perdurev1.ListRequest{Limit: 1000}, listBudget).Executions
+		all := w.list(w.parts[0], &perdurev1.ListRequest{Limit: 1000}, query.ListBudget).Executions
 		w.do(terminateCmd(all[rng.Intn(len(all))].Id, ""))
 	}
 	slices.Sort(got)
@@ -135,14 +136,14 @@ func TestListWhileTheyEnd(t *testing.T) {
 }
 
 func TestCursor(t *testing.T) {
-	for _, p := range []ListPosition{{}, {CreatedMS: 5, ID: "a"}, {CreatedMS: 1 << 50, ID: "é\x01"}} {
-		if got, err := DecodeListPosition(p.Encode()); err != nil || got != p {
+	for _, p := range []query.ListPosition{{}, {CreatedMS: 5, ID: "a"}, {CreatedMS: 1 << 50, ID: "é\x01"}} {
+		if got, err := query.DecodeListPosition(p.Encode()); err != nil || got != p {
 			t.Errorf("%v comes back as %v, %v", p, got, err)
 		}
 	}
 	w := newWorld(t, 1)
 	for _, bad := range [][]byte{{}, {1}, {2, 9, 'x'}, {2, 1, 'x', 'y'}, []byte("nonsense that is no cursor")} {
-		_, err := DecodeListPosition(bad)
+		_, err := query.DecodeListPosition(bad)
 		reply := w.query(&commandv1.Query{Kind: &commandv1.Query_List{List: &perdurev1.ListRequest{Cursor: bad}}})
 		if e := wire.QueryError(reply); err == nil || (len(bad) > 0) != (e != nil) || e != nil && e.Reason != perdurev1.Reason_REASON_BAD_REQUEST {
 			t.Errorf("%q: %v, %v", bad, err, reply)
@@ -169,7 +170,7 @@ func TestJournalPages(t *testing.T) {
 			}
 			size += len(e.Event.GetInvokeCompleted().GetResult().GetValue())
 		}
-		if size > pageBytes || len(reply.Entries) == 0 {
+		if size > query.PageBytes || len(reply.Entries) == 0 {
 			t.Fatalf("a page of %d bytes, %d entries from %d", size, len(reply.Entries), from)
 		}
 		total++

@@ -14,6 +14,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 )
 
 var update = flag.Bool("update", false, "write the results of the scripts into testdata")
@@ -207,7 +208,7 @@ func (p *player) playList(a words) (out []string) {
 		req.Status = append(req.Status, perdurev1.ExecutionStatus(perdurev1.ExecutionStatus_value["EXECUTION_STATUS_"+s]))
 	}
 	for _, part := range p.parts {
-		reply, err := Query(part.state, part.cfg.Partition, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}})
+		reply, err := query.Answer(part.state, part.cfg.Partition, &commandv1.Query{Namespace: ns, Kind: &commandv1.Query_List{List: req}})
 		if err != nil {
 			p.t.Fatalf("list: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -321,38 +322,38 @@ func TestAuditSends(t *testing.T) {
 		plant          func(s *plot)
 	}{
 		{"nothing", "", "", func(*plot) {}},
-		{"a failed delivery recorded as done", RuleResult, "e", func(s *plot) {
+		{"a failed delivery recorded as done", audit.RuleResult, "e", func(s *plot) {
 			s.event("e", failedSeq, with(failed, recovery.AppendOutcome(nil, recovery.Outcome{})))
 		}},
-		{"a result that no send has", RuleResult, "e", func(s *plot) {
+		{"a result that no send has", audit.RuleResult, "e", func(s *plot) {
 			s.event("e", doneSeq, with(done, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("x")})))
 		}},
-		{"a failure that no send has", RuleResult, "e", func(s *plot) {
+		{"a failure that no send has", audit.RuleResult, "e", func(s *plot) {
 			s.event("e", doneSeq, with(done, state.EncodeFailure(state.FailureConflict, "")))
 		}},
-		{"an open send without a promise", RuleOperation, "e", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, "e:2")) }},
-		{"an answer that its journal was not told of", RuleOperation, "e", func(s *plot) {
+		{"an open send without a promise", audit.RuleOperation, "e", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, "e:2")) }},
+		{"an answer that its journal was not told of", audit.RuleOperation, "e", func(s *plot) {
 			s.promise("e:2", func(p *recovery.Promise) {
 				p.State, p.SettledAt, p.Value = recovery.PromiseResolved, 1000, recovery.AppendOutcome(nil, recovery.Outcome{})
 			})
 		}},
-		{"a recorded answer whose promise waits", RuleResult, "e", func(s *plot) {
+		{"a recorded answer whose promise waits", audit.RuleResult, "e", func(s *plot) {
 			s.promise("e:0", func(p *recovery.Promise) { p.State, p.SettledAt, p.Value = recovery.PromisePending, 0, nil })
 		}},
-		{"a signal that goes elsewhere", RuleMessage, "e", func(s *plot) {
+		{"a signal that goes elsewhere", audit.RuleMessage, "e", func(s *plot) {
 			s.promise("e:2", func(p *recovery.Promise) { p.Param = []byte("else") })
 		}},
-		{"a signal that nobody sent", RuleMessage, "e", func(s *plot) {
+		{"a signal that nobody sent", audit.RuleMessage, "e", func(s *plot) {
 			msg, put := answer(s, 2)
 			msg.GetSignalCall().PromiseId = "e:1"
 			put()
 		}},
-		{"an answer that says delivered, of nobody", RuleMessage, near(p.world, src, "nobody"), func(s *plot) {
+		{"an answer that says delivered, of nobody", audit.RuleMessage, near(p.world, src, "nobody"), func(s *plot) {
 			msg, put := answer(s, 5)
 			msg.GetSignalDone().Outcome = value("")
 			put()
 		}},
-		{"an answer that no send has", RuleMessage, "e", func(s *plot) {
+		{"an answer that no send has", audit.RuleMessage, "e", func(s *plot) {
 			msg, put := answer(s, 4)
 			msg.GetSignalDone().Outcome = failure("timeout:x")
 			put()

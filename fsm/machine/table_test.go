@@ -12,6 +12,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -246,7 +247,7 @@ func TestOpen(t *testing.T) {
 		if _, err := New(cfg, below); !errors.As(err, &damage) {
 			t.Errorf("%x: %v", bad, err)
 		}
-		if _, err := ReadyQueues(below); !errors.As(err, &damage) {
+		if _, err := query.ReadyQueues(below); !errors.As(err, &damage) {
 			t.Errorf("%x: %v", bad, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -271,7 +272,7 @@ func TestTickLimit(t *testing.T) {
 	if strings.Join(settled, " ") != "p0 p1 p2 p3 p4" {
 		t.Errorf("settled %v", settled)
 	}
-	if at, ok, _ := NextDue(w.parts[0].state); !ok || at != w.now+retryMS {
+	if at, ok, _ := query.NextDue(w.parts[0].state); !ok || at != w.now+retryMS {
 		t.Errorf("next due %d, %v", at, ok)
 	}
 }
@@ -295,7 +296,7 @@ func TestHeld(t *testing.T) {
 	if got := reply.GetFunctions().Unknown; !slices.Equal(got, []string{"h", "i"}) {
 		t.Errorf("unknown %v", got)
 	}
-	if got, err := ReadyQueues(w.parts[0].state); err != nil || len(got) != 1 || got[0].Function != "f" {
+	if got, err := query.ReadyQueues(w.parts[0].state); err != nil || len(got) != 1 || got[0].Function != "f" {
 		t.Errorf("queues %v, %v", got, err)
 	}
 }

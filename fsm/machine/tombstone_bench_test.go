@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
@@ -94,10 +95,10 @@ func BenchmarkTombstones(b *testing.B) {
 			r.come(b, gone+behind, behind, func(i int) []byte {
 				return keys.DeadlineOf(keys.DueLease, 1_700_000_000_000+int64(i), "default", fmt.Sprintf("order-%08d", i))
 			}, []byte{})
-			if _, ok, err := NextDue(r); !ok || err != nil {
+			if _, ok, err := query.NextDue(r); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
-			var search DueSearch
+			var search query.DueSearch
 			for b.Loop() { // the first one, of all, walks over what is gone
 				if _, ok, err := search.Next(r, 1_700_000_000_000+int64(gone)+behind); !ok || err != nil {
 					b.Fatal(ok, err)
@@ -111,7 +112,7 @@ func BenchmarkTombstones(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, msgs, err := Outgoing(r, 1, 64, 1<<30); len(msgs) != 64 || err != nil {
+				if _, msgs, err := query.Outgoing(r, 1, 64, 1<<30); len(msgs) != 64 || err != nil {
 					b.Fatal(len(msgs), err)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/fsm/wire"
@@ -56,7 +57,7 @@ type part struct {
 	log     [][]byte
 	results []*Result
 	// search is that of a leader, who is told what entries add.
-	search DueSearch
+	search query.DueSearch
 }
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
@@ -190,7 +191,7 @@ func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Er
 func (w *world) settleDue(p *part) {
 	w.t.Helper()
 	for range 1000 {
-		at, ok, err := NextDue(p.state)
+		at, ok, err := query.NextDue(p.state)
 		if err != nil {
 			w.t.Fatalf("next due: %v", err)
 		}
@@ -216,7 +217,7 @@ func (w *world) ship() {
 	for moved := true; moved; {
 		moved = false
 		for src, p := range w.parts {
-			dsts, err := Destinations(p.state, uint32(len(w.parts)))
+			dsts, err := query.Destinations(p.state, uint32(len(w.parts)))
 			if err != nil {
 				w.t.Fatalf("destinations: %v", err)
 			}
@@ -242,7 +243,7 @@ func (w *world) shipOne(src, dst, limit int) {
 
 func (w *world) deliverCmd(src, dst, limit int) *commandv1.Command {
 	w.t.Helper()
-	epoch, msgs, err := Outgoing(w.parts[src].state, uint32(dst), limit, 1<<30)
+	epoch, msgs, err := query.Outgoing(w.parts[src].state, uint32(dst), limit, 1<<30)
 	if err != nil {
 		w.t.Fatalf("outgoing: %v", err)
 	}
@@ -258,7 +259,7 @@ func (w *world) query(q *commandv1.Query) *commandv1.QueryReply {
 	if q.Id != "" {
 		p = w.at(q.Id)
 	}
-	reply, err := Query(p.state, p.cfg.Partition, q)
+	reply, err := query.Answer(p.state, p.cfg.Partition, q)
 	if err != nil {
 		w.t.Fatalf("query %v: %v", q, err)
 	}
@@ -357,8 +358,8 @@ func difference(before, after string) string {
 // them alone must not miss anything.
 func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 	w.t.Helper()
-	had, hadOK, _ := NextDue(before)
-	has, hasOK, _ := NextDue(p.state)
+	had, hadOK, _ := query.NextDue(before)
+	has, hasOK, _ := query.NextDue(p.state)
 	if fx := res.Effects.NextDue; hasOK && (!hadOK || has < had) && (fx == 0 || fx > has) {
 		w.t.Fatalf("the earliest deadline is %d now (before: %d, %v), the effects say %d", has, had, hadOK, fx)
 	}
@@ -379,7 +380,7 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 			return true
 		})
 	}
-	queues, err := ReadyQueues(p.state)
+	queues, err := query.ReadyQueues(p.state)
 	if err != nil || len(queues) != len(p.m.ready) {
 		w.t.Fatalf("queues %v in the state, %v in memory (%v)", queues, p.m.ready, err)
 	}
@@ -397,7 +398,7 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 	for _, a := range res.Effects.Assigned {
 		q := &commandv1.Query{Namespace: a.Token.Namespace, Id: a.Token.Id, Kind: &commandv1.Query_Task{
 			Task: &commandv1.TaskQuery{Incarnation: a.Token.Incarnation, Version: a.Token.Version}}}
-		reply, err := Query(p.state, 0, q)
+		reply, err := query.Answer(p.state, 0, q)
 		if err != nil || wire.QueryError(reply) != nil || reply.GetTask().Function != a.Function {
 			w.t.Fatalf("assigned %v, and the state says %v, %v", a, reply, err)
 		}

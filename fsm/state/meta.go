@@ -53,3 +53,14 @@ const (
 
 	MetaReplyBytes = "reply_bytes" // and their bytes, of those stored at LevelReplies
 )
+
+// Partition says which partition of a cluster a state is: one of Count, by its Number from 0.
+type Partition struct{ Number, Count uint32 }
+
+// Check refuses a partition that its cluster does not have.
+func (p Partition) Check() error {
+	if p.Number >= p.Count {
+		return fmt.Errorf("fsm: partition %d of %d", p.Number, p.Count)
+	}
+	return nil
+}

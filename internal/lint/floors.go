@@ -52,7 +52,11 @@ var table = []place{
 	{dir: "entity", floor: 1, avoids: outside},
 
 	{dir: "fsm", floor: 2, avoids: network}, // adapts the machine to storage and Raft
-	{dir: "fsm/machine", floor: 2, avoids: outside},
+	{dir: "fsm/state", floor: 2, avoids: outside, siblings: []string{}},
+	{dir: "fsm/wire", floor: 2, avoids: outside, siblings: []string{"fsm/state"}},
+	{dir: "fsm/query", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}},                // cannot write
+	{dir: "fsm/audit", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire"}},                // cannot reach the machine's guards
+	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},

@@ -59,6 +59,16 @@ func Table() []struct {
 	}
 }
 
+// NameOf names the family of a key; "unknown" if it is of none.
+func NameOf(key []byte) string {
+	for _, row := range Table() {
+		if len(key) > 0 && row.Family == Family(key[0]) {
+			return row.Name
+		}
+	}
+	return "unknown"
+}
+
 // DeadlineKind orders what is due within one tick: promises first, so that what they wake is seen by
 // the rest (recovery protocol, sweep order).
 type DeadlineKind byte

@@ -153,7 +153,7 @@ var graphBugs = []mutation.Bug{
 		From: `deadline = t.deadline(h.DeadlineMS - h.CreatedMS)`, To: `deadline = h.DeadlineMS`, Tests: "TestGraphRetryHasItsTime",
 	},
 	{
-		File: "fsm/machine/query_graph.go", Rule: "status: a result that is too large is told",
+		File: "fsm/query/graph.go", Pkg: "fsm/machine", Rule: "status: a result that is too large is told",
 		From: `out.Problem, out.TooLargeBytes = too.Error(), uint64(too.Bytes)`, To: `_ = too`, Tests: "TestGraphResultTooLarge",
 	},
 }

@@ -180,7 +180,7 @@ var machineBugs = []mutation.Bug{
 		From: `t.m.due.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
 	},
 	{
-		File: "fsm/machine/query_deadline.go", Rule: "deadline index: a leader's search goes back for what it is told of",
+		File: "fsm/query/deadline.go", Pkg: "fsm/machine", Rule: "deadline index: a leader's search goes back for what it is told of",
 		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
 	},
 	{

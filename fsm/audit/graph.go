@@ -1,4 +1,4 @@
-package machine
+package audit
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func (a *auditor) lifeOf(key []byte) (ns string, h state.Header, incarnation uin
 	}
 	h, ok = a.storedHeader(ns, more[0])
 	if !ok || h.Kind != state.KindGraph || incarnation > h.Incarnation || incarnation < h.Incarnation && h.Generation == 0 {
-		a.found(ns, more[0], RuleGraph, "a %s of incarnation %d, and no such graph run", familyName(key), incarnation)
+		a.found(ns, more[0], RuleGraph, "a %s of incarnation %d, and no such graph run", keys.NameOf(key), incarnation)
 		return "", state.Header{}, 0, nil, false
 	}
 	return ns, h, incarnation, rest, true

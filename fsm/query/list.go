@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"encoding/binary"
@@ -12,8 +12,8 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// listBudget bounds how many listing entries one query looks at before it answers with what it has.
-const listBudget = 100_000
+// ListBudget bounds how many listing entries one query looks at before it answers with what it has.
+const ListBudget = 100_000
 
 // ListPosition is where a listing goes on: after the execution created at CreatedMS with this id.
 type ListPosition struct {
@@ -62,7 +62,7 @@ func classOf(s perdurev1.ExecutionStatus) keys.VisibilityClass {
 }
 
 // list reads one partition's part of a listing; whoever asks several partitions merges their answers.
-func (x *query) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Error) {
+func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Error) {
 	limit := int(req.Limit)
 	if limit <= 0 {
 		limit = 100
@@ -118,11 +118,11 @@ func (x *query) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Er
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_List{List: reply}}, nil
 }
 
-func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass, after ListPosition, limit int) (found []*perdurev1.ExecutionSummary, cut *perdurev1.ExecutionSummary) {
-	prefix := keys.VisibilityPrefix(x.q.Namespace, class)
+func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass, after ListPosition, limit int) (found []*perdurev1.ExecutionSummary, cut *perdurev1.ExecutionSummary) {
+	prefix := keys.VisibilityPrefix(x.Query.Namespace, class)
 	lower := prefix
 	if after.ID != "" {
-		lower = append(keys.VisibilityOf(x.q.Namespace, class, after.CreatedMS, after.ID), 0)
+		lower = append(keys.VisibilityOf(x.Query.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
 	looked, last := 0, ListPosition{}
 	x.Scan(lower, keys.After(prefix), func(key, value []byte) bool {
@@ -130,7 +130,7 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		if err != nil {
 			state.PanicCorrupt("listing", key, err)
 		}
-		if looked++; looked > x.budget {
+		if looked++; looked > x.ListBudget {
 			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
 			return false
 		}
@@ -138,7 +138,7 @@ func (x *query) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass
 		if !strings.HasPrefix(objectID, req.IdPrefix) {
 			return true
 		}
-		h, ok := x.Header(x.q.Namespace, objectID)
+		h, ok := x.Header(x.Query.Namespace, objectID)
 		if !ok || (req.Function != "" && h.Function != req.Function) {
 			return true
 		}

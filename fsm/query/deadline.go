@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"perdure/fsm/state"

@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	commandv1 "perdure/api/command/v1"

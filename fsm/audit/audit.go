@@ -1,4 +1,4 @@
-package machine
+package audit
 
 import (
 	"bytes"
@@ -116,14 +116,14 @@ type Report struct {
 	Content uint64
 }
 
-// Audit judges a whole state by every rule there is, and changes nothing: every value by its decoder, every
+// Run judges a whole state by every rule there is, and changes nothing: every value by its decoder, every
 // journal by journal.Check, promises and tasks by recovery's invariants, how they and the headers agree, and
 // every index against what it indexes. now, in unix milliseconds, is when it is asked what will wake an
 // execution, if that is later than the machine's clock; the other rules are judged as of the clock.
 //
 // The report holds the problems found. An error comes from the storage, or says that a newer program wrote the state.
-func Audit(r state.Reader, now int64, cfg Config) (Report, error) {
-	a, err := NewAuditor(cfg, 0)
+func Run(r state.Reader, now int64, part state.Partition) (Report, error) {
+	a, err := New(part, 0)
 	if err != nil {
 		return Report{}, err
 	}
@@ -139,19 +139,19 @@ func Audit(r state.Reader, now int64, cfg Config) (Report, error) {
 // It holds in memory one journal, one graph run, and the violations. It shares with the machine only keys and
 // decoders, so that what the machine does wrong is not judged by the same code.
 //
-//	a, err := machine.NewAuditor(cfg, 100)
+//	a, err := audit.New(part, 100)
 //	for done := false; !done && err == nil; {
-//		err = store.View(func(r machine.Reader) (err error) { done, err = a.Continue(r, now, enough); return err })
+//		err = store.View(func(r state.Reader) (err error) { done, err = a.Continue(r, now, enough); return err })
 //	}
 //	report := a.Report()
 type Auditor struct{ a auditor }
 
-// NewAuditor begins an audit that keeps at most so many violations; 0 keeps all.
-func NewAuditor(cfg Config, most int) (*Auditor, error) {
-	if cfg.Partitions == 0 || cfg.Partition >= cfg.Partitions {
-		return nil, fmt.Errorf("fsm: partition %d of %d", cfg.Partition, cfg.Partitions)
+// New begins an audit that keeps at most so many violations; 0 keeps all.
+func New(part state.Partition, most int) (*Auditor, error) {
+	if err := part.Check(); err != nil {
+		return nil, err
 	}
-	return &Auditor{auditor{cfg: cfg, most: most, namespaces: map[string]bool{}}}, nil
+	return &Auditor{auditor{part: part, most: most, namespaces: map[string]bool{}}}, nil
 }
 
 // Continue audits on from where the last call has ended, until everything has been looked at (done), or pause
@@ -186,7 +186,7 @@ func (x *Auditor) Report() Report {
 type auditor struct {
 	state.Must // the state that is being read
 	now        int64
-	cfg        Config
+	part       state.Partition
 	most       int
 	pause      func() bool
 	report     Report
@@ -313,16 +313,7 @@ func (a *auditor) broken(ns string, found []recovery.Violation) {
 
 // damaged reports bytes that cannot be read as what they stand for.
 func (a *auditor) damaged(ns, objectID string, key []byte, detail string) {
-	a.found(ns, objectID, RuleDamaged, "%s (%s key %x)", detail, familyName(key), key)
-}
-
-func familyName(key []byte) string {
-	for _, row := range keys.Table() {
-		if len(key) > 0 && row.Family == keys.Family(key[0]) {
-			return row.Name
-		}
-	}
-	return "unknown"
+	a.found(ns, objectID, RuleDamaged, "%s (%s key %x)", detail, keys.NameOf(key), key)
 }
 
 // number reads one of the machine's own values; meta reports it if it is damaged.
@@ -374,8 +365,8 @@ func (a *auditor) canonical(ns, objectID string, key, want, value []byte) bool {
 
 // here reports an object that belongs to another partition.
 func (a *auditor) here(ns, objectID string) {
-	if p := state.PartitionOf(ns, objectID, a.cfg.Partitions); p != a.cfg.Partition {
-		a.found(ns, objectID, RuleMisplaced, "it belongs to partition %d, this is %d", p, a.cfg.Partition)
+	if p := state.PartitionOf(ns, objectID, a.part.Count); p != a.part.Number {
+		a.found(ns, objectID, RuleMisplaced, "it belongs to partition %d, this is %d", p, a.part.Number)
 	}
 }
 

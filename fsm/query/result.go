@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"perdure/api"
@@ -12,10 +12,10 @@ import (
 	"perdure/recovery"
 )
 
-func (x *query) result() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.Header(x.q.Namespace, x.q.Id)
+func (x *Read) result() (*commandv1.QueryReply, *api.Error) {
+	h, ok := x.Header(x.Query.Namespace, x.Query.Id)
 	if !ok {
-		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
+		return nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
 	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled()}
@@ -27,31 +27,31 @@ func (x *query) result() (*commandv1.QueryReply, *api.Error) {
 
 // promise answers a promise by id. A local step has no record of its own: its promise is what the
 // journal of its execution says.
-func (x *query) promise() (*commandv1.QueryReply, *api.Error) {
-	p, ok := x.promiseOf(x.q.Id)
+func (x *Read) promise() (*commandv1.QueryReply, *api.Error) {
+	p, ok := x.promiseOf(x.Query.Id)
 	if !ok {
 		p, ok = x.stepPromise()
 	}
 	if !ok {
-		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", x.q.Id, x.q.Namespace).
-			With("namespace", x.q.Namespace).With("id", x.q.Id)
+		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", x.Query.Id, x.Query.Namespace).
+			With("namespace", x.Query.Namespace).With("id", x.Query.Id)
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Promise{
-		Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(x.q.Namespace, p)}}}, nil
+		Promise: &perdurev1.PromiseResponse{Promise: wire.EncodePromise(x.Query.Namespace, p)}}}, nil
 }
 
-func (x *query) stepPromise() (recovery.Promise, bool) {
-	parent, ok := state.ParentOf(x.q.Id)
+func (x *Read) stepPromise() (recovery.Promise, bool) {
+	parent, ok := state.ParentOf(x.Query.Id)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	h, ok := x.Header(x.q.Namespace, parent)
+	h, ok := x.Header(x.Query.Namespace, parent)
 	if !ok {
 		return recovery.Promise{}, false
 	}
-	p := recovery.Promise{ID: x.q.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: state.Never}
+	p := recovery.Promise{ID: x.Query.Id, Incarnation: h.Incarnation, State: recovery.PromisePending, TimeoutAt: state.Never}
 	found := false
-	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
+	prefix := keys.JournalPrefix(x.Query.Namespace, h.ID, h.Incarnation)
 	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		entry, err := journal.DecodeEntry(value)
 		if err != nil {
@@ -59,11 +59,11 @@ func (x *query) stepPromise() (recovery.Promise, bool) {
 		}
 		switch e := entry.Event.(type) {
 		case journal.InvokeScheduled:
-			if e.Promise == id.PromiseID(x.q.Id) {
+			if e.Promise == id.PromiseID(x.Query.Id) {
 				found, p.CreatedAt, p.Param = true, entry.Time, e.Input
 			}
 		case journal.InvokeCompleted:
-			if e.Promise == id.PromiseID(x.q.Id) {
+			if e.Promise == id.PromiseID(x.Query.Id) {
 				p.State, p.SettledAt, p.Value = recovery.PromiseResolved, entry.Time, e.Result
 				if o, err := recovery.DecodeOutcome(e.Result); err == nil && o.Failure != nil {
 					p.State = recovery.PromiseRejected

@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"errors"
@@ -16,16 +16,16 @@ import (
 )
 
 // graphHeader finds the graph run that a query is about, with its graph.
-func (x *query) graphHeader() (state.Header, *perdurev1.Graph, []byte, *api.Error) {
-	h, ok := x.Header(x.q.Namespace, x.q.Id)
+func (x *Read) graphHeader() (state.Header, *perdurev1.Graph, []byte, *api.Error) {
+	h, ok := x.Header(x.Query.Namespace, x.Query.Id)
 	if !ok {
-		return state.Header{}, nil, nil, wire.NotFound(x.q.Namespace, x.q.Id)
+		return state.Header{}, nil, nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
 	if h.Kind != state.KindGraph {
 		return state.Header{}, nil, nil, api.Errorf(perdurev1.Reason_REASON_EXECUTION_NOT_FOUND,
-			"execution %q is no graph run: it runs %q", h.ID, h.Function).With("namespace", x.q.Namespace).With("id", h.ID)
+			"execution %q is no graph run: it runs %q", h.ID, h.Function).With("namespace", x.Query.Namespace).With("id", h.ID)
 	}
-	key := keys.GraphOf(x.q.Namespace, h.ID, h.Incarnation)
+	key := keys.GraphOf(x.Query.Namespace, h.ID, h.Incarnation)
 	b, ok := x.Get(key)
 	g, _, input, err := state.DecodeGraph(b)
 	if !ok || err != nil {
@@ -35,7 +35,7 @@ func (x *query) graphHeader() (state.Header, *perdurev1.Graph, []byte, *api.Erro
 }
 
 // graph is the graph as it was submitted.
-func (x *query) graph() (*commandv1.QueryReply, *api.Error) {
+func (x *Read) graph() (*commandv1.QueryReply, *api.Error) {
 	_, g, input, refused := x.graphHeader()
 	if refused != nil {
 		return nil, refused
@@ -44,7 +44,7 @@ func (x *query) graph() (*commandv1.QueryReply, *api.Error) {
 }
 
 // graphStatus shows every node, in the order of the graph.
-func (x *query) graphStatus() (*commandv1.QueryReply, *api.Error) {
+func (x *Read) graphStatus() (*commandv1.QueryReply, *api.Error) {
 	h, g, _, refused := x.graphHeader()
 	if refused != nil {
 		return nil, refused
@@ -90,7 +90,7 @@ func (x *query) graphStatus() (*commandv1.QueryReply, *api.Error) {
 }
 
 // nodeOutcome is what one node has come to.
-func (x *query) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.QueryReply, *api.Error) {
+func (x *Read) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.QueryReply, *api.Error) {
 	h, g, _, refused := x.graphHeader()
 	if refused != nil {
 		return nil, refused
@@ -111,12 +111,12 @@ func (x *query) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.Query
 		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_NodeOutcome{NodeOutcome: out}}, nil
 	}
 	return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "graph run %q has no node %q", h.ID, req.Node).
-		With("namespace", x.q.Namespace).With("id", h.ID).With("node", req.Node)
+		With("namespace", x.Query.Namespace).With("id", h.ID).With("node", req.Node)
 }
 
 // nodes visits the rows of a run.
-func (x *query) nodes(h state.Header, most int, fn func(n int, row state.NodeRow)) {
-	prefix := keys.NodePrefix(x.q.Namespace, h.ID, h.Incarnation)
+func (x *Read) nodes(h state.Header, most int, fn func(n int, row state.NodeRow)) {
+	prefix := keys.NodePrefix(x.Query.Namespace, h.ID, h.Incarnation)
 	x.Scan(prefix, keys.After(prefix), func(key, value []byte) bool {
 		n, err := state.NodeOfKey(key, prefix, most)
 		var row state.NodeRow
@@ -131,8 +131,8 @@ func (x *query) nodes(h state.Header, most int, fn func(n int, row state.NodeRow
 	})
 }
 
-func (x *query) node(run string, incarnation uint64, n uint32) (state.NodeRow, bool) {
-	key := keys.NodeOf(x.q.Namespace, run, incarnation, n)
+func (x *Read) node(run string, incarnation uint64, n uint32) (state.NodeRow, bool) {
+	key := keys.NodeOf(x.Query.Namespace, run, incarnation, n)
 	b, ok := x.Get(key)
 	if !ok {
 		return state.NodeRow{}, false
@@ -171,7 +171,7 @@ func nodeState(h state.Header, node *perdurev1.GraphNode, row state.NodeRow) *pe
 }
 
 // graphWakeSource names what will move a graph run next.
-func (x *query) graphWakeSource(h state.Header) string {
+func (x *Read) graphWakeSource(h state.Header) string {
 	if h.Status == journal.StatusCancelling {
 		return "cancel grace"
 	}
@@ -191,7 +191,7 @@ func (x *query) graphWakeSource(h state.Header) string {
 	})
 	switch {
 	case running != "":
-		if p, ok := x.Promise(x.q.Namespace, running); ok && p.Timer {
+		if p, ok := x.Promise(x.Query.Namespace, running); ok && p.Timer {
 			return "timer " + running
 		}
 		return "child " + running

@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"perdure/api"
@@ -11,35 +11,35 @@ import (
 	"perdure/recovery"
 )
 
-// query is one read of a consistent state. Reads share nothing with the machine, so they may run beside
+// Read is one read of a consistent state. Reads share nothing with the machine, so they may run beside
 // it. An object whose deadline the machine's clock has passed is shown as its next entry will find it
 // (recovery protocol, projection).
-type query struct {
+type Read struct {
 	state.Must
-	// clock is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
+	// ClockMS is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
 	// a later entry with an earlier stamp could still settle what a reader saw expire.
-	clock     int64
-	partition uint32
-	q         *commandv1.Query
-	// budget bounds how many listing entries of a class are looked at.
-	budget int
+	ClockMS   int64
+	Partition uint32
+	Query     *commandv1.Query
+	// ListBudget bounds how many listing entries of a class are looked at.
+	ListBudget int
 }
 
-// Query answers a read over a state, at the machine's clock. partition is only reported. Refusals are
+// Answer answers a read over a state, at the machine's clock. partition is only reported. Refusals are
 // in the reply; an error is of the storage.
-func Query(r state.Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
+func Answer(r state.Reader, partition uint32, q *commandv1.Query) (reply *commandv1.QueryReply, err error) {
 	clock, err := state.MetaNumber(r, state.MetaClock)
 	if err != nil {
 		return nil, err
 	}
-	x := &query{Must: state.Must{From: r}, clock: int64(clock), partition: partition, q: q, budget: listBudget}
-	return x.answer()
+	x := &Read{Must: state.Must{From: r}, ClockMS: int64(clock), Partition: partition, Query: q, ListBudget: ListBudget}
+	return x.Answer()
 }
 
-func (x *query) answer() (reply *commandv1.QueryReply, err error) {
+func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 	defer state.Catch(&err)
 	var refused *api.Error
-	switch k := x.q.Kind.(type) {
+	switch k := x.Query.Kind.(type) {
 	case *commandv1.Query_Describe:
 		reply, refused = x.describe()
 	case *commandv1.Query_Result:
@@ -72,17 +72,17 @@ func (x *query) answer() (reply *commandv1.QueryReply, err error) {
 }
 
 // promiseOf is a promise at the machine's clock, whether or not an entry has settled it by its deadline yet.
-func (x *query) promiseOf(objectID string) (recovery.Promise, bool) {
-	p, ok := x.Promise(x.q.Namespace, objectID)
-	return p.At(x.clock), ok
+func (x *Read) promiseOf(objectID string) (recovery.Promise, bool) {
+	p, ok := x.Promise(x.Query.Namespace, objectID)
+	return p.At(x.ClockMS), ok
 }
 
 // entries reads a page of a journal: at most limit entries and about maxBytes.
-func (x *query) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
+func (x *Read) entries(h state.Header, from uint64, limit, maxBytes int) []*perdurev1.JournalEntry {
 	var out []*perdurev1.JournalEntry
 	size := 0
-	prefix := keys.JournalPrefix(x.q.Namespace, h.ID, h.Incarnation)
-	x.Scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.After(prefix), func(key, value []byte) bool {
+	prefix := keys.JournalPrefix(x.Query.Namespace, h.ID, h.Incarnation)
+	x.Scan(keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from), keys.After(prefix), func(key, value []byte) bool {
 		if len(out) > 0 && (len(out) >= limit || size+len(value) > maxBytes) {
 			return false
 		}
@@ -98,7 +98,7 @@ func (x *query) entries(h state.Header, from uint64, limit, maxBytes int) []*per
 }
 
 // status is what a reader is shown: a finished promise whose deadline is not carried out yet is over.
-func (x *query) status(h state.Header, p recovery.Promise) perdurev1.ExecutionStatus {
+func (x *Read) status(h state.Header, p recovery.Promise) perdurev1.ExecutionStatus {
 	if !h.Status.Terminal() && p.State.Settled() {
 		return perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED
 	}

@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	commandv1 "perdure/api/command/v1"
@@ -10,7 +10,7 @@ import (
 
 // held lists the tasks that a worker holds, or all that are held when no worker is named: every held
 // task has a lease in the deadline index.
-func (x *query) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
+func (x *Read) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 	reply := &commandv1.HeldReply{}
 	if err := EachHeld(x.From, func(ns string, task recovery.Task) {
 		if req.Worker == "" || task.PID == req.Worker {
@@ -48,10 +48,10 @@ func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error
 }
 
 // functions tells which of the functions asked for nobody has registered here.
-func (x *query) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
+func (x *Read) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 	reply := &commandv1.FunctionsReply{}
 	for _, fn := range req.Functions {
-		if _, known := x.Get(keys.Of(keys.Function, x.q.Namespace, fn)); !known {
+		if _, known := x.Get(keys.Of(keys.Function, x.Query.Namespace, fn)); !known {
 			reply.Unknown = append(reply.Unknown, fn)
 		}
 	}

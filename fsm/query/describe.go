@@ -1,4 +1,4 @@
-package machine
+package query
 
 import (
 	"perdure/api"
@@ -11,22 +11,22 @@ import (
 	"perdure/recovery"
 )
 
-func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
-	h, ok := x.Header(x.q.Namespace, x.q.Id)
+func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
+	h, ok := x.Header(x.Query.Namespace, x.Query.Id)
 	if !ok {
-		return nil, wire.NotFound(x.q.Namespace, x.q.Id)
+		return nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
 	out := &perdurev1.Execution{
-		Namespace: x.q.Namespace, Id: h.ID, Incarnation: h.Incarnation, Function: h.Function,
+		Namespace: x.Query.Namespace, Id: h.ID, Incarnation: h.Incarnation, Function: h.Function,
 		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
 		JournalEvents: h.Events, ParentId: h.Parent, Tags: wire.EncodeTags(h.Tags), ComponentDigest: h.Digest,
-		LastProblem: h.Problem, Partition: x.partition,
+		LastProblem: h.Problem, Partition: x.Partition,
 	}
 	if p.State.Settled() {
 		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
 	}
-	task, hasTask := x.Task(x.q.Namespace, h.ID)
+	task, hasTask := x.Task(x.Query.Namespace, h.ID)
 	if hasTask {
 		out.Task = &perdurev1.TaskInfo{State: task.State.String(), Version: task.Version, Worker: task.PID,
 			LeaseUntilMs: task.LeaseAt, RetryAtMs: task.RetryAt}
@@ -40,12 +40,12 @@ func (x *query) describe() (*commandv1.QueryReply, *api.Error) {
 
 // waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal. It decodes no other
 // entry: behind the wait may lie signals of many megabytes.
-func (x *query) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
+func (x *Read) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 	window := uint64(8)
 	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
 		from := upper - min(window, upper)
 		var last *perdurev1.ExecutionAwaiting
-		x.Scan(keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.q.Namespace, h.ID, h.Incarnation, upper),
+		x.Scan(keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, from), keys.JournalEntry(x.Query.Namespace, h.ID, h.Incarnation, upper),
 			func(key, value []byte) bool {
 				kind, err := journal.KindOf(value)
 				if err == nil && kind == journal.KindExecutionAwaiting {
@@ -69,7 +69,7 @@ func (x *query) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 
 // wakeSource names what will move an execution next. Every one that is not finished has such a source;
 // one that has none is a defect and is reported as stuck.
-func (x *query) wakeSource(h state.Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
+func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
 	switch {
 	case h.Status.Terminal() || p.State.Settled():
 		return "finished"
@@ -78,7 +78,7 @@ func (x *query) wakeSource(h state.Header, p recovery.Promise, task recovery.Tas
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
 	case task.State == recovery.TaskPending:
-		if _, queued := x.Get(keys.ReadyOf(x.q.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
+		if _, queued := x.Get(keys.ReadyOf(x.Query.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
 			return "retry timer"
 		}
 		return "no worker"
@@ -91,7 +91,7 @@ func (x *query) wakeSource(h state.Header, p recovery.Promise, task recovery.Tas
 	}
 	for _, on := range w.WaitingOn {
 		// As stored: one whose deadline has come is about to wake it, and nothing else is needed.
-		child, ok := x.Promise(x.q.Namespace, on)
+		child, ok := x.Promise(x.Query.Namespace, on)
 		switch {
 		case !ok || child.State.Settled():
 			continue

@@ -1,4 +1,4 @@
-package machine
+package audit
 
 import (
 	"encoding/binary"
@@ -30,8 +30,8 @@ func peer(n uint32) string { return fmt.Sprintf("partition %d", n) }
 
 // otherPartition reports a channel that leads nowhere.
 func (a *auditor) otherPartition(n uint32, what string) {
-	if n >= a.cfg.Partitions || n == a.cfg.Partition {
-		a.found("", peer(n), RuleChannel, "%s of partition %d, which is %d of %d", what, n, a.cfg.Partition, a.cfg.Partitions)
+	if n >= a.part.Count || n == a.part.Number {
+		a.found("", peer(n), RuleChannel, "%s of partition %d, which is %d of %d", what, n, a.part.Number, a.part.Count)
 	}
 }
 
@@ -48,7 +48,7 @@ func (a *auditor) message(key, value []byte) {
 	msg := &commandv1.Message{}
 	if err := proto.Unmarshal(value, msg); err != nil || msg.Kind == nil {
 		a.damaged("", peer(dst), key, "it is no message")
-	} else if to := state.PartitionOf(msg.Namespace, msg.ToId, a.cfg.Partitions); msg.Seq != seq || to != dst {
+	} else if to := state.PartitionOf(msg.Namespace, msg.ToId, a.part.Count); msg.Seq != seq || to != dst {
 		a.found(msg.Namespace, msg.ToId, RuleChannel, "message %d for partition %d says that it is number %d, for partition %d", seq, dst, msg.Seq, to)
 	}
 	a.sender(msg)
