@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 			_ = os.RemoveAll(n.cfg.DataDir)
 		}
 	}
-	os.Exit(code)
+	testkit.Exit(code)
 }
 
 // running is a node with its log.

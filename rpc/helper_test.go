@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 		}
 		_ = os.RemoveAll(sharedDir)
 	}
-	os.Exit(code)
+	testkit.Exit(code)
 }
 
 // nodeConfig is a node on free ports.

@@ -16,7 +16,8 @@ type fakeGroup struct {
 	term    uint64
 	servers []raft.Server
 	verify  error
-	never   bool // VerifyLeader does not answer
+	never   bool // VerifyLeader does not answer before ended
+	ended   <-chan struct{}
 }
 
 func (g *fakeGroup) State() raft.RaftState { return g.state }
@@ -26,7 +27,7 @@ func (g *fakeGroup) GetConfiguration() raft.ConfigurationFuture {
 }
 func (g *fakeGroup) VerifyLeader() raft.Future {
 	if g.never {
-		select {}
+		<-g.ended
 	}
 	return fakeFuture{err: g.verify}
 }
@@ -87,6 +88,7 @@ func TestConfirm(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := c.group
+			g.ended = t.Context().Done()
 			if g.state == 0 && !c.deposed || g.term == 8 || g.verify != nil {
 				g.state = raft.Leader
 			}

@@ -10,7 +10,6 @@ import (
 // TestAcksCountRequests: what counts is when a request left, not when its answer came. Both ways of sending, and
 // an answer from a later term, which acknowledges nothing.
 func TestAcksCountRequests(t *testing.T) {
-	noLeaks(t)
 	a, b := listen(t, Options{ServerID: "a"}), listen(t, Options{ServerID: "b"})
 	ta, tb := NewRaftTransport(a.Raft(1), RaftOptions{}), NewRaftTransport(b.Raft(1), RaftOptions{})
 	defer func() {

@@ -288,7 +288,6 @@ func threeNodes(t *testing.T, timeout time.Duration) []*member {
 }
 
 func TestThreeNodes(t *testing.T) {
-	noLeaks(t)
 	nodes := threeNodes(t, 600*time.Millisecond)
 	const each = 60
 	for i := range each {

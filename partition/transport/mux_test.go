@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,22 +43,6 @@ func listen(t testing.TB, opts Options) *Mux {
 	}
 	t.Cleanup(func() { _ = m.Close() })
 	return m
-}
-
-// noLeaks fails if goroutines are left when the test and its cleanups are done.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	before := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		eventually(t, "goroutines end", func() (string, bool) {
-			n := runtime.NumGoroutine()
-			if n <= before {
-				return "", true
-			}
-			buf := make([]byte, 1<<20)
-			return fmt.Sprintf("%d, %d before\n%s", n, before, buf[:runtime.Stack(buf, true)]), false
-		})
-	})
 }
 
 // echo answers every line with the name of the listener it came in by.
@@ -106,7 +89,6 @@ func wantRefused(t testing.TB, err error, code Code) {
 }
 
 func TestDemultiplexing(t *testing.T) {
-	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b"})
 	addr := b.Addr().String()
@@ -181,7 +163,6 @@ func TestAcceptedPeer(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	noLeaks(t)
 	ctx := context.Background()
 	a := listen(t, Options{ServerID: "a"})
 	stranger := listen(t, Options{ClusterID: "other"})
@@ -249,7 +230,6 @@ func TestRefusals(t *testing.T) {
 
 // TestSilentStrangers: connections that send nothing, or too slowly, are ended in time and keep nobody out.
 func TestSilentStrangers(t *testing.T) {
-	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 3 * time.Second, MaxPending: 8})
 	addr := b.Addr().String()
@@ -331,7 +311,6 @@ func TestMaxConns(t *testing.T) {
 // TestNobodyAccepts: an endpoint that does not accept holds a bounded number of connections for a bounded
 // time, and others go on.
 func TestNobodyAccepts(t *testing.T) {
-	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 2 * time.Second})
 	_ = b.Raft(1)
@@ -371,7 +350,6 @@ func TestNobodyAccepts(t *testing.T) {
 }
 
 func TestCloseGroup(t *testing.T) {
-	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b"})
 	addr := raft.ServerAddress(b.Addr().String())
@@ -431,7 +409,6 @@ func TestCloseGroup(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	noLeaks(t)
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b"})
 	l := b.Raft(1)
@@ -486,7 +463,6 @@ func TestClose(t *testing.T) {
 
 // TestDialGivesUp: a node that accepts and says nothing costs a bounded time.
 func TestDialGivesUp(t *testing.T) {
-	noLeaks(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 // TestPipelineWithoutReader: a sender whose answers nobody reads gets its messages through, as many as come
 // before it looks up, and Close ends everything.
 func TestPipelineWithoutReader(t *testing.T) {
-	noLeaks(t)
 	a, b := listen(t, Options{ServerID: "a"}), listen(t, Options{ServerID: "b"})
 	ta, tb := NewRaftTransport(a.Raft(1), RaftOptions{}), NewRaftTransport(b.Raft(1), RaftOptions{})
 	stop := make(chan struct{})

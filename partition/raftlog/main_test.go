@@ -1,0 +1,16 @@
+package raftlog
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"perdure/internal/testkit"
+)
+
+// A Pebble store whose disk has failed cannot be closed: what it runs stays, in the tests of failing disks.
+func TestMain(m *testing.M) {
+	testkit.Main(m, goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*cleanupManager).mainLoop"),
+		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/internal/genericcache.(*shard[...]).releaseLoop"))
+}
