@@ -38,8 +38,8 @@ const (
 	broken
 )
 
-// judge reads the error of one attempt; sent says whether the request was handed to the network.
-func judge(err error, sent bool) (verdict, error) {
+// classify reads the error of one attempt; sent says whether the request was handed to the network.
+func classify(err error, sent bool) (verdict, error) {
 	if e, ok := api.FromStatus(err); ok {
 		switch {
 		case api.NotApplied(e.Reason):
@@ -110,7 +110,7 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 		if err == nil {
 			return nil
 		}
-		v, err := judge(err, sent)
+		v, err := classify(err, sent)
 		if v == final {
 			if !write || !maybe || ofMachine(err) {
 				return err
@@ -169,10 +169,10 @@ func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	return d + time.Duration(c.fraction()*float64(d)/2)
 }
 
-// once makes one attempt, bounded by patience, and reports whether the request was handed to the network.
-func once(ctx context.Context, n *node, patience time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
+// once makes one attempt, bounded by timeout, and reports whether the request was handed to the network.
+func once(ctx context.Context, n *node, timeout time.Duration, attempt func(context.Context, *node) error) (sent bool, err error) {
 	p := new(probe)
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), patience)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, probeKey{}, p), timeout)
 	defer cancel()
 	err = attempt(ctx, n)
 	return p.sent.Load(), err
@@ -228,7 +228,7 @@ type probe struct{ sent atomic.Bool }
 
 type probeKey struct{}
 
-// sentProbe is the stats handler that tells the probe in a call's context.
+// sentProbe is the stats handler that marks the probe in a call's context.
 type sentProbe struct{}
 
 func (sentProbe) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }

@@ -37,7 +37,7 @@ import (
 )
 
 const (
-	// DefaultAddr is where a node listens unless it is told otherwise.
+	// DefaultAddr is the default address of a node.
 	DefaultAddr = "127.0.0.1:7400"
 	// DefaultNamespace is the namespace of those who name none.
 	DefaultNamespace = "default"
@@ -48,7 +48,7 @@ const (
 	// payloads of 4 MiB.
 	maxMessageBytes = 64 << 20
 	// attemptTimeout ends an attempt that got no answer at all (a host that vanished without a word), so
-	// that the next address is tried well before the caller's patience ends.
+	// that the next address is tried well before the caller's deadline.
 	attemptTimeout = 3 * time.Second
 )
 
@@ -127,8 +127,8 @@ type node struct {
 	graphs     perdurev1.GraphsClient
 }
 
-// Dial makes a client. It does no I/O: an address nobody listens on shows at the first call. An error
-// means that the options are wrong.
+// Dial makes a client. It does no I/O: an unreachable address fails the first call. An error
+// means that the options are invalid.
 func Dial(opts Options) (*Client, error) {
 	if len(opts.Addrs) == 0 {
 		opts.Addrs = []string{DefaultAddr}
@@ -222,7 +222,7 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.node().conn }
 
 func (c *Client) node() *node { return c.nodes[c.at.Load()%uint64(len(c.nodes))] }
 
-// leave makes later calls go to the node after n, unless somebody has moved on already.
+// leave makes later calls go to the node after n, unless another call has done so already.
 func (c *Client) leave(n *node) {
 	at := c.at.Load()
 	if c.nodes[at%uint64(len(c.nodes))] == n {

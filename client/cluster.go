@@ -38,7 +38,7 @@ func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLe
 		defer cancel()
 	}
 	var resp *perdurev1.TransferLeadershipResponse
-	err := c.call(ctx, "transfer leadership", what, true, c.patience(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
+	err := c.call(ctx, "transfer leadership", what, true, c.longest(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
 		resp, err = n.cluster.TransferLeadership(ctx, r)
 		return err
 	})
@@ -49,12 +49,12 @@ func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLe
 type Rebuilt struct {
 	// Applied is how far the replica has come.
 	Applied uint64
-	// Before is how long before the call the replica had been made anew already, so that nothing was done; 0 if it
-	// was made anew now.
+	// Before is how long before the call the replica had been rebuilt already, so that nothing was done; 0 if this
+	// call rebuilt it.
 	Before time.Duration
 }
 
-// RebuildReplica makes a node's replica of a partition anew from the others, keeping its present files
+// RebuildReplica rebuilds a node's replica of a partition from the others and quarantines its current files
 // aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever.
 // What was done a minute ago or less is not done again. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
 // ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with BAD_REQUEST,
@@ -62,7 +62,7 @@ type Rebuilt struct {
 func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (Rebuilt, error) {
 	var resp *perdurev1.RebuildReplicaResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
-	err := c.call(ctx, "rebuild replica", what, true, c.patience(ctx, rebuildWait), func(ctx context.Context, n *node) (err error) {
+	err := c.call(ctx, "rebuild replica", what, true, c.longest(ctx, rebuildWait), func(ctx context.Context, n *node) (err error) {
 		resp, err = n.cluster.RebuildReplica(ctx, &perdurev1.RebuildReplicaRequest{NodeId: nodeID, Partition: partition})
 		return err
 	})
@@ -80,15 +80,15 @@ func (c *Client) ForgetKept(ctx context.Context, nodeID string, partition uint32
 	}
 	var resp *perdurev1.ForgetKeptResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
-	err := c.call(ctx, "forget kept", what, true, c.patience(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
+	err := c.call(ctx, "forget kept", what, true, c.longest(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
 		resp, err = n.cluster.ForgetKept(ctx, &perdurev1.ForgetKeptRequest{NodeId: nodeID, Partition: partition, Name: name})
 		return err
 	})
 	return resp.GetForgotten(), err
 }
 
-// patience is how long an answer that takes its time may be waited for.
-func (c *Client) patience(ctx context.Context, most time.Duration) time.Duration {
+// longest is the time to wait for the answer to a long call: most, or until ctx ends if that is sooner.
+func (c *Client) longest(ctx context.Context, most time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		most = min(most, time.Until(deadline))
 	}
@@ -98,7 +98,7 @@ func (c *Client) patience(ctx context.Context, most time.Duration) time.Duration
 // verifyWait is how long a verification may take at most.
 const verifyWait = 24 * time.Hour
 
-// Verify has every node judge its replicas by all rules, each on a snapshot of its state, and answers what they said
+// Verify has every node audit its replicas by all rules, each on a snapshot of its state, and returns their events
 // in the end: an audit of each replica, and of each node that it is done or why it refused. event, if not nil, is
 // called for everything as it comes, progress too; after a connection was lost it may hear things again. Nothing is
 // changed. It gives up when nothing is heard for Options.Timeout: nodes tell their progress every second. Errors: as with ClusterStatus.
@@ -108,7 +108,7 @@ func (c *Client) Verify(ctx context.Context, event func(*perdurev1.VerifyEvent))
 	defer cancel()
 	silence := time.AfterFunc(c.opts.Timeout, cancel)
 	defer silence.Stop()
-	err := c.call(ctx, "verify", "", false, c.patience(ctx, verifyWait), func(ctx context.Context, n *node) error {
+	err := c.call(ctx, "verify", "", false, c.longest(ctx, verifyWait), func(ctx context.Context, n *node) error {
 		events = nil
 		stream, err := n.cluster.Verify(ctx, &perdurev1.VerifyRequest{})
 		for err == nil {

@@ -20,7 +20,7 @@ var (
 )
 
 // callError is what a call that was given up returns: which call, ErrOutcomeUnknown or ErrUnavailable,
-// and the last thing that went wrong. errors.Is and errors.As see all of them.
+// and the last failure. errors.Is and errors.As see all of them.
 type callError struct {
 	op, id   string
 	kind     error

@@ -281,7 +281,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*perdurev1.E
 }
 
 // Signal delivers a named value to an execution. It is buffered until the execution asks for it, first
-// in first out by name. The payload is opaque here; package durable reads JSON unless told otherwise.
+// in first out by name. The payload is opaque here; package durable reads JSON by default.
 func (c *Client) Signal(ctx context.Context, id, name string, payload []byte) error {
 	r := c.NewRequest()
 	return c.call(ctx, "signal", id, true, 0, func(ctx context.Context, n *node) error {

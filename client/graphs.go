@@ -65,10 +65,10 @@ func (c *Client) graphStatus(ctx context.Context, r *perdurev1.GraphStatusReques
 }
 
 // WatchGraph yields the status of a run as it is now, and then whenever it has changed, until the run has
-// ended: the last one says how. The cluster tells of a change as soon as it has happened; those that follow
+// ended: the last one says how. The cluster reports a change as soon as it has happened; those that follow
 // each other within a tenth of a second, or while the loop's body runs, are seen as one, in the newest state.
-// A run that was retried before its end was seen goes on under a new incarnation, whose versions count anew;
-// once the end was seen, a later life takes a new call. An error is yielded once and ends it: those of
+// A run that was retried before its end was seen continues under a new incarnation, whose versions count anew;
+// once the end was seen, a later incarnation takes a new call. An error is yielded once and ends it: those of
 // GraphStatus, and the context's. Nodes that cannot be reached for longer than Options.Timeout are
 // ErrUnavailable.
 func (c *Client) WatchGraph(ctx context.Context, id string) iter.Seq2[*perdurev1.GraphStatus, error] {

@@ -13,7 +13,7 @@ type PromiseOptions struct {
 	Param []byte
 	// Tags are for people and searches; at most 64.
 	Tags map[string]string
-	// Timeout is when it times out if nobody settles it; required, positive.
+	// Timeout is the time after which it times out unsettled; required, positive.
 	Timeout time.Duration
 }
 

@@ -118,7 +118,7 @@ func secure(opts *Options) (_ *secured, err error) {
 				return token, wellFormed(token)
 			},
 			Failed: func(err error) {
-				opts.Logger.Warn("the token's file was replaced by one that cannot be used; the old token stays",
+				opts.Logger.Warn("cannot use replaced token file, keeping the old token",
 					"file", opts.TokenFile, "err", err)
 			},
 		})
@@ -130,7 +130,7 @@ func secure(opts *Options) (_ *secured, err error) {
 	return s, nil
 }
 
-// wellFormed says whether a token can be sent. The error does not tell it.
+// wellFormed says whether a token can be sent. The error does not contain it.
 func wellFormed(token string) error {
 	if token == "" {
 		return errors.New("the token is empty")
@@ -158,7 +158,7 @@ func (s *secured) transport(opts *Options) (credentials.TransportCredentials, er
 	case o.Config != nil:
 		return credentials.NewTLS(o.Config), nil
 	case (o.CertFile == "") != (o.KeyFile == ""):
-		return nil, errors.New("a certificate and its key stand together")
+		return nil, errors.New("a certificate without its key, or a key without its certificate")
 	case o.CAFile == "" && o.CertFile == "":
 		return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}), nil
 	}
@@ -183,7 +183,7 @@ func (s *secured) dialOptions(addr string, opts *Options) []grpc.DialOption {
 	return out
 }
 
-// following are TLS credentials made anew for each connection, of what the files hold then.
+// following are TLS credentials read from the files for each connection.
 type following struct {
 	files      *certs.Handle
 	serverName string
@@ -235,7 +235,7 @@ func (b *bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{"authorization": "Bearer " + b.token()}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: GetRequestMetadata judges by itself.
+// RequireTransportSecurity implements credentials.PerRPCCredentials: GetRequestMetadata checks by itself.
 func (b *bearer) RequireTransportSecurity() bool { return false }
 
 // onThisMachine is true for an address whose traffic certainly stays here.

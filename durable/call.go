@@ -18,7 +18,7 @@ type callOptions struct {
 }
 
 // Spread places the child by a root id of its own, so that wide fan-outs use every partition. Without
-// it, a child lives beside its parent, and both advance in one round.
+// it, a child is in its parent's partition, and both advance in one round.
 func Spread() CallOption { return func(o *callOptions) { o.spread = true } }
 
 // CallTimeout cancels the child with a failure of type "timeout" when it has not finished by then.
@@ -40,7 +40,7 @@ func CallName[Out any](ctx Context, name string, in any, opts ...CallOption) (Ou
 
 // Go starts another durable function as a child execution and does not wait for it. The child starts with
 // the next commit, which is no later than the next operation that waits or runs a step. A child whose
-// future is never asked runs all the same.
+// future is never read runs too.
 func Go[In, Out any](ctx Context, f *Function[In, Out], in In, opts ...CallOption) (*Future[Out], error) {
 	return startChild[Out](ctx, "Go", f.name, f.codec, in, opts)
 }

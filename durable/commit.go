@@ -20,7 +20,7 @@ const (
 	bufferEvents = 256
 
 	// How often a commit is repeated that keeps being answered "outcome unknown" before the activation is given
-	// back: whoever acquires the task next reads in the journal what happened.
+	// is released: the next worker reads in the journal what happened.
 	maxUnknown = 20
 
 	askBackoffMin = 20 * time.Millisecond
@@ -150,7 +150,7 @@ func (t *activation) commit(c commit) error {
 func (t *activation) refused(what string, e *perdurev1.CallError) {
 	switch e.GetReason() {
 	case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED:
-		// Somebody else's, or over: nothing of this activation counts any more.
+		// The task is lost or finished: nothing of this activation applies.
 		t.w.lose(t)
 		t.unwind()
 	}
@@ -191,7 +191,7 @@ func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 		}
 		rest := pause
 		if after := time.Duration((&api.Error{Meta: e.GetMetadata()}).RetryAfterMS()) * time.Millisecond; after > rest {
-			rest = after + time.Duration(rand.Int64N(int64(after)/2+1)) // who was refused together must not return together
+			rest = after + time.Duration(rand.Int64N(int64(after)/2+1)) // spread the retries of callers that were refused together
 		}
 		select {
 		case <-t.w.clock.After(rest):
@@ -202,7 +202,7 @@ func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 	}
 }
 
-// sendRelease gives the task back. It is best effort: a lease that nobody extends ends by itself.
+// sendRelease releases the task, best effort: otherwise the lease expires.
 func (t *activation) sendRelease(g *giveBack) {
 	const credit = 1
 	for range 3 {
@@ -245,7 +245,7 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			return ErrCancelled
 		}
 		if tries == 3 {
-			t.giveUp(fmt.Errorf("durable: %s was told three times that what it waits for is there, and it is not: %v", t.info.ID, open))
+			t.giveUp(fmt.Errorf("durable: %s: three commits found the wait satisfied, but the journal lacks %v", t.info.ID, open))
 		}
 		wait := &perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}
 		err := t.commit(commit{mayEnd: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})

@@ -1,11 +1,11 @@
 // Package durable is the SDK to write durable functions in: ordinary Go functions that survive the crash
-// of the process they run in, and go on in another one.
+// of their process and continue in another one.
 //
 // It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of
 // journals, and the operations a function is made of. It promises that an operation whose result was
 // recorded is never run again: a function that starts over gets every recorded result from its journal.
 // A crash loses the step that was running, with every effect of it that the journal has not seen: steps
-// run at least once, results count once. A step begins only while the lease surely holds; see lease.go for how a
+// run at least once, results count once. A step begins only while the lease holds; see lease.go for how a
 // worker counts it, and the README's promises for what that cannot exclude.
 //
 // # Writing a function
@@ -27,11 +27,11 @@
 // for the same operations in the same order every time. Whatever differs between two runs (the time,
 // chance, the outside world) comes from an operation: Now, Random, Run. Every operation takes the next
 // child number of the execution (order-42:0, order-42:1, ...); the journal keeps its kind, its name and
-// its result under that number. When code and journal disagree, nothing is guessed: the task is given
-// back with a problem that names both (MismatchError), and is tried again later, perhaps by a worker with
+// its result under that number. When code and journal disagree, nothing is guessed: the task is released
+// with a problem that names both (MismatchError), and is tried again later, perhaps by a worker with
 // the right code.
 //
-// # What the worker keeps to
+// # What the worker guarantees
 //
 //   - One goroutine runs the function. Operations are called from it only, and not from inside a step;
 //     anything else is a MisuseError, and the execution is given back with it.
@@ -39,7 +39,7 @@
 //     children that are still in the buffer are committed first. Otherwise they travel with the next
 //     commit, so ten calls of Go and one AwaitAll are one round.
 //   - A function that must wait gives its goroutine up: the wait is committed and the goroutine ends by
-//     runtime.Goexit, which runs deferred functions. They are no place for effects; operations called in
+//     runtime.Goexit, which runs deferred functions. Do not put effects into them; operations called in
 //     them do nothing. When the wait is over, the function is replayed, on this worker or on another.
 //   - A function that is a node of a graph answers with a result, an error, Skip or SuspendOn. See Graph for
 //     how graphs are built here, and handed over.

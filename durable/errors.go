@@ -172,11 +172,11 @@ func (e *MismatchError) Error() string {
 // MisuseError says that a durable operation was called where it must not be: from another goroutine than
 // the function's, inside a step, or after the function ended. The execution is given back with it.
 type MisuseError struct {
-	// ID is the execution, What the operation, Why what is wrong.
+	// ID is the execution, What the operation, Why the reason.
 	ID, What, Why string
 }
 
-// Error names the operation, the execution and what is wrong.
+// Error names the operation, the execution and the reason.
 func (e *MisuseError) Error() string {
 	return fmt.Sprintf("durable: %s of %s %s", e.What, e.ID, e.Why)
 }
@@ -185,7 +185,7 @@ var (
 	// errLost is the cause of a context whose task is no longer this worker's.
 	errLost = errors.New("durable: the task is no longer this worker's")
 	// errRedial ends a session so that the next one says what has changed.
-	errRedial = errors.New("durable: connecting anew")
+	errRedial = errors.New("durable: reconnecting")
 	// errStopping is the cause of a context whose worker has run out of its stop grace.
 	errStopping = errors.New("durable: the worker is stopping")
 )

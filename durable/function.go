@@ -160,7 +160,7 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	return out, nil
 }
 
-// resultError is a failed execution as the client tells it and as a function would.
+// resultError is a failed execution, both as the client's error and as *Error.
 type resultError struct {
 	*client.ExecutionError
 	cause *Error

@@ -18,9 +18,9 @@ type Future[T any] struct {
 
 // Awaitable is a Future of any type.
 type Awaitable interface {
-	// ID is the promise id. A child placed beside its parent has it as its execution id too.
+	// ID is the promise id. A child in its parent's partition has it as its execution id, too.
 	ID() string
-	place() (*activation, uint32)
+	origin() (*activation, uint32)
 }
 
 // Awaitables are futures of one type as AwaitAny and AwaitAll take them.
@@ -32,10 +32,10 @@ func Awaitables[T any](futures []*Future[T]) []Awaitable {
 	return out
 }
 
-// ID is the promise id. A child placed beside its parent has it as its execution id too.
+// ID is the promise id. A child in its parent's partition has it as its execution id, too.
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 
-func (f *Future[T]) place() (*activation, uint32) { return f.t, f.n }
+func (f *Future[T]) origin() (*activation, uint32) { return f.t, f.n }
 
 // Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
 // delivered. It may be called again.
@@ -76,12 +76,12 @@ func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
 	return firstDone(t, futures), nil
 }
 
-// firstDone is the index of the future whose result stands first in the journal; -1 if none has one.
-// Entries that arrive later stand later, so a replay that knows more results chooses the same one.
+// firstDone is the index of the future whose result is first in the journal; -1 if none has one.
+// Later entries come later in the journal, so a replay that knows more results chooses the same one.
 func firstDone(t *activation, futures []Awaitable) int {
 	first, seq := -1, uint64(0)
 	for i, f := range futures {
-		_, n := f.place()
+		_, n := f.origin()
 		if rec := t.journal.op(n); rec != nil && rec.done && (first < 0 || rec.doneSeq < seq) {
 			first, seq = i, rec.doneSeq
 		}
@@ -113,7 +113,7 @@ func numbers(futures []Awaitable) []uint32 {
 	seen := make(map[uint32]bool, len(futures))
 	ns := make([]uint32, 0, len(futures))
 	for _, f := range futures {
-		if _, n := f.place(); !seen[n] {
+		if _, n := f.origin(); !seen[n] {
 			seen[n] = true
 			ns = append(ns, n)
 		}
@@ -128,7 +128,7 @@ func enterWith(ctx Context, what string, futures ...Awaitable) (*activation, err
 		return nil, err
 	}
 	for _, f := range futures {
-		if of, _ := f.place(); of != t {
+		if of, _ := f.origin(); of != t {
 			err := &MisuseError{ID: t.info.ID, What: what, Why: "was given a future of another execution, or of an earlier run of this one: " + f.ID()}
 			t.misuse.CompareAndSwap(nil, err)
 			return nil, err

@@ -4,7 +4,7 @@ package durable
 
 import "runtime"
 
-// goroutine identifies the calling goroutine among those that live. The runtime tells it in a stack trace only
+// goroutine identifies the calling goroutine among the live ones. The runtime shows it only in a stack trace
 // ("goroutine 12 [running]:"), so it costs microseconds, the more the deeper the caller's stack.
 func goroutine() uintptr {
 	var buf [32]byte

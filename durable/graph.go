@@ -23,7 +23,7 @@ import (
 //	g.Add(durable.FanIn(send, parse, fetch, ok))
 //	run, err := g.Submit(ctx, c, "report-2025-01", map[string]string{"file": "in.csv"})
 //
-// Mistakes are kept until Build or Submit, which name all of them. A Graph is built by one goroutine; once
+// Build and Submit report all mistakes. A Graph is built by one goroutine; once
 // it is complete, it can be used by many, and any number of times.
 type Graph struct {
 	name        string
@@ -131,7 +131,7 @@ func (g *Graph) Subgraph(id string, sub *Graph, opts ...NodeOption) *Node {
 }
 
 // Build writes the graph out, with every edge once: those of the shapes that were added, and one to each
-// node from the sources of its inputs. The error lists everything that is wrong; errors.As finds a
+// node from the sources of its inputs. The error lists all problems; errors.As finds a
 // *graph.Error with places and rules in it once the expressions themselves are right.
 func (g *Graph) Build() (*perdurev1.Graph, error) {
 	built, err := g.build(0)
@@ -144,7 +144,7 @@ func (g *Graph) Build() (*perdurev1.Graph, error) {
 	return built, nil
 }
 
-// build writes the graph out without judging it as a whole.
+// build converts the graph without checking it as a whole.
 func (g *Graph) build(depth int) (*perdurev1.Graph, error) {
 	if depth > graph.MaxDepth {
 		return nil, fmt.Errorf("subgraphs nest more than %d deep", graph.MaxDepth)

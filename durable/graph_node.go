@@ -16,7 +16,7 @@ import (
 type NodeOption func(*Node)
 
 // JSONType is what an output is declared to be, and what an input asks its source for. The two are compared
-// when the graph is built; values are not looked at when it runs.
+// when the graph is built; values are not checked when it runs.
 type JSONType = perdurev1.ValueType
 
 // The types of JSON. AnyJSON, which is the default, agrees with all.

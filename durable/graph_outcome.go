@@ -6,7 +6,7 @@ import "errors"
 // nothing to do, or that it cannot go on before a signal. It says so by the error it returns, as it is or
 // wrapped; like any error, a step that returns it ends at once, and a child's comes out of Call. Otherwise
 // nothing differs from an execution of its own: an error fails the node, after its retries, a time-out is a
-// failure, and a worker that stops or is lost gives the task back, so that another one goes on.
+// failure, and a worker that stops or is lost releases the task, so that another one continues.
 
 // The failure types by which the cluster knows the answers of Skip and SuspendOn.
 const (
@@ -24,7 +24,7 @@ func Skip(reason string) error {
 	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
 }
 
-// SuspendOn is what a graph's function returns when all that is left is for somebody to answer: its node
+// SuspendOn is what a graph's function returns when it waits for an answer from outside: its node
 // waits for the signal (client.Client.Signal, or perdure signal, with the run's id), occupies no worker
 // meanwhile, and is completed by it: the payload is the node's output, and the function is not run again.
 // To wait within the function, and go on from there, is WaitSignal; its signals are sent to the id of the

@@ -61,7 +61,7 @@ func (h *GraphHandle) ID() string { return h.id }
 // Started is what Submit was answered; zero after AttachGraph.
 func (h *GraphHandle) Started() client.Started { return h.started }
 
-// Status is how far the run and each of its nodes have come. client.Client.WatchGraph tells of changes.
+// Status is the progress of the run and each of its nodes. client.Client.WatchGraph reports changes.
 func (h *GraphHandle) Status(ctx context.Context) (*perdurev1.GraphStatus, error) {
 	return h.c.GraphStatus(ctx, h.id)
 }

@@ -74,7 +74,7 @@ type edges struct {
 	known    map[[2]*Node]bool
 	pairs    int
 	problems []error
-	foreign  map[*Node]bool // told already
+	foreign  map[*Node]bool // reported already
 	nilTold  bool
 }
 
@@ -95,7 +95,7 @@ func (e *edges) add(from, to *Node) {
 	}
 }
 
-// trace writes a shape out. The nodes of its parts stand side by side in one list, so that two parts to be
+// trace flattens a shape. The nodes of its parts are adjacent in one list, so that two parts to be
 // connected are two neighbouring spans of it.
 func (e *edges) trace(s Shape) {
 	var leaves []*Node

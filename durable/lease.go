@@ -54,7 +54,7 @@ func (s *timestamps) next(now time.Time) uint64 {
 	return s.last
 }
 
-// when is the moment that a number stands for; the zero time when it is not known any more, or never was.
+// when is the moment that a number stands for; the zero time if unknown.
 func (s *timestamps) when(n uint64) time.Time {
 	if n == 0 || n > s.last || s.last-n >= uint64(len(s.at)) {
 		return time.Time{}
@@ -118,7 +118,7 @@ func (e *ended) add(key tokenKey, now time.Time) {
 			if len(e.order) <= 2*maxEnded {
 				return
 			}
-			// Entries that were replaced stand behind one that still counts.
+			// Replaced entries follow one that still counts.
 		}
 		e.order = e.order[1:]
 		if !current {

@@ -63,9 +63,9 @@ type record struct {
 	random []byte // of a random number
 	timeMs int64  // of a time
 
-	// done says that the result is known. doneSeq is where it stands in the journal: the order in which
+	// done says that the result is known. doneSeq is its sequence number: the order in which
 	// results came is the order of doneSeq, the same at every replay. It is meaningless for what this
-	// worker wrote itself (its own steps), which nobody races.
+	// worker wrote itself (its own steps), which race with nothing.
 	done    bool
 	doneSeq uint64
 	outcome *perdurev1.Outcome
@@ -100,7 +100,7 @@ func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
 	return nil
 }
 
-// recorded is what of a commit's events stands in the journal when the task is still held afterwards: a
+// recorded are the events of a commit that the journal has when the task is still held afterwards: a
 // wait that was satisfied does not, that is why the task is held.
 func recorded(own []*perdurev1.Event) []*perdurev1.Event {
 	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
@@ -175,7 +175,7 @@ func sameEvent(recorded, sent *perdurev1.Event) bool {
 	return proto.Equal(recorded, sent)
 }
 
-// add folds one event. It judges no rule of the journal; it only refuses what it cannot place.
+// add folds one event. It checks no rule of the journal; it refuses an event that it cannot assign to an operation.
 func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
 	switch e := ev.GetKind().(type) {
 	case *perdurev1.Event_ExecutionStarted:

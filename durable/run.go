@@ -118,7 +118,7 @@ type stepRun struct {
 	step    func(context.Context) ([]byte, error)
 	attempt uint32
 	limit   int
-	// lead are events that must stand before the start of the attempt.
+	// lead are events to commit before the start of the attempt.
 	lead []*perdurev1.Event
 }
 
@@ -154,7 +154,7 @@ func (s *stepRun) run() ([]byte, error) {
 		if f.GetNonRetryable() || int(s.attempt) >= s.limit || s.t.cancelAsked.Load() {
 			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: f}})
 		}
-		s.t.log.Warn("step failed, will try again", "step", s.name, "attempt", s.attempt, "err", err)
+		s.t.log.Warn("step failed, retrying", "event", "step_retry", "step", s.name, "attempt", s.attempt, "error", err)
 		s.t.w.event(Event{Kind: EventAttempt, ID: s.t.info.ID, Function: s.t.info.Function, Err: err})
 		pause := s.o.retry.pause(s.attempt)
 		events := append(s.lead, s.retrying(s.attempt, f, s.t.w.clock.Now().Add(pause)))
@@ -187,7 +187,7 @@ func (s *stepRun) retrying(attempt uint32, f *perdurev1.Failure, at time.Time) *
 // when it is time. The error is ErrCancelled.
 func (s *stepRun) pause(d time.Duration) error {
 	t := s.t
-	d = min(d, s.o.retry.Max) // the clock that recorded the time may have been another worker's, and wrong
+	d = min(d, s.o.retry.Max) // another worker's clock may have recorded the time
 	if d > releaseBackoff {
 		t.give = &giveBack{delay: d}
 		t.unwind()
@@ -242,7 +242,7 @@ func (s *stepRun) once() ([]byte, error) {
 func (s *stepRun) guarded(ctx context.Context) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.t.log.Error("panic in a step", "step", s.name, "attempt", s.attempt, "panic", p, "stack", string(debug.Stack()))
+			s.t.log.Error("panic in a step", "event", "step_panic", "step", s.name, "attempt", s.attempt, "panic", p, "stack", string(debug.Stack()))
 			data, err = nil, &Error{Type: TypePanic, Message: fmt.Sprint(p)}
 		}
 	}()

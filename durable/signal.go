@@ -47,7 +47,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		if t.cancelAsked.Load() {
 			return out, ErrCancelled
 		}
-		t.giveUp(fmt.Errorf("durable: %s goes on, and its wait for signal %q (%s) has no answer", t.info.ID, name, t.child(n)))
+		t.giveUp(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
 	}
 	data, err := t.outcome(n)
 	if err != nil {

@@ -31,7 +31,7 @@ type discovery struct {
 	// identity is what the data directory says, if it has one.
 	identity identity.Identity
 	known    bool
-	// why the node waits, for whoever asks.
+	// why the node waits, for /readyz.
 	why atomic.Pointer[string]
 
 	stop context.CancelFunc
@@ -97,14 +97,13 @@ func startCluster(cfg Config, log *slog.Logger, s secrets) (c *discovery, err er
 	return c, nil
 }
 
-// enter waits until this node has a cluster, and says what partition.Start must know of it. A node whose
-// data says where it belongs does not wait.
+// enter waits until this node has a cluster, and says the part of it that partition.Start needs. A node with data does not wait.
 func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, partitions uint32, err error) {
 	expect := uint32(c.cfg.BootstrapExpect)
 	if c.known {
 		return &identity.Cluster{Expect: expect}, c.identity.Partitions, nil
 	}
-	c.explain("nobody else is heard of yet")
+	c.explain("no other node discovered yet")
 	leave, err := rpc.ServeNotReady(c.cfg.HTTPAddr, s.http, func() error { return errors.New(*c.why.Load()) })
 	if err != nil {
 		return nil, 0, err
@@ -125,10 +124,10 @@ func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, 
 			if next.partitions == 0 {
 				next.partitions = uint32(DefaultPartitions(runtime.GOMAXPROCS(0)))
 			}
-			c.log.Info("making a cluster", "event", "cluster_founding", "cluster", id, "members", len(next.founders), "partitions", next.partitions)
+			c.log.Info("founding cluster", "event", "cluster_founding", "cluster", id, "members", len(next.founders), "partitions", next.partitions)
 			return &identity.Cluster{Expect: expect, ClusterID: id, ServerID: self.ServerID, Founders: next.founders, Founder: true}, next.partitions, err
 		case next.accept != "":
-			c.log.Info("taking part in making a cluster", "event", "cluster_accepted", "cluster", next.accept, "founder", next.founders[0].NodeID)
+			c.log.Info("taking part in founding a cluster", "event", "cluster_accepted", "cluster", next.accept, "founder", next.founders[0].NodeID)
 			return &identity.Cluster{Expect: expect, ClusterID: next.accept, ServerID: self.ServerID, Founders: next.founders}, next.partitions, nil
 		}
 		c.explain(next.wait)
@@ -144,16 +143,16 @@ func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, 
 
 func (c *discovery) explain(why string) { c.why.Store(&why) }
 
-// joinPatience is how long a cluster that is heard of may take to answer before it is looked for again.
-const joinPatience = 30 * time.Second
+// joinTimeout bounds one attempt to join a discovered cluster; then discovery starts over.
+const joinTimeout = 30 * time.Second
 
-// join asks the cluster that is there for this node's place.
+// join asks a discovered cluster for the membership of this node's id. It blocks until the cluster answers or ctx ends.
 func (c *discovery) join(ctx context.Context, self membership.Member, next step, s secrets) (*identity.Cluster, uint32, error) {
-	c.explain("asking cluster " + next.join + " for the place of node " + self.NodeID)
-	c.log.Info("asking for a place", "event", "cluster_joining", "cluster", next.join, "node", self.NodeID, "server", self.ServerID)
+	c.explain("asking cluster " + next.join + " for the membership of node " + self.NodeID)
+	c.log.Info("joining cluster", "event", "cluster_joining", "cluster", next.join, "node", self.NodeID, "server", self.ServerID)
 	var dir *commandv1.Directory
 	for {
-		asking, cancel := context.WithTimeout(ctx, joinPatience)
+		asking, cancel := context.WithTimeout(ctx, joinTimeout)
 		var err error
 		dir, err = cluster.AskToJoin(asking, next.join, transport.Options{TLS: s.peer}, next.contacts, &commandv1.JoinRequest{
 			Member:     &commandv1.DirectoryMember{NodeId: self.NodeID, ServerId: self.ServerID, PeerAddr: self.PeerAddr},
@@ -168,13 +167,13 @@ func (c *discovery) join(ctx context.Context, self membership.Member, next step,
 			return nil, 0, err
 		}
 		c.explain(err.Error())
-		c.log.Warn("the cluster gives no place yet", "event", "cluster_waiting", "reason", err)
+		c.log.Warn("not admitted yet", "event", "cluster_waiting", "reason", err)
 	}
 	since, _ := directory.Holds(dir, self.ServerID)
 	return &identity.Cluster{Expect: self.BootstrapExpect, ClusterID: dir.ClusterId, ServerID: self.ServerID, Since: since}, dir.Partitions, nil
 }
 
-// hints are the servers that gossip hears of.
+// hints are the servers that gossip knows.
 func (c *discovery) hints() []cluster.Hint {
 	var out []cluster.Hint
 	clocks, own := c.gossip.Offsets(), c.ahead()
@@ -194,8 +193,7 @@ func (c *discovery) ahead() time.Duration {
 	return d
 }
 
-// follow tells the others what becomes of this node, and its groups when all founders are there. It returns
-// at once; leave ends it.
+// follow starts to gossip the state of this node, and lets its groups form when all founders take part. leave ends it.
 func (c *discovery) follow(parts *partition.Node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
@@ -217,7 +215,7 @@ func (c *discovery) follow(parts *partition.Node) {
 					m.ClusterID, m.Epoch, m.Leads = id.ClusterID, dir.Epoch, parts.Leads()
 				}
 			}); err != nil {
-				c.log.Warn("the others cannot be told of this node", "event", "gossip_update_failed", "error", err)
+				c.log.Warn("cannot update gossip", "event", "gossip_update_failed", "error", err)
 			}
 			if dir != nil {
 				founded = true
@@ -236,7 +234,7 @@ func (c *discovery) follow(parts *partition.Node) {
 	}()
 }
 
-// allTakePart says that every founder is known to take part in this founding and in no other.
+// allTakePart reports whether gossip shows every founder taking part in this founding and in no other.
 func (c *discovery) allTakePart(id identity.Identity, own string) bool {
 	heard := c.gossip.Members()
 	return !slices.ContainsFunc(id.Founders, func(f identity.Founder) bool {
@@ -246,7 +244,7 @@ func (c *discovery) allTakePart(id identity.Identity, own string) bool {
 	})
 }
 
-// leave tells the others that this node goes, and ends gossip.
+// leave announces that this node leaves, and ends gossip. It blocks for 2 s at most.
 func (c *discovery) leave(ctx context.Context) error {
 	if c.stop != nil {
 		c.stop()
@@ -255,7 +253,7 @@ func (c *discovery) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := c.gossip.Leave(ctx); err != nil {
-		c.log.Warn("the others could not be told that this node goes", "event", "gossip_leave_failed", "error", err)
+		c.log.Warn("cannot announce leave", "event", "gossip_leave_failed", "error", err)
 	}
 	return c.gossip.Close()
 }

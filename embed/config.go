@@ -63,7 +63,7 @@ type Config struct {
 	// first encrypts, all decrypt. It is read at start.
 	GossipKeyFile string
 	// TokensFile and JWTKeyFile say whose tokens are good: a YAML list of hashes with roles, and PEM public
-	// keys of whoever signs JWTs. Without either no token is asked for. JWTIssuer and JWTAudience, if not
+	// keys of the JWT issuer. Without either, no token is required. JWTIssuer and JWTAudience, if not
 	// empty, must be a JWT's.
 	TokensFile  string
 	JWTKeyFile  string
@@ -87,18 +87,18 @@ type Config struct {
 	// to another: 1 s to 10 min.
 	Lease time.Duration
 	// HeartbeatTimeout, ElectionTimeout and LeaderLease are Raft's; LeaderLease <= HeartbeatTimeout <=
-	// ElectionTimeout. A node that is its cluster's only member has nobody to wait for and shortens the
+	// ElectionTimeout. A node that is its cluster's only member shortens the
 	// defaults of all three.
 	HeartbeatTimeout time.Duration
 	ElectionTimeout  time.Duration
 	LeaderLease      time.Duration
-	// CommitTimeout is how long an idle leader waits before it tells followers what is committed.
+	// CommitTimeout is how long an idle leader waits before it sends the commit index to followers.
 	CommitTimeout time.Duration
 	// MaxAppendEntries bounds the entries of one append message: 1 to 1,024.
 	MaxAppendEntries int
 	// SnapshotThreshold is how many log entries make a new snapshot marker worthwhile.
 	SnapshotThreshold uint64
-	// SnapshotInterval is how often that is looked at.
+	// SnapshotInterval is how often that is checked.
 	SnapshotInterval time.Duration
 	// TrailingLogs is how many entries stay in the log behind a marker: what a follower may lack before
 	// it needs a whole snapshot.
@@ -145,14 +145,14 @@ type Config struct {
 	// loopback, link-local and so on. Every other address of that kind is refused after the name was resolved.
 	HTTPNetworks []string
 
-	// AuditShare is the most of one processor that audits in the background take: each replica's state is judged by
-	// all rules, piece by piece. NoShare turns them off. What they find is in the metrics and in `cluster status`.
+	// AuditShare is the most of one processor that audits in the background take: each replica's state is checked by
+	// all rules, piece by piece. NoShare turns them off. Their results are in the metrics and in `cluster status`.
 	AuditShare Percent
 	// AuditInterval is how long after the beginning of one round over all replicas the next begins, unless the
 	// round takes longer: 1 s to 168 h.
 	AuditInterval time.Duration
 
-	// CheckInvariants judges every object that a command has touched by all invariants of the rules, and halts a
+	// CheckInvariants checks every object that a command has touched against all invariants of the rules, and halts a
 	// partition on a violation, before the command's entry is stored. On in `node dev`.
 	CheckInvariants bool
 
@@ -268,7 +268,7 @@ func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// A Problem is one thing that is wrong with a configuration, in the words of whoever wrote it.
+// A Problem is one problem of a configuration, with the source that it comes from.
 type Problem struct {
 	// Flag is the flag's name without dashes; empty when the problem is no setting's (an unknown key, a
 	// file that cannot be read).
@@ -278,7 +278,7 @@ type Problem struct {
 	// Source says where the value came from: "PERDURE_PARTITIONS", "perdure.yaml:7"; empty for a flag, a
 	// default or a Config made by a program.
 	Source string
-	// Reason says what is wrong, and what would be right.
+	// Reason states the problem and what is valid.
 	Reason string
 }
 

@@ -44,9 +44,9 @@ func checkAdvertiseHost(value any) string {
 	case host == "":
 		return ""
 	case strings.HasPrefix(host, "["):
-		return "an IPv6 host stands here without brackets"
+		return "an IPv6 host without brackets"
 	case isWildcard(host):
-		return "stands for every interface; name the one that others reach"
+		return "is every interface; name the host that others reach"
 	case isIP(host):
 		return ""
 	case strings.ContainsAny(host, ":/ \t"):
@@ -55,7 +55,7 @@ func checkAdvertiseHost(value any) string {
 	return ""
 }
 
-// checkCluster asks a member for what others need to find it, and for somebody to find.
+// checkCluster requires an address that others reach, and addresses of others.
 func (c *Config) checkCluster(add func(flag, reason string), skip map[string]bool) {
 	if skip["join"] || skip["bootstrap-expect"] {
 		return

@@ -37,7 +37,7 @@ type given struct {
 	source string
 }
 
-// Load gathers all settings and checks them. Everything that is wrong, in whichever source, is in the one
+// Load gathers all settings and checks them. All problems of all sources are in the one
 // *ConfigError it returns.
 func Load(from Sources) (Config, error) {
 	var problems []Problem
@@ -66,7 +66,7 @@ func Load(from Sources) (Config, error) {
 			unread[s.Flag] = true
 			unreadable = append(unreadable, Problem{Flag: s.Flag, Value: value.text, Source: value.source, Reason: err.Error()})
 		} else if s.Flag == "partitions" && cfg.Partitions == 0 {
-			// 0 stands for the default inside a program; written down, it is a wrong number.
+			// 0 means the default inside a program; in a file or flag it is invalid.
 			unread[s.Flag] = true
 			unreadable = append(unreadable, Problem{Flag: s.Flag, Value: value.text, Source: value.source,
 				Reason: fmt.Sprintf("at least %d; leave it out for the default", minPartitions)})
@@ -113,8 +113,8 @@ func (from Sources) effective(s *Setting, inFile map[string]given) (given, bool)
 	return given{}, false
 }
 
-// readFile reads the settings of a YAML file: one flat mapping of keys to values. What it finds wrong has
-// the line it stands in.
+// readFile reads the settings of a YAML file: one flat mapping of keys to values. Problems have
+// their line.
 func readFile(name string, read func(string) ([]byte, error)) (map[string]given, []Problem) {
 	if read == nil {
 		read = os.ReadFile
@@ -158,7 +158,7 @@ func readFile(name string, read func(string) ([]byte, error)) (map[string]given,
 			continue
 		}
 		if first, twice := lines[key.Value]; twice {
-			problems = append(problems, Problem{Source: at(key), Reason: fmt.Sprintf("the key %q stands in line %d already", key.Value, first)})
+			problems = append(problems, Problem{Source: at(key), Reason: fmt.Sprintf("the key %q is in line %d already", key.Value, first)})
 			continue
 		}
 		lines[key.Value] = key.Line

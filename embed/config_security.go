@@ -70,7 +70,7 @@ func (c *Config) checkReach(add func(flag, reason string)) {
 
 // security is what the settings about TLS, keys and tokens come to. A nil field is off.
 //
-// The peer port takes peerTLS, which follows the files; a waiting room on the HTTP port takes httpTLS.
+// The peer port takes peerTLS, which follows the files; the not-ready server on the HTTP port takes httpTLS.
 type security struct {
 	clients *certs.Handle // of the gRPC and HTTP ports
 	peers   *certs.Handle // of the peer port, for mutual TLS
@@ -79,7 +79,7 @@ type security struct {
 	gossipKeys [][]byte
 }
 
-// openSecurity reads every file that the settings name. What is wrong with them comes in one *ConfigError
+// openSecurity reads every file that the settings name. Problems come in one *ConfigError
 // that names flags and files. close ends the following of the files.
 func (c *Config) openSecurity(log *slog.Logger, registry prometheus.Registerer) (*security, error) {
 	s := &security{}
@@ -135,7 +135,7 @@ func (s *security) httpTLS() *tls.Config {
 	return s.clients.ServerConfig("http/1.1")
 }
 
-// fileProblem is an error of a file, told of the one of the flags that names the file.
+// fileProblem is an error of a file, with the flag that names the file.
 func (c *Config) fileProblem(err error, flags ...string) Problem {
 	path, reason := "", err.Error()
 	var (
@@ -173,7 +173,7 @@ func (s *security) register(registry prometheus.Registerer) error {
 	return nil
 }
 
-// close ends the following of the files. What was made of them goes on working.
+// close stops reloading the files. Credentials in use stay valid.
 func (s *security) close() {
 	if s.clients != nil {
 		s.clients.Close()

@@ -32,7 +32,7 @@ const (
 	maxAuditInterval    = 7 * 24 * time.Hour
 )
 
-// Validate reports everything that is wrong with the configuration, in one *ConfigError; nil when nothing
+// Validate reports every problem of the configuration, in one *ConfigError; nil when there is none
 // is. It looks at values only: whether the data folder can be written and the ports are free is found out
 // at start. Zero fields count as they stand: call WithDefaults first where they mean the default.
 func (c Config) Validate() error {
@@ -40,7 +40,7 @@ func (c Config) Validate() error {
 }
 
 // problems collects what Validate reports. skip names the settings whose text could not even be read:
-// they hold a default that nobody chose, so nothing more is said about them.
+// they hold a default, so no further check applies.
 func (c Config) problems(skip map[string]bool) []Problem {
 	found := map[string]string{}
 	add := func(flag, reason string) {
@@ -157,7 +157,7 @@ func checkAddr(value any) string {
 	case err != nil && !strings.Contains(addr, ":"):
 		return "not host:port; there is no port"
 	case err != nil:
-		return "not host:port; an IPv6 host stands in brackets, as in [::1]:7400"
+		return "not host:port; write an IPv6 host in brackets, as in [::1]:7400"
 	default:
 		return fmt.Sprintf("not host:port; the port %q is not a number from 0 to 65535", port)
 	}

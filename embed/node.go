@@ -27,7 +27,7 @@ const snapshotBytes = 64 << 20
 // trailingBytes of log are kept behind a marker, whatever the number of entries.
 const trailingBytes = 64 << 20
 
-// A node that is its cluster's only member has nobody whose silence could mean anything, so it need not
+// A node that is its cluster's only member has no other candidate, so it need not
 // wait to be elected.
 const (
 	aloneElection = 100 * time.Millisecond
@@ -49,7 +49,7 @@ type Node struct {
 
 // Start checks the configuration, opens or makes the data directory, and serves. It returns when every
 // partition has a leader, or ctx ends, or something refuses: bad settings (*ConfigError, all of them at
-// once), a store that is missing, foreign, damaged or newer (named), a place in the cluster that another server
+// once), a store that is missing, foreign, damaged or newer (named), a membership that another server
 // has by now (*identity.ReplacedError), a port in use.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.WithDefaults()
@@ -93,7 +93,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.cluster != nil {
 		n.cluster.follow(n.parts)
 	}
-	// 4. A member makes sure that it still is one, if somebody is there to ask: one that was replaced while it
+	// 4. A member asks the others whether it still is one, if any is reachable: one that was replaced while it
 	// was away opens no port to clients.
 	select {
 	case <-n.parts.MembershipChecked():
@@ -162,7 +162,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	if n.parts != nil {
-		// While the ports still answer: whoever asks is sent to the new leaders.
+		// While the ports still answer, so that callers are redirected to the new leaders.
 		n.parts.HandOver(ctx)
 	}
 	// Calls, either way, get half of what is left; the stores need the rest.

@@ -22,11 +22,11 @@ type Operator interface {
 	ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error)
 	// Transfer answers when the new leaders lead.
 	Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error)
-	// Rebuild answers when the replica made anew has caught up.
+	// Rebuild answers when the rebuilt replica has caught up.
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
-	// ForgetKept answers when what was kept of former replicas is deleted. Nothing else is.
+	// ForgetKept deletes quarantined replicas and nothing else, and answers when they are gone.
 	ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error)
-	// Verify has every node judge its replicas and hands send what they say, one event at a time. A node that
+	// Verify has every node audit its replicas and passes their events to send, one at a time. A node that
 	// cannot is an event; errors are ctx's and send's.
 	Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error
 }

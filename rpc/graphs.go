@@ -19,7 +19,7 @@ import (
 // Bounds of graphs that are handed over.
 const (
 	maxGraphBytes   = 4 << 20 // encoded
-	maxProblemBytes = 8 << 10 // of what is wrong with a graph; the rest is cut off
+	maxProblemBytes = 8 << 10 // of the problems of a graph; the rest is cut off
 )
 
 type graphs struct {
@@ -50,13 +50,13 @@ func (g *graphs) Submit(ctx context.Context, in *perdurev1.SubmitGraphRequest) (
 	return reply.GetSubmitGraph(), nil
 }
 
-// wellFormed checks a graph: its size first, so that nothing too large is looked at any closer.
+// wellFormed checks a graph: its size first, so that a large graph is not checked further.
 func wellFormed(g *perdurev1.Graph) *api.Error {
 	if g == nil {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the graph is missing")
 	}
 	if n := proto.Size(g); n > maxGraphBytes {
-		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the graph has %d bytes, at most %d are allowed", n, maxGraphBytes)
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "graph of %d bytes exceeds %d", n, maxGraphBytes)
 	}
 	err := graph.Validate(g)
 	if err == nil {
@@ -70,7 +70,7 @@ func wellFormed(g *perdurev1.Graph) *api.Error {
 	return e
 }
 
-// problems is what is wrong with a graph, a line for each, within what an answer can carry.
+// problems lists the problems of a graph, one a line, cut to what an answer can carry.
 func problems(text string) string {
 	if len(text) <= maxProblemBytes {
 		return text

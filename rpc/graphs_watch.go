@@ -9,12 +9,12 @@ import (
 )
 
 // Bounds of a watch of a run. What watches is a call that is made again and again, each with what the last
-// one was answered; so a watch holds nothing but the present call, and whoever is slow finds the newest state.
+// one was answered; so a watch holds only the current call, and a slow caller gets the newest state.
 const (
 	// watchPace is the least time from one call to its answer, unless the run has ended: about ten states a
-	// second. A change that comes later is told at once.
+	// second. A later change is answered at once.
 	watchPace = 100 * time.Millisecond
-	// watchAgain is when a run is looked at again of which nothing was told.
+	// watchAgain is when a watch reads a run again without a notification.
 	watchAgain = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ func (g *graphs) awaitChange(ctx context.Context, ns string, in *perdurev1.Graph
 			_, err := g.calm(ctx, watchPace-time.Since(began), over)
 			return err
 		}
-		// Nothing has changed, though it may have been said so; seldom, unless who reads lags behind who tells.
+		// A notification without a change: the read was behind the notification.
 		if ended, err := g.calm(ctx, pause, over); ended || err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // outboundProblemDelay is how long a task rests whose end was refused.
 const outboundProblemDelay = 10 * time.Second
 
-// outboundCall is one task, and the call that it stands for.
+// outboundCall is one task and its HTTP call.
 type outboundCall struct {
 	o       *Outbound
 	session *outboundSession
@@ -36,7 +36,7 @@ func callKey(t *perdurev1.TaskToken) string { return t.Namespace + "\x00" + t.Id
 
 func (c *outboundCall) is(t *perdurev1.TaskToken) bool { return proto.Equal(c.task.Token, t) }
 
-// run carries the call out and tells its end.
+// run performs the call and commits its result.
 func (c *outboundCall) run() {
 	if c.task.Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		c.commit(cancelledEvent())
@@ -130,7 +130,7 @@ func (c *outboundCall) input() ([]byte, error) {
 func (c *outboundCall) commit(end *perdurev1.Event) {
 	rid, err := request(nil)
 	if err != nil {
-		c.o.log.Error("no random numbers", "event", "http_commit_failed", "error", err)
+		c.o.log.Error("cannot read random bytes", "event", "http_commit_failed", "error", err)
 		return
 	}
 	began := time.Now()
@@ -143,7 +143,7 @@ func (c *outboundCall) commit(end *perdurev1.Event) {
 	switch {
 	case err == nil, c.notOurs(err):
 	default:
-		c.o.log.Warn("the end of an HTTP call was not taken", "event", "http_commit_failed", "namespace", c.task.Token.Namespace,
+		c.o.log.Warn("cannot commit HTTP call", "event", "http_commit_failed", "namespace", c.task.Token.Namespace,
 			"id", c.task.Token.Id, "error", err)
 		c.release(fmt.Sprintf("its end was not taken: %v", err), outboundProblemDelay)
 	}
@@ -157,7 +157,7 @@ func (c *outboundCall) release(problem string, delay time.Duration) {
 		return err
 	})
 	if err != nil && !c.notOurs(err) {
-		c.o.log.Warn("an HTTP call was not given back; its lease ends it", "event", "http_release_failed", "namespace", c.task.Token.Namespace,
+		c.o.log.Warn("cannot release HTTP call", "event", "http_release_failed", "namespace", c.task.Token.Namespace,
 			"id", c.task.Token.Id, "error", err)
 	}
 }

@@ -37,7 +37,7 @@ const (
 // Types of the failures of HTTP nodes, besides "http_" with a status: "http_503".
 const (
 	failureTimeout   = "http_timeout"   // no whole answer came in time
-	failureConnect   = "http_connect"   // nobody could be reached, or the name is not known
+	failureConnect   = "http_connect"   // no connection, or the name does not resolve
 	failureTLS       = "http_tls"       // the server is not who it should be
 	failureRedirects = "http_redirects" // too many of them, or one that leads nowhere
 	failureTooLarge  = "http_too_large" // the answer, or what its result would be

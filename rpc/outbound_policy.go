@@ -42,7 +42,7 @@ type forbiddenError struct {
 // Error names the rule.
 func (e *forbiddenError) Error() string { return e.rule + ": " + e.text }
 
-// CheckHost says what is wrong with an entry of Hosts, or "".
+// CheckHost returns the problem of an entry of Hosts, or "".
 func CheckHost(entry string) string {
 	host, port, err := splitHost(entry)
 	switch {
@@ -63,7 +63,7 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// splitHost takes host or host:port apart. An IPv6 address with a port stands in brackets, one without may.
+// splitHost takes host or host:port apart. An IPv6 address with a port needs brackets; without a port they are optional.
 func splitHost(text string) (host, port string, err error) {
 	if addr, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return addr.String(), "", nil

@@ -45,7 +45,7 @@ type Config struct {
 	Version string
 	// TLS secures both ports; nil leaves them in the clear.
 	TLS *certs.Handle
-	// Auth judges who may call what; nil lets everybody.
+	// Auth checks every call; nil allows all.
 	Auth *auth.Guard
 	// Operator carries out what operators ask; nil leaves their service unimplemented.
 	Operator Operator
@@ -127,7 +127,7 @@ func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatch
 func (s *Server) serve(what string, run func() error) {
 	defer s.wg.Done()
 	if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) && !s.isStopping() {
-		s.log.Error("a port has stopped", "event", "port_failed", "port", what, "error", err)
+		s.log.Error("port stopped", "event", "port_failed", "port", what, "error", err)
 	}
 }
 
@@ -181,7 +181,7 @@ const (
 )
 
 // Close ends new calls, tells workers to go, waits for calls under way until ctx ends, and then cuts off
-// whoever is left: calls that took too long, and those whose end nobody waits for (watchers of the health
+// the rest: calls that took too long, and those that it does not wait for (watchers of the health
 // service, profiles, connections that are silent or talk nonsense).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })

@@ -36,7 +36,7 @@ func name(what, s string) error {
 	case s == "":
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is empty", what)
 	case len(s) > maxNameBytes:
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has %d bytes, at most %d are allowed", what, len(s), maxNameBytes)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s of %d bytes exceeds %d", what, len(s), maxNameBytes)
 	case !utf8.ValidString(s):
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is not valid UTF-8", what)
 	}
@@ -72,7 +72,7 @@ const maxPathBytes = 1024
 func anyID(s string) error {
 	root := id.Origin(s)
 	if len(root) > id.MaxIDBytes || len(s) > id.MaxIDBytes+maxPathBytes {
-		return api.Errorf(perdurev1.Reason_REASON_ID_TOO_LONG, "the id has %d bytes, at most %d are allowed", len(s), id.MaxIDBytes).With("id", short(s))
+		return api.Errorf(perdurev1.Reason_REASON_ID_TOO_LONG, "id of %d bytes exceeds %d", len(s), id.MaxIDBytes).With("id", short(s))
 	}
 	if err := id.Validate(root); err != nil {
 		return malformedID(s, err)
@@ -109,18 +109,18 @@ func rootID(s string) error {
 
 func payload(what string, b []byte) error {
 	if len(b) > id.MaxPayloadBytes {
-		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the %s has %d bytes, at most %d are allowed", what, len(b), id.MaxPayloadBytes)
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "%s of %d bytes exceeds %d", what, len(b), id.MaxPayloadBytes)
 	}
 	return nil
 }
 
-// failure checks the size of a failure, which stands where a payload could stand.
+// failure checks the size of a failure, which takes the place of a payload.
 func failure(what string, f *perdurev1.Failure) error {
 	if len(f.GetType()) > maxNameBytes {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the type of the %s has %d bytes, at most %d are allowed", what, len(f.GetType()), maxNameBytes)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the type of %s of %d bytes exceeds %d", what, len(f.GetType()), maxNameBytes)
 	}
 	if n := failureBytes(f); n > id.MaxPayloadBytes {
-		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "the %s has %d bytes, at most %d are allowed", what, n, id.MaxPayloadBytes)
+		return api.Errorf(perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE, "%s of %d bytes exceeds %d", what, n, id.MaxPayloadBytes)
 	}
 	return nil
 }
@@ -129,21 +129,21 @@ func failureBytes(f *perdurev1.Failure) int {
 	return len(f.GetType()) + len(f.GetMessage()) + len(f.GetDetails())
 }
 
-// text checks a string that is recorded and not otherwise looked at.
+// text checks the length of a string that is only recorded.
 func text(what, s string, most int) error {
 	if len(s) > most {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s has %d bytes, at most %d are allowed", what, len(s), most)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s of %d bytes exceeds %d", what, len(s), most)
 	}
 	return nil
 }
 
 func tags(m map[string]string) error {
 	if len(m) > id.MaxTags {
-		return api.Errorf(perdurev1.Reason_REASON_TOO_MANY_TAGS, "%d tags, at most %d are allowed", len(m), id.MaxTags)
+		return api.Errorf(perdurev1.Reason_REASON_TOO_MANY_TAGS, "%d tags exceed %d", len(m), id.MaxTags)
 	}
 	for k, v := range m {
 		if k == "" || len(k) > maxTagBytes || len(v) > maxTagBytes {
-			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "tag %q: a key must have 1 to %d bytes and a value at most %d", short(k), maxTagBytes, maxTagBytes)
+			return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "tag %q has a key beyond 1 to %d bytes or a value beyond %d", short(k), maxTagBytes, maxTagBytes)
 		}
 	}
 	return nil
@@ -151,7 +151,7 @@ func tags(m map[string]string) error {
 
 func duration(what string, ms int64) error {
 	if ms < 0 {
-		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the %s is negative: %d ms", what, ms)
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s of %d ms is negative", what, ms)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func request(r *perdurev1.RequestID) (*perdurev1.RequestID, error) {
 	case n == 16:
 		return r, nil
 	case n != 0:
-		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the request id has %d bytes, it must have 16", n)
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "request id of %d bytes, not 16", n)
 	}
 	minted := make([]byte, 16)
 	if _, err := rand.Read(minted); err != nil {

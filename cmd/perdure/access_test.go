@@ -116,7 +116,7 @@ func TestSecuredCluster(t *testing.T) {
 		{"the system's", nil, []string{"list", "--timeout", "3s", "--tls"}, exitUnavailable, "unknown authority"},
 		{"no TLS", map[string]string{client.EnvTLSCA: s.file("ca")}, []string{"list", "--timeout", "3s", "--tls=false"}, exitUnavailable, "the node may require TLS"},
 		{"no such file", nil, []string{"list", "--token-file", s.file("none")}, exitUsage, "no such file"},
-		{"a key alone", nil, []string{"list", "--tls-key", s.file("node.key")}, exitUsage, "stand together"},
+		{"a key alone", nil, []string{"list", "--tls-key", s.file("node.key")}, exitUsage, "without its key"},
 		{"both", nil, []string{"list", "--tls=false", "--tls-ca", s.file("ca")}, exitUsage, "--tls=false"},
 		{"an odd environment", map[string]string{client.EnvTLS: "perhaps"}, []string{"list"}, exitUsage, client.EnvTLS},
 	} {

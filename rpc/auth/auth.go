@@ -157,10 +157,10 @@ func follow[T any](opts Options, path, name string, parse func([]byte) (T, error
 		Paths: []string{path}, Every: opts.Every,
 		Parse: func(contents [][]byte) (T, error) { return parse(contents[0]) },
 		Changed: func(T) {
-			opts.Logger.Info("a file of credentials was replaced", "event", name+"_reloaded", "file", path)
+			opts.Logger.Info("credentials reloaded", "event", name+"_reloaded", "file", path)
 		},
 		Failed: func(err error) {
-			opts.Logger.Error("a file of credentials was replaced by one that cannot be used; what it held before stays",
+			opts.Logger.Error("cannot use replaced credentials, keeping the old ones",
 				"event", name+"_reload_failed", "error", at(err))
 		},
 	})

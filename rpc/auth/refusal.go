@@ -105,5 +105,5 @@ func (r *refusals) note(d *denial, from, method string) {
 	if omitted > 0 {
 		args = append(args, "omitted", omitted)
 	}
-	r.log.Warn("a call was refused", args...)
+	r.log.Warn("call refused", args...)
 }

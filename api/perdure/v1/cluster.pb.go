@@ -157,19 +157,19 @@ type ClusterNode struct {
 	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	ServerId string                 `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	PeerAddr string                 `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
-	// As the others hear of it; empty if nothing is heard.
+	// From gossip; empty if unknown.
 	GrpcAddr string `protobuf:"bytes,4,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
 	HttpAddr string `protobuf:"bytes,5,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
-	// It answered just now.
+	// It answered this request.
 	Reachable bool `protobuf:"varint,6,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	// Why not.
+	// Why it is unreachable.
 	Problem string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
 	// How many partitions it leads.
 	Leads uint32 `protobuf:"varint,8,opt,name=leads,proto3" json:"leads,omitempty"`
 	// Its clock against the median of all, milliseconds; 0 if unknown.
 	ClockOffsetMs int64  `protobuf:"varint,9,opt,name=clock_offset_ms,json=clockOffsetMs,proto3" json:"clock_offset_ms,omitempty"`
 	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
-	// Files of former replicas that it keeps aside on its disk, oldest first for each partition.
+	// Quarantined replicas on its disk, oldest first for each partition.
 	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The free space of its disk; absent if unknown.
 	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
@@ -514,9 +514,9 @@ type ClusterReplica struct {
 	Lag           uint64 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`
 	Checksum      uint64 `protobuf:"varint,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	ChecksumIndex uint64 `protobuf:"varint,7,opt,name=checksum_index,json=checksumIndex,proto3" json:"checksum_index,omitempty"`
-	// Why it has halted.
+	// Why it halted.
 	Problem string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
-	// What the last audit in the background has found; absent before the first has ended.
+	// The last background audit; absent before the first has ended.
 	Audit         *ReplicaAudit `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -651,7 +651,7 @@ func (*VerifyRequest) Descriptor() ([]byte, []int) {
 	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
-// VerifyEvent is what one node says in the course of a verification.
+// VerifyEvent is one event of a verification on one node.
 type VerifyEvent struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -755,17 +755,17 @@ type VerifyEvent_Progress struct {
 }
 
 type VerifyEvent_Audit struct {
-	// One replica has been judged.
+	// One replica has been audited.
 	Audit *ReplicaAudit `protobuf:"bytes,3,opt,name=audit,proto3,oneof"`
 }
 
 type VerifyEvent_Refused struct {
-	// The node could not verify: it cannot be reached, or verifies for somebody else. Its last event.
+	// The node could not verify: it cannot be reached, or verifies for another caller. Its last event.
 	Refused string `protobuf:"bytes,4,opt,name=refused,proto3,oneof"`
 }
 
 type VerifyEvent_Done struct {
-	// Every replica of the node has been judged, or is in an audit with an error. Its last event.
+	// Every replica of the node has been audited, or is in an audit with an error. Its last event.
 	Done bool `protobuf:"varint,5,opt,name=done,proto3,oneof"`
 }
 
@@ -780,7 +780,7 @@ func (*VerifyEvent_Done) isVerifyEvent_Kind() {}
 type VerifyProgress struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Keys judged so far in this replica.
+	// Keys checked so far in this replica.
 	Keys          uint64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -830,11 +830,11 @@ func (x *VerifyProgress) GetKeys() uint64 {
 	return 0
 }
 
-// ReplicaAudit is the outcome of judging one replica's state by all rules.
+// ReplicaAudit is the result of checking one replica's state by all rules.
 type ReplicaAudit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The index of the state that was judged. An audit that took several snapshots began at applied and ended at
+	// The index of the audited state. An audit that took several snapshots began at applied and ended at
 	// through.
 	Applied uint64 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
 	Through uint64 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"`
@@ -843,7 +843,7 @@ type ReplicaAudit struct {
 	// When it ended, in unix milliseconds, and how long it took, pauses included.
 	EndedMs int64 `protobuf:"varint,5,opt,name=ended_ms,json=endedMs,proto3" json:"ended_ms,omitempty"`
 	TookMs  int64 `protobuf:"varint,6,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
-	// What was looked at.
+	// What was checked.
 	Keys       uint64 `protobuf:"varint,7,opt,name=keys,proto3" json:"keys,omitempty"`
 	Executions uint64 `protobuf:"varint,8,opt,name=executions,proto3" json:"executions,omitempty"`
 	Open       uint64 `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`
@@ -852,7 +852,7 @@ type ReplicaAudit struct {
 	// How many violations there are, and the first of them.
 	Found    uint64          `protobuf:"varint,12,opt,name=found,proto3" json:"found,omitempty"`
 	Problems []*AuditProblem `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"`
-	// Why the replica could not be judged; empty if it was.
+	// Why the replica could not be audited; empty if it was.
 	Error         string `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1277,8 +1277,8 @@ func (x *RebuildReplicaRequest) GetNodeId() string {
 type RebuildReplicaResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Applied uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
-	// Nothing was done, because the replica had been made anew a moment before: how long before, milliseconds.
-	// 0 if it was made anew now.
+	// If the replica had been rebuilt shortly before and nothing was done: how long before, in milliseconds.
+	// 0 if this call rebuilt it.
 	DoneMsAgo     uint64 `protobuf:"varint,2,opt,name=done_ms_ago,json=doneMsAgo,proto3" json:"done_ms_ago,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -34,17 +34,17 @@ const (
 type ClusterClient interface {
 	// GetStatus shows members, partitions and replicas. A node that cannot be reached is shown as such.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// TransferLeadership hands a partition to another node, or, with from_node alone, everything a node leads.
+	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of a node.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
-	// RebuildReplica makes one node's replica of a partition anew from the others. Its present files are
-	// kept aside. It answers when the replica has caught up.
+	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
+	// files. It answers when the replica has caught up.
 	RebuildReplica(ctx context.Context, in *RebuildReplicaRequest, opts ...grpc.CallOption) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
-	// that is there, and refuses while that is halted or being made anew.
+	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica, and
+	// refuses while that is halted or being rebuilt.
 	ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error)
-	// Verify judges every replica of every node by all rules, each on a snapshot of its state, and compares
-	// nothing between them. It changes nothing and holds up no command. A node verifies for one caller at a
-	// time; others get its refusal as an event. It ends when every node has answered, or the caller goes.
+	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares nothing
+	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
+	// get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
 }
 
@@ -123,17 +123,17 @@ type Cluster_VerifyClient = grpc.ServerStreamingClient[VerifyEvent]
 type ClusterServer interface {
 	// GetStatus shows members, partitions and replicas. A node that cannot be reached is shown as such.
 	GetStatus(context.Context, *GetStatusRequest) (*ClusterStatus, error)
-	// TransferLeadership hands a partition to another node, or, with from_node alone, everything a node leads.
+	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of a node.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
-	// RebuildReplica makes one node's replica of a partition anew from the others. Its present files are
-	// kept aside. It answers when the replica has caught up.
+	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
+	// files. It answers when the replica has caught up.
 	RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes what a node keeps aside of former replicas of a partition. It never touches the replica
-	// that is there, and refuses while that is halted or being made anew.
+	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica, and
+	// refuses while that is halted or being rebuilt.
 	ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error)
-	// Verify judges every replica of every node by all rules, each on a snapshot of its state, and compares
-	// nothing between them. It changes nothing and holds up no command. A node verifies for one caller at a
-	// time; others get its refusal as an event. It ends when every node has answered, or the caller goes.
+	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares nothing
+	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
+	// get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
 	mustEmbedUnimplementedClusterServer()
 }

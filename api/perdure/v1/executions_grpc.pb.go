@@ -33,13 +33,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Executions starts, watches and steers runs of durable functions. Every call names a namespace; an
+// Executions starts, reads, signals and cancels executions of durable functions. Every call names a namespace; an
 // empty one means "default". Writes carry a request id (16 random bytes, chosen by the caller) and how
 // old the first attempt is; repeating a write with the same request id is always safe.
 type ExecutionsClient interface {
 	// Start starts a function under an id chosen by the caller. The id is the idempotency key: the same
 	// start again answers with the execution that exists (created = false); a different one is refused
-	// with ID_CONFLICT. A function no worker has ever registered is refused with FUNCTION_UNKNOWN unless
+	// with ID_CONFLICT. A function that no worker has registered is refused with FUNCTION_UNKNOWN unless
 	// allow_unknown_function is set.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
 	// Result waits until the execution has finished, or wait_ms have passed, and answers its outcome.
@@ -149,13 +149,13 @@ func (c *executionsClient) Terminate(ctx context.Context, in *TerminateRequest, 
 // All implementations must embed UnimplementedExecutionsServer
 // for forward compatibility.
 //
-// Executions starts, watches and steers runs of durable functions. Every call names a namespace; an
+// Executions starts, reads, signals and cancels executions of durable functions. Every call names a namespace; an
 // empty one means "default". Writes carry a request id (16 random bytes, chosen by the caller) and how
 // old the first attempt is; repeating a write with the same request id is always safe.
 type ExecutionsServer interface {
 	// Start starts a function under an id chosen by the caller. The id is the idempotency key: the same
 	// start again answers with the execution that exists (created = false); a different one is refused
-	// with ID_CONFLICT. A function no worker has ever registered is refused with FUNCTION_UNKNOWN unless
+	// with ID_CONFLICT. A function that no worker has registered is refused with FUNCTION_UNKNOWN unless
 	// allow_unknown_function is set.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	// Result waits until the execution has finished, or wait_ms have passed, and answers its outcome.

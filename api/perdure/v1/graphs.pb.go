@@ -189,15 +189,15 @@ func (NodeStatus) EnumDescriptor() ([]byte, []int) {
 // Graph is a DAG of work. At most 10,000 nodes, subgraphs not counted; subgraphs nest at most 8 deep.
 //
 // The result of a run is a JSON object with the output of each node that no other comes after, by its id. If
-// that has more than 1 MiB, the run completes all the same and its result is
+// that has more than 1 MiB, the run still completes and its result is
 //
 //	{"$too_large":{"rule":"result_limit","bytes":N,"limit":1048576,"message":"…"}}
 //
-// where no node's id can be "$too_large". The outputs are then to be read one by one, by GetOutcome. A node
+// where no node's id can be "$too_large". GetOutcome then reads the outputs one by one. A node
 // that takes an input from a subgraph with such a result fails with "graph.input".
 type Graph struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For people.
+	// Shown to people.
 	Name  string       `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Nodes []*GraphNode `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// How many nodes may run at once; 0: no bound.
@@ -1121,7 +1121,7 @@ type GraphStatus struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The life that this one goes on from; 0 if it is the first.
+	// The incarnation that this one continues; 0 if it is the first.
 	FormerIncarnation uint64          `protobuf:"varint,3,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
 	Name              string          `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	Status            ExecutionStatus `protobuf:"varint,5,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`

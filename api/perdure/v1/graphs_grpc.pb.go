@@ -30,20 +30,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Graphs runs DAGs that are handed over as data. A run is an execution whose program is the graph: it has a
+// Graphs runs DAGs that are submitted as data. A run is an execution whose program is the graph: it has a
 // journal, can be signalled, cancelled, terminated and awaited through Executions, and its id is its
-// idempotency key. Its nodes are worked on by workers like any other execution; the cluster itself decides
-// what may start next.
+// idempotency key. Workers run its nodes like any other execution; the cluster decides which
+// node starts next.
 type GraphsClient interface {
-	// Submit starts a run. The same id with the same graph and input finds the run that is there.
+	// Submit starts a run. The same id with the same graph and input finds the existing run.
 	Submit(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitGraphResponse, error)
 	// GetStatus shows the state of every node. With wait_ms it answers when the run has changed beyond
-	// after_version, was retried, or has ended, or when the time is over. The cluster tells of a change; one
-	// who asks again and again is answered about ten times a second at most, each time with the newest state.
+	// after_version, was retried, or has ended, or when the time is over. The cluster pushes
+	// changes; a caller that polls gets at most about ten answers a second, each with the newest state.
 	GetStatus(ctx context.Context, in *GraphStatusRequest, opts ...grpc.CallOption) (*GraphStatus, error)
 	// GetGraph is the graph as it was submitted.
 	GetGraph(ctx context.Context, in *GetGraphRequest, opts ...grpc.CallOption) (*GetGraphResponse, error)
-	// GetOutcome is what one node has come to.
+	// GetOutcome is the outcome of one node.
 	GetOutcome(ctx context.Context, in *NodeOutcomeRequest, opts ...grpc.CallOption) (*NodeOutcome, error)
 	// Retry runs a finished run again from its failed nodes, as a new incarnation that keeps completed work.
 	Retry(ctx context.Context, in *RetryGraphRequest, opts ...grpc.CallOption) (*RetryGraphResponse, error)
@@ -111,20 +111,20 @@ func (c *graphsClient) Retry(ctx context.Context, in *RetryGraphRequest, opts ..
 // All implementations must embed UnimplementedGraphsServer
 // for forward compatibility.
 //
-// Graphs runs DAGs that are handed over as data. A run is an execution whose program is the graph: it has a
+// Graphs runs DAGs that are submitted as data. A run is an execution whose program is the graph: it has a
 // journal, can be signalled, cancelled, terminated and awaited through Executions, and its id is its
-// idempotency key. Its nodes are worked on by workers like any other execution; the cluster itself decides
-// what may start next.
+// idempotency key. Workers run its nodes like any other execution; the cluster decides which
+// node starts next.
 type GraphsServer interface {
-	// Submit starts a run. The same id with the same graph and input finds the run that is there.
+	// Submit starts a run. The same id with the same graph and input finds the existing run.
 	Submit(context.Context, *SubmitGraphRequest) (*SubmitGraphResponse, error)
 	// GetStatus shows the state of every node. With wait_ms it answers when the run has changed beyond
-	// after_version, was retried, or has ended, or when the time is over. The cluster tells of a change; one
-	// who asks again and again is answered about ten times a second at most, each time with the newest state.
+	// after_version, was retried, or has ended, or when the time is over. The cluster pushes
+	// changes; a caller that polls gets at most about ten answers a second, each with the newest state.
 	GetStatus(context.Context, *GraphStatusRequest) (*GraphStatus, error)
 	// GetGraph is the graph as it was submitted.
 	GetGraph(context.Context, *GetGraphRequest) (*GetGraphResponse, error)
-	// GetOutcome is what one node has come to.
+	// GetOutcome is the outcome of one node.
 	GetOutcome(context.Context, *NodeOutcomeRequest) (*NodeOutcome, error)
 	// Retry runs a finished run again from its failed nodes, as a new incarnation that keeps completed work.
 	Retry(context.Context, *RetryGraphRequest) (*RetryGraphResponse, error)

@@ -442,7 +442,7 @@ type Hello struct {
 	Functions []string `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	// How many tasks it can take now; 100,000 at most.
 	Capacity uint32 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// 1,000 to 600,000; 0 means 10,000. A task not heard of for so long is given to another worker.
+	// 1,000 to 600,000; 0 means 10,000. A task without a heartbeat for so long goes to another worker.
 	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	// Tasks this process still holds from an earlier stream, 100,000 at most; others assigned to it are sent again.
