@@ -21,7 +21,7 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
-	n.handOver(ctx)
+	n.HandOver(ctx)
 	close(n.stopping)
 	n.endLife()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
@@ -46,6 +46,7 @@ func (n *Node) close(ctx context.Context) error {
 		errs = append(errs, n.cluster.CloseTransport(), within(ctx, "the directory", down.Error))
 	}
 	errs = append(errs, n.peers.Close(), n.mux.Close())
+	errs = append(errs, within(ctx, "elections", func() error { n.failover.Close(); return nil }))
 	for _, r := range n.router.Replicas() {
 		errs = append(errs, r.finishStop(ctx))
 	}
@@ -199,6 +200,9 @@ func (n *Node) undo() error {
 	}
 	if n.mux != nil {
 		errs = append(errs, n.mux.Close())
+	}
+	if n.failover != nil {
+		n.failover.Close()
 	}
 	errs = append(errs, n.closeShared())
 	n.logs.Close()

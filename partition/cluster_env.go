@@ -29,7 +29,7 @@ func (e clusterEnv) Group(partition uint32) (g *raft.Raft, halted bool) {
 }
 
 // Campaign implements cluster.Env.
-func (e clusterEnv) Campaign(group uint32) { e.n.begin(group) }
+func (e clusterEnv) Campaign(group uint32) { e.n.failover.Begin(group) }
 
 // Peer implements cluster.Env.
 func (e clusterEnv) Peer(addr string) (commandv1.PeersClient, error) { return e.n.peers.Client(addr) }
@@ -92,7 +92,7 @@ func (e clusterEnv) Check(ctx context.Context) {
 		if addr == "" {
 			continue
 		}
-		st, err := n.failover.statusAt(ctx, addr, r.id, lagTimeout)
+		st, err := n.statusAt(ctx, addr, r.id, lagTimeout)
 		if err != nil || st.State != raft.Leader.String() {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/disk"
+	"perdure/partition/election"
 )
 
 const (
@@ -181,16 +182,6 @@ func (n *Node) diskStatus() *perdurev1.DiskStatus {
 		Reserve: uint64(st.Reserve), ReserveHeld: st.Held, Waiting: uint64(st.Waiting)}
 }
 
-// levelOf is the level that a member has told of its disk.
-func levelOf(said *commandv1.NodeStatus) disk.Level {
-	for _, l := range []disk.Level{disk.Low, disk.Critical, disk.Full} {
-		if said.GetDisk().GetLevel() == l.String() {
-			return l
-		}
-	}
-	return disk.OK
-}
-
 // watchDisk tells the others while this node's disk is low, and hands leaderships to those that have space.
 func (n *Node) watchDisk() {
 	defer close(n.diskDone)
@@ -237,21 +228,21 @@ func (s *peerService) NoteDisk(_ context.Context, in *commandv1.NoteDiskRequest)
 	return &commandv1.NoteDiskReply{}, nil
 }
 
-// leaveToOthers hands the groups that this node leads to members whose disks are not low.
+// leaveToOthers transfers the groups that this node leads to members whose disks are not low.
 func (n *Node) leaveToOthers() {
-	led := n.led()
+	led := n.transfers.Led()
 	if len(led) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(n.lifetime, handPatience)
+	ctx, cancel := context.WithTimeout(n.lifetime, election.TransferTimeout)
 	defer cancel()
-	heirs := n.heirs(ctx, led)
+	targets := n.transfers.Targets(ctx, led)
 	for _, g := range led {
-		for _, m := range heirs[g.number] {
+		for _, m := range targets[g.ID()] {
 			if n.disk.of(m.ServerId, n.clock.Now()) != disk.OK {
 				continue
 			}
-			err := n.handTo(ctx, g, m)
+			err := n.transfers.Transfer(ctx, g, m)
 			if err == nil {
 				break
 			}

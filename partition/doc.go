@@ -35,6 +35,6 @@
 //
 // node.go starts and stops everything, as a list. Package identity: which stores belong to this node.
 // Package cluster: the membership. Package repair: rebuilds, comparison, quarantine. replica.go: one group. propose.go, leader.go, read.go, timer.go, ship.go, dispatch.go, watch.go: its
-// parts. attach*.go: workers. router.go: ids to partitions. failover.go, silence.go, transfer.go, balance.go:
-// who leads (DESIGN.md says why so). Sub-packages: raftlog, stable, snapshot, transport.
+// parts. attach*.go: workers. router.go: ids to partitions. elections.go, transfer.go: package election,
+// which decides who leads. Sub-packages: raftlog, stable, snapshot, transport.
 package partition

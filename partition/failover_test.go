@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"perdure/internal/testkit"
+	"perdure/partition/election"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
@@ -18,14 +19,14 @@ import (
 // failover may take: it is over before the first of them could act, which is the question to a silent leader.
 const (
 	neverActs = time.Minute
-	soon      = neverActs / silenceShare
+	soon      = neverActs / 4
 )
 
 // timeouts are the usual ones, for clusters in virtual time; a failover that takes longer than atOnce has waited for the
 // first of them, which is the question to a silent leader.
 const (
 	timeouts = 2 * time.Second
-	atOnce   = timeouts / silenceShare
+	atOnce   = timeouts / 4
 )
 
 // on puts a node on a network in memory.
@@ -106,7 +107,7 @@ func TestKilledLeader(t *testing.T) {
 				began := time.Now()
 				gone.kill(t)
 				for _, g := range append([]uint32{directoryGroup}, 0, 1, 2, 3) {
-					waitFor(t, fmt.Sprintf("%v has another leader", groupName(g)), func() bool {
+					waitFor(t, fmt.Sprintf("%v has another leader", election.GroupName(g)), func() bool {
 						for _, m := range rest {
 							if leads(m, g) {
 								return true
@@ -163,19 +164,17 @@ func TestDroppedConnection(t *testing.T) {
 			}
 			for _, m := range all {
 				waitFor(t, m.cfg.NodeID+" has looked", func() bool {
-					m.failover.mu.Lock()
-					defer m.failover.mu.Unlock()
-					return len(m.failover.busy) == 0
+					return m.failover.Checking() == 0
 				}, func() string { return "it still looks" })
 			}
 		}
-		if logged.has("event=standing") || !logged.has("event=leader_connection_broke") {
+		if logged.has("event=campaign_started") || !logged.has("event=leader_connection_broke") {
 			t.Errorf("nobody was to stand, and the breaks were to be seen")
 		}
 		for _, m := range all {
 			for g, term := range termsOf(m) {
 				if term != before[g] {
-					t.Errorf("%s: group %v went from term %d to %d", m.cfg.NodeID, groupName(g), before[g], term)
+					t.Errorf("%s: group %v went from term %d to %d", m.cfg.NodeID, election.GroupName(g), before[g], term)
 				}
 			}
 		}

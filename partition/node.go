@@ -25,6 +25,7 @@ import (
 	"perdure/internal/clock"
 	"perdure/partition/cluster"
 	"perdure/partition/disk"
+	"perdure/partition/election"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
 	"perdure/partition/raftlog"
@@ -125,11 +126,11 @@ type Node struct {
 	logs      *raftlogger.Logger // of libraries
 
 	cluster   *cluster.Member
-	failover  *failover
-	balancer  *balancer
+	failover  *election.Failover
+	balancer  *election.Balancer
 	auditor   *auditor
 	auditDone chan struct{}
-	transfers transfers
+	transfers *election.Transfers
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -186,10 +187,6 @@ func Start(cfg Config) (n *Node, err error) {
 	n.cluster = cluster.New(cluster.Options{Env: clusterEnv{n}, Identity: n.file, DataDir: cfg.DataDir, Log: n.log, Clock: n.clock,
 		Hints: cfg.Hints, Ahead: cfg.Ahead, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
-	if n.failover, err = newFailover(n); err != nil {
-		return n, err
-	}
-	n.balancer = newBalancer(n)
 	n.auditor = &auditor{n: n, logged: map[string]bool{}}
 	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
 	n.contents.Sweep()
@@ -201,11 +198,14 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Clock: n.clock, Network: cfg.Network,
-		Logger: n.logs.Named("peer"), OnPeerConnClosed: n.failover.lost, Barred: n.cluster.Removed, Member: n.cluster.IsMember,
+		Logger: n.logs.Named("peer"), OnPeerConnClosed: func(p transport.Peer) { n.failover.ConnectionLost(p.Group, p.ServerID, p.Addr) }, Barred: n.cluster.Removed, Member: n.cluster.IsMember,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}
 	n.cluster.Bind(n.mux)
+	if err := n.prepareElections(); err != nil {
+		return n, err
+	}
 	// 3. What each partition has, looked at before anything is opened for writing: Pebble deletes what it
 	// does not know, and a node that refuses must not.
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
@@ -284,9 +284,8 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.identity.Alone() {
 		close(n.diskDone)
 	} else {
-		n.failover.on.Store(true)
-		go n.failover.watchSilence()
-		go n.balancer.run()
+		n.failover.Start()
+		n.balancer.Start()
 		n.cluster.Run()
 		go repairEnv{n}.comparison().Run(n.lifetime)
 		go n.watchDisk()

@@ -81,7 +81,7 @@ func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok b
 	if addr == "" {
 		return 0, false
 	}
-	st, err := n.failover.statusAt(ctx, addr, p, statusPatience)
+	st, err := n.statusAt(ctx, addr, p, statusPatience)
 	if err != nil || !st.Serving {
 		return 0, false
 	}

@@ -113,7 +113,7 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 
 // witness has a status say no more of a silence than this node can testify.
 func (n *Node) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
-	st.ContactMs = uint64(n.failover.unheard(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())
+	st.ContactMs = uint64(n.failover.Witnessed(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())
 	return st
 }
 

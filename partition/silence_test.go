@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"perdure/internal/clock"
 	"perdure/internal/testkit"
+	"perdure/partition/election"
 )
 
 // TestSilence: a leader from which nobody hears, although no connection breaks, is replaced before the
@@ -31,11 +33,9 @@ func TestSilence(t *testing.T) {
 				return logged.has("at=" + m.cfg.NodeID + " event=leader_silent")
 			}, func() string { return "it does not" })
 			waitFor(t, m.cfg.NodeID+" has looked after its groups", func() bool {
-				m.failover.mu.Lock()
-				defer m.failover.mu.Unlock()
-				return len(m.failover.busy) == 0
+				return m.failover.Checking() == 0
 			}, func() string { return "it still does" })
-			if logged.has("event=standing") {
+			if logged.has("event=campaign_started") {
 				t.Errorf("%s: somebody stood for election", what)
 			}
 		}
@@ -53,12 +53,12 @@ func TestSilence(t *testing.T) {
 		net.Open()
 		for g, term := range termsOf(lead) {
 			if term != before[g] {
-				t.Errorf("group %v went from term %d to %d", groupName(g), before[g], term)
+				t.Errorf("group %v went from term %d to %d", election.GroupName(g), before[g], term)
 			}
 		}
 		waitFor(t, "all hear the leader again", func() bool {
 			for _, m := range rest {
-				if led := m.failover.led()[lead.identity.ServerID]; led.silent > timeouts/silenceShare/2 {
+				if g, ok := m.group(0); !ok || clock.Since(g.Contact()) > timeouts/8 {
 					return false
 				}
 			}
@@ -76,7 +76,7 @@ func TestSilence(t *testing.T) {
 		}
 		took := time.Since(began)
 		t.Logf("led elsewhere after %v, %.2f of the heartbeat time-out", took, took.Seconds()/timeouts.Seconds())
-		if !logged.has("event=standing") || took > timeouts/silenceShare+2*timeouts/answerShare+timeouts/silenceLooks+yieldMin {
+		if !logged.has("event=campaign_started") || took > timeouts {
 			t.Errorf("it took the time-outs: %v", took)
 		}
 		net.Open()
@@ -102,16 +102,14 @@ func TestSilenceRefused(t *testing.T) {
 			return logged.has("at=" + away.cfg.NodeID + " event=leader_silent")
 		}, func() string { return "it is not" })
 		waitFor(t, "its groups have been looked after", func() bool {
-			away.failover.mu.Lock()
-			defer away.failover.mu.Unlock()
-			return len(away.failover.busy) == 0
+			return away.failover.Checking() == 0
 		}, func() string { return "they still are" })
-		if logged.has("event=standing") {
+		if logged.has("event=campaign_started") {
 			t.Error("somebody stood for election")
 		}
 		for g, term := range termsOf(lead) {
 			if term != before[g] {
-				t.Errorf("group %v went from term %d to %d", groupName(g), before[g], term)
+				t.Errorf("group %v went from term %d to %d", election.GroupName(g), before[g], term)
 			}
 		}
 	})
@@ -132,30 +130,19 @@ func TestSilenceEnds(t *testing.T) {
 			if !ok {
 				t.Fatal("no member of the group")
 			}
-			back := turnedUp(g, lead.identity.ServerID)
-			waitFor(t, "it is heard again", back, func() string { return g.raft.LastContact().String() })
+			returned := election.LeaderReturned(g, lead.identity.ServerID)
+			waitFor(t, "it is heard again", returned, func() string { return g.raft.LastContact().String() })
 			term := g.raft.CurrentTerm()
-			m.failover.succeed(bg(t), g, lead.identity.ServerID, false, back)
-			if logged.has("event=standing") || g.raft.CurrentTerm() != term || g.leader() != lead.identity.ServerID {
-				t.Fatalf("%s: term %d became %d, led by %s; it was led by %s", m.cfg.NodeID, term, g.raft.CurrentTerm(), g.leader(), lead.identity.ServerID)
+			m.failover.Replace(bg(t), g, lead.identity.ServerID, false, returned)
+			if logged.has("event=campaign_started") || g.raft.CurrentTerm() != term || leaderOfGroup(g) != lead.identity.ServerID {
+				t.Fatalf("%s: term %d became %d, led by %s; it was led by %s", m.cfg.NodeID, term, g.raft.CurrentTerm(), leaderOfGroup(g), lead.identity.ServerID)
 			}
 		}
 	})
 }
 
-// TestWitness: a node says no more of a silence than it can testify, having been there to hear.
-func TestWitness(t *testing.T) {
-	f := &failover{n: &Node{clock: SystemClock{}, cfg: Config{HeartbeatTimeout: 1000 * time.Hour}}} // time stands still, as it were
-	is := func(what string, l *looked, want time.Duration) {
-		t.Helper()
-		f.looked.Store(l)
-		if have := f.unheard(250 * time.Hour).Round(time.Hour); have != want {
-			t.Errorf("%s: nothing was heard for %v, want %v", what, have, want)
-		}
-	}
-	ago := func(hours int) time.Time { return time.Now().Add(-time.Duration(hours) * time.Hour) }
-	is("nobody looks", nil, 0)
-	is("it has looked all the time", &looked{ago(40), ago(900)}, 250*time.Hour)
-	is("it was held up before", &looked{ago(40), ago(200)}, 200*time.Hour)
-	is("it is held up", &looked{ago(110), ago(900)}, 0)
+// leaderOfGroup is the server that a member takes for its group's leader.
+func leaderOfGroup(g election.Group) string {
+	server, _ := g.Leader()
+	return server
 }

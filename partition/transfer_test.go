@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
+	"perdure/partition/election"
 	"perdure/partition/transport"
 )
 
@@ -87,7 +88,7 @@ func transfer(t *testing.T, from *member, p uint32, to string) (leader string) {
 	waitFor(t, fmt.Sprintf("partition %d to be handed to %q", p, to), func() bool {
 		began := time.Now()
 		leader, err = from.Transfer(bg(t), p, to)
-		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < handOverAsk
+		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < election.AskTimeout
 	}, func() string { return fmt.Sprint(err) })
 	if err != nil {
 		t.Fatalf("partition %d to %q: %v", p, to, err)
@@ -215,7 +216,7 @@ func TestRestartedLeader(t *testing.T) {
 		// It gives up without a word, as a process does that starts again.
 		r := was.router.slots[1].Load()
 		began := time.Now()
-		if err := r.transport.(*countingTransport).StepBack(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
+		if err := r.transport.(*countingTransport).Concede(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
 			t.Fatal(err)
 		}
 		lead := leaderOf(t, all, 1)
@@ -240,7 +241,7 @@ func TestSplitVote(t *testing.T) {
 		}
 		// Neither knows what breaks, and both stand.
 		for _, m := range rest {
-			m.failover.on.Store(false)
+			m.failover.Enable(false)
 		}
 		was.kill(t)
 		var wg sync.WaitGroup
@@ -250,16 +251,16 @@ func TestSplitVote(t *testing.T) {
 				t.Fatal("no group")
 			}
 			wg.Go(func() {
-				if err := g.transport.Stand(raft.ServerID(m.identity.ServerID), ""); err != nil {
+				if err := g.transport.Campaign(raft.ServerID(m.identity.ServerID), ""); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 		for _, m := range rest {
-			m.failover.on.Store(true)
+			m.failover.Enable(true)
 			g, _ := m.group(0)
-			go m.failover.succeed(m.lifetime, g, was.identity.ServerID, true, never)
+			go m.failover.Replace(m.lifetime, g, was.identity.ServerID, true, notReturned)
 		}
 		began := time.Now()
 		leaderOf(t, rest, 0)
@@ -288,10 +289,10 @@ func TestBlindSurvivor(t *testing.T) {
 			last := was.router.slots[0].Load().raft.LastIndex()
 			return behind.router.slots[0].Load().raft.LastIndex() == last && ahead.router.slots[0].Load().raft.LastIndex() == last
 		}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
-		ahead.failover.on.Store(false)
+		ahead.failover.Enable(false)
 		// It alone hears of an entry; then the leader goes.
 		r := ahead.router.slots[0].Load()
-		behind.failover.on.Store(false)
+		behind.failover.Enable(false)
 		was.kill(t)
 		from := was.router.slots[0].Load().transport.LocalAddr()
 		var seen string
@@ -308,7 +309,7 @@ func TestBlindSurvivor(t *testing.T) {
 		}, func() string { return seen })
 		g, _ := behind.group(0)
 		began := time.Now()
-		go behind.failover.succeed(behind.lifetime, g, was.identity.ServerID, false, never)
+		go behind.failover.Replace(behind.lifetime, g, was.identity.ServerID, false, notReturned)
 		if lead := leaderOf(t, rest, 0); lead != ahead {
 			t.Errorf("%s leads", lead.cfg.NodeID)
 		}
@@ -319,26 +320,8 @@ func TestBlindSurvivor(t *testing.T) {
 	})
 }
 
-// TestBestPlacedStands: of two survivors the one with more of the log stands first, and equals do not both.
-func TestBestPlacedStands(t *testing.T) {
-	for _, c := range []struct {
-		a, b place
-		want bool
-	}{
-		{place{"a", 3, 10}, place{"b", 2, 99}, true},
-		{place{"a", 2, 10}, place{"b", 2, 11}, false},
-		{place{"b", 2, 11}, place{"a", 2, 10}, true},
-		{place{"a", 2, 10}, place{"b", 2, 10}, true},
-		{place{"b", 2, 10}, place{"a", 2, 10}, false},
-	} {
-		if got := c.a.before(c.b); got != c.want {
-			t.Errorf("%v before %v: %v", c.a, c.b, got)
-		}
-		if c.a.before(c.b) == c.b.before(c.a) {
-			t.Errorf("%v and %v: both or none stand", c.a, c.b)
-		}
-	}
-}
+// notReturned is of a leader that is gone.
+func notReturned() bool { return false }
 
 // TestProbe: what is known of a process by what answers at its address.
 func TestProbe(t *testing.T) {
@@ -353,23 +336,23 @@ func TestProbe(t *testing.T) {
 		net.Block("n1", "n2")
 		for name, c := range map[string]struct {
 			addr, server string
-			want         finding
+			want         election.Liveness
 		}{
-			"it answers":              {all[2].cfg.PeerAddr, "n3-0001", alive},
-			"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", gone},
-			"nobody listens":          {"n2:2", "n2-0001", gone},
-			"another cluster answers": {foreign.Addr().String(), "n2-0001", gone},
-			"nobody answers":          {all[1].cfg.PeerAddr, "n2-0001", unclear},
+			"it answers":              {all[2].cfg.PeerAddr, "n3-0001", election.Alive},
+			"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", election.Gone},
+			"nobody listens":          {"n2:2", "n2-0001", election.Gone},
+			"another cluster answers": {foreign.Addr().String(), "n2-0001", election.Gone},
+			"nobody answers":          {all[1].cfg.PeerAddr, "n2-0001", election.Unknown},
 		} {
-			if got := f.probe(bg(t), c.addr, c.server, probeBound); got != c.want {
+			if got := f.Probe(c.addr, c.server, 200*time.Millisecond); got != c.want {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
 			}
 		}
 	})
 }
 
-// TestStuckTransfer: a group that refuses writes because a transfer does not end is found out.
-func TestStuckTransfer(t *testing.T) {
+// TestTransferInProgress: a leader that is asked for a transfer to no server says whether one is under way.
+func TestTransferInProgress(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 1, timeouts, on(net))
 		lead := leaderOf(t, all, 0)
@@ -377,25 +360,15 @@ func TestStuckTransfer(t *testing.T) {
 			t.Fatalf("%s leads", lead.cfg.NodeID)
 		}
 		g, _ := lead.group(0)
-		b := newBalancer(lead.Node)
-		now := time.Now()
-		if err := b.stuckTransfer(g, now); err != nil || len(b.stuck) != 0 {
-			t.Fatalf("nothing is stuck: %v, %v", err, b.stuck)
+		ask := func() error { return g.Transfer(bg(t), "", "") } // of no server
+		if err := ask(); err == nil || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+			t.Fatalf("no transfer is under way: %v", err)
 		}
 		must(t, lead.router, createCmd("x"))
 		// A server that never answers the request to take over keeps the leader waiting.
 		net.Block("n1", "n2")
 		handed := g.raft.LeadershipTransferToServer("n2-0001", "n2:1")
-		waitFor(t, "the transfer is seen", func() bool {
-			if err := b.stuckTransfer(g, now); err != nil {
-				t.Fatal(err)
-			}
-			return len(b.stuck) == 1
-		}, func() string { return "nothing" })
-		var stuck *StuckTransferError
-		if err := b.stuckTransfer(g, now.Add(time.Hour)); !errors.As(err, &stuck) || stuck.Partition != 0 || stuck.Since != time.Hour {
-			t.Errorf("after an hour: %v", err)
-		}
+		waitFor(t, "the transfer is seen", func() bool { return errors.Is(ask(), raft.ErrLeadershipTransferInProgress) }, func() string { return "no transfer" })
 		if err := handed.Error(); err == nil {
 			t.Error("the leadership was handed to nobody")
 		}
@@ -436,7 +409,7 @@ func TestOperatorTransfers(t *testing.T) {
 		if err != nil || again.Leader != lead.identity.ServerID {
 			t.Errorf("asked again: %v, %v", again, err)
 		}
-		if logged.has("event=leadership_not_handed_on") {
+		if logged.has("event=leadership_transfer_failed") {
 			t.Error("a transfer was given up")
 		}
 	})

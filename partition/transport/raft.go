@@ -119,21 +119,19 @@ func (t *RaftTransport) Acks() *Acks { return t.acks }
 // heartbeats go through the main loop like everything else.
 func (t *RaftTransport) SetHeartbeatHandler(func(rpc raft.RPC)) {}
 
-// Stand has a server (this one, or another at addr) stand for election at once, as if the leader had asked it
-// to take over: it does not first ask whether it would be elected (pre-vote), and the others vote although
-// they know a leader. So it is for when the leader is surely gone. The library has no call for this; what
-// a server asks of itself takes the same way as what others ask. It blocks until Raft's main loop there has
-// taken the request, for Timeout at most; the outcome of the election is not awaited. A leader that is made
-// to stand ceases to lead; a candidate goes on as it was: see StepBack.
-func (t *RaftTransport) Stand(server raft.ServerID, addr raft.ServerAddress) error {
+// Campaign has a server (this one, or another at addr) campaign at once, as if the leader had asked it to take over: it
+// does not first ask whether it would be elected (pre-vote), and the others vote although they know a leader. So it is
+// for when the leader is surely gone. The library has no call for it; a server's request to itself takes the way of all
+// messages. It blocks until Raft's main loop there has taken the request, for Timeout at most; it does not await the
+// election. A leader that campaigns ceases to lead; a candidate goes on as before: see Concede.
+func (t *RaftTransport) Campaign(server raft.ServerID, addr raft.ServerAddress) error {
 	server, addr = t.orSelf(server, addr)
 	return t.TimeoutNow(server, addr, &raft.TimeoutNowRequest{RPCHeader: t.header()}, &raft.TimeoutNowResponse{})
 }
 
-// StepBack makes a server that is a candidate or a leader in a term a follower in the next one, by a request
-// for a vote that cannot be granted. Terms may grow at any time, so this is always safe. It blocks as Stand
-// does.
-func (t *RaftTransport) StepBack(server raft.ServerID, addr raft.ServerAddress, term uint64) error {
+// Concede makes a server that is a candidate or a leader in a term a follower in the next one, by a request for a vote
+// that cannot be granted. Terms may grow at any time, so this is always safe. It blocks as Campaign does.
+func (t *RaftTransport) Concede(server raft.ServerID, addr raft.ServerAddress, term uint64) error {
 	server, addr = t.orSelf(server, addr)
 	return t.RequestVote(server, addr, &raft.RequestVoteRequest{
 		RPCHeader: t.header(), Term: term + 1, LeadershipTransfer: true,

@@ -15,9 +15,9 @@ type elsewhere struct{}
 
 func (elsewhere) ServerAddr(raft.ServerID) (raft.ServerAddress, error) { return "127.0.0.1:1", nil }
 
-// TestStandAndStepBack: what a server asks of itself reaches the library as what others ask, and touches no
+// TestCampaignAndConcede: what a server asks of itself reaches the library as what others ask, and touches no
 // network.
-func TestStandAndStepBack(t *testing.T) {
+func TestCampaignAndConcede(t *testing.T) {
 	m := listen(t, Options{ServerID: "a", Advertise: "192.0.2.1:7"}) // nobody is there
 	tr := NewRaftTransport(m.Raft(1), RaftOptions{Addresses: elsewhere{}})
 	got := make(chan any, 2)
@@ -33,7 +33,7 @@ func TestStandAndStepBack(t *testing.T) {
 			}
 		}
 	}()
-	if err := errors.Join(tr.Stand("a", ""), tr.StepBack("a", "", 8)); err != nil {
+	if err := errors.Join(tr.Campaign("a", ""), tr.Concede("a", "", 8)); err != nil {
 		t.Fatal(err)
 	}
 	if first, ok := (<-got).(*raft.TimeoutNowRequest); !ok || first.ProtocolVersion != raft.ProtocolVersionMax {
@@ -49,7 +49,7 @@ func TestStandAndStepBack(t *testing.T) {
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Stand("a", ""); err == nil {
+	if err := tr.Campaign("a", ""); err == nil {
 		t.Error("a closed transport has taken a request")
 	}
 }
@@ -85,7 +85,7 @@ func TestDialSelf(t *testing.T) {
 func TestStandInvitesAnElection(t *testing.T) {
 	nodes := threeNodes(t, time.Minute) // no time-out acts
 	before := nodes[0]
-	if err := before.transports[0].Stand(raft.ServerID(before.id), ""); err != nil {
+	if err := before.transports[0].Campaign(raft.ServerID(before.id), ""); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, nodes, 0, "before")
@@ -97,7 +97,7 @@ func TestStandInvitesAnElection(t *testing.T) {
 		}
 	}
 	term := before.rafts[0].CurrentTerm()
-	if err := before.transports[0].Stand(raft.ServerID(next.id), raft.ServerAddress(next.addr)); err != nil {
+	if err := before.transports[0].Campaign(raft.ServerID(next.id), raft.ServerAddress(next.addr)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, next.id+" leads", func() (string, bool) {
@@ -110,13 +110,13 @@ func TestStandInvitesAnElection(t *testing.T) {
 		has, last := before.rafts[0].LastIndex(), next.rafts[0].LastIndex()
 		return fmt.Sprint(has, " of ", last), has == last && next.rafts[0].AppliedIndex() == last
 	})
-	if err := next.transports[0].StepBack(raft.ServerID(next.id), "", term+1); err != nil {
+	if err := next.transports[0].Concede(raft.ServerID(next.id), "", term+1); err != nil {
 		t.Fatal(err)
 	}
 	if s, now := next.rafts[0].State(), next.rafts[0].CurrentTerm(); s == raft.Leader && now < term+2 {
 		t.Errorf("it is %v in term %d", s, now)
 	}
-	if err := before.transports[0].Stand(raft.ServerID(before.id), ""); err != nil {
+	if err := before.transports[0].Campaign(raft.ServerID(before.id), ""); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, nodes, 0, "after")
