@@ -105,16 +105,16 @@ var boundBugs = []mutation.Bug{
 		From: "if !watch.registered {", To: "if !watch.registered && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/content.go", Rule: "content: the low mark stays free",
+		File: "partition/repair/content.go", Rule: "content: the low mark stays free",
 		From: "if err := c.disk.Check(need, disk.Low); err != nil {", To: "if err := c.disk.Check(need, disk.Critical); err != nil {", Tests: "TestContentCopy",
 	},
 	{
-		File: "partition/content.go", Rule: "content: the state that is made of it has its space too",
+		File: "partition/repair/content.go", Rule: "content: the state that is made of it has its space too",
 		From: "need += c.written + int64(len(p))", To: "need += 0", Tests: "TestContentCopy",
 	},
 	{
-		File: "partition/rebuild.go", Rule: "content: a rebuild without space halts nothing",
-		From: "return n.refuseContent(p, 0, err)", To: "_ = n.refuseContent(p, 0, err)", Tests: "TestSnapshotRefusedForDisk",
+		File: "partition/repair/rebuild.go", Pkg: "partition", Rule: "content: a rebuild without space halts nothing",
+		From: "return b.o.Contents.refuse(p, 0, err)", To: "_ = b.o.Contents.refuse(p, 0, err)", Tests: "TestSnapshotRefusedForDisk",
 	},
 	{
 		File: "membership/transport.go", Rule: "gossip: idle streams keep nobody out",

@@ -31,32 +31,32 @@ var guardBugs = []mutation.Bug{
 		Tests: "TestElapsed",
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: stamps go on as time does",
-		From: `return l.at.Add(elapsed - l.correction())`, To: `return l.at.Add(elapsed*0 - l.correction())`, Tests: "TestStampAfterStep",
+		File: "partition/cluster/skew.go", Rule: "clock: stamps go on as time does",
+		From: `return c.at.Add(elapsed - c.correction())`, To: `return c.at.Add(elapsed*0 - c.correction())`, Tests: "TestStampAfterStep",
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: one that is ahead is corrected",
-		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead >= -maxAhead {`, Tests: "TestStampAfterStep",
+		File: "partition/cluster/skew.go", Rule: "clock: one that is ahead is corrected",
+		From: `if c.ahead.Abs() <= maxAhead {`, To: `if c.ahead >= -maxAhead {`, Tests: "TestStampAfterStep",
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: one that is behind is corrected",
-		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead <= maxAhead {`, Tests: "TestStampAfterStep",
+		File: "partition/cluster/skew.go", Rule: "clock: one that is behind is corrected",
+		From: `if c.ahead.Abs() <= maxAhead {`, To: `if c.ahead <= maxAhead {`, Tests: "TestStampAfterStep",
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: one that nearly agrees is left alone",
-		From: `if l.ahead.Abs() <= maxAhead {`, To: `if l.ahead == 0 {`, Tests: "TestStampAfterStep",
+		File: "partition/cluster/skew.go", Rule: "clock: one that nearly agrees is left alone",
+		From: `if c.ahead.Abs() <= maxAhead {`, To: `if c.ahead == 0 {`, Tests: "TestStampAfterStep",
 	},
 	{
-		File: "partition/node.go", Rule: "clock: a step between two comparisons is no time",
-		From: `return look.stamp(t.Sub(look.at))`, To: `return look.stamp(t.Round(0).Sub(look.at.Round(0)))`, Tests: "TestClockStepsWithinATerm",
+		File: "partition/cluster/skew.go", Pkg: "partition", Rule: "clock: a step between two comparisons is no time",
+		From: `return c.stamp(t.Sub(c.at))`, To: `return c.stamp(t.Round(0).Sub(c.at.Round(0)))`, Tests: "TestClockStepsWithinATerm",
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: timers hear of a correction",
+		File: "partition/cluster_env.go", Rule: "clock: timers hear of a correction",
 		From: "\t\t\tl.timer.look()\n", To: "\t\t\t_ = l\n", Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
 	},
 	{
-		File: "partition/clock.go", Rule: "clock: a correction backwards counts too",
-		From: `jump.Abs() < clockJump`, To: `jump < clockJump`, Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
+		File: "partition/cluster/skew.go", Pkg: "partition", Rule: "clock: a correction backwards counts too",
+		From: `.Round(0)).Abs() >= clockJump`, To: `.Round(0)) >= clockJump`, Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
 	},
 	{
 		File: "partition/pending.go", Rule: "pending: a request that waits is joined",
