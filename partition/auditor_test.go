@@ -141,9 +141,20 @@ func TestVerifyAndAudit(t *testing.T) {
 	must(t, all[0].router, promiseCmd(idIn(all[0].router, 1, "another"), 3_600_000))
 
 	// One verification at a time on each node; who is second is told, and the others judge.
-	all[1].auditor.asked.Lock()
+	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		var once sync.Once
+		ended <- all[1].auditor.Verify(bg(t), func(*perdurev1.VerifyEvent) error {
+			once.Do(func() { close(held); <-release })
+			return nil
+		})
+	}()
+	<-held
 	some, refused := verified(t, all[0])
-	all[1].auditor.asked.Unlock()
+	close(release)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if len(some) != 2 || !strings.Contains(refused["n2"], "node n2 verifies for another caller") {
 		t.Errorf("judged on %d nodes, refused by %v", len(some), refused)
 	}
@@ -160,18 +171,18 @@ func TestAuditGivesWay(t *testing.T) {
 	held := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.auditor.judge(context.Background(), r, 0, func() func() bool {
+		_, err := n.auditor.Check(context.Background(), auditedReplica{r}, 0, func() func() bool {
 			return func() bool {
 				once.Do(func() { close(held); <-hold })
 				return false
 			}
-		}, func(time.Duration, uint64) bool { return true })
+		}, func(time.Duration) bool { return true })
 		ended <- err
 	}()
 	<-held
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := n.auditor.judge(ctx, r, 0, func() func() bool { return nil }, func(time.Duration, uint64) bool { return true }); err != context.Canceled {
+	if _, err := n.auditor.Check(ctx, auditedReplica{r}, 0, func() func() bool { return nil }, func(time.Duration) bool { return true }); err != context.Canceled {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := r.halted(); err != nil {

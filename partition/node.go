@@ -23,6 +23,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/internal/clock"
+	"perdure/partition/auditor"
 	"perdure/partition/cluster"
 	"perdure/partition/disk"
 	"perdure/partition/election"
@@ -128,7 +129,7 @@ type Node struct {
 	cluster   *cluster.Member
 	failover  *election.Failover
 	balancer  *election.Balancer
-	auditor   *auditor
+	auditor   *auditor.Auditor
 	auditDone chan struct{}
 	transfers *election.Transfers
 	// stopping is closed when the node begins to stop; lifetime ends then.
@@ -187,7 +188,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.cluster = cluster.New(cluster.Options{Env: clusterEnv{n}, Identity: n.file, DataDir: cfg.DataDir, Log: n.log, Clock: n.clock,
 		Hints: cfg.Hints, Ahead: cfg.Ahead, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
-	n.auditor = &auditor{n: n, logged: map[string]bool{}}
+	n.auditor = newAuditor(n)
 	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
 	n.contents.Sweep()
 	if n.former, err = repair.OpenQuarantine(cfg.FS, cfg.DataDir); err != nil {
@@ -279,7 +280,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.dispatch.follow(n)
 	go func() {
 		defer close(n.auditDone)
-		n.auditLoop()
+		n.auditor.Run()
 	}()
 	if n.identity.Alone() {
 		close(n.diskDone)

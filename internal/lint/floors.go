@@ -59,6 +59,7 @@ var table = []place{
 	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
+	{dir: "partition/auditor", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},

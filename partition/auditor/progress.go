@@ -1,16 +1,18 @@
-package partition
+package auditor
 
 import (
 	"sync"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 )
 
-// verifyProgress tells the caller of a verification every verifyEvery how far it is, also while one object is judged:
+// progress tells the caller of a verification every verifyEvery how far it is, also while one object is checked:
 // a journal of many events takes longer than a caller bears silence. It sends one event at a time.
-type verifyProgress struct {
-	n    *Node
-	send func(*perdurev1.VerifyEvent) error
+type progress struct {
+	node  string
+	clock clock.Clock
+	send  func(*perdurev1.VerifyEvent) error
 
 	mu        sync.Mutex
 	partition uint32
@@ -19,12 +21,12 @@ type verifyProgress struct {
 }
 
 // start begins to tell; stop ends that and waits for the last event.
-func (v *verifyProgress) start() (stop func()) {
+func (v *progress) start() (stop func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			c, cancel := v.n.clock.After(verifyEvery)
+			c, cancel := v.clock.After(verifyEvery)
 			select {
 			case <-c:
 				v.tell()
@@ -40,15 +42,15 @@ func (v *verifyProgress) start() (stop func()) {
 	}
 }
 
-func (v *verifyProgress) tell() {
+func (v *progress) tell() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_ = v.sayLocked(&perdurev1.VerifyEvent{NodeId: v.n.identity.NodeID,
+	_ = v.sayLocked(&perdurev1.VerifyEvent{NodeId: v.node,
 		Kind: &perdurev1.VerifyEvent_Progress{Progress: &perdurev1.VerifyProgress{Partition: v.partition, Keys: v.keys}}})
 }
 
-// judged counts an object of a partition.
-func (v *verifyProgress) judged(partition uint32) {
+// checked counts an object of a partition.
+func (v *progress) checked(partition uint32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.partition != partition {
@@ -58,20 +60,20 @@ func (v *verifyProgress) judged(partition uint32) {
 }
 
 // say sends an event. After an error it answers that error.
-func (v *verifyProgress) say(ev *perdurev1.VerifyEvent) error {
+func (v *progress) say(ev *perdurev1.VerifyEvent) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.sayLocked(ev)
 }
 
-func (v *verifyProgress) sayLocked(ev *perdurev1.VerifyEvent) error {
+func (v *progress) sayLocked(ev *perdurev1.VerifyEvent) error {
 	if v.err == nil {
 		v.err = v.send(ev)
 	}
 	return v.err
 }
 
-func (v *verifyProgress) failed() error {
+func (v *progress) failed() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.err

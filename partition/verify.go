@@ -1,0 +1,112 @@
+package partition
+
+import (
+	"context"
+	"sync"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
+	"perdure/fsm/audit"
+	"perdure/partition/auditor"
+)
+
+// auditedReplica is a replica as package auditor sees it.
+type auditedReplica struct{ *Replica }
+
+// Halted implements auditor.Replica.
+func (r auditedReplica) Halted() error { return r.halted() }
+
+// Audit implements auditor.Replica.
+func (r auditedReplica) Audit(a *audit.Auditor, over func() bool, check func() error) (done bool, err error) {
+	if r.store == nil {
+		return false, fsm.ErrClosed
+	}
+	return r.store.Audit(a, r.now().UnixMilli(), over, check)
+}
+
+// SetAudit implements auditor.Replica.
+func (r auditedReplica) SetAudit(a *perdurev1.ReplicaAudit) { r.audited.Store(a) }
+
+func newAuditor(n *Node) *auditor.Auditor {
+	return auditor.New(auditor.Options{
+		NodeID: n.identity.NodeID, Partitions: n.identity.Partitions, Share: n.cfg.AuditShare, Interval: n.cfg.AuditInterval,
+		Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
+		Replicas: func() (out []auditor.Replica) {
+			for _, r := range n.router.Replicas() {
+				out = append(out, auditedReplica{r})
+			}
+			return out
+		},
+	})
+}
+
+// Verify implements Peers.
+func (s *peerService) Verify(_ *perdurev1.VerifyRequest, stream commandv1.Peers_VerifyServer) error {
+	return s.n.auditor.Verify(stream.Context(), stream.Send)
+}
+
+// Verify has every member check its replicas and passes on what they say, each member's in its order. A member
+// that cannot is an event, not an error; errors are ctx's and send's. send is not called concurrently.
+func (o *Operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
+	n := o.n
+	members := n.cluster.Members()
+	if dir := n.Directory(); dir != nil {
+		members = dir.Members
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	one := func(ev *perdurev1.VerifyEvent) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := send(ev)
+		if err != nil {
+			cancel(err)
+		}
+		return err
+	}
+	var wg sync.WaitGroup
+	for _, m := range members {
+		wg.Go(func() {
+			if err := o.verifyMember(ctx, m, in, one); err != nil && ctx.Err() == nil {
+				if e, ours := api.FromStatus(err); ours {
+					err = e
+				}
+				_ = one(&perdurev1.VerifyEvent{NodeId: m.NodeId, Kind: &perdurev1.VerifyEvent_Refused{Refused: err.Error()}})
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (o *Operator) verifyMember(ctx context.Context, m *commandv1.DirectoryMember, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
+	if m.ServerId == o.n.identity.ServerID {
+		return o.n.auditor.Verify(ctx, send)
+	}
+	client, err := o.n.reach(ctx, m)
+	if err != nil {
+		return err
+	}
+	stream, err := client.Verify(ctx, in)
+	if err != nil {
+		return err
+	}
+	for {
+		ev, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := send(ev); err != nil {
+			return err
+		}
+		if ev.GetDone() {
+			return nil
+		}
+	}
+}
