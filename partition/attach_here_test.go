@@ -6,6 +6,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/workers"
 )
 
 // callCmd submits a graph of calls: their attempts are of the server's own function $http.
@@ -47,22 +48,22 @@ func TestOwnFunctions(t *testing.T) {
 		t.Fatal("what waits already is not told")
 	}
 
-	w := d.AttachHere(WorkerSpec{ID: "own", Namespace: ns, Functions: []string{"$http"}, LeaseMS: 600_000, Room: 1})
+	w := d.AttachOwn(workers.Spec{ID: "own", Namespace: ns, Functions: []string{"$http"}, LeaseMS: 600_000, Capacity: 1})
 	first := deliver(t, w)
 	waitFor(t, "what waits still to be told", func() bool { return takeTold() > 0 }, func() string { return "nothing" })
 	if n := d.Workers(); n != 0 {
 		t.Errorf("a worker of the node itself is counted among %d streams", n)
 	}
-	w.AddRoom(5)
+	w.AddCapacity(5)
 	second := deliver(t, w)
 	if first.Id == second.Id {
 		t.Errorf("%s came twice", first.Id)
 	}
 	nothing(t, n, w)
-	if got := w.TakeRoom(1); got != 1 {
+	if got := w.TakeCapacity(1); got != 1 {
 		t.Errorf("took %d of the room", got)
 	}
-	if got := w.TakeRoom(10); got != 3 {
+	if got := w.TakeCapacity(10); got != 3 {
 		t.Errorf("took %d of the room, want the 3 that are left", got)
 	}
 	takeTold()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/workers"
 )
 
 // crew runs workers at the nodes of a cluster and keeps account of what they are told: never more than
@@ -39,7 +40,7 @@ func newCrew(t *testing.T, all []*member) *crew {
 }
 
 // work serves f at a node until the crew stops or the stream ends.
-func (c *crew) work(at *member, id string, room int) *Worker {
+func (c *crew) work(at *member, id string, room int) *workers.Worker {
 	w := at.Dispatcher().Attach(spec(id, room, "f"))
 	r := at.router
 	var mu sync.Mutex
@@ -77,14 +78,14 @@ func (c *crew) work(at *member, id string, room int) *Worker {
 				busy--
 				more := max(room-busy-offered, 0)
 				offered += more
-				w.AddRoom(more)
+				w.AddCapacity(more)
 			}()
 		}
 	}()
 	return w
 }
 
-func (c *crew) turn(r *Router, w *Worker, token *perdurev1.TaskToken) {
+func (c *crew) turn(r *Router, w *workers.Worker, token *perdurev1.TaskToken) {
 	_, err := r.Propose(c.ctx, commitCmd("end of "+token.Id, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returnEvent("done")}}))
 	if err != nil {
 		if c.ctx.Err() == nil && !c.tolerant {
@@ -112,36 +113,17 @@ func (c *crew) wait(n int) {
 		out := fmt.Sprint(c.done())
 		for _, m := range c.all {
 			if m.Node != nil {
-				out += " " + m.cfg.NodeID + ": " + room(m)
+				out += " " + m.cfg.NodeID + ": " + m.dispatch.String()
 			}
 		}
 		return out
 	})
 }
 
-// room shows what a node knows of its workers' room.
-func room(m *member) string {
-	d := m.dispatch
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := ""
-	for id, w := range d.workers {
-		out += fmt.Sprintf("[%s queue %d %+v]", id, len(w.queue), w.ledger)
-	}
-	for id, s := range d.seats {
-		out += fmt.Sprintf("(%s share %+v wanted %v queue %d)", id, s.share, s.wanted, len(s.queue))
-	}
-	return out
-}
-
 // settled waits until a worker has all its room again, and none is anywhere twice.
-func settled(t *testing.T, at *member, w *Worker, want int) {
+func settled(t *testing.T, at *member, w *workers.Worker, want int) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%s to have room for %d", w.ID, want), func() bool {
-		w.d.mu.Lock()
-		defer w.d.mu.Unlock()
-		return w.ledger.Announced()-w.ledger.Overcommitted()+len(w.queue) == want
-	}, func() string { return room(at) })
+	waitFor(t, fmt.Sprintf("%s to have capacity for %d", w.ID, want), func() bool { return w.Capacity() == want }, func() string { return at.dispatch.String() })
 }
 
 func startIn(t testing.TB, r *Router, p uint32, name string) string {
@@ -203,7 +185,7 @@ func TestAttachIsPrompt(t *testing.T) {
 	slices.Sort(took)
 	half := took[len(took)/2]
 	t.Logf("half of 60 tasks took %v or less each, the longest %v", half, took[len(took)-1])
-	if half > surveyEvery/4 {
+	if half > workers.SurveyEvery/4 {
 		t.Errorf("half of 60 tasks took more than %v each", half)
 	}
 	settled(t, all[0], w, 1)
@@ -240,7 +222,7 @@ func TestAttachConservesRoom(t *testing.T) {
 	c := newCrew(t, all)
 	type one struct {
 		at   *member
-		w    *Worker
+		w    *workers.Worker
 		room int
 	}
 	var workers []one
@@ -256,15 +238,6 @@ func TestAttachConservesRoom(t *testing.T) {
 	c.wait(total)
 	for _, w := range workers {
 		settled(t, w.at, w.w, w.room)
-	}
-	for _, m := range all {
-		m.dispatch.mu.Lock()
-		for _, s := range m.dispatch.seats {
-			if s.share.Free() != s.share.Granted() {
-				t.Errorf("%s at %s has %+v", s.ID, m.cfg.NodeID, s.share)
-			}
-		}
-		m.dispatch.mu.Unlock()
 	}
 }
 
@@ -283,14 +256,20 @@ func TestAttachCancelling(t *testing.T) {
 	}
 }
 
+// later waits until a node's clock shows a later millisecond.
+func later(t *testing.T, at *member) {
+	t.Helper()
+	now := at.clock.Now().UnixMilli()
+	waitFor(t, "a millisecond to pass", func() bool { return at.clock.Now().UnixMilli() > now }, func() string { return "" })
+}
+
 // TestAttachSuperseded: a later stream of a worker ends the earlier one, at whatever node.
 func TestAttachSuperseded(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
-	var former *Worker
+	var former *workers.Worker
 	for k := range 6 {
 		at := all[k%3]
-		// Their clocks may read the same; a real worker needs longer.
-		waitFor(t, "a millisecond to pass", func() bool { return former == nil || at.clock.Now().UnixMilli() > former.since }, func() string { return "" })
+		later(t, at) // their clocks may read the same; a real worker needs longer
 		w := at.Dispatcher().Attach(spec("w", 2, "f"))
 		defer w.Detach()
 		if former != nil {
@@ -303,7 +282,7 @@ func TestAttachSuperseded(t *testing.T) {
 			token := deliver(t, w)
 			finish(t, at.router, token)
 			w.Finished(token)
-			w.AddRoom(1)
+			w.AddCapacity(1)
 		}
 		settled(t, at, w, 2)
 		former = w
@@ -367,7 +346,7 @@ func TestAttachUnderUnrest(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
 	c.slack, c.tolerant = 100, true
-	var workers []*Worker
+	var workers []*workers.Worker
 	for k, at := range all {
 		workers = append(workers, c.work(at, fmt.Sprint("w", k), 1+2*k))
 	}
@@ -426,7 +405,7 @@ func TestAttachNodeDies(t *testing.T) {
 	for _, token := range told {
 		finish(t, all[0].router, token)
 		again.Finished(token)
-		again.AddRoom(1)
+		again.AddCapacity(1)
 	}
 	settled(t, all[0], again, 6)
 	for p := range uint32(3) {
@@ -435,7 +414,7 @@ func TestAttachNodeDies(t *testing.T) {
 		token := deliver(t, staying)
 		finish(t, all[0].router, token)
 		staying.Finished(token)
-		staying.AddRoom(1)
+		staying.AddCapacity(1)
 	}
 	settled(t, all[2], staying, 2)
 	gone.start(t)
@@ -474,7 +453,7 @@ func TestAttachLeaderKilled(t *testing.T) {
 	}
 	told := deliver(t, v)
 	gone.kill(t)
-	take := func(w *Worker, n int) {
+	take := func(w *workers.Worker, n int) {
 		t.Helper()
 		for range n {
 			token := deliver(t, w)

@@ -50,6 +50,7 @@ func (n *Node) close(ctx context.Context) error {
 	for _, r := range n.router.Replicas() {
 		errs = append(errs, r.finishStop(ctx))
 	}
+	errs = append(errs, within(ctx, "the workers' sessions", func() error { n.dispatch.Close(); return nil }))
 	errs = append(errs, within(ctx, "the logs", n.closeShared))
 	n.logs.Close()
 	_ = wait(ctx, n.diskDone)

@@ -40,7 +40,7 @@ func (e clusterEnv) Halt(why error) { e.n.fatal(why) }
 // Changed implements cluster.Env.
 func (e clusterEnv) Changed() {
 	e.n.noteReady()
-	e.n.dispatch.look()
+	e.n.dispatch.LeadersChanged()
 }
 
 // ClockJumped implements cluster.Env.

@@ -14,10 +14,11 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/stable"
+	"perdure/partition/workers"
 )
 
 // deliver takes what a worker is told next; it must be a task.
-func deliver(t testing.TB, w *Worker) *perdurev1.TaskToken {
+func deliver(t testing.TB, w *workers.Worker) *perdurev1.TaskToken {
 	t.Helper()
 	d, ok := w.Next(bg(t))
 	if !ok || d.Cancelling {
@@ -28,20 +29,18 @@ func deliver(t testing.TB, w *Worker) *perdurev1.TaskToken {
 
 // nothing checks that a worker has not been told anything, and will not be for what has happened so far.
 // The proof is that a command proposed now is through: effects are carried out in the order of the log.
-func nothing(t testing.TB, n *Node, w *Worker) {
+func nothing(t testing.TB, n *Node, w *workers.Worker) {
 	t.Helper()
 	for p := range n.Router().Partitions() {
 		must(t, n.Router(), promiseCmd(idIn(n.Router(), p, "probe"), 1<<40))
 	}
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	if len(w.queue) > 0 {
-		t.Errorf("%s is told of %d", w.ID, len(w.queue))
+	if k := w.Queued(); k > 0 {
+		t.Errorf("%s is sent %d", w.ID, k)
 	}
 }
 
-func spec(id string, room int, functions ...string) WorkerSpec {
-	return WorkerSpec{ID: id, Namespace: ns, Functions: functions, LeaseMS: 600_000, Room: room}
+func spec(id string, room int, functions ...string) workers.Spec {
+	return workers.Spec{ID: id, Namespace: ns, Functions: functions, LeaseMS: 600_000, Capacity: room}
 }
 
 // finish ends a task.
@@ -91,7 +90,7 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 			defer w.Detach()
 			var holding []*perdurev1.TaskToken
 			var told atomic.Int64 // and not finished
-			next := make(chan Delivery, room)
+			next := make(chan workers.Delivery, room)
 			go func() {
 				defer close(next)
 				for {
@@ -141,7 +140,7 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 				}
 				mu.Unlock()
 				told.Add(-1)
-				w.AddRoom(1)
+				w.AddCapacity(1)
 			}
 		}()
 	}
@@ -192,7 +191,7 @@ func TestDetach(t *testing.T) {
 	cfg.Clock = clock
 	n := startNode(t, cfg)
 	r, d := n.Router(), n.Dispatcher()
-	leaving := d.Attach(WorkerSpec{ID: "leaving", Namespace: ns, Functions: []string{"f"}, LeaseMS: 10_000, Room: 5})
+	leaving := d.Attach(workers.Spec{ID: "leaving", Namespace: ns, Functions: []string{"f"}, LeaseMS: 10_000, Capacity: 5})
 	for k := range 5 {
 		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
 	}
@@ -247,7 +246,7 @@ func TestToldAgain(t *testing.T) {
 	}
 	must(t, r, startCmd("s3", "x3", "f", ""))
 	nothing(t, n, again)
-	again.AddRoom(1)
+	again.AddCapacity(1)
 	if got := deliver(t, again); got.Id != "x3" {
 		t.Errorf("then: %v", got)
 	}
@@ -259,7 +258,7 @@ func TestToldAgain(t *testing.T) {
 		deliver(t, third)
 	}
 	nothing(t, n, third)
-	third.AddRoom(1)
+	third.AddCapacity(1)
 	must(t, r, startCmd("s4", "x4", "f", ""))
 	if got := deliver(t, third); got.Id != "x4" {
 		t.Errorf("at last: %v", got)
@@ -315,7 +314,7 @@ func TestUnservedFunctionWaits(t *testing.T) {
 func TestNamespacesAreApart(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
-	other := d.Attach(WorkerSpec{ID: "other", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Room: 10})
+	other := d.Attach(workers.Spec{ID: "other", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Capacity: 10})
 	defer other.Detach()
 	must(t, r, startCmd("s", "x", "f", ""))
 	nothing(t, n, other)
@@ -339,7 +338,7 @@ func TestNamespacesHaveWorkersOfTheirOwn(t *testing.T) {
 	r, d := n.Router(), n.Dispatcher()
 	mine := d.Attach(spec("w", 1, "f"))
 	defer mine.Detach()
-	theirs := d.Attach(WorkerSpec{ID: "w", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Room: 1})
+	theirs := d.Attach(workers.Spec{ID: "w", Namespace: "elsewhere", Functions: []string{"f"}, LeaseMS: 600_000, Capacity: 1})
 	defer theirs.Detach()
 	if d.Workers() != 2 || !d.Attached(ns, "w") || !d.Attached("elsewhere", "w") || d.Attached("nowhere", "w") {
 		t.Errorf("%d workers are attached, of two", d.Workers())
@@ -383,12 +382,12 @@ func TestRoomComesLater(t *testing.T) {
 	w := d.Attach(spec("w", 0, "f"))
 	defer w.Detach()
 	nothing(t, n, w)
-	w.AddRoom(-3) // no room is no room
-	w.AddRoom(0)
+	w.AddCapacity(-3) // no room is no room
+	w.AddCapacity(0)
 	nothing(t, n, w)
 	next := 0
 	for _, room := range []int{1, 2, 3} {
-		w.AddRoom(room)
+		w.AddCapacity(room)
 		for range room {
 			if got := deliver(t, w).Id; got != fmt.Sprint("x", next) {
 				t.Errorf("number %d is %s", next, got)

@@ -21,20 +21,10 @@
 // leader.go: barrier → establish (read the state: held tasks, queues, outbox, deadlines) → serve →
 // revoke. Nothing is served before establish has finished; lost-and-regained is a new life.
 //
-// # A worker's room
-//
-// A worker has one stream, to any node (attach.go: Worker). Its room is lent over legs (attach_leg.go): one to
-// this node's own partitions, one to each other member. At each node the worker has a seat (dispatch.go,
-// attach_service.go for those of other nodes): tasks that become pending in an apply are acquired with the
-// seat's room in the same entry, and go down the leg with their content. A node where tasks wait and no room
-// is left says that it wants some; the worker's node recalls it from where nothing waits. The sum is never
-// more than the worker has announced. A leg that breaks gives back what it is not known to have used; what was
-// on its way is told again by the leader, to each new stream and by each new life.
-//
 // # Where things are
 //
 // node.go starts and stops everything, as a list. Package identity: which stores belong to this node.
-// Package cluster: the membership. Package repair: rebuilds, comparison, quarantine. replica.go: one group. propose.go, leader.go, read.go, timer.go, ship.go, dispatch.go, watch.go: its
-// parts. attach*.go: workers. router.go: ids to partitions. elections.go, transfer.go: package election,
+// Package cluster: the membership. Package repair: rebuilds, comparison, quarantine. replica.go: one group. propose.go, leader.go, read.go, timer.go, ship.go, watch.go: its
+// parts. dispatch.go: what package workers needs of the node. router.go: ids to partitions. elections.go, transfer.go: package election,
 // which decides who leads. Sub-packages: raftlog, stable, snapshot, transport.
 package partition

@@ -11,6 +11,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
+	"perdure/partition/workers"
 	"perdure/recovery"
 )
 
@@ -224,7 +225,7 @@ func (l *leadership) load() error {
 			l.timer.at(due)
 		}
 		l.ship.wake(outgoing)
-		r.dispatcher.established(l, queues, held)
+		r.dispatcher.Established(l, queues, held)
 		return nil
 	})
 }
@@ -237,14 +238,14 @@ func (l *leadership) revoke() {
 	// Its establish may have finished just now.
 	l.r.lead.CompareAndSwap(l, nil)
 	l.r.leads.wake()
-	l.r.dispatcher.revoked(l)
+	l.r.dispatcher.Revoked(l)
 	l.r.watches.wakeAll()
 }
 
 // effects carries out what an entry wants done, in the order of the log. They are the present life's,
 // whichever proposed it. What comes while a life begins may be missing from what it has loaded: it loads
 // again.
-func (r *Replica) effects(fx *machine.Effects, room []booking) {
+func (r *Replica) effects(fx *machine.Effects, reserved []workers.Reservation) {
 	l := r.serving()
 	if l == nil {
 		r.unclaimed.Add(1)
@@ -261,5 +262,5 @@ func (r *Replica) effects(fx *machine.Effects, room []booking) {
 	}
 	r.watches.wake(settling, fx.Settled)
 	r.watches.wake(changing, fx.Graphs)
-	r.dispatcher.applied(r, l, fx, room)
+	r.dispatcher.Applied(forWorkers{r}, orNone(l), fx, reserved)
 }

@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/workers"
 )
 
 // A load works on a node like its users do, and keeps everything that was acknowledged as a fact that can
@@ -18,7 +19,7 @@ import (
 type load struct {
 	name string
 	r    *Router
-	d    *Dispatcher
+	d    *workers.Dispatcher
 	seed uint64
 	// gate is called before each request; it may hold the load back.
 	gate func()
@@ -298,7 +299,7 @@ func (l *load) steers(rng *rand.Rand) {
 func (l *load) worker(rng *rand.Rand) {
 	id := l.fresh(rng, "worker")
 	for l.ctx.Err() == nil {
-		w := l.d.Attach(WorkerSpec{ID: id, Namespace: ns, Functions: []string{"quick", "steps", "nap", "park", "fan"}, LeaseMS: 300, Room: 1 + rng.IntN(4)})
+		w := l.d.Attach(workers.Spec{ID: id, Namespace: ns, Functions: []string{"quick", "steps", "nap", "park", "fan"}, LeaseMS: 300, Capacity: 1 + rng.IntN(4)})
 		for turns := 50 + rng.IntN(100); turns > 0; turns-- {
 			next, ok := w.Next(l.ctx)
 			if !ok {
@@ -314,7 +315,7 @@ func (l *load) worker(rng *rand.Rand) {
 			default:
 				l.turn(rng, next.Token)
 			}
-			w.AddRoom(1)
+			w.AddCapacity(1)
 		}
 		w.Detach()
 	}

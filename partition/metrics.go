@@ -237,7 +237,7 @@ var gauges = []struct {
 	}), true},
 	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact, true},
 	{"waiting_queues", "Queues that may hold tasks no worker was offered, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
-		return float64(r.dispatcher.waiting(r.id)), true
+		return float64(r.dispatcher.Waiting(r.id)), true
 	}, false},
 	{"deadline_lag_seconds", "How late the earliest deadline is that was not carried out, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		if l := r.serving(); l != nil {
@@ -352,15 +352,4 @@ func (s *scraper) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
-}
-
-// waiting is how many queues of a partition may hold tasks that nobody was offered; 0 if this node does not
-// lead it.
-func (d *Dispatcher) waiting(partition uint32) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if led := d.led[partition]; led != nil {
-		return len(led.pending)
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/stable"
+	"perdure/partition/workers"
 )
 
 // scrape reads all figures, as name{partition}; a histogram's is its count.
@@ -358,7 +360,7 @@ func TestLeaseExpiryMetrics(t *testing.T) {
 	r := n.Router()
 	must(t, r, startCmd("s1", "a", "f", ""))
 	must(t, r, startCmd("s2", "b", "g", ""))
-	silent, lively := n.Dispatcher().Attach(spec("silent", 1, "f")), n.Dispatcher().Attach(WorkerSpec{ID: "lively", Namespace: ns, Functions: []string{"g"}, LeaseMS: 3_600_000, Room: 1})
+	silent, lively := n.Dispatcher().Attach(spec("silent", 1, "f")), n.Dispatcher().Attach(workers.Spec{ID: "lively", Namespace: ns, Functions: []string{"g"}, LeaseMS: 3_600_000, Capacity: 1})
 	defer silent.Detach()
 	defer lively.Detach()
 	deliver(t, silent)
@@ -441,7 +443,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := newLog(t)
-	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{})), halting: make(chan struct{})}
+	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: SystemClock{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{})), halting: make(chan struct{})}
 	r.halt(errors.New("planted"))
 	set.scraper.follow(r)
 	have := scrape(t, reg)
@@ -454,7 +456,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 	// Rebuilt, it is another one.
-	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: newDispatcher(), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{}))})
+	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: SystemClock{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{}))})
 	if have := scrape(t, reg); have["halted{3}"] != 0 {
 		t.Errorf("%v", have)
 	}

@@ -34,6 +34,7 @@ import (
 	"perdure/partition/repair"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
+	"perdure/partition/workers"
 )
 
 // Config is what the partitions of a node need. Zero durations and sizes are not filled in: the caller
@@ -114,7 +115,7 @@ type Node struct {
 	peers     *peers.Peers
 	replicas  []*Replica
 	router    *Router
-	dispatch  *Dispatcher
+	dispatch  *workers.Dispatcher
 	watches   watches
 	shipping  *semaphore.Weighted
 	bulk      *bulk
@@ -162,7 +163,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, dispatch: newDispatcher(), admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
 		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
@@ -219,6 +220,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = peers.New(n.mux, n.cluster.MayCall, n.metrics.peers.unread.Inc)
 	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.cluster.Others, client: n.peers.Client, watches: &n.watches, admission: n.admission, clock: n.clock}
+	n.dispatch = n.newDispatcher()
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
 		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
@@ -277,7 +279,6 @@ func Start(cfg Config) (n *Node, err error) {
 	for _, r := range n.replicas {
 		r.run()
 	}
-	n.dispatch.follow(n)
 	go func() {
 		defer close(n.auditDone)
 		n.auditor.Run()
@@ -285,6 +286,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if n.identity.Alone() {
 		close(n.diskDone)
 	} else {
+		n.dispatch.Follow()
 		n.failover.Start()
 		n.balancer.Start()
 		n.cluster.Run()
@@ -515,7 +517,7 @@ func (n *Node) Identity() identity.Identity { return n.identity }
 func (n *Node) Router() *Router { return n.router }
 
 // Dispatcher brings tasks to workers.
-func (n *Node) Dispatcher() *Dispatcher { return n.dispatch }
+func (n *Node) Dispatcher() *workers.Dispatcher { return n.dispatch }
 
 // PeerAddr is the address of the peer port.
 func (n *Node) PeerAddr() string { return n.mux.ListenAddr().String() }

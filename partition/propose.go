@@ -15,6 +15,7 @@ import (
 	"perdure/fsm/wire"
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
+	"perdure/partition/workers"
 )
 
 // Group commit: an entry holds what waits when the log is free to take one, up to these bounds. Nothing
@@ -29,7 +30,7 @@ const (
 // flight is an entry that Raft has taken.
 type flight struct {
 	proposals []*proposal
-	room      []booking
+	reserved  []workers.Reservation
 	future    raft.ApplyFuture
 	started   time.Time
 }
@@ -213,8 +214,8 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	if p := batch[0]; p.lane == small && p.cmd.Namespace != "" {
 		r.bulk.noteSmall()
 	}
-	f.room = r.dispatcher.reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: r.now().UnixMilli(), Offers: offersOf(f.room)}
+	f.reserved = r.dispatcher.Reserve(r.id)
+	entry := &commandv1.Entry{TimeMs: r.now().UnixMilli(), Offers: workers.Grants(f.reserved)}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}
@@ -223,14 +224,14 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		for _, p := range batch {
 			r.pending.answer(p, nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
 		}
-		r.dispatcher.unreserve(f.room)
+		r.dispatcher.Unreserve(f.reserved)
 		return nil
 	}
 	if r.disk != nil && r.disk.Check(int64(len(b)), disk.Critical) != nil {
 		for _, p := range batch {
 			r.pending.answer(p, nil, r.errDiskFull(disk.Critical))
 		}
-		r.dispatcher.unreserve(f.room)
+		r.dispatcher.Unreserve(f.reserved)
 		return nil
 	}
 	f.future = r.raft.Apply(b, raftgroup.EnqueueTimeout)
@@ -249,7 +250,7 @@ func (r *Replica) resolveLoop() {
 func (r *Replica) resolve(f *flight) {
 	err := raftgroup.Await(f.future, r.killed, r.halting)
 	if err != nil {
-		r.dispatcher.unreserve(f.room)
+		r.dispatcher.Unreserve(f.reserved)
 		known := raftError(r.id, r.leaderHint(), err)
 		if isDiskFull(err) {
 			known = r.errDiskFull(disk.Full)
@@ -266,19 +267,19 @@ func (r *Replica) resolve(f *flight) {
 	case *machine.Result:
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
 		r.metrics.Entries.Inc()
-		r.effects(&res.Effects, f.room)
+		r.effects(&res.Effects, f.reserved)
 		for i, p := range f.proposals {
 			r.metrics.applied(p.cmd, res.Replies[i])
 			r.pending.answer(p, res.Replies[i], nil)
 		}
 	case error:
-		r.dispatcher.unreserve(f.room)
+		r.dispatcher.Unreserve(f.reserved)
 		for _, p := range f.proposals {
 			r.pending.answer(p, nil, errUnknownOutcome(r.id, res.Error()))
 		}
 	default:
 		// The state had this index already, which cannot be for an entry of our own.
-		r.dispatcher.unreserve(f.room)
+		r.dispatcher.Unreserve(f.reserved)
 		for _, p := range f.proposals {
 			r.pending.answer(p, nil, errUnknownOutcome(r.id, "the entry was applied before"))
 		}

@@ -21,6 +21,7 @@ import (
 	"perdure/partition/raftlog"
 	"perdure/partition/repair"
 	"perdure/partition/snapshot"
+	"perdure/partition/workers"
 )
 
 // Replica is this node's member of one partition's group.
@@ -34,7 +35,7 @@ type Replica struct {
 	now        func() time.Time
 	disk       *diskSpace // nil in tests of parts
 	metrics    metrics
-	dispatcher *Dispatcher
+	dispatcher *workers.Dispatcher
 	watches    *watches
 
 	raft      *raft.Raft
@@ -127,7 +128,7 @@ func (r *Replica) leaderHint() string {
 
 func (r *Replica) notifyServing() {
 	r.leads.wake()
-	r.dispatcher.serving()
+	r.dispatcher.Serving()
 	if r.onServing != nil {
 		r.onServing()
 	}

@@ -31,7 +31,7 @@ func (s *peerService) Propose(ctx context.Context, in *commandv1.ProposeRequest)
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the command is missing")
 	}
 	if in.ReturnedInTerm > 0 {
-		return s.n.dispatch.returned(ctx, r, in.ReturnedInTerm, in.Command)
+		return s.n.returnTask(ctx, r, in.ReturnedInTerm, in.Command)
 	}
 	return r.Propose(ctx, in.Command)
 }

@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/peers"
+	"perdure/partition/workers"
 )
 
 // shipped notes what a partition's shipper hands over, and can refuse it.
@@ -52,7 +53,7 @@ func sendSignals(t *testing.T, n *Node, from, to uint32, count, size int) (targe
 	r := n.Router()
 	sender, target := idIn(r, from, "sender"), idIn(r, to, "target")
 	must(t, r, startCmd("start "+target, target, "nobody", ""))
-	w := n.Dispatcher().Attach(WorkerSpec{ID: "w", Namespace: ns, Functions: []string{"send"}, LeaseMS: 600_000, Room: 1})
+	w := n.Dispatcher().Attach(workers.Spec{ID: "w", Namespace: ns, Functions: []string{"send"}, LeaseMS: 600_000, Capacity: 1})
 	t.Cleanup(w.Detach)
 	must(t, r, startCmd("start "+sender, sender, "send", ""))
 	token := deliver(t, w)

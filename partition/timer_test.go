@@ -11,6 +11,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/partition/stable"
+	"perdure/partition/workers"
 	"perdure/recovery"
 )
 
@@ -125,7 +126,7 @@ func TestSleepWakes(t *testing.T) {
 	clock := newHandClock()
 	n := startNode(t, clockedConfig(t, clock, vfs.NewMem(), stable.NewMemory()))
 	r := n.Router()
-	w := n.Dispatcher().Attach(WorkerSpec{ID: "w", Namespace: ns, Functions: []string{"nap"}, LeaseMS: 600_000, Room: 1})
+	w := n.Dispatcher().Attach(workers.Spec{ID: "w", Namespace: ns, Functions: []string{"nap"}, LeaseMS: 600_000, Capacity: 1})
 	defer w.Detach()
 	must(t, r, startCmd("s", "sleeper", "nap", ""))
 	token := deliver(t, w)
@@ -134,7 +135,7 @@ func TestSleepWakes(t *testing.T) {
 	if reply.State != perdurev1.TaskState_TASK_STATE_SUSPENDED {
 		t.Fatalf("%v", reply)
 	}
-	w.AddRoom(1)
+	w.AddCapacity(1)
 	waitFor(t, "the timer to wait", func() bool { return clock.armed(30 * time.Second) }, func() string { return "" })
 	nothing(t, n, w)
 	clock.advance(30 * time.Second)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
-	"perdure/partition"
+	"perdure/partition/workers"
 )
 
 // serverMetrics count and time calls.
@@ -20,7 +20,7 @@ type serverMetrics struct {
 	closed *prometheus.CounterVec
 }
 
-func newServerMetrics(reg prometheus.Registerer, d *partition.Dispatcher) (*serverMetrics, error) {
+func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*serverMetrics, error) {
 	m := &serverMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "grpc", Name: "calls_total",
 			Help: "gRPC calls that have ended, by method and code."}, []string{"method", "code"}),

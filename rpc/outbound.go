@@ -14,6 +14,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition"
+	"perdure/partition/workers"
 )
 
 // functionOfHTTP is the function whose executions are the attempts of graphs' HTTP nodes.
@@ -60,7 +61,7 @@ type Outbound struct {
 	cfg        OutboundConfig
 	log        *slog.Logger
 	router     *partition.Router
-	dispatcher *partition.Dispatcher
+	dispatcher *workers.Dispatcher
 	client     *http.Client
 	agent      string
 	// id is the prefix of the sessions' worker ids.
@@ -92,7 +93,7 @@ type Outbound struct {
 // outboundSession is the node's own session as a worker of one namespace.
 type outboundSession struct {
 	ns     string
-	worker *partition.Worker
+	worker *workers.Worker
 	// credit is the unused credit; granted is when it last got some, used when its last call ended.
 	credit        int
 	under         int
@@ -100,7 +101,7 @@ type outboundSession struct {
 }
 
 // ServeOutbound starts an Outbound. Close it before the partitions.
-func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *partition.Dispatcher) (*Outbound, error) {
+func ServeOutbound(cfg OutboundConfig, router *partition.Router, dispatcher *workers.Dispatcher) (*Outbound, error) {
 	if cfg.Idle <= 0 {
 		cfg.Idle = outboundIdle
 	}
@@ -191,12 +192,12 @@ func (o *Outbound) grant(ns string, n int) {
 	if s := o.sessions[ns]; s != nil {
 		s.credit += n
 		s.granted = now
-		s.worker.AddRoom(n)
+		s.worker.AddCapacity(n)
 		return
 	}
 	s := &outboundSession{ns: ns, credit: n, granted: now, used: now}
-	s.worker = o.dispatcher.AttachHere(partition.WorkerSpec{
-		ID: o.id + "/" + ns, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: o.cfg.Lease.Milliseconds(), Room: n,
+	s.worker = o.dispatcher.AttachOwn(workers.Spec{
+		ID: o.id + "/" + ns, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: o.cfg.Lease.Milliseconds(), Capacity: n,
 	})
 	o.sessions[ns] = s
 	o.wg.Add(1)
@@ -214,7 +215,7 @@ func (o *Outbound) reclaim(ns string) {
 			again = true
 			continue
 		}
-		n := s.worker.TakeRoom(s.credit)
+		n := s.worker.TakeCapacity(s.credit)
 		s.credit -= n
 		o.free += n
 	}
@@ -266,7 +267,7 @@ func (o *Outbound) receive(s *outboundSession) {
 }
 
 // begin begins a call.
-func (o *Outbound) begin(s *outboundSession, d partition.Delivery) {
+func (o *Outbound) begin(s *outboundSession, d workers.Delivery) {
 	c := &outboundCall{o: o, session: s, task: d.Task, key: callKey(d.Task.Token), confirmed: d.Reserved}
 	c.ctx, c.cancel = context.WithCancelCause(o.sends)
 	o.mu.Lock()

@@ -9,17 +9,17 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
-	"perdure/partition"
+	"perdure/partition/workers"
 )
 
 // callLease is the lease of the tasks below: no stall of the machine is as long, and no heartbeat of Outbound's own comes.
 const callLease = time.Hour
 
 // acquired is a session of the test's own, with a task that was acquired for it and is not begun.
-func (n *outboundNode) acquired(ns, id, url string) (*outboundSession, partition.Delivery) {
+func (n *outboundNode) acquired(ns, id, url string) (*outboundSession, workers.Delivery) {
 	n.t.Helper()
-	w := n.parts.Dispatcher().AttachHere(partition.WorkerSpec{
-		ID: "w-" + id, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: callLease.Milliseconds(), Room: 1,
+	w := n.parts.Dispatcher().AttachOwn(workers.Spec{
+		ID: "w-" + id, Namespace: ns, Functions: []string{functionOfHTTP}, LeaseMS: callLease.Milliseconds(), Capacity: 1,
 	})
 	n.t.Cleanup(w.Detach)
 	n.submit(ns, id, url)

@@ -20,6 +20,7 @@ import (
 	"perdure/internal/certs"
 	"perdure/internal/ingress"
 	"perdure/partition"
+	"perdure/partition/workers"
 	"perdure/rpc/auth"
 )
 
@@ -65,7 +66,7 @@ type Server struct {
 	cfg        Config
 	log        *slog.Logger
 	router     *partition.Router
-	dispatcher *partition.Dispatcher
+	dispatcher *workers.Dispatcher
 
 	grpc         *grpc.Server
 	health       *health.Server
@@ -84,7 +85,7 @@ type Server struct {
 
 // Listen opens the ports and serves. It returns at once; the ports answer before the partitions are
 // ready, and say so.
-func Listen(cfg Config, router *partition.Router, dispatcher *partition.Dispatcher) (*Server, error) {
+func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, stopping: make(chan struct{})}
 	var err error
 	if s.metrics, err = newServerMetrics(cfg.Registry, dispatcher); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition"
+	"perdure/partition/workers"
 )
 
 // Bounds of a worker's stream.
@@ -47,7 +47,7 @@ type session struct {
 	stream perdurev1.Tasks_WorkServer
 	ctx    context.Context
 	ns     string
-	worker *partition.Worker
+	worker *workers.Worker
 
 	sending sync.Mutex
 	calls   chan struct{} // bounds calls in progress
@@ -76,8 +76,8 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	if err := w.register(hello); err != nil {
 		return err
 	}
-	w.worker = t.s.dispatcher.Attach(partition.WorkerSpec{
-		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Capacity), Held: hello.Held,
+	w.worker = t.s.dispatcher.Attach(workers.Spec{
+		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
 		Timestamp: first.Timestamp,
 	})
 	w.heard = time.Now()
@@ -241,7 +241,7 @@ func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 	}
 	if credit := in.GetCredit(); credit != nil {
 		release()
-		w.worker.AddRoom(int(min(credit.Tasks, maxCapacity)))
+		w.worker.AddCapacity(int(min(credit.Tasks, maxCapacity)))
 		return nil
 	}
 	select {

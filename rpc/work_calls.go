@@ -61,7 +61,7 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	out := reply.GetCommit()
 	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		w.worker.Finished(c.Task)
-		w.worker.AddRoom(int(min(credit, maxCapacity)))
+		w.worker.AddCapacity(int(min(credit, maxCapacity)))
 	}
 	if proto.Size(out) > maxReplyBytes {
 		// Without entries the worker reads the journal, in pages.
@@ -221,7 +221,7 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 		return nil, err
 	}
 	w.worker.Finished(r.Task)
-	w.worker.AddRoom(int(min(credit, maxCapacity)))
+	w.worker.AddCapacity(int(min(credit, maxCapacity)))
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
 }
 

@@ -72,25 +72,25 @@ var boundBugs = []mutation.Bug{
 		Tests: "TestStrangersConnectionsEnd", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/attach.go", Rule: "tasks: a worker that does not read holds few of other nodes' bytes",
-		From: "return w.remote == 0 || w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes", To: "return w.remote == 0 || w.d.remote < nodeTaskBytes",
-		Tests: "TestTaskBytes TestTasksOfOtherNodesAreBoundedInBytes",
+		File: "partition/workers/worker.go", Rule: "tasks: a worker that does not read holds few of other nodes' bytes",
+		From: "return w.remote == 0 || w.remote < WorkerTaskBytes && w.d.remote < nodeTaskBytes", To: "return w.remote == 0 || w.d.remote < nodeTaskBytes",
+		Tests: "TestTaskBytes",
 	},
 	{
-		File: "partition/attach.go", Rule: "tasks: the node's bytes are bounded over all workers",
-		From: "w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes", To: "w.remote < workerTaskBytes", Tests: "TestTaskBytes",
+		File: "partition/workers/worker.go", Rule: "tasks: the node's bytes are bounded over all workers",
+		From: "w.remote < WorkerTaskBytes && w.d.remote < nodeTaskBytes", To: "w.remote < WorkerTaskBytes", Tests: "TestTaskBytes",
 	},
 	{
-		File: "partition/attach.go", Rule: "tasks: a worker gets one whatever the others hold",
+		File: "partition/workers/worker.go", Rule: "tasks: a worker gets one whatever the others hold",
 		From: "return w.remote == 0 || ", To: "return ", Tests: "TestTaskBytes",
 	},
 	{
-		File: "partition/attach.go", Rule: "tasks: what ends gives its bytes back",
+		File: "partition/workers/worker.go", Rule: "tasks: what ends gives its bytes back",
 		From: "w.took(w.remote)", To: "w.remote = 0", Tests: "TestTaskBytes",
 	},
 	{
-		File: "partition/attach_leg.go", Rule: "tasks: a stream is not read while there is no space",
-		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes",
+		File: "partition/workers/link.go", Rule: "tasks: a stream is not read while there is no space",
+		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes", Pkg: "partition",
 	},
 	{
 		File: "partition/watch.go", Rule: "watches: their number is bounded",

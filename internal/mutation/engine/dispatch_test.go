@@ -6,50 +6,50 @@ import (
 	"perdure/internal/mutation"
 )
 
-// dispatchBugs break how tasks reach workers: each once, within the room, and back when nobody was told.
+// dispatchBugs break how tasks reach workers: each once, within the capacity, and back when nobody was told.
 var dispatchBugs = []mutation.Bug{
 	{
 		File: "internal/credit/ledger.go", Rule: "dispatch: a task is told once",
-		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestToldOnce", Pkg: "partition",
+		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestToldOnce", Pkg: "partition/workers",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: the room of an entry that did not happen comes back",
-		From: "b.s.share.Release(int(b.offer.Room))\n\t\tb.s.freed()\n\t\td.kick(b.s)", To: "b.s.freed()\n\t\td.kick(b.s)", Tests: "TestCapacityIsConserved",
+		File: "partition/workers/assign.go", Rule: "dispatch: the credit of an entry that did not happen comes back",
+		From: "b.s.share.Release(int(b.offer.Room))\n\t\tb.s.freed()\n\t\td.schedule(b.s)", To: "b.s.freed()\n\t\td.schedule(b.s)", Tests: "TestCapacityIsConserved",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a task uses up room",
+		File: "partition/workers/assign.go", Rule: "dispatch: a task uses credit",
 		From: "b.s.share.Use()", To: "_ = b", Tests: "TestCapacityIsConserved",
 	},
 	{
 		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is told",
-		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestToldOnce", Pkg: "partition",
+		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestToldOnce", Pkg: "partition/workers",
 	},
 	{
-		File: "partition/attach.go", Rule: "dispatch: the room of a task that is over before it is told comes back",
+		File: "partition/workers/worker.go", Rule: "dispatch: the credit of a task that is over before it is told comes back",
 		From: "w.step(credit.Undelivered{Task: creditTask(q.Token)})", To: "", Tests: "TestCapacityOfWhatIsOver",
 	},
 	{
-		File: "internal/credit/share.go", Rule: "dispatch: an entry offers no room that another one does",
-		From: `return s.granted - s.reserved`, To: `return s.granted`, Tests: "TestCapacityIsConserved", Pkg: "partition",
+		File: "internal/credit/share.go", Rule: "dispatch: an entry grants no credit that another one does",
+		From: `return s.granted - s.reserved`, To: `return s.granted`, Tests: "TestCapacityIsConserved", Pkg: "partition/workers",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a task that was told before is not given back",
-		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.id] == nil`, Tests: "TestUntoldGoesBack",
+		File: "partition/workers/release.go", Rule: "dispatch: a task that was told before is not given back",
+		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUntoldGoesBack",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a task that nobody was told of is given back",
-		From: `if len(queue) == 0 || d.node == nil {`, To: `if len(queue) < 1<<20 || d.node == nil {`, Tests: "TestUntoldGoesBack",
+		File: "partition/workers/release.go", Rule: "dispatch: a task that nobody was told of is given back",
+		From: `if len(queue) == 0 {`, To: `if len(queue) < 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 10 * time.Second,
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a worker is told that its task is cancelled",
+		File: "partition/workers/assign.go", Rule: "dispatch: a worker is told that its task is cancelled",
 		From: `for _, a := range fx.Cancelling {`, To: `for _, a := range fx.Cancelling[:0] {`, Tests: "TestCancelIsTold",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a worker learns what it holds from a new leader",
+		File: "partition/workers/dispatcher.go", Rule: "dispatch: a worker learns what it holds from a new leader",
 		From: `for _, a := range held {`, To: `for _, a := range held[:0] {`, Tests: "TestToldOnce",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "dispatch: a worker learns what it holds when it comes back",
-		From: `if len(lives) > 0 {`, To: `if len(lives) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 20 * time.Second,
+		File: "partition/workers/session.go", Rule: "dispatch: a worker learns what it holds when it comes back",
+		From: `if len(leaderships) > 0 {`, To: `if len(leaderships) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 10 * time.Second,
 	},
 }

@@ -55,20 +55,20 @@ var leaseBugs = []mutation.Bug{
 		From: `over := w.ended.has(t.key)`, To: `over := false`, Tests: "TestFinishedTaskIsNotBegunAgain",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "lease: a worker that says nothing is given nothing",
-		From: `if free == 0 || s.silent(now) ||`, To: `if free == 0 || now.IsZero() ||`, Tests: "TestSilentWorkerGetsNothing", Hangs: 20 * time.Second,
+		File: "partition/workers/assign.go", Rule: "lease: a worker that says nothing is given nothing",
+		From: `if free == 0 || s.silent(now) ||`, To: `if free == 0 || now.IsZero() ||`, Tests: "TestHungWorkerIsNotHeardByConnecting",
 	},
 	{
-		File: "partition/attach_leg.go", Rule: "lease: a worker that hangs is not heard from because a node connects",
-		From: `d.now().Sub(w.seat.heard).Milliseconds()`, To: `0`, Tests: "TestHungWorkerIsNotHeardByConnecting",
+		File: "partition/workers/link.go", Rule: "lease: a worker that hangs is not heard from because a node connects",
+		From: `d.now().Sub(w.session.heard).Milliseconds()`, To: `0`, Tests: "TestHungWorkerIsNotHeardByConnecting",
 	},
 	{
-		File: "partition/attach_leg.go", Rule: "lease: a former leader's task is not passed on",
-		From: `switch stale := d.node.knowsLaterTerm(token, k.Task.Term); {`, To: `switch stale := d.node == nil; {`, Tests: "TestFormerLeadersTaskIsDropped", Hangs: 20 * time.Second,
+		File: "partition/workers/link.go", Rule: "lease: a former leader's task is not passed on",
+		From: `switch stale := k.Task.Term > 0 && d.env.Term(token.GetNamespace(), token.GetId()) > k.Task.Term; {`, To: `switch stale := false; {`, Tests: "TestFormerLeadersTaskIsDropped",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "lease: a task that was told again is not returned by who did not send it",
-		From: `return led != nil && led.life == q.lead && !led.reminded.has(keyOf(q.Token))`, To: `return led != nil && led.life == q.lead`, Tests: "TestToldAgainIsNotReturned",
+		File: "partition/workers/release.go", Rule: "lease: a task that was told again is not returned by who did not send it",
+		From: `return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))`, To: `return led != nil && led.lead == q.lead`, Tests: "TestToldAgainIsNotReturned",
 	},
 	{
 		File: "durable/activation.go", Rule: "lease: it is looked at last before a step",
@@ -83,7 +83,7 @@ var leaseBugs = []mutation.Bug{
 		From: `return !from.IsZero() && from.After(e.gone)`, To: `return !from.IsZero()`, Tests: "TestEndedIsBounded",
 	},
 	{
-		File: "partition/dispatch.go", Rule: "lease: workers of different namespaces have nothing to do with each other",
-		From: `return workerKey{s.Namespace, s.ID}`, To: `return workerKey{"", s.ID}`, Tests: "TestNamespacesHaveWorkersOfTheirOwn", Hangs: 30 * time.Second,
+		File: "partition/workers/session.go", Rule: "lease: workers of different namespaces have nothing to do with each other",
+		From: `return workerKey{s.Namespace, s.ID}`, To: `return workerKey{"", s.ID}`, Tests: "TestNamespacesHaveWorkersOfTheirOwn", Pkg: "partition", Hangs: 30 * time.Second,
 	},
 }

@@ -1,4 +1,4 @@
-package partition
+package workers
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Attach implements Peers: a worker of another node has a seat here for as long as the stream lives.
-func (s *peerService) Attach(stream commandv1.Peers_AttachServer) error {
+// Serve keeps a session for a worker of another node while the stream lives. It blocks until then.
+func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 	in, err := stream.Recv()
 	if err != nil {
 		return err
@@ -18,35 +18,34 @@ func (s *peerService) Attach(stream commandv1.Peers_AttachServer) error {
 	if hello == nil || hello.Worker == "" {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the first message must name the worker")
 	}
-	d := s.n.dispatch
 	d.mu.Lock()
-	seat := d.sit(WorkerSpec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Room: int(hello.Room),
+	s := d.attach(Spec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Room),
 		Timestamp: hello.Timestamp, Unheard: time.Duration(hello.UnheardMs) * time.Millisecond}, hello.SinceMs, nil)
 	d.finish()
-	if seat == nil {
+	if s == nil {
 		return stream.Send(supersededDown())
 	}
 	defer func() {
 		d.mu.Lock()
-		d.drop(seat)
+		d.drop(s)
 		d.finish()
 	}()
 	over := make(chan struct{})
-	go func() {
+	go func() { // it ends with the stream, which ends when this method returns
 		defer close(over)
 		for {
 			up, err := stream.Recv()
 			if err != nil {
 				return
 			}
-			seat.received(up)
+			s.received(up)
 		}
 	}()
-	told := false // whether the seat wants room, as the other node knows
+	told := false // whether the session wants credit, as the other node knows
 	for {
-		queue, out, ended := seat.pull(&told)
+		queue, out, ended := s.pull(&told)
 		for i, q := range queue {
-			down := seat.down(stream, q)
+			down := s.down(stream, q)
 			if down == nil {
 				continue
 			}
@@ -66,25 +65,21 @@ func (s *peerService) Attach(stream commandv1.Peers_AttachServer) error {
 			return nil
 		}
 		select {
-		case <-seat.wake:
+		case <-s.wake:
 		case <-over:
 			return nil
-		case <-s.n.stopping:
-			return s.n.stoppingError()
+		case <-d.ctx.Done():
+			return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
 		}
 	}
-}
-
-func (n *Node) stoppingError() error {
-	return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
 }
 
 func supersededDown() *commandv1.AttachDown {
 	return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Superseded{Superseded: true}}
 }
 
-// received takes in what the worker's node says.
-func (s *seat) received(up *commandv1.AttachUp) {
+// received acts on a message of the worker's node.
+func (s *session) received(up *commandv1.AttachUp) {
 	s.d.mu.Lock()
 	defer s.d.finish()
 	if up.Timestamp > 0 || up.Kind == nil {
@@ -98,9 +93,9 @@ func (s *seat) received(up *commandv1.AttachUp) {
 	}
 }
 
-// pull is what there is to be told now. A recall is answered once there is room that no entry offers, or
-// none at all.
-func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
+// pull is what there is to be sent now. A revocation is answered once there is credit that no entry has reserved, or none
+// at all.
+func (s *session) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.detached {
@@ -111,7 +106,7 @@ func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, 
 	}
 	queue, s.queue = s.queue, nil
 	if s.mayAnswer() {
-		// If something has come to wait for it meanwhile, an offer is under way, and then the seat wants.
+		// If tasks have come to wait for it since, a command with grants is under way, and then the session wants credit.
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
 	}
 	if s.wanted != *told {
@@ -121,17 +116,17 @@ func (s *seat) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, 
 	return queue, out, false
 }
 
-// down is a delivery as a message, or nil when its task is over already: then its room is free again.
-func (s *seat) down(stream commandv1.Peers_AttachServer, q Delivery) *commandv1.AttachDown {
+// down is a delivery as a message, or nil when its task is over already: then its credit is free again.
+func (s *session) down(stream commandv1.Peers_AttachServer, q Delivery) *commandv1.AttachDown {
 	if q.Cancelling {
 		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Cancelling{Cancelling: q.Token}}
 	}
-	task, err := q.replica.task(stream.Context(), q.Token)
+	task, err := q.replica.Task(stream.Context(), q.Token)
 	if err == nil {
 		task.AcquiredAfter = q.timestamp
 		var term uint64
 		if q.lead != nil {
-			term = q.lead.term
+			term = q.lead.Term()
 		}
 		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Task: task, Again: q.again, Term: term}}}
 	}

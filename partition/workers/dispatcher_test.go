@@ -1,33 +1,14 @@
-package partition
+package workers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
-	"perdure/internal/credit"
 )
-
-func init() { credit.Assert = true }
-
-// A stage is a dispatcher of its own, for one partition that it leads by its own account: entries are what the test
-// says. The state below it holds nothing.
-type stage struct {
-	*Dispatcher
-	t    *testing.T
-	r    *Replica
-	life *leadership
-}
-
-func newStage(t *testing.T) *stage {
-	empty := newMemNode(t, 1).router.Replicas()[0].store
-	s := &stage{Dispatcher: newDispatcher(), t: t, r: &Replica{id: 0, store: empty, clock: SystemClock{}, stopping: make(chan struct{})}}
-	s.life = &leadership{r: s.r}
-	s.established(s.life, nil, nil)
-	return s
-}
 
 // assigned is what an entry does that acquires tasks for a worker.
 func assigned(worker string, tokens ...*perdurev1.TaskToken) *machine.Effects {
@@ -65,7 +46,7 @@ func (s *stage) tells(what string, w *Worker, want ...string) {
 }
 
 // offered is how much capacity the bookings of an entry take.
-func offered(room []booking) (n int) {
+func offered(room []Reservation) (n int) {
 	for _, b := range room {
 		n += int(b.offer.Room)
 	}
@@ -78,9 +59,9 @@ func TestCapacityIsConserved(t *testing.T) {
 	s := newStage(t)
 	const capacity = 5
 	w := s.Attach(spec("w", capacity, "f"))
-	all := func() (entries [][]booking, sum int) {
+	all := func() (entries [][]Reservation, sum int) {
 		for {
-			room := s.reserve(0)
+			room := s.Reserve(0)
 			if len(room) == 0 {
 				return entries, sum
 			}
@@ -94,46 +75,41 @@ func TestCapacityIsConserved(t *testing.T) {
 		t.Fatalf("%d entries offer %d, the worker has announced %d", len(entries), sum, capacity)
 	}
 	for _, room := range entries {
-		s.unreserve(room) // it did not happen
+		s.Unreserve(room) // it did not happen
 	}
 	if entries, sum = all(); sum != capacity {
 		t.Fatalf("after entries that did not happen %d are offered, must be %d", sum, capacity)
 	}
 	// The first entry acquires one task, the others none.
-	s.applied(s.r, s.life, assigned("w", tokenOf("a", 1)), entries[0])
+	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), entries[0])
 	for _, room := range entries[1:] {
-		s.applied(s.r, s.life, assigned("w"), room)
+		s.Applied(s.r, s.lead, assigned("w"), room)
 	}
 	s.tells("after one was acquired", w, "a/1")
 	if entries, sum = all(); sum != capacity-1 {
 		t.Fatalf("with one task %d are offered, must be %d", sum, capacity-1)
 	}
 	for _, room := range entries {
-		s.unreserve(room)
+		s.Unreserve(room)
 	}
-	w.AddRoom(1)
+	w.AddCapacity(1)
 	if _, sum = all(); sum != capacity {
 		t.Errorf("when the worker has finished %d are offered, must be %d", sum, capacity)
 	}
 }
 
-// TestCapacityOfWhatIsOver: a task that is over before its worker is told of it takes none of the worker's capacity.
+// TestCapacityOfWhatIsOver: a task that is over before its worker is sent it uses none of the worker's capacity.
 func TestCapacityOfWhatIsOver(t *testing.T) {
-	n := newMemNode(t, 1)
-	r, d := n.router.Replicas()[0], n.Dispatcher()
-	w := d.Attach(spec("w", 2, "f"))
-	defer w.Detach()
-	must(t, n.Router(), startCmd("s", "over", "f", ""))
-	waitFor(t, "the task to be its own", func() bool { return len(held(t, r, "w")) == 1 }, func() string { return "" })
-	must(t, n.Router(), terminateCmd("over"))
-	must(t, n.Router(), startCmd("s2", "next", "f", ""))
-	if got := deliver(t, w); got.Id != "next" {
-		t.Fatalf("told of %v", got)
+	s := newStage(t)
+	w := s.Attach(spec("w", 2, "f"))
+	s.r.over = map[string]bool{"over": true}
+	s.assign("w", tokenOf("over", 1))
+	s.assign("w", tokenOf("next", 1))
+	if got, ok := w.Next(t.Context()); !ok || got.Token.Id != "next" || got.Task == nil {
+		t.Fatalf("sent %+v", got)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if have := w.seat.share.Granted(); have != 1 {
-		t.Errorf("the worker has announced 2 and was told of 1: %d are left", have)
+	if have := w.Capacity(); have != 1 {
+		t.Errorf("the worker has announced 2 and was sent 1: %d are left", have)
 	}
 }
 
@@ -144,10 +120,10 @@ func TestToldOnce(t *testing.T) {
 	knowing := spec("w", 4, "f")
 	knowing.Held = []*perdurev1.TaskToken{tokenOf("held", 3)}
 	w := s.Attach(knowing)
-	room := s.reserve(0)
-	s.applied(s.r, s.life, assigned("w", tokenOf("a", 1)), room)
+	room := s.Reserve(0)
+	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), room)
 	remind := func(tokens ...*perdurev1.TaskToken) {
-		s.established(s.life, nil, assigned("w", tokens...).Assigned)
+		s.Established(s.lead, nil, assigned("w", tokens...).Assigned)
 	}
 	remind(tokenOf("a", 1), tokenOf("held", 3))
 	s.tells("its entry and a new leader", w, "a/1")
@@ -168,49 +144,57 @@ func TestCancelIsTold(t *testing.T) {
 	elsewhere.Namespace = "elsewhere"
 	stranger := s.Attach(elsewhere)
 	fx := &machine.Effects{Cancelling: assigned("w", tokenOf("a", 1)).Assigned}
-	s.applied(s.r, s.life, fx, nil)
+	s.Applied(s.r, s.lead, fx, nil)
 	s.tells("the holder", w, "a/1 cancelling")
 	s.tells("another worker", other)
 	s.tells("another namespace's worker of that id", stranger)
 }
 
-// TestUntoldGoesBack: when a session ends, the tasks that its worker was not told of are released, and no others: not
-// what it was told of, nor what it was to be told of again.
+// TestUntoldGoesBack: when a session ends, the tasks that its worker was not sent are released, and no others: not what
+// it was sent, nor what it was to be sent again.
 func TestUntoldGoesBack(t *testing.T) {
-	n := newMemNode(t, 1)
-	r, d := n.router.Replicas()[0], n.Dispatcher()
-	w := d.Attach(spec("w", 4, "f"))
+	s := newStage(t)
+	w := s.Attach(spec("w", 4, "f"))
 	for k := range 4 {
-		must(t, n.Router(), startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
+		s.assign("w", tokenOf(fmt.Sprint("x", k), 1))
 	}
-	waitFor(t, "four tasks to be its own", func() bool { return len(held(t, r, "w")) == 4 }, func() string { return "" })
-	mine := []string{deliver(t, w).Id, deliver(t, w).Id}
-	settled := func(what string) {
-		t.Helper()
-		waitFor(t, "what is returned to be through", func() bool {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			return len(d.returning) == 0
-		}, func() string { return "" })
-		var have []string
-		for _, token := range held(t, r, "w") {
-			have = append(have, token.Id)
-		}
-		slices.Sort(have)
-		slices.Sort(mine)
-		if !slices.Equal(have, mine) {
-			t.Fatalf("%s: the worker holds %v, must hold %v", what, have, mine)
+	for range 2 {
+		if _, ok := w.Next(t.Context()); !ok {
+			t.Fatal("the stream is over")
 		}
 	}
 	w.Detach()
-	settled("two of four were told")
-	// It comes back and knows nothing: it is told again of what it holds. Its session ends before that.
-	again := d.Attach(spec("w", 0, "f"))
-	waitFor(t, "both to be told again", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(again.queue) == 2
-	}, func() string { return "" })
+	waitFor(t, "two of four to go back", func() bool { return slices.Equal(s.r.returned(), []string{"x2/1", "x3/1"}) }, s.r.returned)
+	// It comes back and knows nothing: it is reminded of what it holds. Its session ends before it is sent that.
+	s.r.hold(assigned("w", tokenOf("x0", 1), tokenOf("x1", 1)).Assigned)
+	again := s.Attach(spec("w", 0, "f"))
+	waitFor(t, "both to be queued again", func() bool { return again.Queued() == 2 }, s.r.returned)
 	again.Detach()
-	settled("both were to be told again")
+	s.Close() // what is under way is through then
+	if got := s.r.returned(); len(got) != 2 {
+		t.Errorf("%v went back", got)
+	}
+}
+
+// TestToldAgainIsNotReturned: a leader returns a task that another node did not send in the term in which it was
+// acquired, unless it has sent it again: a later session of the worker may have begun it.
+func TestToldAgainIsNotReturned(t *testing.T) {
+	s := newStage(t)
+	w := s.Attach(spec("w", 4, "f"))
+	defer w.Detach()
+	s.assign("w", tokenOf("a", 1))
+	s.assign("w", tokenOf("b", 1))
+	s.Established(s.lead, nil, assigned("w", tokenOf("b", 1)).Assigned)
+	for _, c := range []struct {
+		id   string
+		term uint64
+		want error
+	}{{"a", 7, nil}, {"a", 6, ErrNotReturned}, {"b", 7, ErrNotReturned}} {
+		if _, err := s.Return(t.Context(), s.r, c.term, releaseOf(tokenOf(c.id, 1))); !errors.Is(err, c.want) {
+			t.Errorf("%s in term %d: %v, want %v", c.id, c.term, err, c.want)
+		}
+	}
+	if got := s.r.returned(); !slices.Equal(got, []string{"a/1"}) {
+		t.Errorf("%v were returned", got)
+	}
 }

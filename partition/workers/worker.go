@@ -1,23 +1,17 @@
-package partition
+package workers
 
 import (
 	"context"
 	"time"
 
-	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm/machine"
-	"perdure/fsm/query"
-	"perdure/fsm/state"
-	"perdure/fsm/wire"
 	"perdure/internal/credit"
-	"perdure/recovery"
 )
 
-// Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its seat at this node and
-// over legs, one to each other node of the cluster.
+// Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its session at this node and
+// over links, one to each other node of the cluster.
 type Worker struct {
-	WorkerSpec
+	Spec
 	d     *Dispatcher
 	since int64
 	// ctx ends with the stream.
@@ -25,28 +19,21 @@ type Worker struct {
 	stop context.CancelFunc
 
 	// Guarded by the dispatcher's lock.
-	ledger *credit.Ledger
-	seat   *seat
-	legs   []*leg
-	queue  []Delivery
-	wake   chan struct{}
-	over   bool
+	ledger  *credit.Ledger
+	session *session
+	links   []*link
+	queue   []Delivery
+	wake    chan struct{}
+	over    bool
 	// remote are the bytes of the queued tasks that other nodes have sent.
 	//
 	//	remote = sum of queue[i].size
 	remote int64
 }
 
-// taskLife is which life of an execution's task.
-type taskLife struct{ incarnation, version uint64 }
-
-func lifeOf(t *perdurev1.TaskToken) (state.Ref, taskLife) {
-	return state.Ref{Namespace: t.Namespace, ID: t.Id}, taskLife{t.Incarnation, t.Version}
-}
-
 // Attach registers a worker's stream. An earlier stream of the same process is over, at whatever node; this
-// one is over when a later one comes. Every Worker must be detached.
-func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
+// one is over when a later one comes. Each Worker must be detached.
+func (d *Dispatcher) Attach(spec Spec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
 	w := d.newWorker(spec, false)
@@ -55,29 +42,27 @@ func (d *Dispatcher) Attach(spec WorkerSpec) *Worker {
 	return w
 }
 
-// newWorker makes a worker with a seat at this node, and no legs to others. A part of this node (own) is never silent.
-func (d *Dispatcher) newWorker(spec WorkerSpec, own bool) *Worker {
-	w := &Worker{WorkerSpec: spec, d: d, wake: make(chan struct{}, 1)}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+// newWorker makes a worker with a session at this node, and no links to others. A part of this node (own) is never silent.
+func (d *Dispatcher) newWorker(spec Spec, own bool) *Worker {
+	w := &Worker{Spec: spec, d: d, wake: make(chan struct{}, 1)}
+	w.ctx, w.stop = context.WithCancel(d.ctx)
 	held := make([]credit.Task, len(spec.Held))
 	for k, t := range spec.Held {
 		held[k] = creditTask(t)
 	}
-	cfg := credit.Config{SilentAfter: int64(spec.silentAfter()), Rest: int64(legRest)}
+	cfg := credit.Config{SilentAfter: int64(spec.silentAfter()), Rest: int64(linkRest)}
 	if own {
 		cfg.SilentAfter = 0
 	}
 	w.ledger = credit.New(cfg, d.now().UnixNano(), held...)
-	if d.node != nil {
-		w.since = d.node.clock.Now().UnixMilli()
-	}
-	if old := d.seats[spec.key()]; old != nil {
+	w.since = d.now().UnixMilli()
+	if old := d.sessions[spec.key()]; old != nil {
 		w.since = max(w.since, old.since+1)
 	}
-	w.seat = d.sit(spec, w.since, w)
-	w.seat.own = own
+	w.session = d.attach(spec, w.since, w)
+	w.session.own = own
 	w.step(credit.LinkOpened{Link: credit.Home, Leads: d.leadsHere(), Of: 1})
-	w.step(credit.Announced{N: spec.Room})
+	w.step(credit.Announced{N: spec.Capacity})
 	return w
 }
 
@@ -90,17 +75,17 @@ func (w *Worker) step(e credit.Event) {
 		switch a := a.(type) {
 		case credit.Grant:
 			if a.Link == credit.Home {
-				w.seat.grant(a.N)
-			} else if l := w.leg(a.Link); l != nil {
+				w.session.grant(a.N)
+			} else if l := w.link(a.Link); l != nil {
 				l.give += a.N
-				l.poke()
+				l.signal()
 			}
 		case credit.Revoke:
 			if a.Link == credit.Home {
-				w.seat.revoke(a.N)
-			} else if l := w.leg(a.Link); l != nil {
+				w.session.revoke(a.N)
+			} else if l := w.link(a.Link); l != nil {
 				l.ask = a.N
-				l.poke()
+				l.signal()
 			}
 		case credit.Wake:
 			w.tick(time.Unix(0, a.At))
@@ -110,11 +95,8 @@ func (w *Worker) step(e credit.Event) {
 
 // tick gives the ledger a Tick at a time.
 func (w *Worker) tick(at time.Time) {
-	if w.d.node == nil {
-		return
-	}
-	c, stop := w.d.node.clock.After(at.Sub(w.d.now()))
-	go func() {
+	c, stop := w.d.env.Clock.After(at.Sub(w.d.now()))
+	w.d.spawn(func() {
 		defer stop()
 		select {
 		case <-c:
@@ -124,11 +106,11 @@ func (w *Worker) tick(at time.Time) {
 		w.d.mu.Lock()
 		w.step(credit.Tick{})
 		w.d.finish()
-	}()
+	})
 }
 
-func (w *Worker) leg(name credit.Link) *leg {
-	for _, l := range w.legs {
+func (w *Worker) link(name credit.Link) *link {
+	for _, l := range w.links {
 		if l.name() == name {
 			return l
 		}
@@ -140,32 +122,32 @@ func creditTask(t *perdurev1.TaskToken) credit.Task {
 	return credit.Task{Namespace: t.Namespace, ID: t.Id, Incarnation: t.Incarnation, Version: t.Version}
 }
 
-// Detach ends the stream. Tasks that were assigned and not yet told to the worker go to others at once;
-// those it was told of stay its own until their leases end.
+// Detach ends the stream. Tasks that were assigned and not sent to the worker go to others at once; those that it was sent
+// stay its own until their leases end.
 func (w *Worker) Detach() {
 	w.d.mu.Lock()
 	defer w.d.finish()
-	w.d.drop(w.seat)
+	w.d.drop(w.session)
 }
 
-// Heard says that a message of the worker has come, and the worker's own timestamp in it; 0 if it has none. Of a
-// worker that is not heard from for half its lease no room is offered. Tasks carry the highest timestamp that the
-// leader had before it acquired them (Task.acquired_after).
+// Heard says that a message of the worker has come, and the worker's own timestamp in it; 0 if it has none. A worker that
+// is not heard from for half its lease is granted no credit. Tasks carry the highest timestamp that the leader had before
+// it acquired them (Task.acquired_after).
 func (w *Worker) Heard(timestamp uint64) {
 	w.d.mu.Lock()
 	defer w.d.finish()
 	if w.over {
 		return
 	}
-	w.seat.hear(timestamp)
-	for _, l := range w.legs {
-		l.hear(w.seat.heard)
+	w.session.hear(timestamp)
+	for _, l := range w.links {
+		l.hear(w.session.heard)
 	}
 	w.step(credit.Heard{})
 }
 
-// end is called when the stream's seat here is gone. What a later stream of the same worker will be told is
-// left to it. What other nodes have given and the worker was not sent goes back to them.
+// end is called when the stream's session here has ended. A later stream of the same worker is sent what this one was
+// not. Otherwise it goes back to the nodes that have assigned it.
 func (w *Worker) end(superseded bool) {
 	if w.over {
 		return
@@ -180,21 +162,21 @@ func (w *Worker) end(superseded bool) {
 	}
 	w.queue = nil
 	w.took(w.remote)
-	w.poke()
+	w.signal()
 }
 
 // Bounds of the tasks of other nodes that wait here, in bytes of their messages. They come with a page of their journal,
 // while a task of this node waits as its token. What is beyond waits at its leader, as a token as well.
 const (
-	// workerTaskBytes bounds those of one worker, nodeTaskBytes those of all; each worker may have one in any case.
+	// WorkerTaskBytes bounds those of one worker, nodeTaskBytes those of all; each worker may have one in any case.
 	// A stream looks before it receives, so one more of each other node may come.
-	workerTaskBytes = 4 << 20
+	WorkerTaskBytes = 4 << 20
 	nodeTaskBytes   = 64 << 20
 )
 
 // mayTake reports whether another task of another node may be received. The dispatcher's lock is held.
 func (w *Worker) mayTake() bool {
-	return w.remote == 0 || w.remote < workerTaskBytes && w.d.remote < nodeTaskBytes
+	return w.remote == 0 || w.remote < WorkerTaskBytes && w.d.remote < nodeTaskBytes
 }
 
 // took gives back the bytes of tasks that left the queue, and wakes the streams that wait for them. The dispatcher's
@@ -205,26 +187,26 @@ func (w *Worker) took(bytes int64) {
 	}
 	w.remote -= bytes
 	w.d.remote -= bytes
-	close(w.d.drained)
-	w.d.drained = make(chan struct{})
+	close(w.d.spaceFreed)
+	w.d.spaceFreed = make(chan struct{})
 }
 
-// taskBytes are the bytes of other nodes' tasks that wait here.
-func (d *Dispatcher) taskBytes() int64 {
+// TaskBytes are the bytes of other nodes' tasks that wait here.
+func (d *Dispatcher) TaskBytes() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.remote
 }
 
-func (w *Worker) poke() {
+func (w *Worker) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// AddRoom says that the worker can take n more tasks.
-func (w *Worker) AddRoom(n int) {
+// AddCapacity says that the worker can take n more tasks.
+func (w *Worker) AddCapacity(n int) {
 	if n <= 0 {
 		return
 	}
@@ -242,8 +224,7 @@ func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 	}
 }
 
-// Next waits for something to tell the worker. It answers false when the stream is over: detached, or
-// ctx has ended.
+// Next waits for the next delivery. It answers false when the stream is over: detached, or ctx has ended.
 func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	for {
 		w.d.mu.Lock()
@@ -281,24 +262,24 @@ func (q *Delivery) resolve(ctx context.Context) (err error) {
 	if q.Task != nil {
 		return nil
 	}
-	if q.Task, err = q.replica.task(ctx, q.Token); err == nil {
+	if q.Task, err = q.replica.Task(ctx, q.Token); err == nil {
 		q.Task.AcquiredAfter = q.timestamp
 	}
 	return err
 }
 
-// settled takes note of whether the worker is told of a task that has left the queue.
-func (w *Worker) settled(q Delivery, told bool) {
+// settled tells the ledger whether a task that has left the queue is sent to the worker.
+func (w *Worker) settled(q Delivery, sent bool) {
 	w.d.mu.Lock()
 	defer w.d.finish()
-	if told {
+	if sent {
 		w.step(credit.Begun{Task: creditTask(q.Token)})
 	} else {
 		w.step(credit.Undelivered{Task: creditTask(q.Token)})
 	}
 }
 
-// arrive queues what has come. A task that is told twice, because it was assigned just when its leader changed or a
+// arrive queues what has come. A task that comes twice, because it was assigned just when its leader changed or a
 // stream began, is queued once.
 func (w *Worker) arrive(q Delivery) {
 	if w.over {
@@ -311,7 +292,7 @@ func (w *Worker) arrive(q Delivery) {
 		if q.again {
 			w.step(credit.Reminded{Task: task})
 		} else {
-			w.step(credit.Assigned{Link: q.leg.name(), Task: task})
+			w.step(credit.Assigned{Link: q.link.name(), Task: task})
 		}
 		if known {
 			return
@@ -320,29 +301,19 @@ func (w *Worker) arrive(q Delivery) {
 	w.queue = append(w.queue, q)
 	w.remote += q.size
 	w.d.remote += q.size
-	w.poke()
+	w.signal()
 }
 
-// held visits the tasks that workers hold by this replica's state.
-func (r *Replica) held(visit func(machine.Assignment)) error {
-	return r.store.View(func(state state.Reader) error {
-		return query.EachHeld(state, func(ns string, task recovery.Task) {
-			visit(machine.Assignment{Worker: task.PID, Function: task.Target, Token: wire.Token(ns, task)})
-		})
-	})
+// Queued is how many deliveries wait to be taken by Next.
+func (w *Worker) Queued() int {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	return len(w.queue)
 }
 
-// task is what a token stands for, by this replica's state. It is refused when the task is over.
-func (r *Replica) task(ctx context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error) {
-	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: token.Namespace, Id: token.Id,
-		Kind: &commandv1.Query_Task{Task: &commandv1.TaskQuery{Incarnation: token.Incarnation, Version: token.Version}}})
-	if err != nil {
-		return nil, err
-	}
-	return reply.GetTask(), nil
-}
-
-func releaseOf(token *perdurev1.TaskToken) *commandv1.Command {
-	return &commandv1.Command{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Command_Release{
-		Release: &perdurev1.Release{Task: token}}}
+// Capacity is how many more tasks the worker can be sent, with those that are queued.
+func (w *Worker) Capacity() int {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	return w.ledger.Announced() - w.ledger.Overcommitted() + len(w.queue)
 }

@@ -1,0 +1,142 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/credit"
+)
+
+// giveBackTimeout bounds the way back of tasks.
+const giveBackTimeout = 10 * time.Second
+
+// giveBack returns tasks that a worker was surely never sent: no message about them was written. It does not block. A task
+// that cannot be returned waits for the end of its lease.
+//
+// No other node may have sent such a task either, or a worker could begin what has gone to another one. A later leader
+// would, since its state says who holds the task, and so would this one to a later session of the worker. So a task is
+// returned only in the term in which it was acquired, by the dispatcher of that term's leader, which sends it again
+// neither before (reminded) nor while it returns it (returning). What another leader has assigned goes back to that one.
+func (d *Dispatcher) giveBack(queue []Delivery) {
+	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
+		if q.replica == nil {
+			return q.Cancelling || q.again || q.link == nil || q.term == 0
+		}
+		return q.Cancelling || q.again || !d.mayReturn(q)
+	})
+	if len(queue) == 0 {
+		return
+	}
+	for _, q := range queue {
+		if q.replica != nil {
+			d.returning[creditTask(q.Token)] = true
+		}
+	}
+	d.spawn(func() { d.release(queue) })
+}
+
+// mayReturn reports whether a task may still be returned that this node has assigned: the leadership that did so
+// goes on, and has not sent it again.
+func (d *Dispatcher) mayReturn(q Delivery) bool {
+	led := d.led[q.replica.ID()]
+	return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))
+}
+
+// ErrNotReturned says that a task cannot be returned any more: its term is over, or it was sent again.
+var ErrNotReturned = errors.New("the task is not returned")
+
+// Return returns a task that a worker of another node was never sent, and that was acquired in a term of this node's
+// replica. It blocks until the task is in its queue again or ctx ends.
+func (d *Dispatcher) Return(ctx context.Context, r Replica, term uint64, release *commandv1.Command) (*commandv1.Reply, error) {
+	q := Delivery{Token: release.GetRelease().GetTask(), replica: r, lead: r.Leadership()}
+	if q.Token == nil || q.lead == nil || q.lead.Term() != term {
+		return nil, ErrNotReturned
+	}
+	d.mu.Lock()
+	may := d.mayReturn(q)
+	if may {
+		d.returning[creditTask(q.Token)] = true
+	}
+	d.mu.Unlock()
+	if !may {
+		return nil, ErrNotReturned
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.returning, creditTask(q.Token))
+	}()
+	return r.ProposeIn(ctx, q.lead, release)
+}
+
+// reminders are the tasks that a leadership has sent again. It remembers maxReminded of them; when there were more, it
+// counts every task as sent again.
+type reminders struct {
+	tasks map[credit.Task]struct{}
+	all   bool
+}
+
+const maxReminded = 65_536
+
+func (m *reminders) add(k credit.Task) {
+	switch {
+	case m.all:
+	case len(m.tasks) >= maxReminded:
+		m.tasks, m.all = nil, true
+	default:
+		if m.tasks == nil {
+			m.tasks = map[credit.Task]struct{}{}
+		}
+		m.tasks[k] = struct{}{}
+	}
+}
+
+func (m *reminders) has(k credit.Task) bool {
+	_, sent := m.tasks[k]
+	return sent || m.all
+}
+
+// returners is how many tasks are returned at a time.
+const returners = 16
+
+func (d *Dispatcher) release(queue []Delivery) {
+	ctx, cancel := context.WithTimeout(d.ctx, giveBackTimeout)
+	defer cancel()
+	slots := make(chan struct{}, returners)
+	var all sync.WaitGroup
+	for _, q := range queue {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if q.replica == nil {
+				d.returnTo(ctx, q)
+				return
+			}
+			_, _ = q.replica.ProposeIn(ctx, q.lead, releaseOf(q.Token)) // or the lease ends the wait
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.returning, creditTask(q.Token))
+		})
+	}
+	all.Wait()
+}
+
+// returnTo returns a task to the leader that has assigned it. If that fails, the lease ends the wait.
+func (d *Dispatcher) returnTo(ctx context.Context, q Delivery) {
+	client, err := d.env.Peer(q.link.server)
+	if err != nil {
+		return
+	}
+	_, _ = client.Propose(ctx, &commandv1.ProposeRequest{Partition: d.env.Place(q.Token.Namespace, q.Token.Id),
+		Command: releaseOf(q.Token), ReturnedInTerm: q.term})
+}
+
+func releaseOf(token *perdurev1.TaskToken) *commandv1.Command {
+	return &commandv1.Command{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Command_Release{
+		Release: &perdurev1.Release{Task: token}}}
+}

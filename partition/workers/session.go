@@ -1,0 +1,285 @@
+package workers
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/machine"
+	"perdure/fsm/state"
+	"perdure/internal/credit"
+)
+
+// workerKey names a worker process. Ids of different namespaces have nothing to do with each other: a worker
+// must not end the session of another tenant's worker by taking its id.
+type workerKey struct{ namespace, id string }
+
+// Spec is how a worker process introduces itself.
+type Spec struct {
+	// ID is unique to the process within its namespace, and the same over its reconnects.
+	ID        string
+	Namespace string
+	Functions []string
+	LeaseMS   int64
+	// Capacity is how many tasks it can take now.
+	Capacity int
+	// Held are tasks that it knows from an earlier stream to be its own: it is not sent them again.
+	Held []*perdurev1.TaskToken
+	// Timestamp is the worker's own, of its first message; see Worker.Heard.
+	Timestamp uint64
+	// Unheard is for how long nothing has come from the worker.
+	Unheard time.Duration
+}
+
+func (s *Spec) key() workerKey { return workerKey{s.Namespace, s.ID} }
+
+// session is a worker at a node that assigns tasks to it. The dispatcher's lock guards it.
+type session struct {
+	Spec
+	d *Dispatcher
+	// since orders the streams of one worker.
+	since int64
+	// local is the worker's stream when that is at this node.
+	local *Worker
+
+	// share is the credit that is granted to this session; entries under way reserve parts of it.
+	share credit.Share
+	// wanted: tasks for this worker wait and no credit is left.
+	wanted               bool
+	detached, superseded bool
+	// timestamp is the highest that has come from the worker, heard when a message of it came last. A part of this node
+	// (own) need not send any.
+	timestamp uint64
+	heard     time.Time
+	own       bool
+	// drained is closed once it has ended and no entry reserves its credit any more.
+	drained chan struct{}
+
+	// revoking: up to revoked units of the share are asked back, which is not answered yet.
+	revoking bool
+	revoked  int
+	// For a worker of another node: what is to be sent there.
+	queue []Delivery
+	wake  chan struct{}
+}
+
+// Delivery is what a worker is sent: a task that is its own now, or the request to cancel one that it holds.
+type Delivery struct {
+	Token *perdurev1.TaskToken
+	// Task is what the token stands for, as its leader had it; nil for a cancel.
+	Task       *perdurev1.Task
+	Cancelling bool
+	// again: it may have been sent before, and has used no credit.
+	again bool
+	// Reserved is when the credit for the task was reserved, by this node's clock: before the task was acquired. It is
+	// the zero time for a task that is sent again or comes from another node.
+	Reserved time.Time
+	// replica has the task, when this node leads its partition; lead is the leadership whose entry acquired it or
+	// which sends it again. link has brought it otherwise, in the leader's term.
+	replica Replica
+	lead    Leadership
+	link    *link
+	term    uint64
+	// size is what the message that has brought it took; 0 for a task of this node, which is read when it is taken.
+	size int64
+	// timestamp is the highest of the worker's that had come when its credit was reserved; 0 for a task sent again.
+	timestamp uint64
+}
+
+// attach begins a worker's session in place of an earlier stream's, and reminds the worker of what it holds by the
+// state. It answers nil when a later stream of the worker has one.
+func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
+	if old := d.sessions[spec.key()]; old != nil {
+		if old.since > since {
+			return nil
+		}
+		old.superseded = old.since < since
+		d.drop(old)
+	}
+	s := &session{Spec: spec, d: d, since: since, local: local, timestamp: spec.Timestamp, heard: d.now().Add(-spec.Unheard),
+		wake: make(chan struct{}, 1), drained: make(chan struct{})}
+	if local == nil {
+		s.share.Grant(spec.Capacity)
+	}
+	d.sessions[spec.key()] = s
+	d.order = append(d.order, s)
+	var leaderships []Leadership
+	for _, led := range d.led {
+		leaderships = append(leaderships, led.lead)
+	}
+	if len(leaderships) > 0 {
+		former := slices.Clone(d.draining[s.key()])
+		d.spawn(func() { d.remind(s, leaderships, former) })
+	}
+	return s
+}
+
+// remind sends a session the tasks that its worker holds by the state: it may never have been sent them. What entries
+// under way bring the worker's earlier sessions is returned first.
+func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*session) {
+	for _, f := range former {
+		select {
+		case <-f.drained:
+		case <-d.ctx.Done():
+			return
+		}
+	}
+	for _, lead := range leaderships {
+		d.mu.Lock()
+		returning := maps.Clone(d.returning)
+		d.mu.Unlock()
+		var tokens []*perdurev1.TaskToken
+		r := lead.Replica()
+		if err := r.EachHeld(func(a machine.Assignment) {
+			if a.Worker == s.ID && a.Token.Namespace == s.Namespace && !returning[creditTask(a.Token)] {
+				tokens = append(tokens, a.Token)
+			}
+		}); err != nil {
+			continue // the replica stops or has halted, and the next leader reminds all workers
+		}
+		if len(tokens) == 0 {
+			continue
+		}
+		d.mu.Lock()
+		led := d.led[r.ID()]
+		if led == nil || led.lead != lead {
+			d.mu.Unlock()
+			continue // the next leader reminds all workers
+		}
+		for _, token := range tokens {
+			if !d.returning[creditTask(token)] {
+				led.reminded.add(creditTask(token))
+			}
+			s.deliver(Delivery{Token: token, again: true, replica: r, lead: lead})
+		}
+		d.finish()
+	}
+}
+
+// drop ends a session. What its worker was not sent goes to others at once.
+func (d *Dispatcher) drop(s *session) {
+	if s.detached {
+		return
+	}
+	s.detached = true
+	if s.wanted {
+		s.wanted = false
+		d.wanting--
+	}
+	if d.sessions[s.key()] == s {
+		delete(d.sessions, s.key())
+	}
+	d.order = slices.DeleteFunc(d.order, func(x *session) bool { return x == s })
+	d.giveBack(s.queue)
+	s.queue = nil
+	d.draining[s.key()] = append(d.draining[s.key()], s)
+	s.freed()
+	s.signal()
+	if s.local != nil {
+		s.local.end(s.superseded)
+	}
+}
+
+func (s *session) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deliver has a delivery sent to the session's worker.
+func (s *session) deliver(q Delivery) {
+	switch {
+	case q.again && s.d.returning[creditTask(q.Token)]:
+	case s.detached:
+		s.d.giveBack([]Delivery{q})
+	case s.local != nil:
+		s.local.arrive(q)
+	default:
+		s.queue = append(s.queue, q)
+		s.signal()
+	}
+}
+
+// silentAfter is the part of a lease after which a worker that sends nothing counts as silent. A healthy one sends a
+// heartbeat in each third.
+const silentAfter = 2
+
+// silent reports whether a worker has sent nothing for half its lease. It may hang, or be cut off: its credit is granted
+// again when it is heard from.
+func (s *session) silent(now time.Time) bool {
+	return !s.own && now.Sub(s.heard) > s.silentAfter()
+}
+
+// silentAfter is the time after which the worker counts as silent.
+func (s *Spec) silentAfter() time.Duration {
+	return time.Duration(s.LeaseMS) * time.Millisecond / silentAfter
+}
+
+// hear takes note of a message that the worker made, with its timestamp.
+func (s *session) hear(timestamp uint64) {
+	now := s.d.now()
+	silent := s.silent(now)
+	s.timestamp, s.heard = max(s.timestamp, timestamp), now
+	if silent {
+		s.d.schedule(s)
+	}
+}
+
+// grant adds to the share of a session.
+func (s *session) grant(n int) {
+	if n <= 0 || s.detached {
+		return
+	}
+	s.share.Grant(n)
+	s.d.schedule(s)
+}
+
+// revoke asks for up to n units of the share.
+func (s *session) revoke(n int) {
+	s.revoking, s.revoked = true, n
+	s.answer()
+}
+
+// mayAnswer reports whether a revocation can be answered: there is credit that no entry has reserved, or none at all.
+func (s *session) mayAnswer() bool {
+	return s.revoking && (s.share.Free() > 0 || s.share.Granted() == 0)
+}
+
+// giveUp is how much of the share the answer to a revocation gives back.
+func (s *session) giveUp() int {
+	s.revoking = false
+	return s.share.Withdraw(s.revoked)
+}
+
+// answer answers a revocation if it can be answered. That of a worker of another node is pulled.
+func (s *session) answer() {
+	switch {
+	case !s.mayAnswer():
+	case s.local == nil:
+		s.signal()
+	default:
+		s.local.step(credit.Returned{Link: credit.Home, N: s.giveUp()})
+	}
+}
+
+// serves reports whether a worker can run what a queue holds.
+func (s *session) serves(q state.Queue) bool {
+	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function)
+}
+
+// freed acts on the end of a reservation: a revocation, or the next session of the worker, may wait for it.
+func (s *session) freed() {
+	if s.detached {
+		if s.share.Free() == s.share.Granted() {
+			close(s.drained)
+			left := slices.DeleteFunc(s.d.draining[s.key()], func(x *session) bool { return x == s })
+			if s.d.draining[s.key()] = left; len(left) == 0 {
+				delete(s.d.draining, s.key())
+			}
+		}
+		return
+	}
+	s.answer()
+}
