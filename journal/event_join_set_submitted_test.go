@@ -16,7 +16,7 @@ func TestJoinSetSubmitted(t *testing.T) {
 	b.refuse(RuleSingleOwner, submitted(1, 2))
 	b.accept(awaited(0, 3, "r"))
 	v := b.refuse(RuleNoSubmitAfterAwait, submitted(0, 5))
-	if want := "journal: JS-2 no_submit_after_await: join set order-42:0 (execution order-42, sequence 13)"; v.Error() != want {
+	if want := "execution \"order-42\", event 13: join set order-42:0 (JS-2 no_submit_after_await)"; v.Error() != want {
 		t.Errorf("%s, want %s", v, want)
 	}
 	b.accept(submitted(1, 5), awaiting(AwaitAny, 2, 5))

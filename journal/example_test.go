@@ -38,9 +38,9 @@ func ExampleState() {
 	//  2 InvokeStarted      Running   next child 1
 	//  3 InvokeCompleted    Running   next child 1
 	//  4 ExecutionAwaiting  Blocked   next child 2
-	//    refused: journal: R1 returns_only_while_running: ExecutionCompleted while Blocked (execution order-42, sequence 5)
+	//    refused: execution "order-42", event 5: ExecutionCompleted while Blocked (R1 returns_only_while_running)
 	//  5 SignalDelivered    Blocked   next child 2
-	//    refused: journal: K9 resumes_a_satisfied_wait: 0 of 1 promises are resolved, and the wait is of kind AwaitSignal (execution order-42, sequence 6)
+	//    refused: execution "order-42", event 6: 0 of 1 promises are resolved, and the wait is of kind AwaitSignal (K9 resumes_a_satisfied_wait)
 	//  6 SignalReceived     Blocked   next child 2
 	//  7 ExecutionResumed   Running   next child 2
 	//  8 ExecutionCompleted Completed next child 2
@@ -66,7 +66,7 @@ func ExampleState_Begin() {
 	fmt.Println(state.NextSeq(), state.NextChild())
 	// Output:
 	// <nil>
-	// journal: R4 takes_next_child: the next identifier is order-42:1, not order-42:0 (execution order-42, sequence 2)
+	// execution "order-42", event 2: the next identifier is order-42:1, not order-42:0 (R4 takes_next_child)
 	// 1 0
 }
 

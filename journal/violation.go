@@ -24,10 +24,9 @@ type Violation struct {
 	Detail string
 }
 
-// Error reads "journal: <rule>: <detail> (execution <id>, sequence <n>)".
+// Error reads "execution <id>, event <n>: <detail> (<rule>)".
 func (v *Violation) Error() string {
-	return "journal: " + v.Rule + ": " + v.Detail +
-		" (execution " + string(v.Execution) + ", sequence " + strconv.FormatUint(v.Seq, 10) + ")"
+	return "execution " + strconv.Quote(string(v.Execution)) + ", event " + strconv.FormatUint(v.Seq, 10) + ": " + v.Detail + " (" + v.Rule + ")"
 }
 
 // broken makes the part of a Violation that a guard knows; State.check adds where.

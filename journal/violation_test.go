@@ -8,7 +8,7 @@ import (
 func TestViolationReadsAsAnError(t *testing.T) {
 	b := started(t, scheduled(0), attempted(0, 1))
 	v := b.refuse(RuleRetriesOpenAttempt, retrying(0, 7))
-	want := "journal: R9 retries_open_attempt: the open attempt of promise order-42:0 is 1, not 7 (execution order-42, sequence 3)"
+	want := "execution \"order-42\", event 3: the open attempt of promise order-42:0 is 1, not 7 (R9 retries_open_attempt)"
 	if v.Error() != want || v.Kind != KindInvokeRetrying || v.Promise != kid(0) {
 		t.Errorf("%#v reads %s, want %s", v, v, want)
 	}

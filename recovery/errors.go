@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"fmt"
-	"strings"
 )
 
 // Code says why an operation was refused.
@@ -74,14 +73,13 @@ type Error struct {
 	Have, Want uint64
 }
 
-// Error returns the refusal in one line.
+// Error reads "cannot <op> <id>: <detail>". Rule and code are fields, for programs.
 func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "recovery: %s: %s %q: %s", e.Rule, e.Op, e.ID, e.Code)
-	if e.Detail != "" {
-		b.WriteString(": " + e.Detail)
+	detail := e.Detail
+	if detail == "" {
+		detail = e.Code.String()
 	}
-	return b.String()
+	return fmt.Sprintf("cannot %s %q: %s", e.Op, e.ID, detail)
 }
 
 func invalid(op, id, rule, detail string) error {

@@ -7,12 +7,12 @@ func TestErrorText(t *testing.T) {
 		err  error
 		want string
 	}{
-		{staleVersion("acquire", "order-42", 3, 2), `recovery: version: acquire "order-42": conflict: task has version 3, request names 2`},
-		{staleIncarnation("settle", "a", 9, 8), `recovery: incarnation: settle "a": conflict: stored incarnation is 9, request names 8`},
-		{notFound("halt", "a", RuleTask), `recovery: task_exists: halt "a": not found`},
-		{invalid("create", "", RuleID, ""), `recovery: id_not_empty: create "": invalid`},
-		{precondition("suspend", "x", RuleAwaited, ""), `recovery: awaited_exists: suspend "x": precondition`},
-		{&Error{Code: 99, Op: "o", ID: "a", Rule: "r"}, `recovery: r: o "a": unknown`},
+		{staleVersion("acquire", "order-42", 3, 2), `cannot acquire "order-42": task has version 3, request names 2`},
+		{staleIncarnation("settle", "a", 9, 8), `cannot settle "a": stored incarnation is 9, request names 8`},
+		{notFound("halt", "a", RuleTask), `cannot halt "a": not found`},
+		{invalid("create", "", RuleID, ""), `cannot create "": invalid`},
+		{precondition("suspend", "x", RuleAwaited, ""), `cannot suspend "x": precondition`},
+		{&Error{Code: 99, Op: "o", ID: "a", Rule: "r"}, `cannot o "a": unknown`},
 		{&CorruptError{"task", 3, "unknown state"}, "recovery: corrupt task at byte 3: unknown state"},
 	} {
 		if got := tc.err.Error(); got != tc.want {

@@ -38,5 +38,5 @@ func Example() {
 	// suspended
 	// execute order-42 at version 1 on shop
 	// acquired at version 2
-	// recovery: version: fulfill "order-42": conflict: task has version 2, request names 1
+	// cannot fulfill "order-42": task has version 2, request names 1
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"slices"
 
@@ -89,7 +90,11 @@ func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Erro
 		return nil, stale("the token is of another incarnation")
 	}
 	if _, err := recovery.Fence(t.store(ns), t.now, recovery.TaskRef{ID: token.Id, Incarnation: token.Incarnation, Version: token.Version}); err != nil {
-		return ex, stale(err.Error())
+		var why *recovery.Error
+		if !errors.As(err, &why) {
+			panic(state.Fault{Err: err})
+		}
+		return ex, stale(why.Detail).With("rule", why.Rule)
 	}
 	return ex, nil
 }
