@@ -301,7 +301,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 				}
 			}
 		}
-		return fmt.Errorf("nobody leads partition %d", e.GetPartition())
+		return fmt.Errorf("partition %d has no leader", e.GetPartition())
 	})
 	return found, e.GetPartition(), err
 }

@@ -129,7 +129,7 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 		}
 	}
 	if most == nil {
-		return nil, errors.New("nobody leads a partition")
+		return nil, errors.New("a partition has no leader")
 	}
 	return most, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // Bounds of what one partition keeps in memory of its log.
 const (
-	// logCacheBytes is shared by the caches of all partitions of a node.
+	// logCacheBytes bounds the log caches of all partitions of a node together.
 	logCacheBytes    = 32 << 20
 	minLogCacheBytes = 1 << 20
 	// referBytes is the size above which Raft gets an entry without its data: MaxAppendEntries entries below it are what

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A sum that does not fit is the end of time, never a time long past.
+// A sum that overflows is the latest time, never a past one.
 func TestAfter(t *testing.T) {
 	for _, c := range []struct{ now, d, want int64 }{
 		{5, 7, 12},

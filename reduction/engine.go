@@ -109,7 +109,7 @@ func (e *Engine) mark(n int32) bool {
 	return in
 }
 
-// unwait takes a node out of the waiters of a signal, in whose place the last of them moves.
+// unwait removes a node from a signal's waiters; the last waiter takes its position.
 func (e *Engine) unwait(n int32, signal string) {
 	list := e.waiters[signal]
 	last := list[len(list)-1]

@@ -68,7 +68,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	// 1. The log, because everything after it may have something to say. The node shares it.
 	log := cfg.NewLogger(p.stderr)
 	cfg.Logger = log
-	log.Info("starting", "version", version(), "settings", cfg)
+	log.Info("starting", "event", "node_starting", "version", version(), "settings", cfg)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -87,7 +87,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	if err != nil {
 		select {
 		case <-stopAsked:
-			log.Info("stopped before it was ready", "cause", err)
+			log.Info("stopped before ready", "event", "node_stopped", "error", err)
 			return exitDone
 		default:
 			fmt.Fprintf(p.stderr, "node: cannot start: %v\n", err)
@@ -97,7 +97,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 
 	// 4. Ready: it leads its partitions and answers calls.
 	took := time.Since(began)
-	log.Info("ready", "grpc", n.GRPCAddr(), "http", n.HTTPAddr(), "took", took)
+	log.Info("ready", "event", "node_ready", "grpc", n.GRPCAddr(), "http", n.HTTPAddr(), "took", took)
 	announce(n, took)
 
 	// 5. Serve, until a signal asks to stop or the node halts by itself (a damaged store, a diverged
@@ -107,7 +107,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 		fmt.Fprintf(p.stderr, "node: halted: %v\n", n.Err())
 		code = exitFailed
 	}
-	log.Info("stopping", "grace", cfg.ShutdownGrace)
+	log.Info("stopping", "event", "node_stopping", "grace", cfg.ShutdownGrace)
 
 	// 6. Stop, in order and within the grace. What is not done by then is what a crash leaves too: the
 	// next start replays it.
@@ -117,7 +117,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 		fmt.Fprintf(p.stderr, "node: did not stop in order: %v\n", err)
 		return exitFailed
 	}
-	log.Info("stopped", "served", time.Since(began))
+	log.Info("stopped", "event", "node_stopped", "served", time.Since(began))
 	return code
 }
 
@@ -137,7 +137,7 @@ func (p *process) listen(log *slog.Logger) (stopAsked <-chan struct{}, unlisten 
 					p.exit(exitFailed)
 					return
 				}
-				log.Info("signal", "signal", sig.String())
+				log.Info("signal", "event", "signal", "signal", sig.String())
 				close(asked)
 			case <-quit:
 				return

@@ -201,7 +201,7 @@ func TestStartLogsVersionSettingsAndStop(t *testing.T) {
 	}
 	log := w.err.String()
 	at := -1
-	for _, want := range []string{`"msg":"starting","version":"`, `"settings":{"node-id":"from-env"`, `"msg":"ready","grpc":"127.0.0.1:7400"`, `"msg":"stopping"`, `"msg":"stopped"`} {
+	for _, want := range []string{`"msg":"starting","event":"node_starting","version":"`, `"settings":{"node-id":"from-env"`, `"msg":"ready","event":"node_ready","grpc":"127.0.0.1:7400"`, `"msg":"stopping"`, `"msg":"stopped"`} {
 		next := strings.Index(log, want)
 		if next <= at {
 			t.Errorf("%s is missing or out of order in:\n%s", want, log)
@@ -284,7 +284,7 @@ func TestSignalDuringStart(t *testing.T) {
 	if code := receive(t, "the exit code", w.result); code != exitDone {
 		t.Errorf("exit %d, want %d: a stop that was asked for", code, exitDone)
 	}
-	if !strings.Contains(w.err.String(), "stopped before it was ready") {
+	if !strings.Contains(w.err.String(), "stopped before ready") {
 		t.Errorf("stderr: %s", w.err.String())
 	}
 }

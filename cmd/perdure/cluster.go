@@ -72,7 +72,7 @@ func unframed(problem string) string {
 	}
 }
 
-// offsetText says how far a clock is from the others': "in step", "120ms ahead", "1.5s behind".
+// offsetText formats a clock's offset from the others: "in step", "120ms ahead", "1.5s behind".
 func offsetText(ms int64) string {
 	const step = 10
 	switch d := time.Duration(ms) * time.Millisecond; {

@@ -89,7 +89,7 @@ type liveVerification struct {
 	tell *progress
 
 	mu sync.Mutex
-	// gone counts executions that were listed and not there any more when they were asked for.
+	// gone counts executions that were purged between their listing and their reading.
 	executions, open, events, gone int
 	findings                       []finding
 }

@@ -381,7 +381,7 @@ func TestGraphRetryRun(t *testing.T) {
 	if len(listed) != 1 || listed[0].Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
 		t.Errorf("listed %v", listed)
 	}
-	// A run that was terminated goes on, too.
+	// A retry continues a terminated run, too.
 	w.submit("stopped", graphOf("a; b after a"), "")
 	w.end("stopped", "a", "return 1")
 	w.do(terminateCmd("stopped", "oops"))

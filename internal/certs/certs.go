@@ -91,10 +91,10 @@ func Open(opts Options) (*Handle, error) {
 			if m.pair != nil {
 				args = append(args, "file", opts.Cert, "not_after", m.pair.Leaf.NotAfter)
 			}
-			opts.Logger.Info("certificates were replaced", args...)
+			opts.Logger.Info("certificates reloaded", args...)
 		},
 		Failed: func(err error) {
-			opts.Logger.Error("certificates were replaced by ones that cannot be used; the old ones stay",
+			opts.Logger.Error("cannot use replaced certificates, keeping the old ones",
 				"event", "certificate_reload_failed", "for", opts.Name, "error", err)
 		},
 	})

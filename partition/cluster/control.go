@@ -103,7 +103,7 @@ func (m *Member) found() {
 	}
 	err := m.raft.BootstrapCluster(m.firstConfiguration()).Error()
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		m.Log.Error("cannot make the directory", "event", "directory_failed", "error", err)
+		m.Log.Error("cannot create the directory", "event", "directory_failed", "error", err)
 		return
 	}
 	m.Env.Campaign(Group)

@@ -42,7 +42,7 @@ func (c *Contents) Sweep() {
 	for _, name := range names {
 		if strings.HasPrefix(name, "fetched-") || strings.HasPrefix(name, "sending-") {
 			if err := c.FS.Remove(c.FS.PathJoin(c.Dir, name)); err != nil {
-				c.Log.Warn("cannot remove a copy of a state that was left behind", "event", "sweep_failed", "file", name, "error", err)
+				c.Log.Warn("cannot remove stale copy of a state", "event", "sweep_failed", "file", name, "error", err)
 			}
 		}
 	}

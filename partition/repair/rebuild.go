@@ -111,7 +111,7 @@ func (b *Rebuilder) Running(p uint32) bool {
 // when ctx ends.
 func (b *Rebuilder) Rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplicaResponse, error) {
 	if b.o.Alone {
-		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "the cluster has one member: there is nothing to rebuild partition %d from", p)
+		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition %d has no other replica: the cluster has one member", p)
 	}
 	b.mu.Lock()
 	// A repeated command waits for what is under way, and is content with what has just been done.

@@ -304,7 +304,7 @@ func (s *Store) write(m Marker) error {
 	for len(s.markers) > keep {
 		old := s.markers[len(s.markers)-1]
 		if err := s.fs.Remove(s.fs.PathJoin(s.dir, fileStem(old.Seq)+markerSuffix)); err != nil {
-			s.log.Warn("old marker stays", "group", s.opts.Group, "id", old.ID, "error", err)
+			s.log.Warn("cannot delete old marker", "event", "marker_delete_failed", "group", s.opts.Group, "id", old.ID, "error", err)
 		}
 		s.markers = s.markers[:len(s.markers)-1]
 		if old.Origin == Received && s.opts.Discard != nil {

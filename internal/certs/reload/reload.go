@@ -1,9 +1,8 @@
-// Package reload keeps a value in step with the files it is made of: certificates, lists of tokens, keys
-// that are replaced while a process runs.
+// Package reload keeps a value up to date with its files: certificates, lists of tokens and keys that are replaced while
+// a process runs.
 //
-// It owns one goroutine for each set of files. It promises that Get never touches a disk and never answers
-// a value whose files could not be read or made no sense: until they do, the last good value stays. It
-// writes nothing; a crash loses nothing, since the next start reads the files.
+// It owns one goroutine for each set of files. It promises that Get never reads a disk and returns the last value
+// whose files were readable and valid. It writes nothing; a crash loses nothing, since the next start reads the files.
 //
 // Files are compared by content, not by time of change: a copy that keeps its times is noticed, and so is
 // a symbolic link that is turned to another folder. A set that is replaced file by file may be seen half
