@@ -13,7 +13,6 @@ var (
 	errStopping       = refusal.Stopping
 	errHalted         = refusal.Halted
 	raftError         = refusal.OfRaft
-	mayTryElsewhere   = refusal.Elsewhere
 )
 
 // errWatchesFull refuses another node's watch.
