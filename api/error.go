@@ -116,7 +116,7 @@ func Code(r perdurev1.Reason) codes.Code {
 	case perdurev1.Reason_REASON_STALE_TASK:
 		return codes.Aborted
 	case perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ALREADY_FINISHED,
-		perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
+		perdurev1.Reason_REASON_NOT_SETTLEABLE, perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, perdurev1.Reason_REASON_FEATURE_LEVEL:
 		return codes.FailedPrecondition
 	case perdurev1.Reason_REASON_NOT_LEADER, perdurev1.Reason_REASON_TRY_LATER,
 		perdurev1.Reason_REASON_SHUTTING_DOWN:

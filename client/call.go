@@ -75,7 +75,7 @@ func ofMachine(err error) bool {
 	switch api.Code(e.Reason) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
 		return e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NODE_NOT_FOUND &&
-			e.Reason != perdurev1.Reason_REASON_PARTITION_NOT_FOUND
+			e.Reason != perdurev1.Reason_REASON_PARTITION_NOT_FOUND && e.Reason != perdurev1.Reason_REASON_FEATURE_LEVEL
 	}
 	return false
 }

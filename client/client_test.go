@@ -170,6 +170,7 @@ func TestRefusedAfterUnknown(t *testing.T) {
 		"token":             {refusal(perdurev1.Reason_REASON_UNAUTHENTICATED), true},
 		"role":              {refusal(perdurev1.Reason_REASON_PERMISSION_DENIED), true},
 		"membership":        {refusal(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED), true},
+		"level":             {refusal(perdurev1.Reason_REASON_FEATURE_LEVEL), true},
 		"node":              {refusal(perdurev1.Reason_REASON_NODE_NOT_FOUND), true},
 		"partition":         {refusal(perdurev1.Reason_REASON_PARTITION_NOT_FOUND), true},
 		"old server":        {status.Error(codes.Unimplemented, "no such method"), true},

@@ -69,6 +69,23 @@ func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition ui
 	return Rebuilt{Applied: resp.GetApplied(), Before: time.Duration(resp.GetDoneMsAgo()) * time.Millisecond}, err
 }
 
+// Upgrade raises the cluster's feature level: to level, or with 0 to the newest that any node knows. It answers the level
+// before and now, and the partitions that have not reached it yet. Repeating it is safe. Errors: *api.Error with
+// FEATURE_LEVEL if a node does not know the level or was not heard from; others as with Start.
+func (c *Client) Upgrade(ctx context.Context, level uint64) (*perdurev1.UpgradeResponse, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
+	var resp *perdurev1.UpgradeResponse
+	err := c.call(ctx, "upgrade", "", true, c.longest(ctx, c.opts.Timeout), func(ctx context.Context, n *node) (err error) {
+		resp, err = n.cluster.Upgrade(ctx, &perdurev1.UpgradeRequest{Level: level})
+		return err
+	})
+	return resp, err
+}
+
 // ForgetKept has a node delete what it keeps aside of former replicas of a partition: the one of that name, or all
 // if name is empty. It answers what was deleted; nothing if there was nothing. Errors: *api.Error with BAD_REQUEST,
 // NODE_NOT_FOUND or PARTITION_NOT_FOUND, MEMBERSHIP_REFUSED while the replica is halted; others as with Start.

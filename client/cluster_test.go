@@ -47,6 +47,12 @@ func TestCluster(t *testing.T) {
 		t.Errorf("rebuild: %v, %v, asked %v for %v", got, err, c.asked, last)
 	}
 
+	answers(&perdurev1.UpgradeResponse{From: 4, Level: 5}, again...)
+	if got, err := cl.Upgrade(t.Context(), 5); err != nil || got.GetFrom() != 4 || got.GetLevel() != 5 || len(c.asked) != 4 ||
+		!proto.Equal(last.(proto.Message), &perdurev1.UpgradeRequest{Level: 5}) {
+		t.Errorf("upgrade: %v, %v, asked %v for %v", got, err, c.asked, last)
+	}
+
 	answers(&perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Name: "kept-0002-x"}}}, again...)
 	if got, err := cl.ForgetKept(t.Context(), "n3", 2, "kept-0002-x"); err != nil || len(got) != 1 || len(c.asked) != 4 ||
 		!proto.Equal(last.(proto.Message), &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n3", Name: "kept-0002-x"}) {

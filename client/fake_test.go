@@ -163,6 +163,10 @@ func (n *fakeNode) RebuildReplica(ctx context.Context, r *perdurev1.RebuildRepli
 	return ask[perdurev1.RebuildReplicaResponse](n, ctx, r)
 }
 
+func (n *fakeNode) Upgrade(ctx context.Context, r *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	return ask[perdurev1.UpgradeResponse](n, ctx, r)
+}
+
 func (n *fakeNode) ForgetKept(ctx context.Context, r *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
 	return ask[perdurev1.ForgetKeptResponse](n, ctx, r)
 }

@@ -51,7 +51,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs,
 		SnapshotBytes: snapshotBytes, TrailingBytes: trailingBytes, CacheBytes: c.CacheBytes, MemtableBytes: c.MemtableBytes,
 		DiskReserve:        c.DiskReserve,
-		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants,
+		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,
 		PendingBytes: partition.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},

@@ -158,6 +158,8 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.AuditShare }, check: percentUpTo(maxAuditShare)},
 	{Flag: "audit-interval", Unit: "duration", Help: "interval of background audits, 1s to 168h",
 		at: func(c *Config) any { return &c.AuditInterval }, check: durationBetween(minAuditInterval, maxAuditInterval)},
+	{Flag: "auto-upgrade", Unit: "bool", Help: "raise the feature level once every node knows the next",
+		at: func(c *Config) any { return &c.AutoUpgrade }},
 	{Flag: "check-invariants", Unit: "bool", Help: "check all invariants before storing; halt on violation",
 		at: func(c *Config) any { return &c.CheckInvariants }},
 

@@ -57,8 +57,8 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...*Node) error {
 	return nil
 }
 
-// waitLevel waits until all partitions are at the feature level that the nodes know: below it a signal is acknowledged
-// when it is sent. A server that names no level is not waited for.
+// waitLevel waits until all partitions are at the cluster's feature level, or, where no server names that, at the one that
+// the nodes know: below it a signal is acknowledged when it is sent. A server that names no level is not waited for.
 func (c *Cluster) waitLevel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -67,9 +67,11 @@ func (c *Cluster) waitLevel(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		newest := uint64(0)
+		newest := s.GetFeatureLevel()
 		for _, n := range s.GetNodes() {
-			newest = max(newest, n.GetFeatureLevel())
+			if s.GetFeatureLevel() == 0 {
+				newest = max(newest, n.GetFeatureLevel())
+			}
 		}
 		for _, p := range s.GetPartitions() {
 			if p.GetFeatureLevel() < newest {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
@@ -110,7 +109,7 @@ func (l *leadership) establish() bool {
 			err = l.inheritLeases()
 		}
 		if err == nil {
-			l.raiseNew()
+			l.raiseFirst()
 			err = l.load()
 		}
 		if err == nil {
@@ -171,7 +170,7 @@ func (l *leadership) inheritLeases() error {
 	now, extended := r.now().UnixMilli(), 0
 	var from []byte
 	for {
-		b, err := fsm.EncodeEntry(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_InheritLeases{
+		b, err := r.encode(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_InheritLeases{
 			InheritLeases: &commandv1.InheritLeases{NowMs: now, From: from}}}}})
 		if err != nil {
 			return err

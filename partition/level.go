@@ -2,21 +2,20 @@ package partition
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"time"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/partition/raftgroup"
 )
 
-const (
-	// levelEvery is how often a leader asks the members whether they know a newer feature level than the state's.
-	levelEvery = time.Second
-	// levelTimeout bounds one question to all members. A leader of a new partition waits that long before it serves.
-	levelTimeout = 300 * time.Millisecond
-)
+// levelRetry is how long a leader waits after a failed attempt to raise its state's level.
+const levelRetry = time.Second
 
 // knownLevel is the newest feature level that this program knows.
 func (c *Config) knownLevel() uint64 {
@@ -26,126 +25,185 @@ func (c *Config) knownLevel() uint64 {
 	return state.FeatureLevel
 }
 
-// commonLevel returns the newest feature level that every member of the cluster knows. It blocks for levelTimeout at
-// most. A member that does not answer, or runs a program that does not say, is an error.
-func (n *Node) commonLevel(ctx context.Context, partition uint32) (uint64, error) {
-	level := n.cfg.knownLevel()
-	if n.identity.Alone() {
-		return level, nil
-	}
-	members := n.cluster.Members()
-	if len(members) == 0 {
-		return 0, fmt.Errorf("the members are not known yet")
-	}
-	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
-	defer cancel()
-	type answer struct {
-		level uint64
-		err   error
-	}
-	answers := make(chan answer, len(members))
-	asked := 0
-	for _, m := range members {
-		if m.ServerId == n.identity.ServerID {
-			continue
-		}
-		asked++
-		go func() {
-			client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
-			var st *commandv1.NodeStatus
-			if err == nil {
-				st, err = client.Status(ctx, &commandv1.StatusRequest{Partition: &partition})
-			}
-			switch {
-			case err != nil:
-				err = fmt.Errorf("node %s does not answer: %w", m.NodeId, err)
-			case st.ServerId != m.ServerId:
-				err = fmt.Errorf("server %s answers at the address of node %s", st.ServerId, m.NodeId)
-			case st.FeatureLevel == 0:
-				err = fmt.Errorf("node %s runs a program that names no feature level", m.NodeId)
-			}
-			answers <- answer{st.GetFeatureLevel(), err}
-		}()
-	}
-	var failed error
-	for range asked {
-		a := <-answers
-		if a.err != nil {
-			failed = a.err
-		} else {
-			level = min(level, a.level)
-		}
-	}
-	return level, failed
+// clusterLevel is the cluster's feature level as this node knows it: the directory's, or that of the states of a node
+// that is alone. Its leaders propose nothing above it and raise their states to it.
+type clusterLevel struct {
+	mu      sync.Mutex
+	level   uint64
+	changed chan struct{}
 }
 
-// raiseNew raises the level of a state that holds nothing yet, before this leadership serves: a new cluster begins at
-// the newest level. It gives up after levelTimeout; keepRaising goes on.
-func (l *leadership) raiseNew() {
-	r := l.r
-	if have, err := r.level(); err != nil || have != 0 || r.commonLevel == nil {
+// get returns the level, and a channel that is closed when it rises.
+func (c *clusterLevel) get() (level uint64, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.level, c.changed
+}
+
+// raise raises the level; a lower one is ignored.
+func (c *clusterLevel) raise(level uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if level <= c.level {
 		return
 	}
-	level, err := r.commonLevel(l.ctx, r.id)
-	if err != nil {
-		return
-	}
-	b, err := fsm.EncodeEntry(&commandv1.Entry{Commands: []*commandv1.Command{raiseLevel(level)}})
-	if err == nil {
-		err = raftgroup.Await(r.raft.Apply(b, raftgroup.EnqueueTimeout), r.killed, l.ctx.Done())
-	}
-	if err != nil && l.ctx.Err() == nil {
-		r.log.Warn("the feature level of a new partition could not be raised yet", "event", "feature_level_waits", "partition", r.id, "error", err)
+	c.level = level
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
 	}
 }
 
-// keepRaising raises the state's feature level until it is the newest that this program knows, or the leadership ends.
-// It asks again every levelEvery: a member that runs an older program, or is not there, keeps the level down.
-func (l *leadership) keepRaising() {
-	r := l.r
-	for said := ""; ; {
-		have, err := r.level()
-		if err == nil && have >= state.FeatureLevel || r.commonLevel == nil {
-			return
-		}
-		level := uint64(0)
-		if err == nil {
-			level, err = r.commonLevel(l.ctx, r.id)
-		}
-		if err == nil && level > have {
-			if _, err = r.proposeUnder(l.ctx, l, raiseLevel(level)); err == nil {
-				r.log.Info("feature level raised", "event", "feature_level_raised", "partition", r.id, "from", have, "to", level)
-				continue
-			}
-		}
-		why := fmt.Sprintf("the members know level %d", level)
-		if err != nil {
-			why = err.Error()
-		}
-		if l.ctx.Err() == nil && why != said {
-			said = why
-			r.log.Info("feature level waits for the members", "event", "feature_level_waits", "partition", r.id, "level", have, "why", why)
-		}
-		c, stop := r.clock.After(levelEvery)
-		select {
-		case <-c:
-		case <-l.ctx.Done():
-			stop()
-			return
-		}
-		stop()
-	}
-}
-
-func raiseLevel(level uint64) *commandv1.Command {
-	return &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: level}}}
-}
-
-// level is the feature level of this replica's state; 0 if nothing was applied yet.
+// level is the feature level of this replica's state. One below state.BaseLevel counts as at that.
 func (r *Replica) level() (level uint64, err error) {
 	err = r.store.View(func(st state.Reader) (err error) {
 		level, err = state.Level(st)
 		return err
 	})
-	return level, err
+	return max(level, state.BaseLevel), err
 }
+
+// gate refuses a command of a kind that a member may not know: one whose level neither the cluster nor this replica's
+// state has reached. A state at a level proves that every member knew it. encode asks it for everything that goes into a
+// log.
+func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
+	need, known := machine.LevelOf(cmd)
+	if !known {
+		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: a command of a kind that this program does not know: it comes from a newer version", r.id)
+	}
+	if need <= state.BaseLevel || r.clusterLevel == nil {
+		return nil
+	}
+	have, _ := r.clusterLevel.get()
+	if need > have {
+		if level, err := r.level(); err == nil {
+			have = max(have, level)
+		}
+	}
+	if need <= have {
+		return nil
+	}
+	kind := cmd.ProtoReflect()
+	return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: command %s needs feature level %d, the cluster is at %d",
+		r.id, kind.WhichOneof(kind.Descriptor().Oneofs().ByName("kind")).Name(), need, have)
+}
+
+// encode is the one way of entries into the log: each command passes the gate.
+func (r *Replica) encode(entry *commandv1.Entry) ([]byte, error) {
+	for _, cmd := range entry.Commands {
+		if err := r.gate(cmd); err != nil {
+			return nil, err
+		}
+	}
+	return fsm.EncodeEntry(entry)
+}
+
+// raising returns the command that raises this replica's state to the cluster's level; nil when there is nothing to
+// raise.
+func (r *Replica) raising() (*commandv1.Command, error) {
+	to, _ := r.clusterLevel.get()
+	have, err := r.level()
+	cmd := &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: to}}}
+	if need, known := machine.LevelOf(cmd); err != nil || have >= to || !known || need > to {
+		return nil, err
+	}
+	return cmd, nil
+}
+
+// raiseFirst raises the state's level before this leadership serves: a new partition begins at the cluster's level. On
+// failure keepRaising tries again.
+func (l *leadership) raiseFirst() {
+	r := l.r
+	if r.clusterLevel == nil {
+		return
+	}
+	cmd, err := r.raising()
+	if cmd != nil {
+		var b []byte
+		if b, err = r.encode(&commandv1.Entry{Commands: []*commandv1.Command{cmd}}); err == nil {
+			err = raftgroup.Await(r.raft.Apply(b, raftgroup.EnqueueTimeout), r.killed, l.ctx.Done())
+		}
+	}
+	if err != nil && l.ctx.Err() == nil {
+		r.log.Warn("cannot raise the feature level yet", "event", "feature_level_waits", "partition", r.id, "error", err)
+	}
+}
+
+// keepRaising raises the state's level whenever the cluster's rises, until the leadership ends.
+func (l *leadership) keepRaising() {
+	r := l.r
+	if r.clusterLevel == nil {
+		return
+	}
+	for l.ctx.Err() == nil {
+		to, changed := r.clusterLevel.get()
+		cmd, err := r.raising()
+		if cmd != nil {
+			if _, err = r.proposeUnder(l.ctx, l, cmd); err == nil {
+				r.log.Info("feature level raised", "event", "feature_level_raised", "partition", r.id, "to", to)
+			}
+		}
+		var retry <-chan time.Time
+		stop := func() {}
+		if err != nil {
+			retry, stop = r.clock.After(levelRetry)
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-l.ctx.Done():
+		}
+		stop()
+	}
+}
+
+// startLevel finds the cluster's level for a node that is alone: the newest for new data, else that of its states. It
+// runs before the groups.
+func (n *Node) startLevel(creating bool) error {
+	if !n.identity.Alone() {
+		return nil
+	}
+	if creating || n.cfg.AutoUpgrade {
+		n.level.raise(n.cfg.knownLevel())
+		return nil
+	}
+	for _, r := range n.replicas {
+		level, err := r.level()
+		if err != nil {
+			return err
+		}
+		n.level.raise(level)
+	}
+	return nil
+}
+
+// Levels implements cluster.Env. It blocks for statusPatience at most.
+func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
+	levels := map[string]uint64{}
+	said, _ := e.n.askAll(ctx, members)
+	for _, st := range said {
+		if st != nil {
+			levels[st.ServerId] = st.FeatureLevel
+		}
+	}
+	return levels
+}
+
+// StateLevel implements cluster.Env.
+func (e clusterEnv) StateLevel() (level uint64) {
+	for _, r := range e.n.router.Replicas() {
+		if r.halted() != nil {
+			continue
+		}
+		if have, err := r.level(); err == nil {
+			level = max(level, have)
+		}
+	}
+	return level
+}
+
+// Raised implements cluster.Env.
+func (e clusterEnv) Raised(level uint64) { e.n.level.raise(level) }

@@ -1,10 +1,24 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
+	"perdure/fsm/machine"
 	"perdure/fsm/state"
+	"perdure/partition/identity"
+	"perdure/partition/stable"
 )
 
 // stateLevel is the feature level of a partition's state at a member; 0 if it cannot be read.
@@ -19,64 +33,267 @@ func stateLevel(m *member, p uint32) uint64 {
 	return level
 }
 
-// A new cluster begins at the newest level that all of its members know, and rises when the last one has been upgraded.
-func TestFeatureLevelRises(t *testing.T) {
-	const older = state.FeatureLevel - 1
+// levels waits until every state of the members that run is at a level, and fails if one is beyond it.
+func levels(t *testing.T, all []*member, partitions uint32, level uint64) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("all states are at level %d", level), func() bool {
+		for _, m := range all {
+			for p := range partitions {
+				if have := stateLevel(m, p); have > level {
+					t.Fatalf("%s: partition %d is at level %d, beyond %d", m.cfg.NodeID, p, have, level)
+				} else if m.Node != nil && have < level {
+					return false
+				}
+			}
+		}
+		return true
+	}, func() string {
+		var out []uint64
+		for _, m := range all {
+			out = append(out, stateLevel(m, 0), stateLevel(m, 1))
+		}
+		return fmt.Sprint(out)
+	})
+}
+
+// announced waits until a member's directory says which levels the members know.
+func announced(t *testing.T, at *member, want ...uint64) {
+	t.Helper()
+	var have []uint64
+	waitFor(t, fmt.Sprintf("the directory says that the members know %d", want), func() bool {
+		have = nil
+		for _, m := range at.Directory().GetMembers() {
+			have = append(have, m.FeatureLevel)
+		}
+		return slices.Equal(have, want)
+	}, func() string { return fmt.Sprint(have) })
+}
+
+// A new cluster begins at the newest level that all of its members know. It stays there when they are upgraded, so that
+// they can go back, until an operator raises it. Raising it too early is refused and names the members.
+func TestClusterUpgrade(t *testing.T) {
+	const older, newest, partitions = state.FeatureLevel - 1, state.FeatureLevel, 2
 	node := 0
-	all := newCluster(t, 2, func(c *Config) {
+	all := newCluster(t, partitions, func(c *Config) {
 		if node++; node == 3 {
 			c.featureLevel = older
 		}
 	})
-	at := func(level uint64) {
+	restart := func(m *member, level uint64) {
 		t.Helper()
-		waitFor(t, fmt.Sprintf("all states are at level %d", level), func() bool {
-			for _, m := range all {
-				for p := range uint32(2) {
-					if have := stateLevel(m, p); have > level {
-						t.Fatalf("%s: partition %d is at level %d, beyond %d", m.cfg.NodeID, p, have, level)
-					} else if m.Node != nil && have < level {
-						return false
-					}
-				}
-			}
-			return true
-		}, func() string {
-			var out []uint64
-			for _, m := range all {
-				out = append(out, stateLevel(m, 0), stateLevel(m, 1))
-			}
-			return fmt.Sprint(out)
-		})
+		m.stop(t)
+		m.cfg.featureLevel = level
+		m.start(t)
+		ready(t, m.Node)
 	}
-	at(older)
-	for p := range uint32(2) {
-		if level, err := leaderOf(t, all, p).commonLevel(bg(t), p); err != nil || level != older {
-			t.Errorf("partition %d: all know level %d, %v", p, level, err)
+	refused := func(at *member, level uint64, says string) {
+		t.Helper()
+		if _, err := at.Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{Level: level}); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL || !strings.Contains(err.Error(), says) {
+			t.Errorf("an upgrade to %d at %s: %v, must say %q", level, at.cfg.NodeID, err, says)
 		}
 	}
-	// While the older one is away nobody knows what it will be when it comes back.
+	levels(t, all, partitions, older)
+	announced(t, all[1], newest, newest, older)
+	for _, m := range all {
+		refused(m, 0, "node n3 knows up to 4")
+	}
+	refused(all[0], newest+1, "node n1 knows up to 5, node n2 knows up to 5, node n3 knows up to 4")
+	// The directory knows what a member that is away announced.
 	all[2].stop(t)
-	for p := range uint32(2) {
-		if level, err := leaderOf(t, all, p).commonLevel(bg(t), p); err == nil {
-			t.Errorf("partition %d: without the third member all know level %d", p, level)
-		}
-	}
+	refused(all[0], 0, "node n3 knows up to 4")
 	all[2].cfg.featureLevel = 0
 	all[2].start(t)
 	ready(t, all[2].Node)
-	at(state.FeatureLevel)
+	announced(t, all[0], newest, newest, newest)
+	// And back.
+	restart(all[0], older)
+	announced(t, all[1], older, newest, newest)
+	refused(all[1], 0, "node n1 knows up to 4")
+	restart(all[0], 0)
+	announced(t, all[1], newest, newest, newest)
+	levels(t, all, partitions, older)
+	st, err := all[1].Operator().ClusterStatus(bg(t))
+	if err != nil || st.FeatureLevel != older || st.Nodes[0].FeatureLevel != newest || st.Partitions[0].FeatureLevel != older {
+		t.Errorf("before the upgrade: %v, %v", st, err)
+	}
+	up, err := all[1].Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{})
+	if err != nil || up.From != older || up.Level != newest || len(up.Waiting) > 0 {
+		t.Fatalf("the upgrade: %v, %v", up, err)
+	}
+	levels(t, all, partitions, newest)
+	if up, err := all[2].Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{Level: older}); err != nil || up.From != newest || up.Level != newest {
+		t.Errorf("again: %v, %v", up, err)
+	}
+	// An earlier program is refused by name: by what its data notes, by its states, and by the directory.
+	waitFor(t, "n3 notes the level", func() bool { return all[2].file.Identity().FeatureLevel == newest }, func() string { return "" })
+	file := all[2].file
+	all[2].stop(t)
+	all[2].cfg.featureLevel = older
+	wantLevelError(t, all[2])
+	if err := file.Update(func(id *identity.Identity) { id.FeatureLevel = 0 }); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Start(all[2].cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeNode(t, n)
+	select {
+	case <-n.Done():
+	case <-time.After(patience):
+		t.Fatal("a program that does not know the cluster's level goes on")
+	}
+	var newer *state.LevelError
+	if !errors.As(n.Err(), &newer) || newer.Level != newest || newer.Known != older {
+		t.Errorf("halted by %v", n.Err())
+	}
 }
 
-// A node that is alone begins at the newest level: nothing that it serves is done the old way.
+func wantLevelError(t *testing.T, m *member) {
+	t.Helper()
+	n, err := Start(m.cfg)
+	if err == nil {
+		closeNode(t, n)
+	}
+	var newer *state.LevelError
+	if !errors.As(err, &newer) || newer.Level != state.FeatureLevel || newer.Known != m.cfg.knownLevel() {
+		t.Errorf("started: %v", err)
+	}
+}
+
+// A member whose states are at a level that the program does not know refuses to start: it does not halt one replica
+// after the other.
+func TestStateOfANewerLevel(t *testing.T) {
+	n := &Node{identity: identity.Identity{Expect: 3}}
+	want := &fsm.DamagedError{Dir: "state-0000", Err: &state.LevelError{What: "the state", Level: 9, Known: 5}}
+	if err := n.tolerate(nil, want); err != want {
+		t.Errorf("tolerated: %v", err)
+	}
+}
+
+// A node that is alone begins at the newest level. Its data stay at their level under a newer program until an upgrade.
 func TestFeatureLevelAlone(t *testing.T) {
-	n := newMemNode(t, 2)
-	ready(t, n)
-	for p := range uint32(2) {
-		if have, err := n.router.slots[p].Load().level(); err != nil || have != state.FeatureLevel {
-			t.Errorf("partition %d is at level %d, %v", p, have, err)
+	const older, newest = state.FeatureLevel - 1, state.FeatureLevel
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
+	cfg.featureLevel = older
+	m := &member{cfg: cfg}
+	start := func(level uint64) {
+		t.Helper()
+		m.start(t)
+		ready(t, m.Node)
+		levels(t, []*member{m}, 2, level)
+		if st, err := m.Operator().ClusterStatus(bg(t)); err != nil || st.FeatureLevel != level {
+			t.Errorf("at level %d, %v", st.GetFeatureLevel(), err)
 		}
 	}
+	start(older)
+	if _, err := m.Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{Level: newest}); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
+		t.Errorf("an upgrade beyond what the program knows: %v", err)
+	}
+	m.stop(t)
+	m.cfg.featureLevel = 0
+	start(older)
+	if up, err := m.Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{}); err != nil || up.From != older || up.Level != newest || len(up.Waiting) > 0 {
+		t.Errorf("the upgrade: %v, %v", up, err)
+	}
+	m.stop(t)
+	start(newest)
+	fresh := &member{cfg: memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)}
+	m.stop(t)
+	m = fresh
+	start(newest)
+}
+
+// With AutoUpgrade the level rises when the last member knows the next one.
+func TestAutoUpgrade(t *testing.T) {
+	const older = state.FeatureLevel - 1
+	node := 0
+	all := newCluster(t, 2, func(c *Config) {
+		c.AutoUpgrade = true
+		if node++; node == 3 {
+			c.featureLevel = older
+		}
+	})
+	levels(t, all, 2, older)
+	announced(t, all[0], state.FeatureLevel, state.FeatureLevel, older)
+	levels(t, all, 2, older)
+	all[2].stop(t)
+	all[2].cfg.featureLevel = 0
+	all[2].start(t)
+	ready(t, all[2].Node)
+	levels(t, all, 2, state.FeatureLevel)
+}
+
+// No kind of command gets into a log before the cluster, or the state, has reached its level.
+func TestGate(t *testing.T) {
+	n := newMemNode(t, 1)
+	ready(t, n)
+	newest := n.router.slots[0].Load()
+	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
+	cfg.featureLevel = state.BaseLevel
+	older := &member{cfg: cfg}
+	older.start(t)
+	ready(t, older.Node)
+	base := older.router.slots[0].Load()
+	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
+	gated := 0
+	for i := range fields.Len() {
+		cmd := &commandv1.Command{}
+		cmd.ProtoReflect().Set(fields.Get(i), cmd.ProtoReflect().NewField(fields.Get(i)))
+		level, known := machine.LevelOf(cmd)
+		if !known {
+			t.Errorf("%s is not known", fields.Get(i).Name())
+		}
+		entry := &commandv1.Entry{Commands: []*commandv1.Command{cmd}}
+		if _, err := newest.encode(entry); err != nil {
+			t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.FeatureLevel, err)
+		}
+		_, err := base.encode(entry)
+		if level > state.BaseLevel {
+			gated++
+			if reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL || !strings.Contains(err.Error(), string(fields.Get(i).Name())) {
+				t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
+			}
+			if _, err := base.Propose(bg(t), cmd); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
+				t.Errorf("%s proposed at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
+			}
+		} else if err != nil {
+			t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
+		}
+	}
+	if gated == 0 {
+		t.Error("no kind is above the base level")
+	}
+	if _, err := newest.Propose(bg(t), raiseTo(state.FeatureLevel+1)); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
+		t.Errorf("a raise beyond the cluster's level: %v", err)
+	}
+	// What a newer member forwards arrives as a command of no kind.
+	if _, err := newest.Propose(bg(t), &commandv1.Command{}); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
+		t.Errorf("a command of an unknown kind: %v", err)
+	}
+	// encode is the only way of an entry into a log.
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls += strings.Count(string(b), "fsm.EncodeEntry(")
+	}
+	if calls != 1 {
+		t.Errorf("fsm.EncodeEntry is called %d times, must be once: in encode", calls)
+	}
+}
+
+func raiseTo(level uint64) *commandv1.Command {
+	return &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: level}}}
 }
 
 // A new leader proposes nothing that a member's program may not know: the others would stop.

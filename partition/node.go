@@ -22,6 +22,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/internal/clock"
 	"perdure/partition/auditor"
 	"perdure/partition/cluster"
@@ -88,6 +89,9 @@ type Config struct {
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
 	DiskUsage func() (free, total int64, err error)
 
+	// AutoUpgrade raises the cluster's feature level as soon as every member knows a newer one, where this node leads the
+	// directory or is alone. Without it an operator does, and until then an earlier version can take over again.
+	AutoUpgrade bool
 	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for state.FeatureLevel.
 	featureLevel uint64
 
@@ -133,6 +137,7 @@ type Node struct {
 	auditor   *auditor.Auditor
 	auditDone chan struct{}
 	transfers *election.Transfers
+	level     clusterLevel
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping chan struct{}
 	lifetime context.Context
@@ -187,7 +192,7 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	n.cluster = cluster.New(cluster.Options{Env: clusterEnv{n}, Identity: n.file, DataDir: cfg.DataDir, Log: n.log, Clock: n.clock,
-		Hints: cfg.Hints, Ahead: cfg.Ahead, Lifetime: n.lifetime, Halted: n.done})
+		Hints: cfg.Hints, Ahead: cfg.Ahead, FeatureLevel: cfg.featureLevel, AutoUpgrade: cfg.AutoUpgrade, Lifetime: n.lifetime, Halted: n.done})
 	n.disk.Run()
 	n.auditor = newAuditor(n)
 	n.contents = &repair.Contents{FS: cfg.FS, Dir: cfg.DataDir, NodeID: n.identity.NodeID, Disk: n.disk.Guard, Log: n.log}
@@ -262,6 +267,9 @@ func Start(cfg Config) (n *Node, err error) {
 		}
 		n.metrics.scraper.followDirectory(n.cluster.Raft())
 	}
+	if err := n.startLevel(creating); err != nil {
+		return n, err
+	}
 	for _, r := range n.replicas {
 		if r.halted() == nil {
 			if err := n.join(r, creating); err != nil {
@@ -305,11 +313,12 @@ func (n *Node) finishMaking() error {
 
 // tolerate lets a member of a cluster live with a partition whose own stores are lost or damaged: that
 // replica halts, the others of the partition serve, and it can be rebuilt from them. A node that is alone
-// refuses to start, and so does one whose stores are somebody else's.
+// refuses to start, and so does one whose stores are somebody else's or of a feature level that it does not know.
 func (n *Node) tolerate(r *Replica, err error) error {
 	var foreign *identity.ForeignError
 	var foreignState *fsm.ForeignError
-	if err == nil || n.identity.Alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) {
+	var newer *state.LevelError
+	if err == nil || n.identity.Alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) || errors.As(err, &newer) {
 		return err
 	}
 	r.halt(err)
@@ -344,7 +353,7 @@ func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // identify reads who this node is, or decides it.
 func (n *Node) identify() (creating bool, err error) {
 	n.file, creating, err = identity.Open(identity.Options{
-		Config:  identity.Config{FS: n.cfg.FS, Dir: n.cfg.DataDir, NodeID: n.cfg.NodeID, Partitions: n.cfg.Partitions},
+		Config:  identity.Config{FS: n.cfg.FS, Dir: n.cfg.DataDir, NodeID: n.cfg.NodeID, Partitions: n.cfg.Partitions, FeatureLevel: n.cfg.featureLevel},
 		Cluster: n.cfg.Cluster, NewPartitions: n.cfg.NewPartitions, LogStore: n.cfg.LogStore, Rand: n.cfg.Rand,
 	})
 	if err == nil {
@@ -389,7 +398,7 @@ func (n *Node) newReplica(p uint32) *Replica {
 	return &Replica{
 		now: n.cluster.Now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
 		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping, bulk: n.bulk,
-		onServing: n.signal, mayAnswer: n.cluster.MayAnswer, commonLevel: n.commonLevel,
+		onServing: n.signal, mayAnswer: n.cluster.MayAnswer, clusterLevel: &n.level,
 		pending: newPending(n.cfg.MaxPendingCommands, n.admission, n.bulk),
 		slots:   make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
 		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,

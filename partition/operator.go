@@ -80,10 +80,13 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	dir := n.Directory()
 	members := n.cluster.Members()
 	if dir != nil {
-		out.Epoch, members = dir.Epoch, dir.Members
+		out.Epoch, members, out.FeatureLevel = dir.Epoch, dir.Members, dir.FeatureLevel
 		if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY {
 			out.State = "ready"
 		}
+	}
+	if n.identity.Alone() {
+		out.FeatureLevel, _ = n.level.get()
 	}
 	if server := n.cluster.Leader(); server != "" {
 		out.DirectoryLeader = n.cluster.NodeOf(server)
@@ -100,7 +103,10 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
-		node.Kept, node.Disk, node.FeatureLevel = said[i].GetKept(), said[i].GetDisk(), said[i].GetFeatureLevel()
+		node.Kept, node.Disk, node.FeatureLevel = said[i].GetKept(), said[i].GetDisk(), m.FeatureLevel
+		if said[i] != nil {
+			node.FeatureLevel = said[i].FeatureLevel
+		}
 		for _, r := range said[i].GetReplicas() {
 			if r.Serving {
 				node.Leads++

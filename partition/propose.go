@@ -10,7 +10,6 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
-	"perdure/fsm"
 	"perdure/fsm/machine"
 	"perdure/fsm/wire"
 	"perdure/partition/disk"
@@ -134,6 +133,9 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 	if r.isStopping() {
 		return nil, errStopping(r.id)
 	}
+	if refused := r.gate(cmd); refused != nil {
+		return nil, refused
+	}
 	if full := r.refuseForDisk(cmd); full != nil {
 		return nil, full
 	}
@@ -219,7 +221,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}
-	b, err := fsm.EncodeEntry(entry)
+	b, err := r.encode(entry)
 	if err != nil {
 		for _, p := range batch {
 			r.pending.answer(p, nil, errTryLater(r.id, "encoding the entry: "+err.Error()))

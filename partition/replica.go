@@ -54,8 +54,8 @@ type Replica struct {
 	inbound inbound
 	// onServing is called when this replica begins to serve.
 	onServing func()
-	// commonLevel is the newest feature level that every member knows; nil in tests of parts.
-	commonLevel func(ctx context.Context, partition uint32) (uint64, error)
+	// clusterLevel is the cluster's feature level; nil in tests of parts.
+	clusterLevel *clusterLevel
 	// mayAnswer says why the node must not answer without asking the others; see Node.mayAnswer.
 	mayAnswer func(leads bool) error
 

@@ -264,7 +264,7 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 	switch api.Code(e.Reason) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
 		if e.Reason != perdurev1.Reason_REASON_MEMBERSHIP_REFUSED && e.Reason != perdurev1.Reason_REASON_NODE_NOT_FOUND &&
-			e.Reason != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
+			e.Reason != perdurev1.Reason_REASON_PARTITION_NOT_FOUND && e.Reason != perdurev1.Reason_REASON_FEATURE_LEVEL {
 			return e
 		}
 	}

@@ -24,6 +24,8 @@ type Operator interface {
 	Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error)
 	// Rebuild answers when the rebuilt replica has caught up.
 	Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error)
+	// Upgrade answers when the cluster's feature level is raised, with the partitions that have not reached it yet.
+	Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error)
 	// ForgetKept deletes quarantined replicas and nothing else, and answers when they are gone.
 	ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error)
 	// Verify has every node audit its replicas and passes their events to send, one at a time. A node that
@@ -37,6 +39,7 @@ const (
 	maxTransferTime = time.Minute
 	maxRebuildTime  = time.Hour
 	maxForgetTime   = time.Minute
+	maxUpgradeTime  = time.Minute
 	maxVerifyTime   = 24 * time.Hour
 )
 
@@ -124,6 +127,13 @@ func transfer(in *perdurev1.TransferLeadershipRequest) error {
 		return nodeID("to_node", in.ToNode)
 	}
 	return nil
+}
+
+// Upgrade implements Cluster.
+func (c *cluster) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	return operate(ctx, c.s, maxUpgradeTime, errCutOff(), func(ctx context.Context, o Operator) (*perdurev1.UpgradeResponse, error) {
+		return o.Upgrade(ctx, in)
+	})
 }
 
 // RebuildReplica implements Cluster.

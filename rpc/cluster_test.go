@@ -57,6 +57,10 @@ func (o *operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 	return &perdurev1.RebuildReplicaResponse{Applied: 7}, o.take(ctx, in)
 }
 
+func (o *operator) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	return &perdurev1.UpgradeResponse{From: 4, Level: in.Level}, o.take(ctx, in)
+}
+
 func (o *operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
 	return &perdurev1.ForgetKeptResponse{Forgotten: []*perdurev1.KeptReplica{{Partition: in.Partition, Name: in.Name}}}, o.take(ctx, in)
 }
@@ -116,6 +120,16 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	}
 	if asked := receive(t, "rebuild", o.asked); !proto.Equal(asked, in) {
 		t.Errorf("%v reached the operator as %v", in, asked)
+	}
+	receive(t, "bound", o.bounded)
+
+	raise := &perdurev1.UpgradeRequest{Level: 6}
+	up, err := c.Upgrade(soon(t), raise)
+	if err != nil || up.From != 4 || up.Level != 6 {
+		t.Errorf("upgrade: %v, %v", up, err)
+	}
+	if asked := receive(t, "upgrade", o.asked); !proto.Equal(asked, raise) {
+		t.Errorf("%v reached the operator as %v", raise, asked)
 	}
 	receive(t, "bound", o.bounded)
 

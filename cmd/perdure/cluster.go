@@ -19,11 +19,12 @@ func (a *app) clusterCommand() *cobra.Command {
 		Long: `Show the cluster's nodes, partitions and leaders, and transfer leaderships. Any
 node answers for the whole cluster.`,
 		Example: `  perdure cluster status
-  perdure cluster transfer --from n2`,
+  perdure cluster transfer --from n2
+  perdure cluster upgrade`,
 		Args: noSuchCommand,
 		RunE: func(*cobra.Command, []string) error { return usagef("a command is missing") },
 	}
-	cmd.AddCommand(a.clusterStatusCommand(), a.clusterTransferCommand())
+	cmd.AddCommand(a.clusterStatusCommand(), a.clusterTransferCommand(), a.clusterUpgradeCommand())
 	return cmd
 }
 

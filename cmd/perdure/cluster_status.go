@@ -31,6 +31,9 @@ that its node's background audit found, and a cluster that is still being create
 Notes are: a replica that is being rebuilt or lags, a clock that is off, and
 quarantined replicas.
 
+KNOWS is the newest feature level that a node's version knows; the first line has
+the cluster's, which "perdure cluster upgrade" raises.
+
 COMPARED is the index at which the replicas' checksums were compared: "equal",
 "DIFFERENT", or "not yet" while they have no common index. Unreachable and halted
 replicas are not compared.
@@ -108,17 +111,17 @@ func (a *app) printCluster(s *perdurev1.ClusterStatus) error {
 		}
 		return err
 	}
-	fmt.Fprintf(a.out, "cluster %s, %s, epoch %d; answered by %s, directory led by %s\n\n",
-		orDash(s.GetClusterId()), orDash(s.GetState()), s.GetEpoch(), orDash(s.GetAnsweredBy()), orDash(s.GetDirectoryLeader()))
+	fmt.Fprintf(a.out, "cluster %s, %s, epoch %d, feature level %s; answered by %s, directory led by %s\n\n",
+		orDash(s.GetClusterId()), orDash(s.GetState()), s.GetEpoch(), levelText(s.GetFeatureLevel()), orDash(s.GetAnsweredBy()), orDash(s.GetDirectoryLeader()))
 	w := a.table()
-	fmt.Fprintln(w, "NODE\tREACHABLE\tGRPC\tHTTP\tPEERS\tLEADS\tCLOCK\tVERSION")
+	fmt.Fprintln(w, "NODE\tREACHABLE\tGRPC\tHTTP\tPEERS\tLEADS\tCLOCK\tKNOWS\tVERSION")
 	for _, n := range s.GetNodes() {
 		reachable, clock, leads := "yes", offsetText(n.GetClockOffsetMs()), fmt.Sprint(n.GetLeads())
 		if !n.GetReachable() {
 			reachable, clock, leads = "NO", "-", "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(n.GetNodeId()), reachable, orDash(n.GetGrpcAddr()), orDash(n.GetHttpAddr()),
-			orDash(n.GetPeerAddr()), leads, clock, orDash(n.GetVersion()))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orDash(n.GetNodeId()), reachable, orDash(n.GetGrpcAddr()), orDash(n.GetHttpAddr()),
+			orDash(n.GetPeerAddr()), leads, clock, levelText(n.GetFeatureLevel()), orDash(n.GetVersion()))
 	}
 	if flushErr := w.Flush(); flushErr != nil {
 		return flushErr
@@ -140,6 +143,14 @@ func (a *app) printCluster(s *perdurev1.ClusterStatus) error {
 	}
 	fmt.Fprintf(a.out, "\n%s\n", strings.Join(summary(s, problems, notes), "\n"))
 	return err
+}
+
+// levelText is a feature level; "-" if it is unknown.
+func levelText(level uint64) string {
+	if level == 0 {
+		return "-"
+	}
+	return fmt.Sprint(level)
 }
 
 // leaderText names the leader of a partition, and the preferred node if that is another.

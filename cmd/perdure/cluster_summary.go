@@ -92,31 +92,34 @@ func diagnose(s *perdurev1.ClusterStatus) (problems, notes []string) {
 	return problems, append(notes, keptNotes(s)...)
 }
 
-// levelNote counts the partitions below the newest feature level and names the nodes that they wait for; empty if none.
+// levelNote says what is left to do until the cluster is at the newest feature level that a node knows; empty if nothing
+// is.
 func levelNote(s *perdurev1.ClusterStatus) string {
-	newest, earlier := uint64(0), 0
+	cluster, newest, below := s.GetFeatureLevel(), uint64(0), 0
 	for _, n := range s.GetNodes() {
 		newest = max(newest, n.GetFeatureLevel())
 	}
 	for _, p := range s.GetPartitions() {
-		if level := p.GetFeatureLevel(); level > 0 && level < newest {
-			earlier++
+		if level := p.GetFeatureLevel(); level > 0 && level < cluster {
+			below++
 		}
 	}
-	if earlier == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("%[2]s below feature level %[1]d", newest, nounText(earlier, "partition"))
-	var waits []string
+	var lacking []string
 	for _, n := range s.GetNodes() {
 		if n.GetFeatureLevel() < newest {
-			waits = append(waits, orDash(n.GetNodeId()))
+			lacking = append(lacking, orDash(n.GetNodeId()))
 		}
 	}
-	if len(waits) > 0 {
-		text += ": waiting for newer binaries on " + listText(waits)
+	switch {
+	case below > 0:
+		return fmt.Sprintf("feature level %d is not reached yet in %s", cluster, nounText(below, "partition"))
+	case cluster == 0 || newest <= cluster:
+		return ""
+	case len(lacking) > 0:
+		return fmt.Sprintf("the cluster stays at feature level %d until %s %s a version that knows %d", cluster, listText(lacking),
+			map[bool]string{true: "runs", false: "run"}[len(lacking) == 1], newest)
 	}
-	return text
+	return fmt.Sprintf("every node knows feature level %d, the cluster is at %d: perdure cluster upgrade raises it", newest, cluster)
 }
 
 // rulesOf lists the rules that the reported problems of an audit violate, each once.

@@ -40,6 +40,24 @@ func (s *fakeServer) GetStatus(_ context.Context, r *perdurev1.GetStatusRequest)
 	return look, nil
 }
 
+func (s *fakeServer) Upgrade(_ context.Context, r *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.note(r); err != nil {
+		return nil, err
+	}
+	resp := &perdurev1.UpgradeResponse{From: 4, Level: max(4, r.GetLevel())}
+	switch r.GetLevel() {
+	case 0:
+		resp.Level = 5
+	case 6:
+		resp.Waiting = []uint32{1, 3}
+	case 7:
+		return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "feature level 7 is not known to all members of cluster c: node n2 knows up to 6, node n3 has not been heard from")
+	}
+	return resp, nil
+}
+
 func (s *fakeServer) TransferLeadership(_ context.Context, r *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,15 +127,15 @@ func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptReques
 
 // wellCluster is a cluster of three in which all is well.
 func wellCluster() *perdurev1.ClusterStatus {
-	s := &perdurev1.ClusterStatus{ClusterId: "c-7f31", Epoch: 9, State: "ready", AnsweredBy: "n2", DirectoryLeader: "n1"}
+	s := &perdurev1.ClusterStatus{ClusterId: "c-7f31", Epoch: 9, State: "ready", AnsweredBy: "n2", DirectoryLeader: "n1", FeatureLevel: 5}
 	for i, leads := range []uint32{2, 1, 1} {
 		n := i + 1
 		s.Nodes = append(s.Nodes, &perdurev1.ClusterNode{NodeId: fmt.Sprintf("n%d", n), ServerId: fmt.Sprintf("n%d-0a", n),
 			PeerAddr: fmt.Sprintf("10.0.0.%d:7402", n), GrpcAddr: fmt.Sprintf("10.0.0.%d:7400", n), HttpAddr: fmt.Sprintf("10.0.0.%d:7401", n),
-			Reachable: true, Leads: leads, ClockOffsetMs: int64(i * 20), Version: "v1.2.3"})
+			Reachable: true, Leads: leads, ClockOffsetMs: int64(i * 20), FeatureLevel: 5, Version: "v1.2.3"})
 	}
 	for p, leader := range []string{"n1", "n2", "n3", "n1"} {
-		part := &perdurev1.ClusterPartition{Partition: uint32(p), Leader: leader, Preferred: leader, Term: 4, Comparison: "equal", ComparedIndex: 1200}
+		part := &perdurev1.ClusterPartition{Partition: uint32(p), Leader: leader, Preferred: leader, Term: 4, Comparison: "equal", ComparedIndex: 1200, FeatureLevel: 5}
 		if p == 3 {
 			part.Preferred = "n2"
 		}
@@ -382,6 +400,17 @@ func TestClusterTransfer(t *testing.T) {
 	}
 }
 
+func TestUpgradeCommand(t *testing.T) {
+	s := newFakeServer()
+	sh := &shell{addr: s.serve(t)}
+	sh.story(t, "cluster_upgrade",
+		"cluster upgrade", "cluster upgrade --json", "cluster upgrade --level 4",
+		"# Some partitions need longer.", "cluster upgrade --level 6", "cluster upgrade --level 6 --json",
+		"# Too early.", "cluster upgrade --level 7", "cluster upgrade --level 7 --json",
+		"# What cannot be meant.", "cluster upgrade --level 0", "cluster upgrade --level=-1", "cluster upgrade 5",
+		"cluster upgrade --help")
+}
+
 func TestReplicaRebuild(t *testing.T) {
 	s := newFakeServer()
 	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
@@ -442,7 +471,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 
 func TestClusterUnavailable(t *testing.T) {
 	sh := &shell{addr: "127.0.0.1:1"}
-	for _, args := range []string{"cluster status", "cluster transfer --from n1", "replica rebuild --node n1 --partition 0 --wait 300ms"} {
+	for _, args := range []string{"cluster status", "cluster transfer --from n1", "replica rebuild --node n1 --partition 0 --wait 300ms", "cluster upgrade"} {
 		timeout := "300ms"
 		if strings.Contains(args, "--wait") {
 			timeout = "1m" // the time that is named is that of --wait

@@ -2,8 +2,9 @@
 // each partition holds, and who keeps it.
 //
 // It owns the rules by which a cluster is made and a server takes another's place. It promises that a
-// refused command changes nothing, that the epoch counts the changes, and that a partition that once was
-// made is never again to be made. It is pure and keeps everything in memory; the log is what lasts.
+// refused command changes nothing, that the epoch counts the changes of members and partitions, that a partition that
+// once was made is never again to be made, and that the cluster's feature level is one that every member has announced
+// to know. It is pure and keeps everything in memory; the log is what lasts.
 package directory
 
 import (
@@ -71,6 +72,8 @@ func (m *Machine) Apply(cmd *commandv1.DirectoryCommand) error {
 		err = made(next, k.Made)
 	case *commandv1.DirectoryCommand_Admit:
 		err = admit(next, k.Admit)
+	case *commandv1.DirectoryCommand_Raise:
+		err = raise(next, k.Raise.GetLevel())
 	default:
 		return refused("a directory command of an unknown kind: written by a newer version")
 	}
@@ -80,7 +83,7 @@ func (m *Machine) Apply(cmd *commandv1.DirectoryCommand) error {
 	if m.state != nil && proto.Equal(next, m.state) {
 		return nil
 	}
-	if m.state != nil {
+	if m.state != nil && !onlyLevels(m.state, next) {
 		next.Epoch = m.state.Epoch + 1
 	}
 	m.state = next
@@ -133,6 +136,12 @@ func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 		return refused("node %s is not a member of cluster %s", want.GetNodeId(), d.ClusterId)
 	}
 	have := d.Members[i]
+	if have.ServerId == want.ServerId && (want.FeatureLevel == 0 || want.FeatureLevel >= d.FeatureLevel) {
+		have.FeatureLevel = cmp.Or(want.FeatureLevel, have.FeatureLevel)
+	} else if known := cmp.Or(want.FeatureLevel, UnannouncedLevel); known < d.FeatureLevel {
+		return levelRefused("cluster %s is at feature level %d, node %s knows up to %d: start it with a newer version",
+			d.ClusterId, d.FeatureLevel, want.NodeId, known)
+	}
 	if have.ServerId == want.ServerId && have.PeerAddr == want.PeerAddr {
 		return nil
 	}
@@ -146,6 +155,9 @@ func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 	}
 	m := proto.CloneOf(want)
 	m.SinceEpoch = d.Epoch + 1
+	if have.ServerId == want.ServerId {
+		m.FeatureLevel = have.FeatureLevel
+	}
 	d.Members[i] = m
 	return nil
 }

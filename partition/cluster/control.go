@@ -68,6 +68,8 @@ func (m *Member) controlOnce() {
 	if !m.noted {
 		m.noted = m.noteMember(dir)
 	}
+	m.noteLevel(dir)
+	m.announceLevel(ctx, dir)
 	if dir.State == commandv1.DirectoryState_DIRECTORY_STATE_CREATING {
 		m.makePartitions(dir)
 	}
@@ -127,7 +129,12 @@ func (m *Member) leadDirectory(ctx context.Context) {
 		if len(members) == 0 {
 			return
 		}
+		level, wait := m.firstLevel(ctx, members)
+		if wait {
+			return
+		}
 		d := directory.New(m.self.ClusterID, m.self.LogStore, m.self.Partitions, members)
+		d.FeatureLevel = level
 		m.warn("cannot create the directory", m.Propose(ctx,
 			&commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Create{Create: &commandv1.CreateDirectory{Directory: d}}}))
 		return
@@ -147,6 +154,7 @@ func (m *Member) leadDirectory(ctx context.Context) {
 		m.warn("cannot note made partitions", m.Propose(ctx,
 			&commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Made{Made: &commandv1.MadePartitions{Partitions: made}}}))
 	}
+	m.leadLevel(ctx, dir)
 	// A member that gossip knows at another address has moved.
 	for _, h := range m.Gossip() {
 		for _, o := range dir.Members {

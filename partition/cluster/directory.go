@@ -42,6 +42,7 @@ func (f fsm) Apply(l *raft.Log) any {
 	}
 	m.noteFormer(m.state.Load(), m.machine.State())
 	m.state.Store(m.machine.State())
+	m.followLevel(m.machine.State())
 	m.Schedule()
 	m.Env.Changed()
 	return nil

@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/internal/clock"
 	"perdure/partition/peers"
 	"perdure/partition/refusal"
@@ -26,7 +27,8 @@ const (
 )
 
 // Admit decides, as the directory's leader, whether a server becomes the member for its node id: the former server of
-// that node must be gone. Errors are *api.Error; a refusal has the reason MEMBERSHIP_REFUSED.
+// that node must be gone. Errors are *api.Error; a refusal has the reason MEMBERSHIP_REFUSED,
+// or FEATURE_LEVEL if the server does not know the cluster's level. A member announces its level in the same way.
 func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*commandv1.Directory, error) {
 	refuse := func(format string, args ...any) error {
 		err := api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, format, args...)
@@ -60,7 +62,7 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 			dir.ClusterId, len(names), strings.Join(names, ", "), asks.NodeId)
 	}
 	old := dir.Members[i]
-	if old.ServerId == asks.ServerId && old.PeerAddr == asks.PeerAddr {
+	if old.ServerId == asks.ServerId && old.PeerAddr == asks.PeerAddr && (asks.FeatureLevel == 0 || asks.FeatureLevel == old.FeatureLevel) {
 		return dir, nil
 	}
 	if old.ServerId != asks.ServerId {
@@ -74,6 +76,10 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 		Member: asks, Replaces: old.ServerId}}}); err != nil {
 		return nil, err
 	}
+	if old.ServerId == asks.ServerId && old.PeerAddr == asks.PeerAddr {
+		m.Log.Info("feature level announced", "event", "feature_level_announced", "node", asks.NodeId, "level", asks.FeatureLevel)
+		return m.Directory(), nil
+	}
 	m.Log.Info("member admitted", "event", "member_admitted", "node", asks.NodeId, "server", asks.ServerId, "replaces", old.ServerId)
 	m.Schedule()
 	m.Env.Changed()
@@ -82,8 +88,9 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 
 // AskToJoin asks a cluster to admit a server that has no data yet, at any of its members, until
 // it is answered or ctx ends. The directory that it returns lists the server. A refusal is an *api.Error with
-// reason MEMBERSHIP_REFUSED.
+// reason MEMBERSHIP_REFUSED or FEATURE_LEVEL.
 func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, members []string, in *commandv1.JoinRequest) (*commandv1.Directory, error) {
+	in.Member.FeatureLevel = state.FeatureLevel
 	opts.ClusterID, opts.ServerID, opts.Advertise = clusterID, in.Member.ServerId, in.Member.PeerAddr
 	if opts.Clock == nil {
 		opts.Clock = clock.System{}

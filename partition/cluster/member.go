@@ -40,6 +40,12 @@ type Env interface {
 	Check(ctx context.Context)
 	// ClockJumped is called when Now has jumped, so that timers are set again.
 	ClockJumped()
+	// Levels asks members which feature levels their programs know, by server id; it leaves out those that do not answer.
+	Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64
+	// StateLevel is the highest feature level that a state on this node has reached.
+	StateLevel() uint64
+	// Raised is called with the cluster's feature level after each change of the directory. It must not block.
+	Raised(level uint64)
 	// Elected is called when this node begins or ceases to lead the directory.
 	Elected(leads bool)
 }
@@ -62,6 +68,10 @@ type Options struct {
 	Hints func() []Hint
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
 	Ahead func() time.Duration
+	// FeatureLevel is the newest that this program knows; 0 for state.FeatureLevel. AutoUpgrade raises the cluster's as soon
+	// as every member knows a newer one.
+	FeatureLevel uint64
+	AutoUpgrade  bool
 	// Lifetime ends when the node begins to stop, Halted is closed when it has halted by itself.
 	Lifetime context.Context
 	Halted   <-chan struct{}
@@ -86,6 +96,8 @@ type Member struct {
 	signal   chan struct{}                     // has control begin a round
 	book     atomic.Pointer[map[string]string] // peer addresses by server id
 	noted    bool                              // by control: the identity says that this server is a member, and since when
+
+	announced announcing // control's
 
 	replaced atomic.Pointer[error] // set once this server is known to have been replaced
 	former   sync.Map              // server ids that were members and are none any more

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/fsm/state"
 	"perdure/internal/fsync"
 )
 
@@ -22,6 +24,8 @@ type Config struct {
 	Partitions uint32
 	// Expect is how many members make a new cluster; 0 or 1 for a node that is alone.
 	Expect uint32
+	// FeatureLevel is the newest that this program knows; 0 for state.FeatureLevel.
+	FeatureLevel uint64
 }
 
 // Cluster says of which cluster a node is a member. All but Expect is for a node without data; what the
@@ -143,6 +147,10 @@ func Find(cfg Config) (id Identity, found bool, err error) {
 			return id, true, refuse("the data is that of one of %d members; start the node with --bootstrap-expect %d and --join", id.Expect, id.Expect)
 		case !id.Alone() && cfg.Expect != id.Expect:
 			return id, true, refuse("the data is that of one of %d members, the configuration says %d (--bootstrap-expect)", id.Expect, cfg.Expect)
+		}
+		if known := cmp.Or(cfg.FeatureLevel, state.FeatureLevel); id.FeatureLevel > known {
+			return id, true, fmt.Errorf("data directory %s: %w", cfg.Dir,
+				&state.LevelError{What: "cluster " + id.ClusterID, Level: id.FeatureLevel, Known: known})
 		}
 		return id, true, id.Replaced(cfg.Dir)
 	case found:

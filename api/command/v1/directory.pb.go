@@ -85,7 +85,10 @@ type Directory struct {
 	// By node id.
 	Members []*DirectoryMember `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty"`
 	// By partition.
-	Placements    []*Placement `protobuf:"bytes,7,rep,name=placements,proto3" json:"placements,omitempty"`
+	Placements []*Placement `protobuf:"bytes,7,rep,name=placements,proto3" json:"placements,omitempty"`
+	// The cluster's feature level: what leaders may propose and states rise to. Every member's program knows it. 0 in a
+	// directory from before there was one; the epoch does not count changes of levels.
+	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +172,13 @@ func (x *Directory) GetPlacements() []*Placement {
 	return nil
 }
 
+func (x *Directory) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 type DirectoryMember struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -176,7 +186,9 @@ type DirectoryMember struct {
 	ServerId string `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	PeerAddr string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
 	// The epoch at which this server took its place.
-	SinceEpoch    uint64 `protobuf:"varint,4,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
+	SinceEpoch uint64 `protobuf:"varint,4,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
+	// The newest feature level that its program knows, as it announced last; 0 if it has announced none.
+	FeatureLevel  uint64 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +247,13 @@ func (x *DirectoryMember) GetPeerAddr() string {
 func (x *DirectoryMember) GetSinceEpoch() uint64 {
 	if x != nil {
 		return x.SinceEpoch
+	}
+	return 0
+}
+
+func (x *DirectoryMember) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
 	}
 	return 0
 }
@@ -333,6 +352,7 @@ type DirectoryCommand struct {
 	//	*DirectoryCommand_Create
 	//	*DirectoryCommand_Made
 	//	*DirectoryCommand_Admit
+	//	*DirectoryCommand_Raise
 	Kind          isDirectoryCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,6 +422,15 @@ func (x *DirectoryCommand) GetAdmit() *AdmitMember {
 	return nil
 }
 
+func (x *DirectoryCommand) GetRaise() *RaiseClusterLevel {
+	if x != nil {
+		if x, ok := x.Kind.(*DirectoryCommand_Raise); ok {
+			return x.Raise
+		}
+	}
+	return nil
+}
+
 type isDirectoryCommand_Kind interface {
 	isDirectoryCommand_Kind()
 }
@@ -416,8 +445,12 @@ type DirectoryCommand_Made struct {
 }
 
 type DirectoryCommand_Admit struct {
-	// A node came back with a new data directory, or at a new address.
+	// A node came back with a new data directory, at a new address, or with a program of another feature level.
 	Admit *AdmitMember `protobuf:"bytes,3,opt,name=admit,proto3,oneof"`
+}
+
+type DirectoryCommand_Raise struct {
+	Raise *RaiseClusterLevel `protobuf:"bytes,4,opt,name=raise,proto3,oneof"`
 }
 
 func (*DirectoryCommand_Create) isDirectoryCommand_Kind() {}
@@ -425,6 +458,8 @@ func (*DirectoryCommand_Create) isDirectoryCommand_Kind() {}
 func (*DirectoryCommand_Made) isDirectoryCommand_Kind() {}
 
 func (*DirectoryCommand_Admit) isDirectoryCommand_Kind() {}
+
+func (*DirectoryCommand_Raise) isDirectoryCommand_Kind() {}
 
 type CreateDirectory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -567,11 +602,56 @@ func (x *AdmitMember) GetReplaces() string {
 	return ""
 }
 
+// RaiseClusterLevel raises the cluster's feature level; it is refused unless every member has announced that it knows it.
+type RaiseClusterLevel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint64                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseClusterLevel) Reset() {
+	*x = RaiseClusterLevel{}
+	mi := &file_command_v1_directory_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseClusterLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseClusterLevel) ProtoMessage() {}
+
+func (x *RaiseClusterLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_directory_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseClusterLevel.ProtoReflect.Descriptor instead.
+func (*RaiseClusterLevel) Descriptor() ([]byte, []int) {
+	return file_command_v1_directory_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RaiseClusterLevel) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 var File_command_v1_directory_proto protoreflect.FileDescriptor
 
 const file_command_v1_directory_proto_rawDesc = "" +
 	"\n" +
-	"\x1acommand/v1/directory.proto\x12\x12perdure.command.v1\"\xb5\x02\n" +
+	"\x1acommand/v1/directory.proto\x12\x12perdure.command.v1\"\xda\x02\n" +
 	"\tDirectory\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
@@ -584,13 +664,15 @@ const file_command_v1_directory_proto_rawDesc = "" +
 	"\amembers\x18\x06 \x03(\v2#.perdure.command.v1.DirectoryMemberR\amembers\x12=\n" +
 	"\n" +
 	"placements\x18\a \x03(\v2\x1d.perdure.command.v1.PlacementR\n" +
-	"placements\"\x85\x01\n" +
+	"placements\x12#\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xaa\x01\n" +
 	"\x0fDirectoryMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
 	"\tpeer_addr\x18\x03 \x01(\tR\bpeerAddr\x12\x1f\n" +
 	"\vsince_epoch\x18\x04 \x01(\x04R\n" +
-	"sinceEpoch\"\xb3\x01\n" +
+	"sinceEpoch\x12#\n" +
+	"\rfeature_level\x18\x05 \x01(\x04R\ffeatureLevel\"\xb3\x01\n" +
 	"\tPlacement\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1d\n" +
 	"\n" +
@@ -598,11 +680,12 @@ const file_command_v1_directory_proto_rawDesc = "" +
 	"\tlast_slot\x18\x03 \x01(\rR\blastSlot\x12\x1a\n" +
 	"\breplicas\x18\x04 \x03(\tR\breplicas\x12\x1c\n" +
 	"\tpreferred\x18\x05 \x01(\tR\tpreferred\x12\x12\n" +
-	"\x04made\x18\x06 \x01(\bR\x04made\"\xcc\x01\n" +
+	"\x04made\x18\x06 \x01(\bR\x04made\"\x8b\x02\n" +
 	"\x10DirectoryCommand\x12=\n" +
 	"\x06create\x18\x01 \x01(\v2#.perdure.command.v1.CreateDirectoryH\x00R\x06create\x128\n" +
 	"\x04made\x18\x02 \x01(\v2\".perdure.command.v1.MadePartitionsH\x00R\x04made\x127\n" +
-	"\x05admit\x18\x03 \x01(\v2\x1f.perdure.command.v1.AdmitMemberH\x00R\x05admitB\x06\n" +
+	"\x05admit\x18\x03 \x01(\v2\x1f.perdure.command.v1.AdmitMemberH\x00R\x05admit\x12=\n" +
+	"\x05raise\x18\x04 \x01(\v2%.perdure.command.v1.RaiseClusterLevelH\x00R\x05raiseB\x06\n" +
 	"\x04kind\"N\n" +
 	"\x0fCreateDirectory\x12;\n" +
 	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"0\n" +
@@ -612,7 +695,9 @@ const file_command_v1_directory_proto_rawDesc = "" +
 	"partitions\"f\n" +
 	"\vAdmitMember\x12;\n" +
 	"\x06member\x18\x01 \x01(\v2#.perdure.command.v1.DirectoryMemberR\x06member\x12\x1a\n" +
-	"\breplaces\x18\x02 \x01(\tR\breplaces*j\n" +
+	"\breplaces\x18\x02 \x01(\tR\breplaces\")\n" +
+	"\x11RaiseClusterLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x04R\x05level*j\n" +
 	"\x0eDirectoryState\x12\x1f\n" +
 	"\x1bDIRECTORY_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DIRECTORY_STATE_CREATING\x10\x01\x12\x19\n" +
@@ -631,16 +716,17 @@ func file_command_v1_directory_proto_rawDescGZIP() []byte {
 }
 
 var file_command_v1_directory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_command_v1_directory_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_command_v1_directory_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_command_v1_directory_proto_goTypes = []any{
-	(DirectoryState)(0),      // 0: perdure.command.v1.DirectoryState
-	(*Directory)(nil),        // 1: perdure.command.v1.Directory
-	(*DirectoryMember)(nil),  // 2: perdure.command.v1.DirectoryMember
-	(*Placement)(nil),        // 3: perdure.command.v1.Placement
-	(*DirectoryCommand)(nil), // 4: perdure.command.v1.DirectoryCommand
-	(*CreateDirectory)(nil),  // 5: perdure.command.v1.CreateDirectory
-	(*MadePartitions)(nil),   // 6: perdure.command.v1.MadePartitions
-	(*AdmitMember)(nil),      // 7: perdure.command.v1.AdmitMember
+	(DirectoryState)(0),       // 0: perdure.command.v1.DirectoryState
+	(*Directory)(nil),         // 1: perdure.command.v1.Directory
+	(*DirectoryMember)(nil),   // 2: perdure.command.v1.DirectoryMember
+	(*Placement)(nil),         // 3: perdure.command.v1.Placement
+	(*DirectoryCommand)(nil),  // 4: perdure.command.v1.DirectoryCommand
+	(*CreateDirectory)(nil),   // 5: perdure.command.v1.CreateDirectory
+	(*MadePartitions)(nil),    // 6: perdure.command.v1.MadePartitions
+	(*AdmitMember)(nil),       // 7: perdure.command.v1.AdmitMember
+	(*RaiseClusterLevel)(nil), // 8: perdure.command.v1.RaiseClusterLevel
 }
 var file_command_v1_directory_proto_depIdxs = []int32{
 	0, // 0: perdure.command.v1.Directory.state:type_name -> perdure.command.v1.DirectoryState
@@ -649,13 +735,14 @@ var file_command_v1_directory_proto_depIdxs = []int32{
 	5, // 3: perdure.command.v1.DirectoryCommand.create:type_name -> perdure.command.v1.CreateDirectory
 	6, // 4: perdure.command.v1.DirectoryCommand.made:type_name -> perdure.command.v1.MadePartitions
 	7, // 5: perdure.command.v1.DirectoryCommand.admit:type_name -> perdure.command.v1.AdmitMember
-	1, // 6: perdure.command.v1.CreateDirectory.directory:type_name -> perdure.command.v1.Directory
-	2, // 7: perdure.command.v1.AdmitMember.member:type_name -> perdure.command.v1.DirectoryMember
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	8, // 6: perdure.command.v1.DirectoryCommand.raise:type_name -> perdure.command.v1.RaiseClusterLevel
+	1, // 7: perdure.command.v1.CreateDirectory.directory:type_name -> perdure.command.v1.Directory
+	2, // 8: perdure.command.v1.AdmitMember.member:type_name -> perdure.command.v1.DirectoryMember
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_directory_proto_init() }
@@ -667,6 +754,7 @@ func file_command_v1_directory_proto_init() {
 		(*DirectoryCommand_Create)(nil),
 		(*DirectoryCommand_Made)(nil),
 		(*DirectoryCommand_Admit)(nil),
+		(*DirectoryCommand_Raise)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -674,7 +762,7 @@ func file_command_v1_directory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_directory_proto_rawDesc), len(file_command_v1_directory_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

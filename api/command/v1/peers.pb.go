@@ -1863,7 +1863,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\"H\n" +
 	"\fRebuildReply\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
-	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\x85\b\n" +
+	"\vdone_ms_ago\x18\x02 \x01(\x04R\tdoneMsAgo2\xc9\b\n" +
 	"\x05Peers\x12H\n" +
 	"\aPropose\x12\".perdure.command.v1.ProposeRequest\x1a\x19.perdure.command.v1.Reply\x12J\n" +
 	"\x05Query\x12\x1d.perdure.command.v1.PeerQuery\x1a\".perdure.command.v1.PeerQueryReply\x12I\n" +
@@ -1877,7 +1877,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\aRebuild\x12\".perdure.command.v1.RebuildRequest\x1a .perdure.command.v1.RebuildReply\x12K\n" +
 	"\n" +
 	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
-	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12R\n" +
+	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12B\n" +
+	"\aUpgrade\x12\x1a.perdure.v1.UpgradeRequest\x1a\x1b.perdure.v1.UpgradeResponse\x12R\n" +
 	"\bNoteDisk\x12#.perdure.command.v1.NoteDiskRequest\x1a!.perdure.command.v1.NoteDiskReplyB\"Z perdure/api/command/v1;commandv1b\x06proto3"
 
 var (
@@ -1932,9 +1933,11 @@ var file_command_v1_peers_proto_goTypes = []any{
 	(*Directory)(nil),             // 35: perdure.command.v1.Directory
 	(*v1.ForgetKeptRequest)(nil),  // 36: perdure.v1.ForgetKeptRequest
 	(*v1.VerifyRequest)(nil),      // 37: perdure.v1.VerifyRequest
-	(*Reply)(nil),                 // 38: perdure.command.v1.Reply
-	(*v1.ForgetKeptResponse)(nil), // 39: perdure.v1.ForgetKeptResponse
-	(*v1.VerifyEvent)(nil),        // 40: perdure.v1.VerifyEvent
+	(*v1.UpgradeRequest)(nil),     // 38: perdure.v1.UpgradeRequest
+	(*Reply)(nil),                 // 39: perdure.command.v1.Reply
+	(*v1.ForgetKeptResponse)(nil), // 40: perdure.v1.ForgetKeptResponse
+	(*v1.VerifyEvent)(nil),        // 41: perdure.v1.VerifyEvent
+	(*v1.UpgradeResponse)(nil),    // 42: perdure.v1.UpgradeResponse
 }
 var file_command_v1_peers_proto_depIdxs = []int32{
 	26, // 0: perdure.command.v1.ProposeRequest.command:type_name -> perdure.command.v1.Command
@@ -1966,22 +1969,24 @@ var file_command_v1_peers_proto_depIdxs = []int32{
 	24, // 26: perdure.command.v1.Peers.Rebuild:input_type -> perdure.command.v1.RebuildRequest
 	36, // 27: perdure.command.v1.Peers.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
 	37, // 28: perdure.command.v1.Peers.Verify:input_type -> perdure.v1.VerifyRequest
-	0,  // 29: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
-	38, // 30: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
-	4,  // 31: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
-	6,  // 32: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
-	9,  // 33: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
-	13, // 34: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
-	17, // 35: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
-	19, // 36: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
-	21, // 37: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
-	23, // 38: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
-	25, // 39: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
-	39, // 40: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	40, // 41: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
-	1,  // 42: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
-	30, // [30:43] is the sub-list for method output_type
-	17, // [17:30] is the sub-list for method input_type
+	38, // 29: perdure.command.v1.Peers.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	0,  // 30: perdure.command.v1.Peers.NoteDisk:input_type -> perdure.command.v1.NoteDiskRequest
+	39, // 31: perdure.command.v1.Peers.Propose:output_type -> perdure.command.v1.Reply
+	4,  // 32: perdure.command.v1.Peers.Query:output_type -> perdure.command.v1.PeerQueryReply
+	6,  // 33: perdure.command.v1.Peers.Watch:output_type -> perdure.command.v1.WatchReply
+	9,  // 34: perdure.command.v1.Peers.Attach:output_type -> perdure.command.v1.AttachDown
+	13, // 35: perdure.command.v1.Peers.Status:output_type -> perdure.command.v1.NodeStatus
+	17, // 36: perdure.command.v1.Peers.Content:output_type -> perdure.command.v1.ContentChunk
+	19, // 37: perdure.command.v1.Peers.Join:output_type -> perdure.command.v1.JoinReply
+	21, // 38: perdure.command.v1.Peers.ShowDirectory:output_type -> perdure.command.v1.ShowDirectoryReply
+	23, // 39: perdure.command.v1.Peers.Transfer:output_type -> perdure.command.v1.TransferReply
+	25, // 40: perdure.command.v1.Peers.Rebuild:output_type -> perdure.command.v1.RebuildReply
+	40, // 41: perdure.command.v1.Peers.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	41, // 42: perdure.command.v1.Peers.Verify:output_type -> perdure.v1.VerifyEvent
+	42, // 43: perdure.command.v1.Peers.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	1,  // 44: perdure.command.v1.Peers.NoteDisk:output_type -> perdure.command.v1.NoteDiskReply
+	31, // [31:45] is the sub-list for method output_type
+	17, // [17:31] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name

@@ -34,6 +34,7 @@ const (
 	Peers_Rebuild_FullMethodName       = "/perdure.command.v1.Peers/Rebuild"
 	Peers_ForgetKept_FullMethodName    = "/perdure.command.v1.Peers/ForgetKept"
 	Peers_Verify_FullMethodName        = "/perdure.command.v1.Peers/Verify"
+	Peers_Upgrade_FullMethodName       = "/perdure.command.v1.Peers/Upgrade"
 	Peers_NoteDisk_FullMethodName      = "/perdure.command.v1.Peers/NoteDisk"
 )
 
@@ -58,7 +59,7 @@ type PeersClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
 	// Content streams a partition's whole state as it is now, from its leader.
 	Content(ctx context.Context, in *ContentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContentChunk], error)
-	// Join asks for a place in the cluster; only the directory's leader answers.
+	// Join asks for a place in the cluster, or announces a member's feature level; only the directory's leader answers.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinReply, error)
 	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
 	// once it has confirmed that it leads.
@@ -71,6 +72,9 @@ type PeersClient interface {
 	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
 	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error)
+	// Upgrade raises the cluster's feature level; only the directory's leader carries it out. Its answer names no waiting
+	// partitions; see perdure.v1.Cluster.Upgrade.
+	Upgrade(ctx context.Context, in *v1.UpgradeRequest, opts ...grpc.CallOption) (*v1.UpgradeResponse, error)
 	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
 	NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error)
 }
@@ -224,6 +228,16 @@ func (c *peersClient) Verify(ctx context.Context, in *v1.VerifyRequest, opts ...
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_VerifyClient = grpc.ServerStreamingClient[v1.VerifyEvent]
 
+func (c *peersClient) Upgrade(ctx context.Context, in *v1.UpgradeRequest, opts ...grpc.CallOption) (*v1.UpgradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(v1.UpgradeResponse)
+	err := c.cc.Invoke(ctx, Peers_Upgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peersClient) NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NoteDiskReply)
@@ -255,7 +269,7 @@ type PeersServer interface {
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
 	// Content streams a partition's whole state as it is now, from its leader.
 	Content(*ContentRequest, grpc.ServerStreamingServer[ContentChunk]) error
-	// Join asks for a place in the cluster; only the directory's leader answers.
+	// Join asks for a place in the cluster, or announces a member's feature level; only the directory's leader answers.
 	Join(context.Context, *JoinRequest) (*JoinReply, error)
 	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
 	// once it has confirmed that it leads.
@@ -268,6 +282,9 @@ type PeersServer interface {
 	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
 	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error
+	// Upgrade raises the cluster's feature level; only the directory's leader carries it out. Its answer names no waiting
+	// partitions; see perdure.v1.Cluster.Upgrade.
+	Upgrade(context.Context, *v1.UpgradeRequest) (*v1.UpgradeResponse, error)
 	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
 	NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error)
 	mustEmbedUnimplementedPeersServer()
@@ -315,6 +332,9 @@ func (UnimplementedPeersServer) ForgetKept(context.Context, *v1.ForgetKeptReques
 }
 func (UnimplementedPeersServer) Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedPeersServer) Upgrade(context.Context, *v1.UpgradeRequest) (*v1.UpgradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Upgrade not implemented")
 }
 func (UnimplementedPeersServer) NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method NoteDisk not implemented")
@@ -531,6 +551,24 @@ func _Peers_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peers_VerifyServer = grpc.ServerStreamingServer[v1.VerifyEvent]
 
+func _Peers_Upgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(v1.UpgradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).Upgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_Upgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).Upgrade(ctx, req.(*v1.UpgradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Peers_NoteDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(NoteDiskRequest)
 	if err := dec(in); err != nil {
@@ -591,6 +629,10 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetKept",
 			Handler:    _Peers_ForgetKept_Handler,
+		},
+		{
+			MethodName: "Upgrade",
+			Handler:    _Peers_Upgrade_Handler,
 		},
 		{
 			MethodName: "NoteDisk",

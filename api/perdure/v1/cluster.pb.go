@@ -21,6 +21,112 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type UpgradeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: the newest level that any node knows.
+	Level         uint64 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeRequest) Reset() {
+	*x = UpgradeRequest{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeRequest) ProtoMessage() {}
+
+func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *UpgradeRequest) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+type UpgradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	Level uint64                 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
+	// Partitions whose states have not reached the level yet; their leaders go on by themselves.
+	Waiting       []uint32 `protobuf:"varint,3,rep,packed,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeResponse) Reset() {
+	*x = UpgradeResponse{}
+	mi := &file_perdure_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeResponse) ProtoMessage() {}
+
+func (x *UpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeResponse.ProtoReflect.Descriptor instead.
+func (*UpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *UpgradeResponse) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *UpgradeResponse) GetLevel() uint64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *UpgradeResponse) GetWaiting() []uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -29,7 +135,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[0]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -41,7 +147,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[0]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -54,7 +160,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 type ClusterStatus struct {
@@ -69,13 +175,15 @@ type ClusterStatus struct {
 	Partitions []*ClusterPartition `protobuf:"bytes,6,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	// Node id of the directory's leader; empty if none is known.
 	DirectoryLeader string `protobuf:"bytes,7,opt,name=directory_leader,json=directoryLeader,proto3" json:"directory_leader,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The cluster's feature level; 0 if unknown. Upgrade raises it.
+	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[1]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -87,7 +195,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[1]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -100,7 +208,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClusterStatus) GetClusterId() string {
@@ -152,6 +260,13 @@ func (x *ClusterStatus) GetDirectoryLeader() string {
 	return ""
 }
 
+func (x *ClusterStatus) GetFeatureLevel() uint64 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 type ClusterNode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -173,7 +288,7 @@ type ClusterNode struct {
 	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The free space of its disk; absent if unknown.
 	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
-	// The newest feature level that its program knows; 0 if unknown.
+	// The newest feature level that its program knows, by its answer or as it announced last; 0 if unknown.
 	FeatureLevel  uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -181,7 +296,7 @@ type ClusterNode struct {
 
 func (x *ClusterNode) Reset() {
 	*x = ClusterNode{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[2]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +308,7 @@ func (x *ClusterNode) String() string {
 func (*ClusterNode) ProtoMessage() {}
 
 func (x *ClusterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[2]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,7 +321,7 @@ func (x *ClusterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterNode.ProtoReflect.Descriptor instead.
 func (*ClusterNode) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClusterNode) GetNodeId() string {
@@ -322,7 +437,7 @@ type DiskStatus struct {
 
 func (x *DiskStatus) Reset() {
 	*x = DiskStatus{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +449,7 @@ func (x *DiskStatus) String() string {
 func (*DiskStatus) ProtoMessage() {}
 
 func (x *DiskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[3]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +462,7 @@ func (x *DiskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStatus.ProtoReflect.Descriptor instead.
 func (*DiskStatus) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DiskStatus) GetLevel() string {
@@ -411,7 +526,7 @@ type ClusterPartition struct {
 	// "different", or "unknown" (no common index yet).
 	Comparison    string `protobuf:"bytes,6,opt,name=comparison,proto3" json:"comparison,omitempty"`
 	ComparedIndex uint64 `protobuf:"varint,7,opt,name=compared_index,json=comparedIndex,proto3" json:"compared_index,omitempty"`
-	// The feature level of the leader's state; it rises when every node knows the next one. 0 if unknown.
+	// The feature level of the leader's state; it follows the cluster's. 0 if unknown.
 	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -419,7 +534,7 @@ type ClusterPartition struct {
 
 func (x *ClusterPartition) Reset() {
 	*x = ClusterPartition{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +546,7 @@ func (x *ClusterPartition) String() string {
 func (*ClusterPartition) ProtoMessage() {}
 
 func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[4]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +559,7 @@ func (x *ClusterPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPartition.ProtoReflect.Descriptor instead.
 func (*ClusterPartition) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ClusterPartition) GetPartition() uint32 {
@@ -524,7 +639,7 @@ type ClusterReplica struct {
 
 func (x *ClusterReplica) Reset() {
 	*x = ClusterReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +651,7 @@ func (x *ClusterReplica) String() string {
 func (*ClusterReplica) ProtoMessage() {}
 
 func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[5]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +664,7 @@ func (x *ClusterReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterReplica.ProtoReflect.Descriptor instead.
 func (*ClusterReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ClusterReplica) GetNodeId() string {
@@ -623,7 +738,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +750,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[6]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +763,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 // VerifyEvent is one event of a verification on one node.
@@ -668,7 +783,7 @@ type VerifyEvent struct {
 
 func (x *VerifyEvent) Reset() {
 	*x = VerifyEvent{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +795,7 @@ func (x *VerifyEvent) String() string {
 func (*VerifyEvent) ProtoMessage() {}
 
 func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[7]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +808,7 @@ func (x *VerifyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyEvent.ProtoReflect.Descriptor instead.
 func (*VerifyEvent) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VerifyEvent) GetNodeId() string {
@@ -788,7 +903,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +915,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[8]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +928,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VerifyProgress) GetPartition() uint32 {
@@ -860,7 +975,7 @@ type ReplicaAudit struct {
 
 func (x *ReplicaAudit) Reset() {
 	*x = ReplicaAudit{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +987,7 @@ func (x *ReplicaAudit) String() string {
 func (*ReplicaAudit) ProtoMessage() {}
 
 func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[9]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1000,7 @@ func (x *ReplicaAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAudit.ProtoReflect.Descriptor instead.
 func (*ReplicaAudit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReplicaAudit) GetPartition() uint32 {
@@ -1001,7 +1116,7 @@ type AuditProblem struct {
 
 func (x *AuditProblem) Reset() {
 	*x = AuditProblem{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1128,7 @@ func (x *AuditProblem) String() string {
 func (*AuditProblem) ProtoMessage() {}
 
 func (x *AuditProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[10]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1141,7 @@ func (x *AuditProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditProblem.ProtoReflect.Descriptor instead.
 func (*AuditProblem) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditProblem) GetRule() string {
@@ -1077,7 +1192,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1204,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[11]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1217,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TransferLeadershipRequest) GetPartition() uint32 {
@@ -1135,7 +1250,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1262,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[12]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1275,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TransferLeadershipResponse) GetTransferred() []*TransferredLeadership {
@@ -1180,7 +1295,7 @@ type TransferredLeadership struct {
 
 func (x *TransferredLeadership) Reset() {
 	*x = TransferredLeadership{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1307,7 @@ func (x *TransferredLeadership) String() string {
 func (*TransferredLeadership) ProtoMessage() {}
 
 func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[13]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1320,7 @@ func (x *TransferredLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferredLeadership.ProtoReflect.Descriptor instead.
 func (*TransferredLeadership) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TransferredLeadership) GetPartition() uint32 {
@@ -1232,7 +1347,7 @@ type RebuildReplicaRequest struct {
 
 func (x *RebuildReplicaRequest) Reset() {
 	*x = RebuildReplicaRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1359,7 @@ func (x *RebuildReplicaRequest) String() string {
 func (*RebuildReplicaRequest) ProtoMessage() {}
 
 func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[14]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1372,7 @@ func (x *RebuildReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaRequest.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RebuildReplicaRequest) GetPartition() uint32 {
@@ -1286,7 +1401,7 @@ type RebuildReplicaResponse struct {
 
 func (x *RebuildReplicaResponse) Reset() {
 	*x = RebuildReplicaResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1413,7 @@ func (x *RebuildReplicaResponse) String() string {
 func (*RebuildReplicaResponse) ProtoMessage() {}
 
 func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[15]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1426,7 @@ func (x *RebuildReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildReplicaResponse.ProtoReflect.Descriptor instead.
 func (*RebuildReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RebuildReplicaResponse) GetApplied() uint64 {
@@ -1341,7 +1456,7 @@ type KeptReplica struct {
 
 func (x *KeptReplica) Reset() {
 	*x = KeptReplica{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1468,7 @@ func (x *KeptReplica) String() string {
 func (*KeptReplica) ProtoMessage() {}
 
 func (x *KeptReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[16]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1481,7 @@ func (x *KeptReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptReplica.ProtoReflect.Descriptor instead.
 func (*KeptReplica) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KeptReplica) GetPartition() uint32 {
@@ -1402,7 +1517,7 @@ type ForgetKeptRequest struct {
 
 func (x *ForgetKeptRequest) Reset() {
 	*x = ForgetKeptRequest{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1529,7 @@ func (x *ForgetKeptRequest) String() string {
 func (*ForgetKeptRequest) ProtoMessage() {}
 
 func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[17]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1542,7 @@ func (x *ForgetKeptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptRequest.ProtoReflect.Descriptor instead.
 func (*ForgetKeptRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ForgetKeptRequest) GetNodeId() string {
@@ -1461,7 +1576,7 @@ type ForgetKeptResponse struct {
 
 func (x *ForgetKeptResponse) Reset() {
 	*x = ForgetKeptResponse{}
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1588,7 @@ func (x *ForgetKeptResponse) String() string {
 func (*ForgetKeptResponse) ProtoMessage() {}
 
 func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_cluster_proto_msgTypes[18]
+	mi := &file_perdure_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1601,7 @@ func (x *ForgetKeptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetKeptResponse.ProtoReflect.Descriptor instead.
 func (*ForgetKeptResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ForgetKeptResponse) GetForgotten() []*KeptReplica {
@@ -1501,8 +1616,14 @@ var File_perdure_v1_cluster_proto protoreflect.FileDescriptor
 const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18perdure/v1/cluster.proto\x12\n" +
-	"perdure.v1\"\x12\n" +
-	"\x10GetStatusRequest\"\x93\x02\n" +
+	"perdure.v1\"&\n" +
+	"\x0eUpgradeRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x04R\x05level\"U\n" +
+	"\x0fUpgradeResponse\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\x04R\x05level\x12\x18\n" +
+	"\awaiting\x18\x03 \x03(\rR\awaiting\"\x12\n" +
+	"\x10GetStatusRequest\"\xb8\x02\n" +
 	"\rClusterStatus\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
@@ -1514,7 +1635,8 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x06 \x03(\v2\x1c.perdure.v1.ClusterPartitionR\n" +
 	"partitions\x12)\n" +
-	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\"\xa8\x03\n" +
+	"\x10directory_leader\x18\a \x01(\tR\x0fdirectoryLeader\x12#\n" +
+	"\rfeature_level\x18\b \x01(\x04R\ffeatureLevel\"\xa8\x03\n" +
 	"\vClusterNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1b\n" +
@@ -1623,14 +1745,15 @@ const file_perdure_v1_cluster_proto_rawDesc = "" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"K\n" +
 	"\x12ForgetKeptResponse\x125\n" +
-	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\x9a\x03\n" +
+	"\tforgotten\x18\x01 \x03(\v2\x17.perdure.v1.KeptReplicaR\tforgotten2\xde\x03\n" +
 	"\aCluster\x12D\n" +
 	"\tGetStatus\x12\x1c.perdure.v1.GetStatusRequest\x1a\x19.perdure.v1.ClusterStatus\x12c\n" +
 	"\x12TransferLeadership\x12%.perdure.v1.TransferLeadershipRequest\x1a&.perdure.v1.TransferLeadershipResponse\x12W\n" +
 	"\x0eRebuildReplica\x12!.perdure.v1.RebuildReplicaRequest\x1a\".perdure.v1.RebuildReplicaResponse\x12K\n" +
 	"\n" +
 	"ForgetKept\x12\x1d.perdure.v1.ForgetKeptRequest\x1a\x1e.perdure.v1.ForgetKeptResponse\x12>\n" +
-	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01B\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x06Verify\x12\x19.perdure.v1.VerifyRequest\x1a\x17.perdure.v1.VerifyEvent0\x01\x12B\n" +
+	"\aUpgrade\x12\x1a.perdure.v1.UpgradeRequest\x1a\x1b.perdure.v1.UpgradeResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_cluster_proto_rawDescOnce sync.Once
@@ -1644,52 +1767,56 @@ func file_perdure_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_cluster_proto_rawDescData
 }
 
-var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_perdure_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_perdure_v1_cluster_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),           // 0: perdure.v1.GetStatusRequest
-	(*ClusterStatus)(nil),              // 1: perdure.v1.ClusterStatus
-	(*ClusterNode)(nil),                // 2: perdure.v1.ClusterNode
-	(*DiskStatus)(nil),                 // 3: perdure.v1.DiskStatus
-	(*ClusterPartition)(nil),           // 4: perdure.v1.ClusterPartition
-	(*ClusterReplica)(nil),             // 5: perdure.v1.ClusterReplica
-	(*VerifyRequest)(nil),              // 6: perdure.v1.VerifyRequest
-	(*VerifyEvent)(nil),                // 7: perdure.v1.VerifyEvent
-	(*VerifyProgress)(nil),             // 8: perdure.v1.VerifyProgress
-	(*ReplicaAudit)(nil),               // 9: perdure.v1.ReplicaAudit
-	(*AuditProblem)(nil),               // 10: perdure.v1.AuditProblem
-	(*TransferLeadershipRequest)(nil),  // 11: perdure.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 12: perdure.v1.TransferLeadershipResponse
-	(*TransferredLeadership)(nil),      // 13: perdure.v1.TransferredLeadership
-	(*RebuildReplicaRequest)(nil),      // 14: perdure.v1.RebuildReplicaRequest
-	(*RebuildReplicaResponse)(nil),     // 15: perdure.v1.RebuildReplicaResponse
-	(*KeptReplica)(nil),                // 16: perdure.v1.KeptReplica
-	(*ForgetKeptRequest)(nil),          // 17: perdure.v1.ForgetKeptRequest
-	(*ForgetKeptResponse)(nil),         // 18: perdure.v1.ForgetKeptResponse
+	(*UpgradeRequest)(nil),             // 0: perdure.v1.UpgradeRequest
+	(*UpgradeResponse)(nil),            // 1: perdure.v1.UpgradeResponse
+	(*GetStatusRequest)(nil),           // 2: perdure.v1.GetStatusRequest
+	(*ClusterStatus)(nil),              // 3: perdure.v1.ClusterStatus
+	(*ClusterNode)(nil),                // 4: perdure.v1.ClusterNode
+	(*DiskStatus)(nil),                 // 5: perdure.v1.DiskStatus
+	(*ClusterPartition)(nil),           // 6: perdure.v1.ClusterPartition
+	(*ClusterReplica)(nil),             // 7: perdure.v1.ClusterReplica
+	(*VerifyRequest)(nil),              // 8: perdure.v1.VerifyRequest
+	(*VerifyEvent)(nil),                // 9: perdure.v1.VerifyEvent
+	(*VerifyProgress)(nil),             // 10: perdure.v1.VerifyProgress
+	(*ReplicaAudit)(nil),               // 11: perdure.v1.ReplicaAudit
+	(*AuditProblem)(nil),               // 12: perdure.v1.AuditProblem
+	(*TransferLeadershipRequest)(nil),  // 13: perdure.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 14: perdure.v1.TransferLeadershipResponse
+	(*TransferredLeadership)(nil),      // 15: perdure.v1.TransferredLeadership
+	(*RebuildReplicaRequest)(nil),      // 16: perdure.v1.RebuildReplicaRequest
+	(*RebuildReplicaResponse)(nil),     // 17: perdure.v1.RebuildReplicaResponse
+	(*KeptReplica)(nil),                // 18: perdure.v1.KeptReplica
+	(*ForgetKeptRequest)(nil),          // 19: perdure.v1.ForgetKeptRequest
+	(*ForgetKeptResponse)(nil),         // 20: perdure.v1.ForgetKeptResponse
 }
 var file_perdure_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
-	4,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
-	16, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
-	3,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
-	5,  // 4: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
-	9,  // 5: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
-	8,  // 6: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
-	9,  // 7: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
-	10, // 8: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
-	13, // 9: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
-	16, // 10: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
-	0,  // 11: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
-	11, // 12: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
-	14, // 13: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
-	17, // 14: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
-	6,  // 15: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
-	1,  // 16: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
-	12, // 17: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
-	15, // 18: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
-	18, // 19: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
-	7,  // 20: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
+	4,  // 0: perdure.v1.ClusterStatus.nodes:type_name -> perdure.v1.ClusterNode
+	6,  // 1: perdure.v1.ClusterStatus.partitions:type_name -> perdure.v1.ClusterPartition
+	18, // 2: perdure.v1.ClusterNode.kept:type_name -> perdure.v1.KeptReplica
+	5,  // 3: perdure.v1.ClusterNode.disk:type_name -> perdure.v1.DiskStatus
+	7,  // 4: perdure.v1.ClusterPartition.replicas:type_name -> perdure.v1.ClusterReplica
+	11, // 5: perdure.v1.ClusterReplica.audit:type_name -> perdure.v1.ReplicaAudit
+	10, // 6: perdure.v1.VerifyEvent.progress:type_name -> perdure.v1.VerifyProgress
+	11, // 7: perdure.v1.VerifyEvent.audit:type_name -> perdure.v1.ReplicaAudit
+	12, // 8: perdure.v1.ReplicaAudit.problems:type_name -> perdure.v1.AuditProblem
+	15, // 9: perdure.v1.TransferLeadershipResponse.transferred:type_name -> perdure.v1.TransferredLeadership
+	18, // 10: perdure.v1.ForgetKeptResponse.forgotten:type_name -> perdure.v1.KeptReplica
+	2,  // 11: perdure.v1.Cluster.GetStatus:input_type -> perdure.v1.GetStatusRequest
+	13, // 12: perdure.v1.Cluster.TransferLeadership:input_type -> perdure.v1.TransferLeadershipRequest
+	16, // 13: perdure.v1.Cluster.RebuildReplica:input_type -> perdure.v1.RebuildReplicaRequest
+	19, // 14: perdure.v1.Cluster.ForgetKept:input_type -> perdure.v1.ForgetKeptRequest
+	8,  // 15: perdure.v1.Cluster.Verify:input_type -> perdure.v1.VerifyRequest
+	0,  // 16: perdure.v1.Cluster.Upgrade:input_type -> perdure.v1.UpgradeRequest
+	3,  // 17: perdure.v1.Cluster.GetStatus:output_type -> perdure.v1.ClusterStatus
+	14, // 18: perdure.v1.Cluster.TransferLeadership:output_type -> perdure.v1.TransferLeadershipResponse
+	17, // 19: perdure.v1.Cluster.RebuildReplica:output_type -> perdure.v1.RebuildReplicaResponse
+	20, // 20: perdure.v1.Cluster.ForgetKept:output_type -> perdure.v1.ForgetKeptResponse
+	9,  // 21: perdure.v1.Cluster.Verify:output_type -> perdure.v1.VerifyEvent
+	1,  // 22: perdure.v1.Cluster.Upgrade:output_type -> perdure.v1.UpgradeResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1700,21 +1827,21 @@ func file_perdure_v1_cluster_proto_init() {
 	if File_perdure_v1_cluster_proto != nil {
 		return
 	}
-	file_perdure_v1_cluster_proto_msgTypes[7].OneofWrappers = []any{
+	file_perdure_v1_cluster_proto_msgTypes[9].OneofWrappers = []any{
 		(*VerifyEvent_Progress)(nil),
 		(*VerifyEvent_Audit)(nil),
 		(*VerifyEvent_Refused)(nil),
 		(*VerifyEvent_Done)(nil),
 	}
-	file_perdure_v1_cluster_proto_msgTypes[10].OneofWrappers = []any{}
-	file_perdure_v1_cluster_proto_msgTypes[11].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[12].OneofWrappers = []any{}
+	file_perdure_v1_cluster_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_cluster_proto_rawDesc), len(file_perdure_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Cluster_RebuildReplica_FullMethodName     = "/perdure.v1.Cluster/RebuildReplica"
 	Cluster_ForgetKept_FullMethodName         = "/perdure.v1.Cluster/ForgetKept"
 	Cluster_Verify_FullMethodName             = "/perdure.v1.Cluster/Verify"
+	Cluster_Upgrade_FullMethodName            = "/perdure.v1.Cluster/Upgrade"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -46,6 +47,10 @@ type ClusterClient interface {
 	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
 	// get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
+	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier version can
+	// serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the level or were not heard
+	// from. Repeating it is safe.
+	Upgrade(ctx context.Context, in *UpgradeRequest, opts ...grpc.CallOption) (*UpgradeResponse, error)
 }
 
 type clusterClient struct {
@@ -115,6 +120,16 @@ func (c *clusterClient) Verify(ctx context.Context, in *VerifyRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_VerifyClient = grpc.ServerStreamingClient[VerifyEvent]
 
+func (c *clusterClient) Upgrade(ctx context.Context, in *UpgradeRequest, opts ...grpc.CallOption) (*UpgradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpgradeResponse)
+	err := c.cc.Invoke(ctx, Cluster_Upgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -135,6 +150,10 @@ type ClusterServer interface {
 	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
 	// get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
+	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier version can
+	// serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the level or were not heard
+	// from. Repeating it is safe.
+	Upgrade(context.Context, *UpgradeRequest) (*UpgradeResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -159,6 +178,9 @@ func (UnimplementedClusterServer) ForgetKept(context.Context, *ForgetKeptRequest
 }
 func (UnimplementedClusterServer) Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error {
 	return status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedClusterServer) Upgrade(context.Context, *UpgradeRequest) (*UpgradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Upgrade not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -264,6 +286,24 @@ func _Cluster_Verify_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_VerifyServer = grpc.ServerStreamingServer[VerifyEvent]
 
+func _Cluster_Upgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpgradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Upgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Upgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Upgrade(ctx, req.(*UpgradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -286,6 +326,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetKept",
 			Handler:    _Cluster_ForgetKept_Handler,
+		},
+		{
+			MethodName: "Upgrade",
+			Handler:    _Cluster_Upgrade_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

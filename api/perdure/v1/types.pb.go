@@ -246,6 +246,8 @@ const (
 	Reason_REASON_MEMBERSHIP_REFUSED Reason = 81
 	// NotFound: the cluster has no such partition.
 	Reason_REASON_PARTITION_NOT_FOUND Reason = 82
+	// FailedPrecondition: a node's program does not know a feature level, or the cluster has not been raised to one.
+	Reason_REASON_FEATURE_LEVEL Reason = 83
 )
 
 // Enum value maps for Reason.
@@ -277,6 +279,7 @@ var (
 		80: "REASON_NODE_NOT_FOUND",
 		81: "REASON_MEMBERSHIP_REFUSED",
 		82: "REASON_PARTITION_NOT_FOUND",
+		83: "REASON_FEATURE_LEVEL",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":         0,
@@ -305,6 +308,7 @@ var (
 		"REASON_NODE_NOT_FOUND":      80,
 		"REASON_MEMBERSHIP_REFUSED":  81,
 		"REASON_PARTITION_NOT_FOUND": 82,
+		"REASON_FEATURE_LEVEL":       83,
 	}
 )
 
@@ -2237,7 +2241,7 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x11AWAIT_KIND_SINGLE\x10\x01\x12\x12\n" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
-	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xad\x05\n" +
+	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xc7\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
@@ -2265,7 +2269,8 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x18REASON_PERMISSION_DENIED\x10G\x12\x19\n" +
 	"\x15REASON_NODE_NOT_FOUND\x10P\x12\x1d\n" +
 	"\x19REASON_MEMBERSHIP_REFUSED\x10Q\x12\x1e\n" +
-	"\x1aREASON_PARTITION_NOT_FOUND\x10RB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x1aREASON_PARTITION_NOT_FOUND\x10R\x12\x18\n" +
+	"\x14REASON_FEATURE_LEVEL\x10SB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_types_proto_rawDescOnce sync.Once

@@ -52,20 +52,28 @@ var channelBugs = []mutation.Bug{
 		Tests: "TestSpreadDelivery",
 	},
 	{
-		File: "partition/level.go", Rule: "feature level: it is the one that every member knows",
-		From: `level = min(level, a.level)`, To: `level = max(level, a.level)`, Tests: "TestFeatureLevelRises",
+		File: "fsm/directory/level.go", Rule: "feature level: a new cluster's is the one that every founder knows",
+		From: `level = min(level, m.FeatureLevel)`, To: `level = max(level, m.FeatureLevel)`, Tests: "TestLevels",
 	},
 	{
-		File: "partition/level.go", Rule: "feature level: a member that does not answer knows none",
-		From: `failed = a.err`, To: `_ = a.err`, Tests: "TestFeatureLevelRises",
+		File: "partition/cluster/level.go", Rule: "feature level: it is raised only when every member knows it",
+		From: "if why := dirfsm.Lacking(members, to); why != \"\" {", To: `if why := dirfsm.Lacking(members, 0); why != "" {`, Tests: "TestClusterUpgrade",
+	},
+	{
+		File: "partition/level.go", Rule: "feature level: no command passes the gate below its level",
+		From: "if need <= have {\n\t\treturn nil", To: "if need <= have+100 {\n\t\treturn nil", Tests: "TestGate",
+	},
+	{
+		File: "partition/cluster/level.go", Rule: "feature level: a program that does not know the cluster's level halts",
+		From: `dir.FeatureLevel > known {`, To: `dir.FeatureLevel > known+100 {`, Tests: "TestClusterUpgrade", Hangs: 30 * time.Second,
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: nothing is proposed that a member does not know",
 		From: `level >= state.LevelLeases {`, To: `level+100 >= state.LevelLeases {`, Tests: "TestOlderMembersGoOn",
 	},
 	{
-		File: "partition/leader.go", Rule: "feature level: a leader goes on asking",
-		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelRises", Hangs: 30 * time.Second,
+		File: "partition/leader.go", Rule: "feature level: a leader follows the cluster's level",
+		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestClusterUpgrade", Hangs: 30 * time.Second,
 	},
 	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
