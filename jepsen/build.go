@@ -26,8 +26,10 @@ type Patch struct {
 // BuildOptions say how to build. The zero value builds as users do.
 type BuildOptions struct {
 	// Race has the race detector in it.
-	Race    bool
-	Patches []Patch
+	Race bool
+	// Previous stands for the previous version: it knows a lower feature level and not the newest kinds of commands.
+	Previous bool
+	Patches  []Patch
 }
 
 // Build builds the server into dir and returns the path of the binary. It takes as long as the compiler does; ctx
@@ -46,6 +48,9 @@ func build(ctx context.Context, dir, name, pkg string, o BuildOptions) (string, 
 	args := []string{"build", "-ldflags=-w", "-o", path} // without what a debugger needs: linked in half the time
 	if o.Race {
 		args = append(args, "-race")
+	}
+	if o.Previous {
+		args = append(args, "-tags", "perdure_previous")
 	}
 	if len(o.Patches) > 0 {
 		overlay, err := overlay(ctx, dir, o.Patches)

@@ -13,7 +13,7 @@
 // (RegisterRun), writes under load (CommitRun), executions (ExecutionRun) and graphs (GraphRun), which are
 // worked on by processes of their own (Worker). A checker is a pure function from such a history to
 // violations: CheckRegister, CheckCommits, CheckExecutions, CheckHolding, CheckGraphs. The drivers
-// (Failover, Histories, Executions, Graphs, Late, Recover) put the three together, and run/ is their command line.
+// (Failover, Histories, Executions, Graphs, Late, Recover, Upgrade) put the three together, and run/ is their command line.
 //
 // # Seeds
 //

@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,8 +24,9 @@ type Node struct {
 	GRPCAddr, HTTPAddr, PeerAddr, GossipAddr string
 	DataDir                                  string
 
-	namespace string // empty on loopback
-	disk      string // where the node's own disk is mounted; empty without one
+	binary    atomic.Pointer[string] // the server, when it is another than the cluster's
+	namespace string                 // empty on loopback
+	disk      string                 // where the node's own disk is mounted; empty without one
 
 	hurt struct {
 		sync.Mutex
@@ -37,10 +40,14 @@ func newNode(c *Cluster, i int) *Node {
 	n := &Node{process: process{c: c, Name: "n" + strconv.Itoa(i+1)}, Index: i}
 	n.DataDir, n.LogFile = filepath.Join(c.dir, n.Name), filepath.Join(c.dir, n.Name+".log")
 	n.command = func() *exec.Cmd {
-		cmd := exec.Command(c.opts.Binary, n.args()...)
+		binary := c.opts.Binary
+		if own := n.binary.Load(); own != nil {
+			binary = *own
+		}
+		cmd := exec.Command(binary, n.args()...)
 		if n.namespace != "" {
 			// ip becomes the node by exec, so the process id is the node's.
-			cmd = exec.Command("ip", append([]string{"netns", "exec", n.namespace, c.opts.Binary}, n.args()...)...)
+			cmd = exec.Command("ip", append([]string{"netns", "exec", n.namespace, binary}, n.args()...)...)
 		}
 		if c.opts.Patched {
 			cmd.Env = append(os.Environ(), faultsEnv+"="+n.faultsFile())
@@ -71,6 +78,36 @@ func (n *Node) args() []string {
 		args = append(args, "--disk-reserve", fallback(n.c.opts.DiskReserve, "16MiB"))
 	}
 	return append(args, n.c.opts.Args...)
+}
+
+// use has the node run another server from its next start on.
+func (n *Node) use(binary string) { n.binary.Store(&binary) }
+
+// refused starts the node and returns what it says last when it ends by itself. One that goes on is killed after
+// mendPatience, and says so.
+func (n *Node) refused(ctx context.Context) string {
+	n.mu.Lock()
+	cmd := n.command()
+	n.mu.Unlock()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	ownGroup(cmd)
+	if err := spawn(cmd); err != nil {
+		return err.Error()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	defer cancel()
+	select {
+	case err := <-ended:
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		return fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
+	case <-ctx.Done():
+		_ = cmd.Process.Kill() // it has ended, or ends now
+		<-ended
+		return "it goes on"
+	}
 }
 
 // ErrNeedsNetns says that a fault needs a cluster in network namespaces.

@@ -34,6 +34,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   graph-crash                                   a diamond whose leader is killed in the middle, state by state
   graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
   recover      --case kill-all|wipe|lag|flip    something is lost; what it takes to have it back
+  upgrade      --newer BINARY --server BINARY   the previous version to this one and back, node by node, under load
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
   scale        --case signals|steps|children|timers  tens of thousands of one thing: rates, memory, nothing lost
@@ -64,7 +65,9 @@ type common struct {
 	faults  string
 	timeout time.Duration
 	race    bool
-	json    bool
+	// previous builds the server as the previous version.
+	previous bool
+	json     bool
 	// noVerify leaves out the verification of the data after the run.
 	noVerify bool
 	verbose  bool
@@ -107,6 +110,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		do = graphCrashJob(set, &co, stdout)
 	case "graph-speed":
 		do = graphSpeedJob(set, &co, stdout)
+	case "upgrade":
+		do = upgradeJob(set, &co, stdout)
 	case "late":
 		do = lateJob(set, &co, stdout)
 	case "recover":
@@ -264,7 +269,7 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 
 // buildOptions say how the server is to be built.
 func (co *common) buildOptions() jepsen.BuildOptions {
-	o := jepsen.BuildOptions{Race: co.race}
+	o := jepsen.BuildOptions{Race: co.race, Previous: co.previous}
 	if co.opts.Patched {
 		o.Patches = jepsen.FaultPatches()
 	}
