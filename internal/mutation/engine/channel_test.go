@@ -56,7 +56,7 @@ var channelBugs = []mutation.Bug{
 		From: `level = min(level, m.FeatureLevel)`, To: `level = max(level, m.FeatureLevel)`, Tests: "TestLevels",
 	},
 	{
-		File: "partition/cluster/level.go", Rule: "feature level: it is raised only when every member knows it",
+		File: "partition/cluster/level.go", Pkg: "partition", Rule: "feature level: it is raised only when every member knows it",
 		From: "if why := dirfsm.Lacking(members, to); why != \"\" {", To: `if why := dirfsm.Lacking(members, 0); why != "" {`, Tests: "TestClusterUpgrade",
 	},
 	{
@@ -64,7 +64,7 @@ var channelBugs = []mutation.Bug{
 		From: "if need <= have {\n\t\treturn nil", To: "if need <= have+100 {\n\t\treturn nil", Tests: "TestGate",
 	},
 	{
-		File: "partition/cluster/level.go", Rule: "feature level: a program that does not know the cluster's level halts",
+		File: "partition/cluster/level.go", Pkg: "partition", Rule: "feature level: a program that does not know the cluster's level halts",
 		From: `dir.FeatureLevel > known {`, To: `dir.FeatureLevel > known+100 {`, Tests: "TestClusterUpgrade", Hangs: 30 * time.Second,
 	},
 	{
