@@ -22,9 +22,9 @@ type Reservation struct {
 }
 
 // Grants is what an entry carries of its reservations.
-func Grants(room []Reservation) []*commandv1.Offer {
+func Grants(reserved []Reservation) []*commandv1.Offer {
 	var offers []*commandv1.Offer
-	for _, b := range room {
+	for _, b := range reserved {
 		offers = append(offers, b.offer)
 	}
 	return offers
@@ -45,14 +45,14 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 	if led == nil || len(d.order) == 0 {
 		return nil
 	}
-	var room []Reservation
+	var reserved []Reservation
 	size := 0
 	now := d.now()
 	d.next++
 	start := d.next
 	take := func(waitedFor bool) {
 		for i := range d.order {
-			if len(room) == maxEntryGrants || size >= maxEntryGrantBytes {
+			if len(reserved) == maxEntryGrants || size >= maxEntryGrantBytes {
 				d.next = start + i - 1
 				return
 			}
@@ -69,24 +69,24 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 			for _, fn := range s.Functions {
 				size += len(fn) + 2
 			}
-			room = append(room, Reservation{offer, s, led.lead, s.timestamp, now})
+			reserved = append(reserved, Reservation{offer, s, led.lead, s.timestamp, now})
 		}
 	}
 	if len(led.pending) > 0 {
 		take(true)
 	}
 	take(false)
-	return room
+	return reserved
 }
 
 // Unreserve ends the reservations of an entry that did not happen.
-func (d *Dispatcher) Unreserve(room []Reservation) {
-	if len(room) == 0 {
+func (d *Dispatcher) Unreserve(reserved []Reservation) {
+	if len(reserved) == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.finish()
-	for _, b := range room {
+	for _, b := range reserved {
 		b.s.share.Release(int(b.offer.Room))
 		b.s.freed()
 		d.schedule(b.s)
@@ -95,8 +95,8 @@ func (d *Dispatcher) Unreserve(room []Reservation) {
 
 // Applied acts on what an entry of a partition did for workers. That a task is assigned is a fact, so it is sent even when
 // the leadership is over that proposed the entry. lead is the present one, or nil.
-func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, room []Reservation) {
-	if len(room) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
+func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, reserved []Reservation) {
+	if len(reserved) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
 		return
 	}
 	d.mu.Lock()
@@ -106,7 +106,7 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, ro
 		led = nil
 	}
 	offered := map[workerKey]Reservation{}
-	for _, b := range room {
+	for _, b := range reserved {
 		offered[b.s.key()] = b
 		b.s.share.Release(int(b.offer.Room))
 		if led != nil {
@@ -133,7 +133,7 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, ro
 			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
 	}
-	for _, b := range room {
+	for _, b := range reserved {
 		b.s.freed()
 	}
 	for _, a := range fx.Cancelling {

@@ -42,7 +42,7 @@ type Dispatcher struct {
 	// one made, when they become fewer.
 	remote     int64
 	spaceFreed chan struct{}
-	// onStarved is told of queues of the server's own functions.
+	// onStarved is called for queues of the server's own functions.
 	onStarved func(namespace, function string)
 }
 

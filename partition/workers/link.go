@@ -186,9 +186,9 @@ func (l *link) opened() *commandv1.AttachWorker {
 	}
 	l.up, l.notified, l.notify = true, time.Time{}, false
 	w.step(credit.LinkOpened{Link: l.name(), Leads: d.known.Leads[l.server] > 0, Of: d.known.leaders()})
-	room := l.give
+	granted := l.give
 	l.give = 0
-	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(room),
+	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(granted),
 		SinceMs: w.since, Timestamp: w.session.timestamp, UnheardMs: d.now().Sub(w.session.heard).Milliseconds()}
 }
 

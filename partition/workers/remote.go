@@ -41,9 +41,9 @@ func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 			s.received(up)
 		}
 	}()
-	told := false // whether the session wants credit, as the other node knows
+	notified := false // whether the session wants credit, as the other node knows
 	for {
-		queue, out, ended := s.pull(&told)
+		queue, out, ended := s.pull(&notified)
 		for i, q := range queue {
 			down := s.down(stream, q)
 			if down == nil {
@@ -95,7 +95,7 @@ func (s *session) received(up *commandv1.AttachUp) {
 
 // pull is what there is to be sent now. A revocation is answered once there is credit that no entry has reserved, or none
 // at all.
-func (s *session) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
+func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.detached {
@@ -109,8 +109,8 @@ func (s *session) pull(told *bool) (queue []Delivery, out []*commandv1.AttachDow
 		// If tasks have come to wait for it since, a command with grants is under way, and then the session wants credit.
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
 	}
-	if s.wanted != *told {
-		*told = s.wanted
+	if s.wanted != *notified {
+		*notified = s.wanted
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Wanted{Wanted: &commandv1.AttachWanted{Wanted: s.wanted}}})
 	}
 	return queue, out, false
