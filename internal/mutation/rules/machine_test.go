@@ -11,7 +11,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/commit.go", Rule: "commit: the token is the present one",
-		From: "Version: token.Version}); err != nil {\n\t\treturn ex, stale(err.Error())", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {\n\t\treturn ex, stale(err.Error())",
+		From: "Version: token.Version}); err != nil {", To: "Version: token.Version}); err != nil && token.Version > 1<<40 {",
 		Tests: "TestStaleTokens",
 	},
 	{
