@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/internal/fsync"
 )
@@ -119,7 +120,7 @@ func (s *Store) restore(content io.Reader) error {
 
 // claim makes a database that was filled from content this store's own.
 func (s *Store) claim(db *pebble.DB) error {
-	applied, err := metaNumber(view{db}, "applied")
+	applied, err := state.MetaNumber(view{db}, state.MetaApplied)
 	if err != nil {
 		return err
 	}

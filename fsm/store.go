@@ -347,7 +347,7 @@ func (s *Store) damaged(err error) error {
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = s.View(func(r state.Reader) error {
 		var err error
-		if index, err = metaNumber(r, "applied"); err != nil {
+		if index, err = state.MetaNumber(r, state.MetaApplied); err != nil {
 			return err
 		}
 		reply, err = query.Answer(r, s.opts.Machine.Partition, q)
@@ -381,24 +381,13 @@ func (s *Store) Status() (st Status, err error) {
 func status(r state.Reader) (st Status, err error) {
 	var errs [5]error
 	var clock uint64
-	st.Applied, errs[0] = metaNumber(r, "applied")
-	st.Covered, errs[1] = metaNumber(r, metaCovered)
-	st.Checksum, errs[2] = metaNumber(r, "checksum")
-	clock, errs[3] = metaNumber(r, "clock")
-	st.Received, errs[4] = metaNumber(r, metaReceived)
+	st.Applied, errs[0] = state.MetaNumber(r, state.MetaApplied)
+	st.Covered, errs[1] = state.MetaNumber(r, metaCovered)
+	st.Checksum, errs[2] = state.MetaNumber(r, state.MetaChecksum)
+	clock, errs[3] = state.MetaNumber(r, state.MetaClock)
+	st.Received, errs[4] = state.MetaNumber(r, metaReceived)
 	st.ClockMS = int64(clock)
 	return st, errors.Join(errs[:]...)
-}
-
-func metaNumber(r state.Reader, name string) (uint64, error) {
-	v, ok, err := r.Get(keys.MetaKey(name))
-	if err != nil || !ok {
-		return 0, err
-	}
-	if len(v) != 8 {
-		return 0, &state.CorruptError{What: "value " + name, Key: keys.MetaKey(name), Detail: fmt.Sprintf("%d bytes, not 8", len(v))}
-	}
-	return binary.BigEndian.Uint64(v), nil
 }
 
 // Cover makes the state durable and notes that it covers a snapshot's index, which counts entries the
@@ -408,7 +397,7 @@ func (s *Store) Cover(index uint64) error {
 		if err := s.failed(); err != nil {
 			return err // Raft takes for applied what was answered with an error
 		}
-		covered, err := metaNumber(view{db}, metaCovered)
+		covered, err := state.MetaNumber(view{db}, metaCovered)
 		if err != nil {
 			return err
 		}

@@ -305,7 +305,7 @@ func TestReadsBesideApplyAndRestore(t *testing.T) {
 				}
 				// One view, so index, checksum and content are of one state.
 				if err := store.View(func(r state.Reader) error {
-					applied, err := metaNumber(r, "applied")
+					applied, err := state.MetaNumber(r, state.MetaApplied)
 					if err != nil {
 						return err
 					}
@@ -314,7 +314,7 @@ func TestReadsBesideApplyAndRestore(t *testing.T) {
 						return fmt.Errorf("applied %d after %d", applied, last)
 					}
 					last = applied
-					sum, err := metaNumber(r, "checksum")
+					sum, err := state.MetaNumber(r, state.MetaChecksum)
 					if err == nil && n > 0 && sum != s.checksums[n-1] {
 						err = fmt.Errorf("at %d the checksum is %x, not %x", applied, sum, s.checksums[n-1])
 					}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/recovery"

@@ -2,9 +2,10 @@ package machine
 
 import (
 	"bytes"
-	"perdure/fsm/state"
 
 	"github.com/google/btree"
+
+	"perdure/fsm/state"
 )
 
 type write struct {

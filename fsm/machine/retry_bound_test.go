@@ -1,8 +1,9 @@
 package machine
 
 import (
-	"perdure/fsm/state"
 	"testing"
+
+	"perdure/fsm/state"
 )
 
 // TestRetryBound reads the number of retries out of the texts that workers write.

@@ -3,10 +3,13 @@ package state
 import (
 	"encoding/binary"
 	"fmt"
+
 	"perdure/fsm/state/keys"
 	"perdure/id"
 )
 
+// MetaNumber reads one of the partition's own values, 0 if it was never written. The error is of the storage, or a
+// *CorruptError.
 func MetaNumber(r Reader, name string) (uint64, error) {
 	key := keys.MetaKey(name)
 	v, ok, err := r.Get(key)
@@ -31,7 +34,7 @@ func MachineMeta(name string) bool {
 // Level is the feature level of a state; 0 of one that holds nothing yet.
 func Level(r Reader) (uint64, error) { return MetaNumber(r, MetaFeature) }
 
-// PartitionOf is the partition of an id. Slots are dealt in equal runs.
+// PartitionOf returns the partition of an id. Each partition has an equal run of slots.
 func PartitionOf(namespace, objectID string, partitions uint32) uint32 {
 	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
 }

@@ -1,9 +1,10 @@
 package state
 
 import (
-	"perdure/recovery"
 	"strconv"
 	"strings"
+
+	"perdure/recovery"
 )
 
 // OutcomeOf is the result that a settled promise has for those who wait for it.

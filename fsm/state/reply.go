@@ -2,10 +2,11 @@ package state
 
 import (
 	"fmt"
-	commandv1 "perdure/api/command/v1"
-	"perdure/fsm/state/keys"
 
 	"google.golang.org/protobuf/proto"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/state/keys"
 )
 
 // ReplyCost is what a stored reply counts beside its value and twice its request id.

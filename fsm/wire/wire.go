@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"slices"
+	"strings"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -9,8 +12,6 @@ import (
 	"perdure/journal"
 	"perdure/recovery"
 	"perdure/reduction"
-	"slices"
-	"strings"
 )
 
 // The wire's values against the rules' own. Results and payloads stand in journals and promises as
