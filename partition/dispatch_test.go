@@ -13,9 +13,13 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/credit"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
 )
+
+// The ledgers of all nodes here panic once an inequality of theirs is broken.
+func init() { credit.Assert = true }
 
 // deliver takes what a worker is told next; it must be a task.
 func deliver(t testing.TB, w *workers.Worker) *perdurev1.TaskToken {
