@@ -189,6 +189,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		"tls-cert": "c.crt", "tls-key": "c.key", "tls-client-ca": "c.ca", "peer-tls-cert": "p.crt", "peer-tls-key": "p.key",
 		"peer-tls-ca": "p.ca", "gossip-key-file": "gossip.keys", "tokens-file": "tokens.yaml", "jwt-key-file": "jwt.pem",
 		"jwt-issuer": "https://id.example", "jwt-audience": "perdure",
+		"auto-upgrade": "true",
 	}
 	// What a setting needs beside it.
 	together := map[string]string{

@@ -56,8 +56,8 @@ var channelBugs = []mutation.Bug{
 		From: `level = min(level, m.FeatureLevel)`, To: `level = max(level, m.FeatureLevel)`, Tests: "TestLevels",
 	},
 	{
-		File: "partition/cluster/level.go", Pkg: "partition", Rule: "feature level: it is raised only when every member knows it",
-		From: "if why := dirfsm.Lacking(members, to); why != \"\" {", To: `if why := dirfsm.Lacking(members, 0); why != "" {`, Tests: "TestClusterUpgrade",
+		File: "fsm/directory/level.go", Rule: "feature level: it is raised only when every member knows it",
+		From: "if why := Lacking(d.Members, level); why != \"\" {", To: `if why := Lacking(d.Members, 0); why != "" {`, Tests: "TestLevels",
 	},
 	{
 		File: "partition/level.go", Rule: "feature level: no command passes the gate below its level",
@@ -69,7 +69,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: nothing is proposed that a member does not know",
-		From: `level >= state.LevelLeases {`, To: `level+100 >= state.LevelLeases {`, Tests: "TestOlderMembersGoOn",
+		From: `level >= state.LevelLeases {`, To: `level+100 >= state.LevelLeases {`, Tests: "TestOlderMembersGoOn", Hangs: 30 * time.Second,
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: a leader follows the cluster's level",
