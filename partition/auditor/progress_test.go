@@ -25,10 +25,17 @@ func TestProgress(t *testing.T) {
 			return nil
 		}}
 		stop := v.start()
+		set := func(refuse bool) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			refused, events = refuse, nil
+		}
 		says := func(partition uint32, keys uint64) {
 			t.Helper()
-			events = nil
+			set(false)
 			testkit.Advance(verifyEvery)
+			v.mu.Lock()
+			defer v.mu.Unlock()
 			if len(events) != 1 || events[0].Partition != partition || events[0].Keys != keys {
 				t.Errorf("it says %v, not %d keys of partition %d", events, keys, partition)
 			}
@@ -40,12 +47,12 @@ func TestProgress(t *testing.T) {
 		says(2, 3) // nothing more was checked in between
 		v.checked(3)
 		says(3, 1)
-		refused, events = true, nil
+		set(true)
 		testkit.Advance(verifyEvery)
 		if err := v.failed(); !errors.Is(err, gone) {
 			t.Errorf("the audit learns %v", err)
 		}
-		refused = false
+		set(false)
 		if err := v.say(&perdurev1.VerifyEvent{}); !errors.Is(err, gone) || len(events) != 0 {
 			t.Errorf("what comes after the error: %v, %d events", err, len(events))
 		}
