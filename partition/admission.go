@@ -12,10 +12,10 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// commandOverhead is charged for each command besides its encoded size: what the node keeps about it.
+// commandOverhead is charged for each command in addition to its encoded size: the node's bookkeeping.
 const commandOverhead = 512
 
-// admission is the ledger that all partitions of a node share. Its methods do not block.
+// admission is the ledger of reserved bytes that all partitions of a node share. Its methods do not block.
 type admission struct {
 	mu     sync.Mutex
 	ledger *ledger
@@ -25,13 +25,13 @@ func newAdmission(limits Limits) *admission {
 	return &admission{ledger: newLedger(limits.withDefaults())}
 }
 
-// reservationOf is what a command takes; partition is noPartition for one that is forwarded.
+// reservationOf returns a command's reservation; partition is noPartition for a forwarded command.
 func reservationOf(partition int64, cmd *commandv1.Command) reservation {
 	return reservation{partition: partition, namespace: cmd.Namespace, class: classOf(cmd), bytes: int64(proto.Size(cmd)) + commandOverhead}
 }
 
-// admit reserves a command's bytes, or says why not: the node surely does not apply it then. What was admitted
-// must be released once.
+// admit reserves a command's bytes. Its error says that the node surely does not apply the command. The
+// caller releases an admitted reservation once.
 func (a *admission) admit(r reservation) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,7 +48,7 @@ func (a *admission) release(r reservation) {
 	a.ledger.release(r)
 }
 
-// held is how many bytes a partition's commands hold; noPartition asks for the whole node.
+// held returns how many bytes a partition's commands hold; noPartition asks for the whole node.
 func (a *admission) held(partition int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +62,8 @@ const (
 	retryAfterMax    = 2 * time.Second
 )
 
-// retryAfter is when a refused command should come again. A large one waits longer: refusing it has cost the
-// node what reading it did.
+// retryAfter returns the pause before a refused command should come again. A large one waits longer: the node
+// read it before refusing it.
 func retryAfter(bytes int64) time.Duration {
 	return min(retryAfterMin+time.Duration(bytes)*retryAfterPerMiB/(1<<20), retryAfterMax)
 }

@@ -8,11 +8,15 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Large commands take the disk, the network and the processor of every replica for as long as dozens of small ones.
-// So a node lets bulkBytes of them into its logs at a time, all partitions together; one always goes, however large.
-// While clients' small commands come too, a large one is followed by a pause of bulkPause times what it took, at most
-// bulkMaxPause, and less when many wait: all that wait are through within bulkMaxWait, and what they take themselves.
-// So large ones take a fraction of the time then, and all of it when nobody else wants any.
+// A large command occupies the disk, the network and the processor of every replica as long as dozens of
+// small ones.
+//
+//	bytes of large commands in the logs of a node <= bulkBytes, or one command of any size
+//	pause after a large command                   <= min(bulkPause * its duration, bulkMaxPause, bulkMaxWait / waiting)
+//
+// A large command is followed by a pause only while clients' small commands come too. The last bound lets all
+// that wait through within bulkMaxWait plus their own durations. So large commands take a fraction of the
+// node beside small ones, and all of it otherwise.
 const (
 	bulkBytes    = 4 << 20
 	bulkPause    = 16
@@ -20,12 +24,12 @@ const (
 	bulkMaxWait  = 10 * time.Second
 )
 
-// bulk is what the node's partitions share to take turns with large commands: first come, first served. Its methods
-// may be called from any goroutine.
+// bulk admits the large commands of all partitions of a node, first come, first served. It is safe for
+// concurrent use.
 type bulk struct {
 	clock Clock
 	sem   *semaphore.Weighted
-	// waiting counts the large commands that wait for their turn.
+	// waiting counts the large commands that are not admitted yet.
 	waiting atomic.Int64
 	// small is when an entry of small commands was last made for a client.
 	small atomic.Pointer[time.Time]
@@ -35,7 +39,8 @@ func newBulk(clock Clock) *bulk {
 	return &bulk{clock: clock, sem: semaphore.NewWeighted(bulkBytes)}
 }
 
-// acquire waits for the turn of a large command, until ctx ends. release ends the turn.
+// acquire blocks until a large command is admitted, or ctx ends. The caller calls release after the command's
+// pause.
 func (b *bulk) acquire(ctx context.Context, bytes int64) (release func(), err error) {
 	share := min(bytes, bulkBytes)
 	if err := b.sem.Acquire(ctx, share); err != nil {
@@ -44,13 +49,13 @@ func (b *bulk) acquire(ctx context.Context, bytes int64) (release func(), err er
 	return func() { b.sem.Release(share) }, nil
 }
 
-// noteSmall says that an entry of small commands was made for a client.
+// noteSmall records that an entry of small commands was made for a client.
 func (b *bulk) noteSmall() {
 	now := b.clock.Now()
 	b.small.Store(&now)
 }
 
-// pause is how long the turn of a large command lasts after its end.
+// pause returns how long after a large command's end the next one must wait; began is when it was admitted.
 func (b *bulk) pause(began time.Time) time.Duration {
 	if at := b.small.Load(); at == nil || at.Before(began) {
 		return 0
@@ -59,7 +64,7 @@ func (b *bulk) pause(began time.Time) time.Duration {
 	return min(bulkPause*b.clock.Now().Sub(began), most)
 }
 
-// bulkLoop lets the large commands of a partition through to the proposer, in order.
+// bulkLoop admits a partition's large commands in order. It blocks until the replica stops.
 func (r *Replica) bulkLoop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -78,7 +83,7 @@ func (r *Replica) bulkLoop() {
 			if p == nil {
 				break
 			}
-			if p.lead != r.serving() { // it is refused at once
+			if p.lead != r.serving() { // the proposer refuses it at once
 				r.pending.admit(p)
 				continue
 			}

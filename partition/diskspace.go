@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// diskEvery is between two looks at who has space and who should lead.
+	// diskEvery is the pause between two checks of the disks' levels and of the leaderships.
 	diskEvery = time.Second
-	// diskNews is for how long holds what another member has said of its disk.
+	// diskNews is how long another member's report of its disk is valid.
 	diskNews = 5 * time.Second
 )
 
-// diskSpace is what a node knows of the free space of the members' disks.
+// diskSpace holds what a node knows of the free space on the members' disks.
 type diskSpace struct {
 	*disk.Guard
 	metrics *diskMetrics
@@ -41,7 +41,7 @@ type heardDisk struct {
 	at    time.Time
 }
 
-// note takes down what another member says of its disk.
+// note records another member's report of its disk.
 func (d *diskSpace) note(server string, level disk.Level, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,9 +92,10 @@ func quorumLevel(levels []disk.Level, n int) disk.Level {
 	return levels[n/2]
 }
 
-// grows says of a command that it adds to the state what only a later command removes. Everything else makes room,
-// ends something, or records what has happened already: it goes on as long as there is any space. A commit is among
-// that, however large its results are: the step has acted, and would act again if its result were refused.
+// grows reports whether a command adds to the state what only a later command removes. Every other command
+// frees space, ends something, or records what has already happened: the node accepts it while there is any
+// space. A commit is one of these however large its results are: the step has acted, and would act again if
+// the commit were refused.
 func grows(cmd *commandv1.Command) bool {
 	switch cmd.Kind.(type) {
 	case *commandv1.Command_Start, *commandv1.Command_Signal, *commandv1.Command_CreatePromise,
@@ -104,7 +105,7 @@ func grows(cmd *commandv1.Command) bool {
 	return false
 }
 
-// refuseForDisk is why a command cannot be proposed now, or nil.
+// refuseForDisk returns the error that refuses a command for lack of disk space, or nil.
 func (r *Replica) refuseForDisk(cmd *commandv1.Command) *api.Error {
 	if r.disk == nil {
 		return nil
@@ -133,7 +134,7 @@ func (r *Replica) errDiskFull(level disk.Level) *api.Error {
 		With("rule", "disk_"+level.String()).With("free", fmt.Sprint(st.Free)).With("low_mark", fmt.Sprint(st.Low))
 }
 
-// diskText says in words how much space a disk has.
+// diskText formats how much space a disk has.
 func diskText(st disk.Status) string {
 	return fmt.Sprintf("%s of %s free, %s is the low mark", bytesText(st.Free), bytesText(st.Total), bytesText(st.Low))
 }
@@ -149,7 +150,7 @@ func bytesText(n int64) string {
 	}
 }
 
-// diskProblem says that this node's disk is short of space, or nil.
+// diskProblem returns an error if this node's disk is short of space, or nil.
 func (n *Node) diskProblem() error {
 	if n.disk == nil {
 		return nil
@@ -182,17 +183,18 @@ func (n *Node) diskStatus() *perdurev1.DiskStatus {
 		Reserve: uint64(st.Reserve), ReserveHeld: st.Held, Waiting: uint64(st.Waiting)}
 }
 
-// watchDisk tells the others while this node's disk is low, and hands leaderships to those that have space.
+// watchDisk notifies the other members while this node's disk is low, and transfers its leaderships to
+// members that have space. It returns when the node's lifetime ends.
 func (n *Node) watchDisk() {
 	defer close(n.diskDone)
-	told := disk.OK
+	notified := disk.OK
 	for n.pause(n.lifetime, diskEvery) {
 		members := n.cluster.Members()
 		n.disk.prune(members)
 		level := n.disk.Level()
-		if level != disk.OK || told != disk.OK {
-			n.tellDisk(members, level)
-			told = level
+		if level != disk.OK || notified != disk.OK {
+			n.notifyDisk(members, level)
+			notified = level
 		}
 		if level != disk.OK {
 			n.leaveToOthers()
@@ -200,8 +202,9 @@ func (n *Node) watchDisk() {
 	}
 }
 
-// tellDisk tells the other members of this node's disk; who does not answer is told again, or forgets.
-func (n *Node) tellDisk(members []*commandv1.DirectoryMember, level disk.Level) {
+// notifyDisk reports the level of this node's disk to the other members. A member that does not answer gets
+// the next report, or drops the last one after diskNews. It blocks for diskEvery at most.
+func (n *Node) notifyDisk(members []*commandv1.DirectoryMember, level disk.Level) {
 	ctx, cancel := context.WithTimeout(n.lifetime, diskEvery)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -253,7 +256,7 @@ func (n *Node) leaveToOthers() {
 	}
 }
 
-// of is what a member has told of its disk, OK if it has told nothing of late.
+// of returns the level that a member reported of its disk, and OK if it reported none within diskNews.
 func (d *diskSpace) of(server string, now time.Time) disk.Level {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,12 +271,12 @@ func (d *diskSpace) of(server string, now time.Time) disk.Level {
 type guardedLog struct {
 	raft.LogStore
 	disk *disk.Guard
-	// owed: a conflicting end of the log was removed for entries that follow at once. Raft does not survive it if
-	// they are refused: it would go on to take the removed ones for stored.
+	// owed: Raft removed a conflicting end of the log for entries that follow at once. Raft does not survive
+	// a refusal of these: it would take the removed ones for stored.
 	owed atomic.Bool
 }
 
-// entryOverhead is more than an entry takes in the log beside its data.
+// entryOverhead is an upper bound of what an entry takes in the log in addition to its data.
 const entryOverhead = 256
 
 // StoreLog implements raft.LogStore.
@@ -298,7 +301,8 @@ func (l *guardedLog) StoreLogs(logs []*raft.Log) error {
 	return l.LogStore.StoreLogs(logs)
 }
 
-// DeleteRange implements raft.LogStore. The end of the log is removed only if there is space for what takes its place.
+// DeleteRange implements raft.LogStore. It removes the end of the log only if there is space for the entries
+// that replace it.
 func (l *guardedLog) DeleteRange(low, high uint64) error {
 	last, err := l.LastIndex()
 	if err != nil {

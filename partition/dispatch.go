@@ -33,7 +33,7 @@ func (n *Node) newDispatcher() *workers.Dispatcher {
 	return workers.New(env)
 }
 
-// surveyWorkers tells the dispatcher who is a member and who leads.
+// surveyWorkers returns the members and leaders for the dispatcher.
 func (n *Node) surveyWorkers() workers.Survey {
 	s := workers.Survey{Members: map[string]bool{}, Leads: map[string]int{}}
 	for _, m := range n.cluster.Members() {

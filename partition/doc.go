@@ -1,30 +1,35 @@
-// Package partition runs the partitions of a node: one Raft group each, behind one peer port, with the
-// leader's duties around it.
+// Package partition runs the partitions of a node: one Raft group each, behind one peer port, with the duties
+// of their leaders.
 //
-// It owns the Raft groups and their stores, group commit, routing, the dispatch of tasks to workers'
-// streams, the deadline timer, the shipping of messages between partitions, and reads. It promises that
-// an answer is given only for what is applied and durable, that every wait ends (with an answer, a
-// refusal, or "outcome unknown"), and that leader duties are done by the leader alone. A crash loses
-// nothing acknowledged; what the leader keeps in memory is rebuilt from the state by the next one.
+// It owns the Raft groups and their stores, group commit, routing, reads, the dispatch of tasks to workers,
+// the deadline timer, and the shipping of messages between partitions. It promises:
 //
-// It does not know what a command means: it sees commands, replies and effects.
+//   - A caller gets an answer only for what is applied and durable.
+//   - Every wait ends with an answer, a refusal, or "outcome unknown".
+//   - Only the leader performs a leader's duties.
+//
+// A crash loses nothing acknowledged. The leader keeps its memory only to be fast: the next leader rebuilds
+// it from the state. The package does not know what a command means: it sees commands, replies and effects.
 //
 // # The path of a command
 //
-// Router.Propose finds the partition and hands the command to its Replica. The proposer takes what
-// waits (up to 64 commands or 64 KiB), adds the room of the workers, stamps the clock and gives one
-// entry to Raft; at most two entries of a group are under way. When the entry is applied, each caller
-// gets its reply and the leadership carries out the effects, in the order of the log.
+// Router.Propose finds the partition and hands the command to its Replica. The proposer takes the queued
+// commands (up to 64 commands or 64 KiB), adds the grants of the workers' credit, stamps the clock and gives
+// one entry to Raft. At most two entries of a group are in flight. When an entry is applied, each caller gets
+// its reply, and the leadership performs the effects in the order of the log.
 //
-// # A leader's life
+// # A leader's term
 //
-// leader.go: barrier → establish (read the state: held tasks, queues, outbox, deadlines) → serve →
-// revoke. Nothing is served before establish has finished; lost-and-regained is a new life.
+// leader.go: barrier → establish (read the state: held tasks, queues, outbox, deadlines) → serve → revoke. A
+// leader serves nothing before establish has finished. A leadership that is lost and regained is a new term.
 //
 // # Where things are
 //
-// node.go starts and stops everything, as a list. Package identity: which stores belong to this node.
-// Package cluster: the membership. Package repair: rebuilds, comparison, quarantine. replica.go: one group. propose.go, leader.go, read.go, timer.go, ship.go, watch.go: its
-// parts. dispatch.go: what package workers needs of the node. router.go: ids to partitions. elections.go, transfer.go: package election,
-// which decides who leads. Sub-packages: raftlog, stable, snapshot, transport.
+//   - node.go starts and stops everything, as a list.
+//   - replica.go is one group. Its parts are propose.go, leader.go, read.go, timer.go, ship.go and watch.go.
+//   - router.go maps ids to partitions. dispatch.go implements what package workers needs of the node.
+//   - elections.go and transfer.go use package election, which decides which member leads.
+//   - Package identity: which stores belong to this node. Package cluster: the membership. Package repair:
+//     rebuilds, comparison, quarantine.
+//   - Other sub-packages: auditor, disk, raftlog, stable, snapshot, transport, workers.
 package partition

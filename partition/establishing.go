@@ -12,13 +12,13 @@ import (
 // round trip; one that takes longer lacks a majority.
 const establishTimeout = time.Second
 
-// signal wakes all that wait for the next change of something. The zero value is ready to use.
+// signal wakes every waiter at the next change. The zero value is ready to use.
 type signal struct {
 	mu   sync.Mutex
-	next chan struct{} // nil while nobody waits
+	next chan struct{} // nil while no goroutine waits
 }
 
-// wait is closed at the next wake.
+// wait returns a channel that the next wake closes.
 func (s *signal) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,9 +42,9 @@ func (r *Replica) establishing() bool {
 	return r.serving() == nil && r.raft != nil && r.raft.State() == raft.Leader && r.halted() == nil && !r.isStopping()
 }
 
-// awaitServing blocks while this server is an elected leader that does not serve yet, for establishTimeout at most,
-// and answers the leadership that serves, or nil. The others send requests to a new leader as soon as they hear of
-// it; refusing those would have each of them wait for its next attempt.
+// awaitServing blocks while this server is an elected leader that does not serve yet, for establishTimeout at
+// most. It returns the leadership that serves, or nil. Other nodes send requests to a new leader as soon as
+// they learn of it; a refusal would delay each of them until its next attempt.
 func (r *Replica) awaitServing(ctx context.Context) *leadership {
 	if lead := r.serving(); lead != nil || !r.establishing() {
 		return lead

@@ -11,12 +11,14 @@ import (
 	"perdure/fsm/state"
 )
 
-// inbound keeps shipments from entering the log twice. The source of a channel repeats what it was not answered in
-// time, while the first attempt may still wait for this log. So one shipment of a channel is proposed at a time; the
-// next one waits for its end, and carries only what the inbox has not applied by then.
+// inbound keeps shipments from entering the log twice. The source of a channel repeats a shipment that was
+// not answered in time, while the first attempt may still wait for this log. So one shipment of a channel is
+// proposed at a time. The next one waits for its end, and carries only messages that the inbox has not
+// applied by then.
 type inbound struct {
 	mu sync.Mutex
-	// busy holds one token for each source of which a shipment was ever received: its channel has a place for one.
+	// busy holds a channel of capacity one for each source that has ever sent a shipment; a value in it is a
+	// shipment in flight.
 	busy map[uint32]chan struct{}
 }
 
@@ -59,7 +61,7 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 	}
 	done := make(chan result, 1)
 	go func() {
-		// Until the log has answered, whoever waits: the next shipment must not overtake this one.
+		// Propose without the caller's deadline: the next shipment must not overtake this one.
 		reply, err := r.propose(context.WithoutCancel(ctx), fresh)
 		<-busy
 		done <- result{reply, err}
@@ -72,8 +74,9 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 	}
 }
 
-// fresh is a shipment without the messages that were applied before, or nil and how far the channel was applied when
-// that is all of them. What is applied was committed, so the answer holds whoever leads now.
+// fresh returns a shipment without the messages that were applied before. If that leaves none, it returns nil
+// and the number up to which the channel is applied. Applied messages are committed, so the answer holds
+// whichever node leads now.
 func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
 	d := cmd.GetDeliver()
 	if halted := r.halted(); halted != nil {

@@ -14,11 +14,11 @@ import (
 	"perdure/recovery"
 )
 
-// leadership is one life as the leader: the duties beside the log, and what it keeps in memory for
-// them. All of it can be rebuilt from the state.
+// leadership is one term as the leader: the duties beyond the log, and what the leader keeps in memory for
+// them. The next leader can rebuild all of it from the state.
 type leadership struct {
 	r *Replica
-	// term is the one that it leads in, set before it serves.
+	// term is the Raft term of this leadership, set before it serves.
 	term   uint64
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,16 +44,17 @@ func (r *Replica) leaderLoop() {
 	for {
 		select {
 		case <-halting:
-			// Nothing is applied any more. What Pebble still tries in the background must end too.
+			// A halted replica applies nothing any more. Pebble's background retries must end too.
 			halting = nil
 			revoke()
 			r.shutdown()
 			go r.closeState()
 		case leads := <-r.raft.LeaderCh():
-			// Gained, lost, or lost and regained: the former life is over in any case.
+			// Raft reports a leadership gained, lost, or lost and regained: the previous term is over in each
+			// case.
 			revoke()
 			if !leads {
-				r.leads.wake() // it may have ended before it served
+				r.leads.wake() // the term may have ended before it served
 				r.log.Info("leadership lost", "event", "leader_lost", "partition", r.id)
 				continue
 			}
@@ -67,7 +68,7 @@ func (r *Replica) leaderLoop() {
 	}
 }
 
-// startLeadership begins a life; it serves once its establish has finished.
+// startLeadership begins a term in a goroutine; it serves once its establish has finished.
 func (r *Replica) startLeadership() *leadership {
 	l := &leadership{r: r, done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -91,9 +92,9 @@ func (r *Replica) startLeadership() *leadership {
 // barrierTimeout bounds one try to apply everything that earlier leaders have committed.
 const barrierTimeout = 30 * time.Second
 
-// establish makes this node ready to serve: everything committed before is applied (once per term,
-// before any read), then what the leader needs in memory is read from the state. On failure the
-// leadership is handed on, or tried again when there is nobody else.
+// establish makes this node ready to serve, and reports whether it does. It blocks until every entry
+// committed before is applied (once per term, before any read), then loads the leader's memory from the
+// state. On failure it transfers the leadership, or retries if no other member can take it.
 func (l *leadership) establish() bool {
 	r := l.r
 	for l.ctx.Err() == nil {
@@ -118,13 +119,13 @@ func (l *leadership) establish() bool {
 			}
 			r.lead.Store(l)
 			if r.unclaimed.Load() != unclaimed {
-				// Effects came while it loaded and found no life. Now they do.
+				// Effects came while it loaded and found no leadership. From now on they find this one.
 				err = l.load()
 			}
 		}
 		if err == nil {
-			// Who has read from the leader before this one, and waits here now, may have missed what that did last. Who
-			// comes when this node has said that it serves has missed nothing.
+			// Wake all watches: one that registered under the previous leader may have missed its last
+			// effects. One that registers after notifyServing has missed none.
 			r.watches.wakeAll()
 			r.notifyServing()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
@@ -151,10 +152,11 @@ func (l *leadership) establish() bool {
 	return false
 }
 
-// inheritLeases gives every lease that runs in the state its full time from now on. Since the previous leader
-// stopped, no worker could extend one, and it does not count against the workers: neither that time nor a clock
-// of the new leader that is ahead. The entries carry no time, so the machine's clock stands until it is done. A state
-// below the level of that command is left alone: a member may run a program that does not know it.
+// inheritLeases extends every lease that runs in the state to its full time from now on, and blocks until
+// that is applied. Workers could extend no lease since the previous leader stopped, so neither that time nor
+// a clock of the new leader that is ahead counts against them. The entries carry no time, so the machine's
+// clock does not advance until all leases are extended. A state below the command's feature level is left as
+// it is: a member may run a program that does not know it.
 func (l *leadership) inheritLeases() error {
 	r := l.r
 	var leased bool
@@ -229,7 +231,8 @@ func (l *leadership) load() error {
 	})
 }
 
-// revoke ends this life: nothing is served and no duty is done any more.
+// revoke ends this term: the leadership serves nothing and performs no duty any more. It blocks until its
+// goroutines have ended.
 func (l *leadership) revoke() {
 	l.r.lead.CompareAndSwap(l, nil)
 	l.cancel()
@@ -241,9 +244,9 @@ func (l *leadership) revoke() {
 	l.r.watches.wakeAll()
 }
 
-// effects carries out what an entry wants done, in the order of the log. They are the present life's,
-// whichever proposed it. What comes while a life begins may be missing from what it has loaded: it loads
-// again.
+// effects performs what an entry wants done, in the order of the log. The present leadership performs them,
+// whichever leadership proposed the entry. A leadership that is still loading may have missed some: unclaimed
+// has it load again.
 func (r *Replica) effects(fx *machine.Effects, reserved []workers.Reservation) {
 	l := r.serving()
 	if l == nil {

@@ -180,7 +180,7 @@ func (n *Node) startLevel(creating bool) error {
 	return nil
 }
 
-// Levels implements cluster.Env. It blocks for statusPatience at most.
+// Levels implements cluster.Env. It blocks for statusTimeout at most.
 func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
 	levels := map[string]uint64{}
 	said, _ := e.n.askAll(ctx, members)

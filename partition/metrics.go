@@ -17,8 +17,8 @@ import (
 	"perdure/partition/transport"
 )
 
-// metrics are one partition's figures that are counted as things happen; what can be read when it is asked
-// for is in gauges. METRICS.md tells people what all of them mean.
+// metrics are one partition's counters and histograms, updated as things happen. gauges are read at each
+// scrape. METRICS.md explains all of them.
 type metrics struct {
 	Elections     prometheus.Counter
 	Lost          prometheus.Counter
@@ -39,7 +39,7 @@ type metrics struct {
 	scraper *scraper
 }
 
-// metricSet makes the figures of all partitions of a node, and keeps those of the node.
+// metricSet makes the metrics of all partitions of a node, and holds those of the node.
 type metricSet struct {
 	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
 	releases, problems, expired, sent, received               *prometheus.CounterVec
@@ -145,7 +145,7 @@ func (m *metrics) counting(t *transport.RaftTransport, transfer func() (end func
 	return &countingTransport{t, m.Sent, transfer}
 }
 
-// countingTransport is all that its RaftTransport is; Raft asks for more than raft.Transport.
+// countingTransport embeds a RaftTransport, since Raft asks for more than raft.Transport.
 type countingTransport struct {
 	*transport.RaftTransport
 	sent     prometheus.Counter
@@ -167,8 +167,8 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 	return err
 }
 
-// scraper reads the replicas' gauges when it is asked. None of them waits for Raft, or touches a disk unless former
-// replicas are kept there.
+// scraper reads the replicas' gauges at each scrape. No gauge waits for Raft, and none touches a disk unless
+// former replicas are quarantined there.
 type scraper struct {
 	descs  []*prometheus.Desc
 	node   *prometheus.Desc
@@ -180,8 +180,8 @@ type scraper struct {
 	admission *admission
 }
 
-// scraped is a replica and since when it is there. That of the directory has its number and its group, and nothing
-// else of a replica.
+// scraped is a replica and since when it runs. The directory's has its number and its group, and nothing else
+// of a replica.
 type scraped struct {
 	*Replica
 	by     Clock
@@ -302,20 +302,20 @@ func newScraper() *scraper {
 	return s
 }
 
-// follow has a replica's gauges read from now on. It takes the place of an earlier replica of the
-// partition. What the gauges read of it must not be replaced any more.
+// follow reads a replica's gauges from now on, instead of an earlier replica of the partition. The fields
+// that the gauges read must not be replaced afterwards.
 func (s *scraper) follow(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.replicas[r.id] = scraped{r, s.clock, s.clock.Now(), s.former}
 }
 
-// followDirectory has the gauges of the directory's group read from now on.
+// followDirectory reads the gauges of the directory's group from now on.
 func (s *scraper) followDirectory(group *raft.Raft) {
 	s.follow(&Replica{id: directoryGroup, raft: group})
 }
 
-// followNode has the gauges of the whole node read from now on.
+// followNode reads the gauges of the whole node from now on.
 func (s *scraper) followNode(a *admission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

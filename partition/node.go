@@ -38,7 +38,7 @@ import (
 	"perdure/partition/workers"
 )
 
-// Config is what the partitions of a node need. Zero durations and sizes are not filled in: the caller
+// Config is the configuration of a node's partitions. Start fills in no zero durations and sizes: the caller
 // (embed) owns the defaults.
 type Config struct {
 	DataDir string
@@ -47,8 +47,8 @@ type Config struct {
 	FS       vfs.FS
 	NodeID   string
 	PeerAddr string
-	// Partitions is how many the cluster has; 0 accepts what the data says, and NewPartitions when there
-	// is no data yet.
+	// Partitions is the cluster's number of partitions. 0 takes that of the data directory, and NewPartitions
+	// if there is no data yet.
 	Partitions, NewPartitions uint32
 	LogStore                  string
 
@@ -92,7 +92,8 @@ type Config struct {
 	// AutoUpgrade raises the cluster's feature level as soon as every member knows a newer one, where this node leads the
 	// directory or is alone. Without it an operator does, and until then an earlier version can take over again.
 	AutoUpgrade bool
-	// featureLevel is what this node says that it knows, in tests of a rolling upgrade; 0 for state.FeatureLevel.
+	// featureLevel is the level that this node claims to know, in tests of a rolling upgrade; 0 for
+	// state.FeatureLevel.
 	featureLevel uint64
 
 	Logger     *slog.Logger
@@ -186,7 +187,8 @@ func Start(cfg Config) (n *Node, err error) {
 			n = nil
 		}
 	}()
-	// 1. Who this node is. A directory that was never finished is made again: nothing was served from it.
+	//   1. The node's identity. A directory that was never finished is made again: no request was served
+	//     from it.
 	creating, err := n.identify()
 	if err != nil {
 		return n, err
@@ -213,8 +215,8 @@ func Start(cfg Config) (n *Node, err error) {
 	if err := n.prepareElections(); err != nil {
 		return n, err
 	}
-	// 3. What each partition has, looked at before anything is opened for writing: Pebble deletes what it
-	// does not know, and a node that refuses must not.
+	//   3. Each partition's files, checked before any store is opened for writing: Pebble deletes files that
+	//     it does not know, and a node that refuses to start must change nothing.
 	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
 		return n, err
 	}
@@ -253,8 +255,8 @@ func Start(cfg Config) (n *Node, err error) {
 			}
 		}
 	}
-	// 6. From here on the directory counts: a store missing at the next start is a loss, not a beginning. A
-	// member has not said a word to the others before.
+	//   6. From here on the directory is complete: a store missing at the next start is a loss. Before this,
+	//     the node has sent nothing to the other members.
 	if creating && !n.identity.Alone() {
 		if err := n.finishMaking(); err != nil {
 			return n, err
@@ -311,9 +313,10 @@ func (n *Node) finishMaking() error {
 	return err
 }
 
-// tolerate lets a member of a cluster live with a partition whose own stores are lost or damaged: that
-// replica halts, the others of the partition serve, and it can be rebuilt from them. A node that is alone
-// refuses to start, and so does one whose stores are somebody else's or of a feature level that it does not know.
+// tolerate keeps a member of a cluster running when a partition's own stores are lost or damaged: that
+// replica halts, the others of the partition serve, and it can be rebuilt from them. It returns err if the
+// node is alone, or if the stores belong to another node or have a feature level that this program does not
+// know.
 func (n *Node) tolerate(r *Replica, err error) error {
 	var foreign *identity.ForeignError
 	var foreignState *fsm.ForeignError
@@ -325,7 +328,7 @@ func (n *Node) tolerate(r *Replica, err error) error {
 	return nil
 }
 
-// MayFound says that every founder takes part, so that the one that makes the directory may do so.
+// MayFound records that every founder takes part, so that the founder may make the directory.
 func (n *Node) MayFound() { n.cluster.MayFound() }
 
 // MembershipChecked is closed once this server knows whether it is a member, or one round of questions was in vain:
@@ -350,7 +353,7 @@ func (e *InUseError) Unwrap() error { return e.Err }
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// identify reads who this node is, or decides it.
+// identify reads this node's identity, or decides it.
 func (n *Node) identify() (creating bool, err error) {
 	n.file, creating, err = identity.Open(identity.Options{
 		Config:  identity.Config{FS: n.cfg.FS, Dir: n.cfg.DataDir, NodeID: n.cfg.NodeID, Partitions: n.cfg.Partitions, FeatureLevel: n.cfg.featureLevel},
@@ -451,8 +454,8 @@ func (n *Node) raftConfig(name string) *raft.Config {
 	return cfg
 }
 
-// join starts a partition's group. That of a node alone is made with it; those of a cluster are made when the
-// directory says so.
+// join starts a partition's group. A node alone makes its groups with it; in a cluster, control makes them
+// when the directory says so.
 func (n *Node) join(r *Replica, creating bool) error {
 	cfg := n.raftConfig(fmt.Sprintf("raft-%d", r.id))
 	cache := raftlog.NewCache(n.raftlog.Group(r.id), raftlog.CacheOptions{
@@ -486,7 +489,7 @@ func (n *Node) join(r *Replica, creating bool) error {
 	return nil
 }
 
-// fatal ends the node: a store that all groups share cannot be trusted any more.
+// fatal halts the node: a store that all groups share cannot be trusted any more.
 func (n *Node) fatal(err error) {
 	n.fatalOnce.Do(func() {
 		n.fatalErr = err
@@ -498,7 +501,7 @@ func (n *Node) fatal(err error) {
 // Done is closed when the node has halted by itself; Err says why.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// Err is why the node has halted, or nil.
+// Err returns why the node has halted, or nil.
 func (n *Node) Err() error {
 	select {
 	case <-n.done:
@@ -508,7 +511,7 @@ func (n *Node) Err() error {
 	}
 }
 
-// Leads are the partitions that this node serves as their leader.
+// Leads returns the partitions that this node serves as their leader.
 func (n *Node) Leads() []uint32 {
 	var out []uint32
 	for _, r := range n.router.Replicas() {
@@ -519,14 +522,14 @@ func (n *Node) Leads() []uint32 {
 	return out
 }
 
-// Identity is who the node is.
+// Identity returns the node's identity.
 func (n *Node) Identity() identity.Identity { return n.identity }
 
-// Router brings requests to partitions.
+// Router returns the router of requests to partitions.
 func (n *Node) Router() *Router { return n.router }
 
-// Dispatcher brings tasks to workers.
+// Dispatcher returns the dispatcher of tasks to workers.
 func (n *Node) Dispatcher() *workers.Dispatcher { return n.dispatch }
 
-// PeerAddr is the address of the peer port.
+// PeerAddr returns the address of the peer port.
 func (n *Node) PeerAddr() string { return n.mux.ListenAddr().String() }

@@ -19,13 +19,13 @@ import (
 // Operator answers operators for the whole cluster, on whichever node they ask. It implements rpc.Operator.
 type Operator struct{ n *Node }
 
-// Operator is the operators' way into the cluster.
+// Operator implements the operators' service for the whole cluster.
 func (n *Node) Operator() *Operator { return &Operator{n} }
 
-// statusPatience is how long one node may take to say how it is.
-const statusPatience = 2 * time.Second
+// statusTimeout bounds one node's answer about its replicas.
+const statusTimeout = 2 * time.Second
 
-// ask has a member say how its replicas are; this node answers for itself.
+// ask returns a member's status of its replicas; this node answers for itself.
 func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
 	if m.ServerId == n.identity.ServerID {
 		return n.status(), nil
@@ -34,7 +34,7 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	st, err := client.Status(ctx, &commandv1.StatusRequest{})
 	if err == nil && st.ServerId != m.ServerId {
@@ -43,14 +43,14 @@ func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv
 	return st, err
 }
 
-// reach is another member's service once that node answers, which a node that has just come back does within
-// statusPatience: what an operator asks for is not refused because the last attempt to connect came too early.
+// reach returns another member's service once that node answers. A node that has just come back does so
+// within statusTimeout; a connection attempt that came too early must not fail an operator's command.
 func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
 	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if _, err := client.Status(ctx, &commandv1.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (command
 	return client, nil
 }
 
-// askAll asks all members at once. What a member that did not answer said is nil.
+// askAll asks all members at once. A member that did not answer has a nil status and an error.
 func (n *Node) askAll(ctx context.Context, members []*commandv1.DirectoryMember) ([]*commandv1.NodeStatus, []error) {
 	out, errs := make([]*commandv1.NodeStatus, len(members)), make([]error, len(members))
 	var wg sync.WaitGroup
@@ -73,7 +73,7 @@ func (n *Node) askAll(ctx context.Context, members []*commandv1.DirectoryMember)
 	return out, errs
 }
 
-// ClusterStatus shows everything that can be found out now.
+// ClusterStatus returns what the members that answer know now.
 func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error) {
 	n := o.n
 	out := &perdurev1.ClusterStatus{ClusterId: n.identity.ClusterID, AnsweredBy: n.identity.NodeID, State: "creating"}
@@ -120,7 +120,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	return out, nil
 }
 
-// partitionStatus puts together what the nodes said of one partition.
+// partitionStatus merges the nodes' answers about one partition.
 func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, said []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
 	out := &perdurev1.ClusterPartition{Partition: p}
 	if dir != nil && int(p) < len(dir.Placements) {
@@ -171,7 +171,8 @@ func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*co
 	return out
 }
 
-// withoutIDs is an audit as whoever may see the cluster may see it: its rules, and no tenant's ids.
+// withoutIDs returns an audit without the ids of tenants' executions: a caller that may see only the cluster
+// sees its rules.
 func withoutIDs(audit *perdurev1.ReplicaAudit) *perdurev1.ReplicaAudit {
 	if audit == nil {
 		return nil
@@ -197,7 +198,7 @@ func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
 	return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "cluster %s has no node %s", n.identity.ClusterID, node).With("node", node)
 }
 
-// Rebuild has one node's replica of a partition made anew, and answers when it has caught up.
+// Rebuild has one node rebuild its replica of a partition, and blocks until that replica has caught up.
 func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
 	n := o.n
 	if _, err := n.router.Replica(in.Partition); err != nil {
@@ -224,8 +225,8 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
 
-// Transfer hands leaderships on, and answers when the new leaders lead. What could not be handed on is the
-// error; what was, stays so.
+// Transfer moves leaderships, and blocks until the new leaders serve. The error lists the partitions that
+// could not be moved; those that were stay moved.
 func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
 	n := o.n
 	if in.ToNode != "" {
@@ -272,8 +273,8 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 	return out, nil
 }
 
-// transfer asks a partition's leader to hand it on. When this node learns of the new leader before it is
-// answered, it asks that one, which keeps the partition.
+// transfer asks a partition's leader to move its leadership. If this node learns of the new leader before it
+// gets the answer, it asks the new leader, which keeps the partition.
 func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) (leader string, err error) {
 	err = o.n.router.route(ctx, in.Partition, true, func(ctx context.Context, local *Replica, there commandv1.PeersClient) error {
 		var reply *commandv1.TransferReply
@@ -289,7 +290,7 @@ func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) 
 	return leader, err
 }
 
-// ForgetKept has one node delete what it keeps of former replicas of a partition.
+// ForgetKept has one node delete its quarantined former replicas of a partition.
 func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptRequest) (*perdurev1.ForgetKeptResponse, error) {
 	n := o.n
 	if _, err := n.router.Replica(in.Partition); err != nil {

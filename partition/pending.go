@@ -11,12 +11,12 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// proposal is one command on its way into the log, and the callers that wait for its outcome. All but done and
-// result is guarded by the lock of its pending.
+// proposal is one command on its way into the log, and the callers that wait for its outcome. The lock of its
+// pending guards all fields but done and result.
 type proposal struct {
 	cmd *commandv1.Command
-	// lead is the leadership under which it came. It is proposed under no later one: its caller may have asked
-	// another leader since, and may have believed a refusal.
+	// lead is the leadership that took the command. No later one proposes it: its caller may have asked
+	// another leader since, and may have acted on a refusal.
 	lead     *leadership
 	reserved reservation
 	// seq orders the proposals of a replica as they came.
@@ -43,32 +43,32 @@ type lane uint8
 
 const (
 	small    lane = iota // at most maxEntryBytes
-	large                // larger: waits for its turn among the node's
-	admitted             // large, and its turn has come: travels alone
+	large                // larger: waits until bulk admits it
+	admitted             // large and admitted by bulk: travels alone
 	lanes
 )
 
-// pending holds the proposals of a replica from the call to the answer: a queue in lanes, and what is in
+// pending holds the proposals of a replica from the call to the answer: a queue in lanes, and those in
 // flight. Its loop is
 //
 //	p, joined, err := q.add(cmd, lead, reserved) // callers
-//	q.admit(q.firstLarge())                // large ones, when the node lets them
+//	q.admit(q.firstLarge())                // large ones, when bulk admits them
 //	batch := q.take()                      // the proposer: the commands of one entry
 //	q.answer(p, result)                    // the resolver, once for each
 //
-//	len(queue) <= limit for what begins work, <= limit + limit/4 + 1 for what finishes it
+//	len(queue) <= limit for commands that begin work, <= limit + limit/4 + 1 for those that finish it
 type pending struct {
 	admission *admission
 	bulk      *bulk
 	limit     int
-	// wake gets a value when something can be taken, wakeLarge when something waits for its turn.
+	// wake gets a value when take would return a proposal, wakeLarge when a large one is queued.
 	wake, wakeLarge chan struct{}
 
 	mu     sync.Mutex
 	seq    uint64
 	queue  [lanes][]*proposal
 	queued int64 // bytes of both lanes
-	// last is the lane that the entry before began with.
+	// last is the lane that the previous entry began with.
 	last lane
 	// requests are the proposals queued or in flight, by request id.
 	requests map[string]*proposal
@@ -89,10 +89,10 @@ func sameRequest(a, b *commandv1.Command) bool {
 	return proto.Equal(with(a), with(b))
 }
 
-// add queues a command whose bytes are reserved. A request that is queued or in flight already, under the same
-// leadership, is joined: the
-// caller waits for the same outcome, and the log gets the command once. The caller's reservation is its own to
-// release when it has joined; otherwise answer or leave does it. ok is false when too many commands wait.
+// add queues a command whose bytes are reserved. If the same request is queued or in flight under the same
+// leadership, the caller joins it: both wait for one outcome, and the log gets the command once. A caller
+// that has joined releases its own reservation; otherwise answer or leave does. ok is false when too many
+// commands wait.
 func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reservation) (p *proposal, joined, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,9 +113,9 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 	if reserved.bytes > maxEntryBytes {
 		p.lane = large
 		q.bulk.waiting.Add(1)
-		poke(q.wakeLarge)
+		notify(q.wakeLarge)
 	} else {
-		poke(q.wake)
+		notify(q.wake)
 	}
 	q.queue[p.lane] = append(q.queue[p.lane], p)
 	q.queued += reserved.bytes
@@ -125,14 +125,14 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 	return p, false, true
 }
 
-func poke(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// firstLarge is the large proposal that has waited the longest for its turn, nil if none waits.
+// firstLarge returns the large proposal that has waited the longest for admission, nil if none waits.
 func (q *pending) firstLarge() *proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,12 +154,12 @@ func (q *pending) admit(p *proposal) bool {
 	q.bulk.waiting.Add(-1)
 	p.lane = admitted
 	q.queue[admitted] = append(q.queue[admitted], p)
-	poke(q.wake)
+	notify(q.wake)
 	return true
 }
 
-// leave ends one caller's wait. It reports whether the command is surely not applied: nobody else waits for it,
-// and it was never handed to the log. It is dropped then.
+// leave ends one caller's wait. It reports whether the proposal is dropped: no other caller waits for it and
+// the log never had it, so it is surely not applied.
 func (q *pending) leave(p *proposal) (dropped bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -185,9 +185,9 @@ func (p *proposal) finished() bool {
 	}
 }
 
-// take removes the commands of the next entry from the queue; they are launched. Within the bounds of an entry
-// they come in the order of their arrival; a large one travels alone, when its turn has come. When both lanes wait,
-// entries take turns.
+// take removes the commands of the next entry from the queue and marks them launched. Within the bounds of an
+// entry they come in the order of their arrival. A large one travels alone, once admitted. When both lanes
+// wait, they alternate.
 func (q *pending) take() []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,12 +17,12 @@ import (
 	"perdure/partition/workers"
 )
 
-// Group commit: an entry holds what waits when the log is free to take one, up to these bounds. Nothing
-// is ever delayed to fill an entry; a lone command leaves at once.
+// Bounds of group commit. An entry holds the commands that wait when the log is free to take one. Nothing is
+// delayed to fill an entry; a lone command leaves at once.
 const (
 	maxEntryCommands = 64
 	maxEntryBytes    = 64 << 10
-	// maxInFlight entries of a group are under way: one is being written while the next is made.
+	// maxInFlight bounds the entries of a group in flight: Raft writes one while the next is made.
 	maxInFlight = 2
 )
 
@@ -34,10 +34,10 @@ type flight struct {
 	started   time.Time
 }
 
-// Propose puts a command into the log and waits for its reply. A refusal by the rules, and every other
-// failure, is an *api.Error. It blocks until the command is applied or ctx ends; when ctx ends after the
-// log may have taken it the outcome is unknown, before that it is surely not applied. A request that is queued or
-// in flight here already is not proposed again: both callers get its outcome.
+// Propose puts a command into the log and blocks until it is applied or ctx ends. Every failure is an
+// *api.Error, a refusal by the rules among them. If ctx ends, the command is surely not applied as long as
+// the log has not taken it; afterwards the outcome is unknown. A request that is queued or in flight here is
+// not proposed again: both callers get its outcome.
 func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	r.awaitServing(ctx)
 	if cmd.GetDeliver() != nil {
@@ -50,7 +50,7 @@ func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*command
 	return r.proposeUnder(ctx, nil, cmd)
 }
 
-// proposeUnder is Propose under one leadership and no other; nil stands for whichever serves now.
+// proposeUnder is Propose under one leadership and no other; nil stands for the present one.
 func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	if ctx.Err() != nil {
 		return nil, r.gaveUp(ctx)
@@ -70,12 +70,12 @@ func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *comma
 		}
 		return w.outcome(errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
 	case <-r.stopped:
-		// The proposer answers what it has; only what it will never see ends here.
+		// The proposer answers the commands that it has; this ends only a command that it will never see.
 		return w.outcome(errUnknownOutcome(r.id, "the node is stopping"))
 	}
 }
 
-// gaveUp is the answer to a caller whose command was not handed to the log before its context ended.
+// gaveUp is the error for a caller whose context ended before the log had its command.
 func (r *Replica) gaveUp(ctx context.Context) *api.Error {
 	return errTryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
 }
@@ -84,20 +84,19 @@ func (r *Replica) gaveUp(ctx context.Context) *api.Error {
 type waiter struct {
 	r *Replica
 	p *proposal
-	// joined: another caller has proposed it. own is what this caller's copy of the command reserves then.
+	// joined: another caller has proposed the command. own is then the reservation of this caller's copy.
 	joined bool
 	own    reservation
 }
 
-// close returns what the waiter's own copy of the command has reserved.
+// close releases the reservation of the waiter's own copy of the command.
 func (w *waiter) close() {
 	if w.joined {
 		w.r.pending.admission.release(w.own)
 	}
 }
 
-// outcome is what has become of the proposal, or otherwise when that is not known yet. The reply is the caller's
-// own.
+// outcome returns the proposal's result, or otherwise while it has none. The reply belongs to the caller.
 func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 	if !w.p.finished() {
 		return nil, otherwise
@@ -118,7 +117,7 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 // enqueue hands a command to the proposer without waiting.
 func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
 
-// enqueueUnder is enqueue under one leadership and no other; nil stands for whichever serves now.
+// enqueueUnder is enqueue under one leadership and no other; nil stands for the present one.
 func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.halted(); halted != nil {
 		return nil, errHalted(r.id, halted)
@@ -156,7 +155,7 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 	return &waiter{r, p, joined, reserved}, nil
 }
 
-// proposeLoop makes entries of what waits.
+// proposeLoop makes entries of the queued commands until the replica stops.
 func (r *Replica) proposeLoop() {
 	defer close(r.flights)
 	for {
@@ -194,8 +193,8 @@ func (r *Replica) refuseQueued() {
 	}
 }
 
-// launch gives an entry to Raft. What it does not give is answered at once, whatever entry is still under way, since
-// it is surely not applied; nil says that nothing was given.
+// launch gives an entry to Raft. It answers at once every command that it does not give, since that is surely
+// not applied. It returns nil if nothing was given.
 func (r *Replica) launch(batch []*proposal) *flight {
 	lead := r.serving()
 	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
@@ -240,7 +239,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	return f
 }
 
-// resolveLoop answers the callers of entries in the order of the log and carries out the effects.
+// resolveLoop answers the callers of entries in the order of the log and performs the effects.
 func (r *Replica) resolveLoop() {
 	defer close(r.resolved)
 	for f := range r.flights {

@@ -130,7 +130,7 @@ func rebuildAt(t *testing.T, m *member, in *perdurev1.RebuildReplicaRequest) (re
 	waitFor(t, "it to be rebuilt", func() bool {
 		began := time.Now()
 		reply, err = m.Operator().Rebuild(bg(t), in)
-		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < statusPatience
+		return reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || time.Since(began) < statusTimeout
 	}, func() string { return fmt.Sprint(err) })
 	return reply, err
 }

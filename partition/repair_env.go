@@ -81,7 +81,7 @@ func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok b
 	if addr == "" {
 		return 0, false
 	}
-	st, err := n.statusAt(ctx, addr, p, statusPatience)
+	st, err := n.statusAt(ctx, addr, p, statusTimeout)
 	if err != nil || !st.Serving {
 		return 0, false
 	}
@@ -115,7 +115,7 @@ func (e repairEnv) Prepare(p uint32, content string) (start func() error, err er
 	}, nil
 }
 
-// fill makes a new state of fetched content, durable and covering what the newest marker stands for.
+// fill makes a new state of fetched content. The state is durable and covers the newest marker.
 func (e repairEnv) fill(r *Replica, content string) error {
 	opts := e.n.stateOptions(r, true)
 	opts.OnFatal = func(error) {} // what it would say is in the error
@@ -129,13 +129,13 @@ func (e repairEnv) fill(r *Replica, content string) error {
 		err = st.Restore(f)
 	}
 	if err == nil {
-		// The leader had applied everything that any member's marker stands for when it sent this.
+		// When the leader sent this content, it had applied everything that any member's marker covers.
 		err = st.Cover(e.newestMarker(r.id))
 	}
 	return errors.Join(err, st.Close())
 }
 
-// newestMarker is the index of a partition's newest snapshot marker, 0 if it has none that can be read.
+// newestMarker returns the index of a partition's newest readable snapshot marker, 0 if it has none.
 func (e repairEnv) newestMarker(p uint32) uint64 {
 	s, err := snapshot.Open(e.n.path(identity.MarkerDir(p)), snapshot.Options{Group: p, FS: e.n.cfg.FS,
 		Cover:   func(snapshot.Marker) error { return repair.ErrRebuilding },

@@ -56,7 +56,7 @@ type Replica struct {
 	onServing func()
 	// clusterLevel is the cluster's feature level; nil in tests of parts.
 	clusterLevel *clusterLevel
-	// mayAnswer says why the node must not answer without asking the others; see Node.mayAnswer.
+	// mayAnswer returns why the node must not answer without asking the others; see Node.mayAnswer.
 	mayAnswer func(leads bool) error
 
 	pending *pending
@@ -66,15 +66,15 @@ type Replica struct {
 	// leads wakes when a leadership begins to serve, or ends.
 	leads signal
 	known atomic.Pointer[knownLeader]
-	// caught: this replica has caught up with its leader since the start; behind is what it lacked when it
-	// was last looked at.
+	// caught: this replica has caught up with its leader since the start. behind is how many entries it
+	// lacked at the last check.
 	caught   atomic.Bool
 	behind   atomic.Uint64
 	confirms confirmer
-	// unclaimed counts the entries whose effects found no leadership to carry them out.
+	// unclaimed counts the entries whose effects found no leadership to perform them.
 	unclaimed atomic.Uint64
 
-	// entries stands between Raft and the log. group is raft, for what runs before NewRaft has returned.
+	// entries caches the log for Raft. group is raft, for code that runs before NewRaft has returned.
 	entries       *raftlog.Cache
 	group         atomic.Pointer[raft.Raft]
 	bounds        logBounds
@@ -92,22 +92,22 @@ type Replica struct {
 	haltErr  atomic.Pointer[error]
 	halting  chan struct{} // closed when haltErr is set
 
-	// stopping: no new work. ledDone: the leader loop is over. resolved: the last entry was answered.
+	// stopping: no new work. ledDone: the leader loop has ended. resolved: the last entry was answered.
 	// raftDown: nothing of Raft runs any more. killed: futures are abandoned. storeClosed: the state is
-	// closed. stopped: nobody will be answered any more.
+	// closed. stopped: no caller will get an answer any more.
 	stopping, ledDone, resolved, raftDown, killed, storeClosed, stopped chan struct{}
 
 	stopOnce, downOnce, closeOnce sync.Once
 	downErr, closeErr             error // set before raftDown and storeClosed are closed
 
-	// audited is what the last audit in the background has found; nil before the first has ended.
+	// audited is the report of the last background audit; nil before the first has ended.
 	audited atomic.Pointer[perdurev1.ReplicaAudit]
 
-	// opening is closed when the last database that await was asked to open is open, refused, or closed again.
+	// opening is closed when the last database that await opened is open, refused, or closed again.
 	opening atomic.Pointer[chan struct{}]
 }
 
-// serving is the present leadership, or nil.
+// serving returns the present leadership, or nil.
 func (r *Replica) serving() *leadership { return r.lead.Load() }
 
 func (r *Replica) isStopping() bool {
@@ -134,7 +134,7 @@ func (r *Replica) notifyServing() {
 	}
 }
 
-// halted is why this replica has stopped for good, or nil.
+// halted returns why this replica has stopped for good, or nil.
 func (r *Replica) halted() error {
 	if p := r.haltErr.Load(); p != nil {
 		return *p
@@ -142,7 +142,8 @@ func (r *Replica) halted() error {
 	return nil
 }
 
-// halt stops this replica, and only it: its state cannot be trusted. It keeps its files and says so.
+// halt stops this replica alone, for good: its state cannot be trusted. It leaves the files as they are, and
+// logs why.
 func (r *Replica) halt(err error) {
 	r.haltOnce.Do(func() {
 		r.haltErr.Store(&err)
@@ -158,8 +159,8 @@ func (r *Replica) halt(err error) {
 	})
 }
 
-// flush makes the state durable. It gives up when the replica has halted: Pebble tries for ever what
-// cannot succeed.
+// flush makes the state durable, and blocks meanwhile. It gives up when the replica has halted, since Pebble
+// retries for ever what cannot succeed.
 func (r *Replica) flush(db *pebble.DB) error {
 	flushed, err := db.AsyncFlush()
 	if err != nil {
@@ -176,15 +177,15 @@ func (r *Replica) flush(db *pebble.DB) error {
 			return r.halted()
 		case <-c:
 		}
-		// A node that stops does not wait for space: what is not in the state is in the log.
+		// A node that stops does not wait for space: the log has what the state lacks.
 		if r.isStopping() && r.disk != nil && r.disk.Level() == disk.Full {
 			return fmt.Errorf("the state is not flushed: %w", r.disk.Check(0, disk.Full))
 		}
 	}
 }
 
-// await waits until a database of the state is open. It gives up when the replica has halted, for the same
-// reason; what it gave up holds the directory until opening is closed.
+// await blocks until a database of the state is open. It gives up when the replica has halted, for the same
+// reason as flush. The abandoned database holds the directory until opening is closed.
 func (r *Replica) await(open func() error) error {
 	opened, over := make(chan error, 1), make(chan struct{})
 	r.opening.Store(&over)
@@ -220,7 +221,7 @@ func (r *Replica) run() {
 		close(r.ledDone)
 		close(r.resolved)
 		r.shutdown()
-		// Damage that was met after the state was opened has left it open.
+		// Damage found after the state was opened has left it open.
 		go r.closeState()
 		return
 	}
@@ -231,7 +232,7 @@ func (r *Replica) run() {
 	go r.followLeader()
 }
 
-// Status is what a replica tells operators.
+// ReplicaStatus is a replica's figures for operators.
 type ReplicaStatus struct {
 	Partition uint32
 	State     string

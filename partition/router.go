@@ -15,49 +15,51 @@ import (
 	"perdure/fsm/state"
 )
 
-// Router brings commands and reads to the partition that owns an id, wherever its leader is. It looks for
-// the leader again while what it has tried was surely not applied, or may be repeated because it has a
-// request id; within routePatience and the caller's own deadline.
+// Router sends commands and reads to the leader of the partition that owns an id, on whichever node it is. It
+// looks for the leader again while every attempt was surely not applied, or the command is repeatable. It
+// gives up at the caller's deadline, and after routeTimeout.
 type Router struct {
 	slots []atomic.Pointer[Replica]
-	// others are the peer addresses of the other members, for a partition whose leader this node does not
+	// others returns the peer addresses of the other members, for a partition whose leader this node does not
 	// know.
 	others func() []string
-	// client is the Peers service of the node at an address.
+	// client returns the Peers service of the node at an address.
 	client  func(addr string) (commandv1.PeersClient, error)
 	watches *watches
-	// admission bounds what this node holds while another one is asked.
+	// admission bounds the bytes that this node holds while another node answers.
 	admission *admission
 	clock     Clock
 }
 
 // Bounds of one search for a leader.
 const (
-	routePatience   = 15 * time.Second
-	routePauseMin   = 5 * time.Millisecond
-	routePauseMax   = 200 * time.Millisecond
-	forwardPatience = 10 * time.Second
-	// slowestPeer is the rate in bytes a second that is expected of another node: what is larger gets more time.
+	routeTimeout   = 15 * time.Second
+	routePauseMin  = 5 * time.Millisecond
+	routePauseMax  = 200 * time.Millisecond
+	forwardTimeout = 10 * time.Second
+	// slowestPeer is the least rate, in bytes a second, expected of another node: a larger command gets more
+	// time.
 	slowestPeer = 1 << 20
 )
 
-// transferTime is how much longer a command of so many bytes may take.
+// transferTime returns how much longer a command of so many bytes may take.
 func transferTime(bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / slowestPeer
 }
 
-// Partitions is how many there are.
+// Partitions returns how many partitions the cluster has.
 func (r *Router) Partitions() uint32 { return uint32(len(r.slots)) }
 
-// Place is the partition that owns an id.
+// Place returns the partition that owns an id.
 func (r *Router) Place(namespace, id string) uint32 {
 	return state.PartitionOf(namespace, id, uint32(len(r.slots)))
 }
 
-// Of is this node's replica of the partition that owns an id.
+// Of returns this node's replica of the partition that owns an id.
 func (r *Router) Of(namespace, id string) *Replica { return r.slots[r.Place(namespace, id)].Load() }
 
-// Replica is this node's replica of a partition.
+// Replica returns this node's replica of a partition; an *api.Error, PARTITION_NOT_FOUND, if there is no such
+// partition.
 func (r *Router) Replica(partition uint32) (*Replica, error) {
 	if partition >= uint32(len(r.slots)) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_PARTITION_NOT_FOUND, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
@@ -87,7 +89,7 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
 		sent := cmd
 		if tries++; tries > 1 && cmd.Request != nil {
-			// A repeated request says how long ago it was first made. The first one may still be on its way.
+			// A repeated request carries its age. The first attempt may still be on its way.
 			sent = &commandv1.Command{Request: proto.CloneOf(cmd.Request), Namespace: cmd.Namespace, Id: cmd.Id, SlotEpoch: cmd.SlotEpoch, Kind: cmd.Kind}
 			sent.Request.AgeMs += uint64(max(r.clock.Now().Sub(began).Milliseconds(), 1))
 		}
@@ -105,8 +107,8 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 	return reply, nil
 }
 
-// proposeAt forwards a command to the node that leads a partition. Its bytes are reserved meanwhile, so that all
-// nodes together send a leader no more than their bounds.
+// proposeAt forwards a command to the node that leads a partition. It reserves the command's bytes meanwhile,
+// so that all nodes together send a leader no more than their bounds.
 func (r *Router) proposeAt(ctx context.Context, leader commandv1.PeersClient, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	reserved := reservationOf(noPartition, cmd)
 	if err := r.admission.admit(reserved); err != nil {
@@ -116,8 +118,8 @@ func (r *Router) proposeAt(ctx context.Context, leader commandv1.PeersClient, pa
 	return leader.Propose(ctx, &commandv1.ProposeRequest{Partition: partition, Command: cmd})
 }
 
-// repeatable commands may be sent again although they may have been applied: their second application
-// answers what the first one did, or changes nothing.
+// repeatable reports whether a command may be sent again although it may have been applied: a second
+// application answers what the first one did, or changes nothing.
 func repeatable(cmd *commandv1.Command) bool {
 	if cmd.Request != nil {
 		return true
@@ -130,7 +132,7 @@ func repeatable(cmd *commandv1.Command) bool {
 	return false
 }
 
-// Query reads about an id, and answers the index the answer is of; see Read.
+// Query reads about an id, and returns the index that the answer reflects; see Read.
 func (r *Router) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
 	return r.Read(ctx, r.Place(q.Namespace, q.Id), level, q)
 }
@@ -145,7 +147,7 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 		if local.halted() == nil || len(r.others()) == 0 {
 			return local.Query(ctx, Stale, q)
 		}
-		// What has halted answers nothing; the leader's answer is fresher still.
+		// A halted replica answers no read; the leader's answer is fresher still.
 	}
 	err = r.route(ctx, partition, true, func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
 		if local != nil {
@@ -168,8 +170,9 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 	return reply, index, nil
 }
 
-// route finds the leader of a partition and has it tried: with this node's replica, or with the service of
-// the node that leads. again says that trying twice is harmless.
+// route finds the leader of a partition and calls try with this node's replica, or with the service of the
+// node that leads. again says that a second try is harmless. It blocks for routeTimeout at most, until a try
+// ends the search or ctx ends.
 func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	return r.routeFor(ctx, partition, again, 0, try)
 }
@@ -177,7 +180,7 @@ func (r *Router) route(ctx context.Context, partition uint32, again bool, try fu
 // routeFor is route with more time than usual.
 func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	pause, guess, hint := routePauseMin, 0, ""
-	deadline := r.clock.Now().Add(routePatience + longer)
+	deadline := r.clock.Now().Add(routeTimeout + longer)
 	var tries attempts
 	for {
 		local, err := r.Replica(partition)
@@ -215,14 +218,14 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 			hint = e.Meta["leader"]
 		case perdurev1.Reason_REASON_TRY_LATER, perdurev1.Reason_REASON_SHUTTING_DOWN:
 		case perdurev1.Reason_REASON_MEMBERSHIP_REFUSED:
-			// The node that was asked does not know this one as a member, or not yet.
+			// The other node does not know this one as a member, or not yet.
 		case perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 			if !again || ctx.Err() != nil {
 				return e
 			}
 			tries.unknown = e
 		case perdurev1.Reason_REASON_CORRUPT:
-			// One replica has halted; the others may serve.
+			// The replica has halted; the other members' may serve.
 			if len(r.others()) == 0 {
 				return tries.verdict(e)
 			}
@@ -232,7 +235,7 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 		if r.clock.Now().After(deadline) || ctx.Err() != nil {
 			return tries.verdict(e)
 		}
-		// What has changed since before the attempt is worth another one at once.
+		// A change of the leader since before the attempt is worth another attempt at once.
 		c, stop := r.clock.After(pause)
 		pause = min(2*pause, routePauseMax)
 		select {
@@ -248,15 +251,16 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 	}
 }
 
-// attempts is what the attempts of one request say together.
+// attempts combines the outcomes of one request's attempts.
 type attempts struct {
 	// unknown is the answer of an earlier attempt that may have been applied, or nil.
 	unknown *api.Error
 }
 
-// verdict is the answer to the caller when the last attempt was refused with e. A refusal by the machine holds for
-// the request: a machine that has applied an earlier attempt repeats its answer, and one that has not keeps the
-// refusal of a retry. Every other refusal says that the last attempt was not applied, and nothing of those before.
+// verdict returns the error for the caller when the last attempt was refused with e. A refusal by the machine
+// holds for the whole request: a machine that has applied an earlier attempt repeats its answer, and one that
+// has not stores the refusal for every retry. Any other refusal proves that the last attempt was not applied,
+// and nothing of earlier ones.
 func (a *attempts) verdict(e *api.Error) *api.Error {
 	if a.unknown == nil {
 		return e
@@ -271,7 +275,7 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 	return a.unknown
 }
 
-// forward has the node at addr tried, until it answers, its leadership is over, or it takes too long.
+// forward calls try with the node at addr, until it answers, its leadership ends, or forwardTimeout is over.
 func (r *Router) forward(ctx context.Context, local *Replica, addr string, known *knownLeader, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
 	return r.forwardFor(ctx, local, addr, known, 0, try)
 }
@@ -285,7 +289,7 @@ func (r *Router) forwardFor(ctx context.Context, local *Replica, addr string, kn
 	if err != nil {
 		return errTryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, forwardPatience+longer)
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout+longer)
 	defer cancel()
 	if known != nil {
 		defer context.AfterFunc(known.ctx, cancel)()

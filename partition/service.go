@@ -69,7 +69,7 @@ func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*c
 	return s.n.status(), nil
 }
 
-// status is how this node's replicas are.
+// status returns the state of this node's replicas.
 func (n *Node) status() *commandv1.NodeStatus {
 	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.former.List(), Disk: n.diskStatus(),
 		FeatureLevel: n.cfg.knownLevel()}
@@ -111,7 +111,8 @@ func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
 	return st
 }
 
-// witness has a status say no more of a silence than this node can testify.
+// witness limits a status's ContactMs to the silence that this node can testify to; see
+// election.Failover.Witnessed.
 func (n *Node) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
 	st.ContactMs = uint64(n.failover.Witnessed(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())
 	return st
@@ -133,7 +134,7 @@ func raftStatus(g *raft.Raft) *commandv1.ReplicaStatus {
 	return st
 }
 
-// contentChunk is how much of a partition's content goes into one message.
+// contentChunk bounds a partition's content in one message.
 const contentChunk = 1 << 20
 
 // Content implements Peers.
@@ -145,7 +146,7 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 	if r.serving() == nil {
 		return r.notServing()
 	}
-	// What is applied after this covers every entry that any member's snapshot marker may stand for.
+	// A state read after this barrier covers every entry that any member's snapshot marker covers.
 	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, stream.Context().Done()); err != nil {
 		return errNotLeader(r.id, r.leaderHint())
 	}

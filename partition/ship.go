@@ -17,9 +17,9 @@ import (
 // shipper carries the outbox of a partition to the other partitions, in order, and trims what they have
 // acknowledged. Shipping a message again is harmless: the inbox's high-water skips it.
 type shipper struct {
-	l    *leadership
-	done chan struct{}
-	poke chan struct{}
+	l      *leadership
+	done   chan struct{}
+	wakeup chan struct{}
 
 	mu      sync.Mutex
 	pending map[uint32]bool
@@ -60,10 +60,10 @@ func (s *shipment) arrived() {
 }
 
 func newShipper(l *leadership) *shipper {
-	return &shipper{l: l, done: make(chan struct{}), poke: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
+	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
 }
 
-// wake says that the outbox has messages for these partitions.
+// wake signals that the outbox has messages for these partitions. It does not block.
 func (s *shipper) wake(destinations []uint32) {
 	if len(destinations) == 0 {
 		return
@@ -77,12 +77,13 @@ func (s *shipper) wake(destinations []uint32) {
 	}
 	s.mu.Unlock()
 	select {
-	case s.poke <- struct{}{}:
+	case s.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// take answers the destinations that have messages and nobody at work, and puts somebody to work on them.
+// take returns the destinations that have messages and no running serve, and marks them busy: the caller
+// serves each.
 func (s *shipper) take() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,8 @@ func (s *shipper) take() []uint32 {
 	return out
 }
 
-// run ships to each destination by itself: one whose leader is missing keeps nobody else waiting.
+// run serves each destination in a goroutine of its own, so a destination without a leader delays no other
+// one. It returns when the leadership has ended and all of them have.
 func (s *shipper) run() {
 	defer close(s.done)
 	var under sync.WaitGroup
@@ -106,7 +108,7 @@ func (s *shipper) run() {
 		select {
 		case <-s.l.ctx.Done():
 			return
-		case <-s.poke:
+		case <-s.wakeup:
 		}
 		for _, destination := range s.take() {
 			under.Go(func() { s.serve(destination) })
@@ -129,7 +131,7 @@ func (s *shipper) serve(destination uint32) {
 		if s.l.ctx.Err() != nil {
 			return
 		}
-		if !api.Is(err, perdurev1.Reason_REASON_DISK_FULL) { // the disk's guard tells
+		if !api.Is(err, perdurev1.Reason_REASON_DISK_FULL) { // the disk's guard logs it
 			r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
 		}
 		c, stop := r.clock.After(pause)

@@ -11,20 +11,20 @@ import (
 	"perdure/fsm/state"
 )
 
-// timer proposes a tick when the deadline index says that something is due.
+// timer proposes a tick when the deadline index holds an expired deadline.
 type timer struct {
-	l    *leadership
-	next atomic.Int64 // unix milliseconds of the earliest deadline known; 0 for none
-	seen atomic.Int64 // likewise, as the state had it when last looked at
-	poke chan struct{}
-	done chan struct{}
-	// search belongs to run; added is the earliest deadline that it was not told of yet, 0 for none.
+	l      *leadership
+	next   atomic.Int64 // unix milliseconds of the earliest deadline known; 0 for none
+	seen   atomic.Int64 // likewise, as the last scan of the state found it
+	wakeup chan struct{}
+	done   chan struct{}
+	// search belongs to run. added is the earliest deadline that search has not been given yet, 0 for none.
 	search query.DueSearch
 	added  atomic.Int64
 }
 
 func newTimer(l *leadership) *timer {
-	return &timer{l: l, poke: make(chan struct{}, 1), done: make(chan struct{})}
+	return &timer{l: l, wakeup: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // at makes sure that a tick is proposed at a time, or earlier.
@@ -35,10 +35,10 @@ func (t *timer) at(ms int64) {
 	}
 }
 
-// look has the timer compute anew how long it waits.
+// look has run recompute how long it waits. It does not block.
 func (t *timer) look() {
 	select {
-	case t.poke <- struct{}{}:
+	case t.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -71,14 +71,14 @@ func (t *timer) run() {
 		case <-t.l.ctx.Done():
 			stop()
 			return
-		case <-t.poke:
+		case <-t.wakeup:
 			stop()
 			continue
 		case <-fire:
 		}
 		if err := t.tick(); err != nil && t.l.ctx.Err() == nil {
 			if api.Is(err, perdurev1.Reason_REASON_DISK_FULL) {
-				t.pause(time.Second) // the disk's guard tells
+				t.pause(time.Second) // the disk's guard logs it
 			} else {
 				r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
 				t.pause(100 * time.Millisecond)
@@ -97,8 +97,8 @@ func (t *timer) pause(d time.Duration) {
 	}
 }
 
-// tick carries out what is due and finds the next deadline. The deadline that woke it may be gone by
-// now (a task was committed before its lease ended): then nothing is proposed.
+// tick runs expirations until none is left, then finds the next deadline. The deadline that woke the timer
+// may have been deleted meanwhile (a task was committed before its lease ended): tick proposes nothing then.
 func (t *timer) tick() error {
 	r := t.l.r
 	t.next.Store(0)
@@ -119,7 +119,7 @@ func (t *timer) tick() error {
 }
 
 func (t *timer) nextDue() (at int64, ok bool, err error) {
-	// What is added from here on is in the state that is looked at, or told afterwards.
+	// A deadline added after this is in the state that View reads, or is in t.added at the next call.
 	added := t.added.Swap(0)
 	err = t.l.r.store.View(func(state state.Reader) error {
 		var err error
@@ -132,7 +132,7 @@ func (t *timer) nextDue() (at int64, ok bool, err error) {
 	return at, ok, err
 }
 
-// lag is how late the earliest deadline known is; 0 when it is still to come, or there is none.
+// lag is how late the earliest known deadline is; 0 when it is still ahead, or none is known.
 func (t *timer) lag() time.Duration {
 	due := t.seen.Load()
 	if next := t.next.Load(); due == 0 || next != 0 && next < due {

@@ -12,22 +12,23 @@ import (
 
 // Bounds of a partition's log on disk, on every replica:
 //
-//	bytes of the log <= SnapshotBytes + trailing bytes + what is written while a marker is made
+//	bytes of the log <= SnapshotBytes + trailing bytes + bytes written while a marker is made
+//	trailing bytes   <= TrailingBytes, or lagTrailing * TrailingBytes while a follower is sent the whole state
 //
-// where the trailing bytes, behind the newest marker, are at most Config.TrailingBytes, or lagTrailing times as many
-// while a follower is sent the whole state: it needs the log from the marker on afterwards.
+// The trailing bytes lie before the newest marker. Such a follower needs the log from the marker on
+// afterwards.
 const (
 	lagTrailing = 4
-	// minTrailing entries are kept whatever their size.
+	// minTrailing entries stay whatever their size.
 	minTrailing = 4
-	// The bound in entries is computed again after TrailingBytes/retuneShare bytes, or so many entries.
+	// boundLog recomputes the bound in entries after TrailingBytes/retuneShare bytes, or so many entries.
 	retuneShare   = 8
 	retuneEntries = 1024
-	// lagGrace is how long after the end of a transfer the follower's wants are kept in the log.
+	// lagGrace is how long after the end of a transfer the follower's entries stay in the log.
 	lagGrace = 30 * time.Second
 )
 
-// logBounds turns the bounds in bytes into Raft's, which counts entries.
+// logBounds converts the bounds in bytes to Raft's, which counts entries.
 type logBounds struct {
 	// logged counts the bytes since the last marker; bytes and entries those since the bound was computed.
 	logged, bytes, entries atomic.Int64
@@ -52,8 +53,8 @@ func (r *Replica) stored(entries int, bytes int64) {
 	}()
 }
 
-// boundLog tells Raft how many trailing entries fit, and makes a snapshot marker when the log has grown by enough
-// bytes. It blocks while the state is flushed.
+// boundLog sets how many trailing entries Raft keeps, and makes a snapshot marker when the log has grown by
+// SnapshotBytes. It blocks while the state is flushed.
 func (r *Replica) boundLog() {
 	b, g := &r.bounds, r.group.Load()
 	b.bytes.Store(0)
@@ -77,7 +78,8 @@ func (r *Replica) retune(g *raft.Raft) error {
 	if r.bounds.lagging(r.clock.Now()) {
 		bytes *= lagTrailing
 	}
-	// What was stored before the process began is not measured again; it was within the bound when the log was last cut.
+	// Entries stored before the process began are not measured again: they were within the bound when the log
+	// was last cut.
 	n, err := r.entries.Trailing(bytes, r.trailingLogs, r.trailingBytes/int64(max(r.trailingLogs, 1)))
 	if err != nil {
 		return err

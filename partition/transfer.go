@@ -12,7 +12,7 @@ import (
 	"perdure/partition/election"
 )
 
-// servePoll is between two questions whether a new leader serves.
+// servePoll is the pause between two checks whether a new leader serves.
 const servePoll = 5 * time.Millisecond
 
 // Transfer implements Peers.
@@ -28,12 +28,14 @@ func (s *peerService) Transfer(ctx context.Context, in *commandv1.TransferReques
 	return &commandv1.TransferReply{Leader: leader}, nil
 }
 
-// Transfer moves a partition that this node leads to another node, or to any that can take it if toNode is empty, and
-// returns the new leader's server id when it serves. The partition stays there for ten minutes, whichever node is
-// preferred; a transfer to the present leader does that alone. It blocks for election.TransferTimeout at most. What it
-// has begun goes on when ctx ends: a caller elsewhere may learn of the new leader first. Errors are *api.Error:
-// NOT_LEADER with a hint if this node does not lead it, NODE_NOT_FOUND or PARTITION_NOT_FOUND for an unknown node or
-// partition, TRY_LATER if the other node cannot take it now.
+// Transfer moves the leadership of a partition that this node leads. The target is toNode, or any node that
+// can take it if toNode is empty. It returns the new leader's server id once that serves, and blocks for
+// election.TransferTimeout at most. The partition stays there for ten minutes, whichever node is preferred; a
+// transfer to the present leader only keeps it there. A transfer under way continues when ctx ends: a caller
+// elsewhere may learn of the new leader first.
+//
+// Errors are *api.Error: NOT_LEADER with a hint if this node does not lead it, NODE_NOT_FOUND or
+// PARTITION_NOT_FOUND for an unknown node or partition, TRY_LATER if the other node cannot take it now.
 func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (leader string, err error) {
 	r, err := n.router.Replica(partition)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// upgradeRetry is the pause between two attempts to find the directory's leader, and between two looks at the
-	// partitions' levels.
+	// upgradeRetry is the pause between two attempts to find the directory's leader, and between two checks
+	// of the partitions' levels.
 	upgradeRetry = 100 * time.Millisecond
 	// upgradeTimeout bounds the wait for the directory's leader, reachTimeout the wait for the partitions afterwards.
 	upgradeTimeout = 5 * time.Second
@@ -104,7 +104,7 @@ func (n *Node) routeUpgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (
 	}
 }
 
-// below lists the partitions whose leader's state is below a feature level, or that nobody leads.
+// below lists the partitions without a leader, and those whose leader's state is below a feature level.
 func (n *Node) below(ctx context.Context, level uint64) (below []uint32) {
 	reached := map[uint32]bool{}
 	said, _ := n.askAll(ctx, n.Directory().GetMembers())

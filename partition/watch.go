@@ -11,9 +11,8 @@ import (
 	"perdure/fsm/state"
 )
 
-// watches wakes those who wait for something to happen to an object. A wake is a hint to read again; it may
-// come for nothing, and comes when leadership is lost. While nobody waits, an entry costs one look at a
-// counter.
+// watches wakes callers that wait for an object to change. A wake is a hint to read again: it may be
+// spurious, and comes when leadership is lost. While no caller waits, an entry costs one atomic load.
 //
 //	waiting = number of watches in byKey <= maxWatches
 //	bytes   = sum of their costs         <= maxWatchBytes
@@ -29,13 +28,13 @@ type watches struct {
 const (
 	maxWatches    = 100_000
 	maxWatchBytes = 64 << 20
-	// watchCost is what a watch takes beside its key.
+	// watchCost is what a watch takes in addition to its key.
 	watchCost = 256
 	// watchRetry is when another node that was refused a watch asks again.
 	watchRetry = 5 * time.Second
 )
 
-// watched is what is waited for.
+// watched is the kind of change that a watch waits for.
 type watched uint8
 
 const (
@@ -48,14 +47,14 @@ type watchKey struct {
 	ref  state.Ref
 }
 
-// Watch is one wait. C gets a value when what is waited for may have happened; what happens several times
-// before it is taken is one value.
+// Watch is one wait. C gets a value when the awaited change may have happened; several changes before the
+// caller receives are one value.
 type Watch struct {
 	C    chan struct{}
 	key  watchKey
 	from *watches
-	stop func() // ends the asking of another node; may be nil
-	// registered: it is among the node's watches. One that found no place there never gets a value.
+	stop func() // cancels the request to another node; may be nil
+	// registered: the watch is in byKey. One that the bounds did not allow never gets a value.
 	registered bool
 }
 
@@ -63,7 +62,7 @@ func (x *Watch) cost() int64 {
 	return int64(len(x.key.ref.Namespace)+len(x.key.ref.ID)) + watchCost
 }
 
-// add registers a watch if the bounds allow.
+// add registers a watch if the bounds allow, and returns it in any case.
 func (w *watches) add(what watched, ref state.Ref) *Watch {
 	x := &Watch{C: make(chan struct{}, 1), key: watchKey{what, ref}, from: w}
 	w.mu.Lock()
@@ -104,14 +103,14 @@ func (x *Watch) Stop() {
 	}
 }
 
-func (x *Watch) poke() {
+func (x *Watch) signal() {
 	select {
 	case x.C <- struct{}{}:
 	default:
 	}
 }
 
-// wake tells those who wait for one of some objects. It does not block.
+// wake notifies the watches of these objects. It does not block.
 func (w *watches) wake(what watched, refs []state.Ref) {
 	if len(refs) == 0 || w.waiting.Load() == 0 {
 		return
@@ -120,7 +119,7 @@ func (w *watches) wake(what watched, refs []state.Ref) {
 	defer w.mu.Unlock()
 	for _, ref := range refs {
 		for x := range w.byKey[watchKey{what, ref}] {
-			x.poke()
+			x.signal()
 		}
 	}
 }
@@ -130,28 +129,28 @@ func (w *watches) wakeAll() {
 	defer w.mu.Unlock()
 	for _, set := range w.byKey {
 		for x := range set {
-			x.poke()
+			x.signal()
 		}
 	}
 }
 
 func refOf(namespace, id string) state.Ref { return state.Ref{Namespace: namespace, ID: id} }
 
-// Watch waits for a promise to be settled: register first, then read, then wait, then register anew. Its
-// channel also gets a value when nobody can say any more who would know. When the node has as many watches as there may
-// be, it may get none: read again after a while in any case.
+// Watch returns a wait for a promise to be settled: register, then read, then wait, then register again. C
+// also gets a value when no known leader can answer any more. A watch beyond the node's bounds may never get
+// one: read again after a while in any case.
 func (r *Router) Watch(namespace, id string) *Watch {
 	w := r.watches.add(settling, refOf(namespace, id))
 	r.askLeader(w, &commandv1.WatchRequest{})
 	return w
 }
 
-// askLeader has the node that leads the partition tell of what is waited for, unless that is this one. It
-// does not block. One answer, or the lack of one, is one value of the watch's channel.
+// askLeader asks the partition's leader for the awaited change, unless this node leads it. It does not block.
+// One answer, or its absence, is one value of the watch's channel.
 func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
 	ref := w.key.ref
 	ask.Partition, ask.Namespace, ask.Id = r.Place(ref.Namespace, ref.ID), ref.Namespace, ref.ID
-	ask.WaitMs = forwardPatience.Milliseconds()
+	ask.WaitMs = forwardTimeout.Milliseconds()
 	local := r.slots[ask.Partition].Load()
 	if local.serving() != nil {
 		return
@@ -178,6 +177,6 @@ func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
 			case <-ctx.Done():
 			}
 		}
-		w.poke()
+		w.signal()
 	}()
 }

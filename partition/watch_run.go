@@ -7,7 +7,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// RunVersion is what changes whenever the status of a graph run does.
+// RunVersion is the version of a graph run: it changes whenever the run's status does.
 type RunVersion struct {
 	Incarnation, Events uint64
 	Status              perdurev1.ExecutionStatus
@@ -25,27 +25,27 @@ func RunVersionOf(reply *commandv1.QueryReply) RunVersion {
 	return RunVersion{e.GetIncarnation(), e.GetJournalEvents(), e.GetStatus()}
 }
 
-// RunWatch waits for a graph run to change. Unlike a promise it changes again and again, so whoever is asked
-// is told what was seen: a change between the reading and the asking is not missed.
+// RunWatch waits for a graph run to change. A run changes many times, so the request carries the version that
+// the caller has read: a change between the read and the request is not missed.
 type RunWatch struct {
 	*Watch
 	r *Router
 }
 
-// WatchRun waits for a graph run to change: register first, then read its RunVersion, then Follow it, then
-// wait, then stop and register anew. Its channel also gets a value when nobody can say any more who would know, and
-// every few seconds when this node does not lead the partition.
+// WatchRun returns a wait for a graph run to change: register, read its RunVersion, Follow it, wait, then
+// stop and register again. C also gets a value when no known leader can answer any more, and every few
+// seconds while this node does not lead the partition.
 func (r *Router) WatchRun(namespace, id string) RunWatch {
 	return RunWatch{r.watches.add(changing, refOf(namespace, id)), r}
 }
 
-// Follow has the channel get a value when the run is at another version than the one that was read. It does not
-// block, and is called once.
+// Follow has C get a value when the run is at another version than seen. It does not block; call it once.
 func (w RunWatch) Follow(seen RunVersion) {
 	w.r.askLeader(w.Watch, &commandv1.WatchRequest{RunIncarnation: seen.Incarnation, RunVersion: seen.Events})
 }
 
-// runMoved says whether a run that this node's state knows is beyond what was seen, or cannot be told.
+// runMoved reports whether a run has moved beyond the version that the caller saw, by this node's state. It
+// also reports true if the state cannot be read.
 func (r *Replica) runMoved(ctx context.Context, in *commandv1.WatchRequest) bool {
 	reply, _, err := r.Query(ctx, Stale, RunQuery(in.Namespace, in.Id))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// maxPeerWatch bounds one Watch; who still waits asks again.
+// maxPeerWatch bounds one Watch; a node that still waits asks again.
 const maxPeerWatch = time.Minute
 
 // Watch implements Peers.
@@ -29,7 +29,7 @@ func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*c
 	if !watch.registered {
 		return nil, errWatchesFull(in.Partition)
 	}
-	// It may have happened after the waiting node has read and before this.
+	// The change may have happened after the waiting node's read and before the registration here.
 	if happened(ctx, in) {
 		return &commandv1.WatchReply{}, nil
 	}
@@ -46,7 +46,7 @@ func (s *peerService) Watch(ctx context.Context, in *commandv1.WatchRequest) (*c
 	return &commandv1.WatchReply{}, nil
 }
 
-// promiseSettled says whether a promise that this node's state knows is settled, or cannot be told.
+// promiseSettled reports whether a promise is settled by this node's state, and true if that cannot be read.
 func (r *Replica) promiseSettled(ctx context.Context, in *commandv1.WatchRequest) bool {
 	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: in.Namespace, Id: in.Id,
 		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: in.Namespace, Id: in.Id}}})

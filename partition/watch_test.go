@@ -11,7 +11,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// tellBound is below what anybody waits who was not told (forwardPatience), and far above what being told takes.
+// tellBound is below what anybody waits who was not told (forwardTimeout), and far above what being told takes.
 const tellBound = 8 * time.Second
 
 // signalsCmd submits a run that waits for signals s0, s1 and so on, in any order.
