@@ -1,9 +1,9 @@
-// Package auditor owns the checks of this node's replicas by all rules of the state machine: in the background, piece by
-// piece and at a bounded share of one processor, and for an operator's verification, at once.
+// Package auditor checks this node's replicas by all rules of the state machine: in the background, in pieces
+// and at a bounded share of one processor; and at once, when an operator asks for a verification.
 //
-// It promises that an audit changes nothing and halts nothing, that it ends with its caller, and that only one
-// verification runs on a node at a time. partition/DESIGN.md says what a snapshot costs and why nothing halts. A crash
-// loses what the last audit has found; the next round finds it again.
+// It promises that an audit changes nothing and halts nothing, that it ends with its caller, and that only
+// one verification runs on a node at a time. A crash loses what the last audit has found; the next round
+// finds it again. partition/DESIGN.md has the costs of a snapshot and the reason why nothing halts.
 package auditor
 
 import (
@@ -83,7 +83,7 @@ type Auditor struct {
 // New makes the auditor of a node.
 func New(o Options) *Auditor { return &Auditor{o: o, logged: map[string]bool{}} }
 
-// Run audits each replica in turns, until Lifetime ends.
+// Run audits the replicas one after the other, and blocks until Lifetime ends.
 func (a *Auditor) Run() {
 	if a.o.Share <= 0 || a.o.Interval <= 0 {
 		return
@@ -130,8 +130,9 @@ func (a *Auditor) background(r Replica) {
 // errOver says that between had no pause to give.
 var errOver = errors.New("partition: the audit was stopped between two pieces")
 
-// Check audits one replica and keeps most violations. piece begins a piece and says when it is over; between is called
-// after each, with how long it took, and says whether to go on.
+// Check audits one replica and returns at most so many violations. piece begins a piece and returns a
+// function that reports when the piece is over. Check calls between after each piece with the piece's
+// duration, and stops if it returns false.
 func (a *Auditor) Check(ctx context.Context, r Replica, most int, piece func() func() bool, between func(worked time.Duration) bool) (audit.Report, error) {
 	if err := r.Halted(); err != nil {
 		return audit.Report{}, err
@@ -174,8 +175,8 @@ func (a *Auditor) fill(out *perdurev1.ReplicaAudit, report audit.Report, begun t
 	}
 }
 
-// log logs each violation once. It halts nothing: a state that breaks a rule on every replica alike is served
-// as it is, and one that differs from the others' is halted by the comparison of checksums.
+// log logs each violation once. It halts nothing: the comparison of checksums halts a replica that differs
+// from the others', and a state that breaks a rule on all of them serves.
 func (a *Auditor) log(out *perdurev1.ReplicaAudit) {
 	for _, p := range out.Problems {
 		key := fmt.Sprint(out.Partition, "\x00", p.Rule, "\x00", p.Namespace, "\x00", p.Id)

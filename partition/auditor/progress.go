@@ -7,8 +7,8 @@ import (
 	"perdure/internal/clock"
 )
 
-// progress tells the caller of a verification every verifyEvery how far it is, also while one object is checked:
-// a journal of many events takes longer than a caller bears silence. It sends one event at a time.
+// progress reports to the caller of a verification every verifyEvery, also while one object is checked: a
+// journal of many events takes longer than a caller waits in silence. It sends one event at a time.
 type progress struct {
 	node  string
 	clock clock.Clock
@@ -20,7 +20,7 @@ type progress struct {
 	err       error // of the first event that could not be sent
 }
 
-// start begins to tell; stop ends that and waits for the last event.
+// start begins to send events; stop ends that, and blocks until the last event is sent.
 func (v *progress) start() (stop func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -17,8 +17,8 @@ import (
 // controlEvery is how often a member compares the groups with the directory.
 const controlEvery = 500 * time.Millisecond
 
-// control makes the groups what the directory says they are: it makes the cluster, and adds and removes
-// servers. Everything it does may be done twice.
+// control makes the groups what the directory says: it makes the cluster, and adds and removes servers. Every
+// step may run twice.
 func (m *Member) control() {
 	for {
 		m.controlOnce()
@@ -42,7 +42,7 @@ func (m *Member) Schedule() {
 	}
 }
 
-// MayFound says that every founder takes part, so that the one that makes the directory may do so.
+// MayFound records that every founder takes part, so that the founder may make the directory.
 func (m *Member) MayFound() {
 	m.mayFound.Store(true)
 	m.Schedule()
@@ -81,8 +81,8 @@ func (m *Member) controlOnce() {
 	}
 }
 
-// noteMember notes in the data directory that the cluster is there, so that this node says so from its next
-// start on, before it has heard from the others; and since when it is a member, if it is one already.
+// noteMember records in the data directory that the cluster exists, so that the next start knows it before
+// this node has heard from the others. It also records since when this server is a member, if it is one.
 func (m *Member) noteMember(dir *commandv1.Directory) (all bool) {
 	since, listed := directory.Holds(dir, m.self.ServerID)
 	if err := m.Identity.Update(func(id *identity.Identity) {
@@ -174,8 +174,8 @@ func (m *Member) warn(what string, err error) {
 	}
 }
 
-// makePartitions makes the groups that this node should lead. A group that has a past, here or by the
-// directory, is never made again.
+// makePartitions makes the groups that this node should lead. It never makes a group again that has a past,
+// here or by the directory.
 func (m *Member) makePartitions(dir *commandv1.Directory) {
 	for _, p := range dir.Placements {
 		g, _ := m.Env.Group(p.Partition)
@@ -191,9 +191,9 @@ func (m *Member) makePartitions(dir *commandv1.Directory) {
 	}
 }
 
-// reconfigure makes one change to a group that this node leads, if its servers are not those the directory
-// names: a server that is no member any more goes first, so that the group never waits for it. The addresses in a
-// group's configuration stay those of the day: the address book knows better (Addresses), and Raft
+// reconfigure makes one change to a group that this node leads, if its servers are not those of the
+// directory. A server that is no member any more goes first, so that the group never waits for it. The
+// addresses in a group's configuration are not updated: the address book is newer (Addresses), and Raft
 // replaces an address while its own replication reads it.
 func (m *Member) reconfigure(g *raft.Raft, group uint32, dir *commandv1.Directory, nodes []string) {
 	if g.State() != raft.Leader {

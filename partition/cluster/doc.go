@@ -1,13 +1,17 @@
-// Package cluster owns a server's membership in its cluster: its replica of the directory's Raft group, the control
-// loop that makes the groups what the directory says, the admission of new servers, the check whether this server has
-// been replaced, where the others are, and how far the clock is from theirs.
+// Package cluster owns a server's membership in its cluster: the replica of the directory's Raft group, the
+// control loop that makes the groups what the directory says, the admission of new servers, the membership
+// check, the address book, and the clock's offset from the other members'.
 //
-// It promises that a group is made once, only while the directory says "creating"; that a node's server is replaced
-// only while the former one does not answer; and that no old directory, nor gossip, halts a server: only the answer of
-// the directory's confirmed leader does. Whatever control does may be done twice.
+// It promises:
 //
-// A crash loses nothing that the directory's log holds: that log is never cut and is replayed at each start. The
-// address book, the comparison of clocks and the result of the last membership check are memory.
+//   - A group is made once, only while the directory says "creating".
+//   - A new server replaces a node's former one only while that does not answer.
+//   - Only the answer of the directory's confirmed leader halts a server: no old directory and no gossip
+//     report does.
+//   - Every step of control may run twice.
+//
+// A crash loses nothing that the directory's log holds: that log is never cut and is replayed at each start.
+// The address book, the clock's offset and the result of the last membership check are memory.
 //
 // The node's loop:
 //

@@ -18,8 +18,8 @@ import (
 	"perdure/partition/transport"
 )
 
-// probeTimeout bounds the question whether a server is still there; pauseMin and pauseMax are between two rounds of
-// questions to the members.
+// probeTimeout bounds the probe of the former server. pauseMin and pauseMax bound the pause between two
+// rounds of requests to the members.
 const (
 	probeTimeout = 2 * time.Second
 	pauseMin     = 5 * time.Millisecond
@@ -86,8 +86,8 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 	return m.Directory(), nil
 }
 
-// AskToJoin asks a cluster to admit a server that has no data yet, at any of its members, until
-// it is answered or ctx ends. The directory that it returns lists the server. A refusal is an *api.Error with
+// AskToJoin asks a cluster to admit a server that has no data yet, at any of its members. It blocks until a
+// leader answers or ctx ends. The directory that it returns lists the server. A refusal is an *api.Error with
 // reason MEMBERSHIP_REFUSED or FEATURE_LEVEL.
 func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, members []string, in *commandv1.JoinRequest) (*commandv1.Directory, error) {
 	in.Member.FeatureLevel = state.FeatureLevel
@@ -120,7 +120,8 @@ func AskToJoin(ctx context.Context, clusterID string, opts transport.Options, me
 				return dir, nil
 			}
 			leader, again := refusal.Elsewhere(err)
-			// A leader that was deposed meanwhile does not know. To ask again does no harm: a member is admitted again.
+			// A leader that was deposed meanwhile does not know the outcome. Asking again is harmless: it
+			// admits a member again.
 			if e, ours := api.FromStatus(err); ours && !again && e.Reason != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {
 				return nil, e
 			}

@@ -58,8 +58,8 @@ type announcing struct {
 	founding time.Time
 }
 
-// announceLevel tells the directory's leader which level this program knows, unless the directory has it. It blocks for
-// announceTimeout at most, or until this node, as the directory's leader, has decided.
+// announceLevel announces to the directory's leader which level this program knows, unless the directory has
+// it. It blocks for announceTimeout at most, or until this node, as the directory's leader, has decided.
 func (m *Member) announceLevel(ctx context.Context, dir *commandv1.Directory) {
 	known := m.knownLevel()
 	var self *commandv1.DirectoryMember
@@ -136,9 +136,12 @@ func (m *Member) raise(ctx context.Context, level uint64) error {
 	return err
 }
 
-// Upgrade raises the cluster's level, as the directory's leader. What a member answers now counts; of one that does not
-// answer, what it announced last. Errors are *api.Error: FEATURE_LEVEL, with the members that do not know the level or
-// were not heard from; NOT_LEADER, TRY_LATER. A node alone has no directory and must not call it.
+// Upgrade raises the cluster's level, as the directory's leader. A member's answer counts; a member that does
+// not answer counts with the level that it announced last. A node alone has no directory and must not call
+// it.
+//
+// Errors are *api.Error: FEATURE_LEVEL, with the members that do not know the level or were not heard from;
+// NOT_LEADER, TRY_LATER.
 func (m *Member) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
 	dir, err := m.Confirmed(ctx)
 	if err != nil {

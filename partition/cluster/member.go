@@ -28,7 +28,7 @@ type Env interface {
 	// Group returns this node's member of a partition's group, nil while it does not run, and whether the replica has
 	// halted.
 	Group(partition uint32) (g *raft.Raft, halted bool)
-	// Campaign has this node lead a group that it has just made. It does not block.
+	// Campaign has this node campaign for a group that it has just made. It does not block.
 	Campaign(group uint32)
 	// Peer is the Peers service of the node at an address. It does no I/O.
 	Peer(addr string) (commandv1.PeersClient, error)
@@ -50,7 +50,7 @@ type Env interface {
 	Elected(leads bool)
 }
 
-// A Hint is what gossip says of a server.
+// A Hint is one server's gossip report.
 type Hint struct {
 	NodeID, ServerID, PeerAddr, GRPCAddr, HTTPAddr, Version string
 	// ClockOffset is how far its clock is before the median of all; 0 if unknown.
@@ -117,7 +117,7 @@ func New(o Options) *Member {
 	return m
 }
 
-// Bind tells the member its peer port. A node alone has its directory from here on.
+// Bind gives the member its peer port. A node alone has its directory from here on.
 func (m *Member) Bind(port *transport.Mux) {
 	m.port = port
 	if !m.self.Alone() {
@@ -135,7 +135,7 @@ func (m *Member) Bind(port *transport.Mux) {
 
 // StartDirectory starts the directory's group. cfg is changed; answered is called with each server that answers.
 func (m *Member) StartDirectory(cfg *raft.Config, logs raft.LogStore, terms raft.StableStore, answered func(peer string)) (err error) {
-	// The log is short and everything there is.
+	// Snapshots are off: the log is short, and it is the only copy of the directory.
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 1<<62, 1<<62, 24*time.Hour
 	cfg.BatchApplyCh = false
 	m.transport = transport.NewRaftTransport(m.port.Raft(Group), transport.RaftOptions{Logger: cfg.Logger, Addresses: m.Addresses(), Answered: answered})

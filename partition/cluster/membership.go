@@ -16,7 +16,8 @@ import (
 
 // How a member checks that it has not been replaced.
 const (
-	// CheckEvery is how often a member that may be replaced asks, checkCalm how often when it was told that all is well.
+	// CheckEvery is how often a member that may be replaced asks. checkCalm is how often it asks after an
+	// answer that it was not.
 	CheckEvery = time.Second
 	checkCalm  = 5 * time.Second
 	// answerTimeout bounds one answer, roundTimeout one round of questions.
@@ -24,9 +25,9 @@ const (
 	roundTimeout  = 3 * time.Second
 )
 
-// Checked is closed once this server knows that it is a member, or has asked every server it knows
-// of and got no answer; within a few seconds of Run. A server that was replaced has halted before, if
-// the directory's leader could be reached.
+// Checked is closed once this server knows that it is a member, or has asked every server it knows of and got
+// no answer: within a few seconds of Run. A server that was replaced has halted before, if it reached the
+// directory's leader.
 func (m *Member) Checked() <-chan struct{} { return m.checked }
 
 // watchMembership checks that this server is still a member, whenever it may have been replaced, until the
@@ -47,9 +48,9 @@ func (m *Member) watchMembership() {
 	}
 }
 
-// mayBeReplaced reports whether this server may have been replaced: its directory has no leader (nobody speaks to a
-// server that is in no group any more), or does not list it (it may only be behind), or gossip names another server of
-// its node (a reason to ask, never to halt).
+// mayBeReplaced reports whether this server may have been replaced. It may be if its directory has no leader
+// (no server sends anything to one that is in no group), if the directory does not list it (which may only be
+// behind), or if gossip names another server of its node. Each is a reason to ask, never to halt.
 func (m *Member) mayBeReplaced() bool {
 	if _, listed := directory.Holds(m.Directory(), m.self.ServerID); !listed || m.leaderAddr() == "" {
 		return true
@@ -59,9 +60,10 @@ func (m *Member) mayBeReplaced() bool {
 
 // HaltIfReplaced halts this server, and returns true, if a directory proves that another one has replaced it.
 //
-// Two things keep an old directory from halting a server. It is shown by the directory's leader alone, after that
-// has confirmed that it leads and applied what was decided before it did: a member that is behind says that it does
-// not lead. And if one should show an old directory nevertheless, epochs tell: see directory.Successor.
+// Two rules keep an old directory from halting a server. Only the directory's leader shows its directory,
+// after it has confirmed that it leads and applied what was decided before its term; a member that is behind
+// answers NOT_LEADER. And if a server shows an old directory nevertheless, its epoch is too low: see
+// directory.Successor.
 func (m *Member) HaltIfReplaced(shown *commandv1.Directory) bool {
 	if shown == nil || shown.ClusterId != m.self.ClusterID {
 		return false
@@ -85,8 +87,8 @@ func (m *Member) HaltIfReplaced(shown *commandv1.Directory) bool {
 	return true
 }
 
-// askForDirectory asks every server that this one knows of for the directory, until the leader has answered; nil if
-// it did not. It asks those of its own log too: a server that was away may remember no other.
+// askForDirectory asks every server that this one knows of for the directory, until the leader answers; nil
+// if it does not. It asks the servers of its own log too: a server that was away may remember no other.
 func (m *Member) askForDirectory(ctx context.Context) *commandv1.Directory {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
@@ -129,10 +131,12 @@ func (m *Member) directoryAt(ctx context.Context, addr string) (*commandv1.Direc
 	return reply.GetDirectory(), err
 }
 
-// MayAnswer says why this server must not answer from what it has without asking another one, or nil: it may have been
-// replaced while it was away. A member's directory is applied, after a start, only as far as a leader of its group
-// has said since; so one that lists this server comes from a leader that took it for a member, in this run of
-// the process. A server that leads a partition (leads) was elected by members.
+// MayAnswer returns why this server must not answer from its state without asking another one, or nil. It may
+// have been replaced while it was away.
+//
+// After a start, a member's directory is applied only as far as a leader of its group has since said. So a
+// directory that lists this server comes from a leader that took it for a member, in this run of the process.
+// A server that leads a partition (leads) was elected by members.
 func (m *Member) MayAnswer(leads bool) error {
 	if why := m.replaced.Load(); why != nil {
 		return *why

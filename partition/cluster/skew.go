@@ -8,10 +8,10 @@ import (
 	"perdure/internal/clock"
 )
 
-// maxAhead is how far a leader's clock may be from the median of the members' clocks, before it or behind.
+// maxAhead bounds the offset of a leader's clock from the median of the members' clocks, ahead or behind.
 const maxAhead = 500 * time.Millisecond
 
-// clockJump is a change of a node's stamps that timers have to hear of: they wait by the clock that nobody sets.
+// clockJump is the least jump of Now that timers must learn of: they wait by the monotonic clock.
 const clockJump = 20 * time.Millisecond
 
 // skew corrects the clock by comparisons with the other members' clocks.
@@ -22,15 +22,16 @@ type skew struct {
 	last  atomic.Pointer[comparison]
 }
 
-// comparison is one comparison of this node's clock with the other members'. It holds for stamps until the next one.
+// comparison is one comparison of this node's clock with the other members'. Stamps use it until the next
+// one.
 type comparison struct {
 	// at is when this node's clock was read; ahead is how far it is before the median of all, 0 if unknown.
 	at    time.Time
 	ahead time.Duration
 }
 
-// correction is what has to be taken from the clock: nothing, or, when it is further than maxAhead from the median, all
-// that it differs by.
+// correction returns what to subtract from the clock: nothing within maxAhead of the median, else the whole
+// offset.
 func (c *comparison) correction() time.Duration {
 	if c.ahead.Abs() <= maxAhead {
 		return 0
@@ -38,15 +39,15 @@ func (c *comparison) correction() time.Duration {
 	return c.ahead
 }
 
-// stamp is the time to stamp an entry with, elapsed after the comparison by the monotonic clock. A clock that was set
-// since counts as not set: how far it is from the others is not known yet. A stamp from the future would expire what is
-// not due, and freeze time for every later leader.
+// stamp returns the time to stamp an entry with, elapsed after the comparison by the monotonic clock. It
+// ignores a clock that was set since the comparison: its offset from the others is not known yet. A stamp
+// from the future would expire deadlines too early, and stop time for every later leader.
 func (c *comparison) stamp(elapsed time.Duration) time.Time {
 	return c.at.Add(elapsed - c.correction())
 }
 
-// Now is the time that entries are stamped with: the machine's, but not far from the others', so that one wrong clock
-// neither lets expire what is not due nor holds up what is.
+// Now returns the time that entries are stamped with: the machine's, within maxAhead of the median of all
+// members. So one wrong clock neither expires deadlines too early nor delays them.
 func (m *Member) Now() time.Time {
 	t := m.Clock.Now()
 	c := m.skew.last.Load()

@@ -26,9 +26,9 @@ const (
 	transportTimeout = 20 * time.Second
 )
 
-// Balancer moves leaderships back to the members that the directory prefers, so that they are spread evenly: after a
-// failover the lost node's groups are elsewhere. It moves one group after the other, each by a transfer that costs its
-// callers some milliseconds, only to a member that has answered for a while and lacks nothing.
+// Balancer moves leaderships back to the members that the directory prefers: after a failover the lost node's
+// groups are led elsewhere. It transfers one group after the other, which costs callers some milliseconds
+// each. The target must have answered for a while and be caught up.
 type Balancer struct {
 	Options
 	transfers *Transfers
@@ -172,7 +172,7 @@ func (b *Balancer) giveBack(m *commandv1.DirectoryMember, groups []Group) {
 	}
 }
 
-// DiskLevel is the level of a member's disk by its status.
+// DiskLevel returns the level of a member's disk by its status.
 func DiskLevel(status *commandv1.NodeStatus) disk.Level {
 	for _, l := range []disk.Level{disk.Low, disk.Critical, disk.Full} {
 		if status.GetDisk().GetLevel() == l.String() {
@@ -182,8 +182,9 @@ func DiskLevel(status *commandv1.NodeStatus) disk.Level {
 	return disk.OK
 }
 
-// checkStuck returns a StuckTransferError if a transfer of a group that this node leads is under way and does not end.
-// The library refuses a second transfer while one is under way; this one asks for none, since no server has an empty id.
+// checkStuck returns a StuckTransferError if a transfer of a group that this node leads is under way and does
+// not end. It asks the library for a transfer to a server with an empty id: none exists, and the library
+// refuses with another error while a transfer is under way.
 func (b *Balancer) checkStuck(g Group, now time.Time) error {
 	ctx, cancel := context.WithTimeout(b.ctx, b.HeartbeatTimeout)
 	defer cancel()
@@ -202,9 +203,9 @@ func (b *Balancer) checkStuck(g Group, now time.Time) error {
 	return nil
 }
 
-// StuckTransferError says that a transfer of a partition's leadership does not end, so the partition refuses writes for
-// as long as this process leads it: a known fault of the Raft library (v1.7.3), which only a new process ends. The node
-// halts; another one leads its groups at once, and a new process is healthy.
+// StuckTransferError says that a transfer of a partition's leadership does not end, so the partition refuses
+// writes for as long as this process leads it. This is a known fault of the Raft library (v1.7.3); only a new
+// process ends it. The node halts, another one leads its groups at once, and a new process is healthy.
 type StuckTransferError struct {
 	Partition uint32
 	Since     time.Duration

@@ -12,7 +12,7 @@ import (
 // maxTargetLag is how many entries a transfer target may lack: the group refuses writes until it has them.
 const maxTargetLag = 256
 
-// position is how much of the log a server has. A later term counts for more than more entries.
+// position orders servers by their logs: the higher last term first, then the higher last index.
 type position struct {
 	server              string
 	lastTerm, lastIndex uint64
@@ -58,13 +58,13 @@ func preferred(me candidate, others []candidate, unreachable []string, try int) 
 	if try > 0 {
 		return best, true // also for another server: it may not have seen what this one has
 	}
-	// Two voters that do not hear each other in time must not both campaign at once, or neither has a majority. The
-	// lower id goes first. Another preferred candidate campaigns by itself.
+	// Two voters that do not hear each other in time must not both campaign at once, or neither gets a
+	// majority. The lower id goes first. Another preferred candidate campaigns by itself.
 	return best, best == me && slices.Min(append(slices.Clone(unreachable), me.server)) == me.server
 }
 
-// majoritySilent reports whether this server, which has not heard from a leader for limit, and the others that have not
-// either, or follow another one, are a majority of the voters.
+// majoritySilent reports whether a majority of the voters has lost the leader: this server, which has not
+// heard from it for limit, and the others that have not either, or follow another one.
 func majoritySilent(voters int, lost string, others []candidate, limit time.Duration) bool {
 	agree := 1
 	for _, o := range others {

@@ -14,11 +14,11 @@ import (
 	"perdure/partition/transport"
 )
 
-// Bounds of one failover. Together they end long before the timeouts that act when a host vanishes.
+// Bounds of one failover. Together they end long before the library's timeouts act.
 const (
-	// probeTimeout bounds the answer of a process, probeShared is how long it counts for the other groups that the
-	// process led, and probeTries bounds the probes of one that dies meanwhile or does not answer (this process may have
-	// been held up).
+	// probeTimeout bounds the answer of a process. probeShared is how long that answer counts for the other
+	// groups that the process led. probeTries bounds the probes of a process that dies meanwhile or does not
+	// answer: this process may have been delayed itself.
 	probeTimeout = 200 * time.Millisecond
 	probeShared  = 5 * time.Millisecond
 	probeTries   = 3
@@ -50,13 +50,13 @@ type Failover struct {
 	probes map[string]*probe
 }
 
-// probe is a question to one address.
+// probe is one liveness request to an address.
 type probe struct {
 	done   chan struct{}
 	result Liveness
 }
 
-// Liveness is what is known of a process.
+// Liveness is the result of a probe.
 type Liveness int
 
 const (
@@ -163,7 +163,7 @@ func (f *Failover) checkProcess(g Group, leader, addr string) {
 			f.Replace(f.ctx, g, leader, false, never)
 			return
 		case Alive:
-			// Raft has dropped a connection in passing, or the process was started again already.
+			// Raft closed a connection on its own, or the process was started again already.
 			ctx, cancel := context.WithTimeout(f.ctx, probeTimeout)
 			st, err := f.Env.StatusAt(ctx, addr, g.ID())
 			cancel()
@@ -237,7 +237,8 @@ func (f *Failover) ask(addr, server string, timeout time.Duration) Liveness {
 	}
 }
 
-// never is the returned function for a leader whose process is gone: what comes up at its address leads nothing.
+// never is the returned function for a leader whose process is gone: a new process at its address leads
+// nothing.
 func never() bool { return false }
 
 // Replace has the preferred candidate campaign until the group has another leader than the lost one. With yield it
@@ -277,8 +278,7 @@ func (f *Failover) campaign(g Group, c candidate, lost string, try int) {
 	}
 }
 
-// Begin has this server campaign for a group that it has just made, without the timeout that is meant for a leader that
-// vanished.
+// Begin has this server campaign for a group that it has just made, without waiting for the election timeout.
 func (f *Failover) Begin(group uint32) {
 	g, ok := f.Env.Group(group)
 	if !ok {
@@ -292,13 +292,14 @@ func (f *Failover) Begin(group uint32) {
 	}
 }
 
-// hasLeader reports whether a group has another leader than the lost one, as far as this node knows.
+// hasLeader reports whether this node knows another leader of a group than the lost one.
 func hasLeader(g Group, lost string) bool {
 	id, _ := g.Leader()
 	return g.State() == raft.Leader || id != "" && id != lost
 }
 
-// yield waits for a leader; false if there is one, or ctx ends.
+// yield blocks until there is a leader, a pause is over, or ctx ends. It returns false if there is one, or
+// ctx has ended.
 func (f *Failover) yield(ctx context.Context, g Group, lost string) bool {
 	f.mu.Lock()
 	until := f.Clock.Now().Add(yieldMin + time.Duration(f.Rand.Int64N(int64(yieldMax-yieldMin))))
@@ -311,7 +312,7 @@ func (f *Failover) yield(ctx context.Context, g Group, lost string) bool {
 	return !hasLeader(g, lost)
 }
 
-// survey is what the voters of a group say.
+// survey is the answers of a group's voters.
 type survey struct {
 	voters int
 	votes  bool // this server is one of them

@@ -62,7 +62,7 @@ type Env interface {
 	// Directory is the cluster's directory, nil before there is one; Members are its members or, before, the founders.
 	Directory() *commandv1.Directory
 	Members() []*commandv1.DirectoryMember
-	// Halt ends the node with an error that only a new process mends.
+	// Halt ends the node with an error that only a new process resolves.
 	Halt(err error)
 }
 

@@ -8,7 +8,7 @@ import (
 
 // Shares of the heartbeat timeout. A leader sends a heartbeat after a tenth to a fifth of it.
 const (
-	// scansPerTimeout is how often in a heartbeat timeout the groups are scanned for silent leaders.
+	// scansPerTimeout is how often in a heartbeat timeout checkLiveness scans the groups for silent leaders.
 	scansPerTimeout = 20
 	// silentShare: a leader is probed after a quarter without a word, in any group that it leads.
 	silentShare = 4
@@ -17,12 +17,13 @@ const (
 	answerShare = 5
 )
 
-// scan is when checkLiveness last scanned, and since when it has done so as often as it should.
+// scan is when checkLiveness last scanned, and since when it has scanned on time.
 type scan struct{ last, since time.Time }
 
-// checkLiveness replaces leaders whose host has vanished or whose process hangs, before the timeouts do: no connection
-// breaks then, and none is refused. A leader is replaced when all its groups have heard nothing for a while, it does
-// not answer a new connection either, and a majority has not heard from it. It returns when the Failover is closed.
+// checkLiveness replaces leaders whose host has vanished or whose process hangs, before the library's
+// timeouts do: no connection breaks then, and none is refused. It replaces a leader when all its groups have
+// heard nothing for a while, it does not answer a new connection, and a majority has not heard from it. It
+// returns when the Failover is closed.
 func (f *Failover) checkLiveness() {
 	every, last := f.HeartbeatTimeout/scansPerTimeout, f.Clock.Now()
 	since := last
@@ -31,7 +32,7 @@ func (f *Failover) checkLiveness() {
 	for clock.Wait(f.ctx, f.Clock, every) {
 		now := f.Clock.Now()
 		if now.Sub(last) > 2*every {
-			since = now // this process was held up: its silence says nothing of others
+			since = now // this process was delayed: silence proves nothing about others
 		}
 		last = now
 		f.scanned.Store(&scan{last, since})
@@ -57,7 +58,8 @@ func (f *Failover) checkLiveness() {
 	}
 }
 
-// Witnessed is how much of a silence this node can testify to: none of the time in which it was held up itself.
+// Witnessed returns how much of a silence this node can testify to: only the time since it was last delayed
+// itself.
 func (f *Failover) Witnessed(silent time.Duration) time.Duration {
 	s, now := f.scanned.Load(), f.Clock.Now()
 	if s == nil || now.Sub(s.last) > 2*f.HeartbeatTimeout/scansPerTimeout {
@@ -70,7 +72,7 @@ func (f *Failover) Witnessed(silent time.Duration) time.Duration {
 type ledBy struct {
 	addr   string
 	groups []Group
-	// silent is for how long none of the groups has heard from it.
+	// silent is how long none of the groups has heard from the server.
 	silent time.Duration
 }
 
@@ -110,7 +112,8 @@ func (f *Failover) checkSilent(server string, led ledBy) {
 	for _, g := range led.groups {
 		f.check(g, server, func() {
 			returned := LeaderReturned(g, server)
-			// Also for one that seems gone: no connection to it broke, so a host between may refuse.
+			// Ask also if the probe was refused: no connection to the leader broke, so a firewall between may
+			// refuse.
 			if leader, _ := g.Leader(); leader == server && f.agreed(g, server) {
 				f.Replace(f.ctx, g, server, false, returned)
 			}
@@ -118,8 +121,8 @@ func (f *Failover) checkSilent(server string, led ledBy) {
 	}
 }
 
-// LeaderReturned reports, when it is called, whether the group has heard from the same leader in the same term since. A
-// vote counts as contact too, but in a later term.
+// LeaderReturned returns a function that reports whether the group has since heard from the same leader in
+// the same term. A vote counts as contact too, but in a later term.
 func LeaderReturned(g Group, leader string) func() bool {
 	term, contact := g.Term(), g.Contact()
 	return func() bool {
@@ -128,8 +131,8 @@ func LeaderReturned(g Group, leader string) func() bool {
 	}
 }
 
-// agreed reports whether this server and enough others to make a majority have not heard from a leader. A server that
-// only lost its own network reaches no majority, and disturbs no group.
+// agreed reports whether this server and enough others to make a majority have not heard from a leader. A
+// server that only lost its own network finds no majority, and disturbs no group.
 func (f *Failover) agreed(g Group, lost string) bool {
 	limit := f.HeartbeatTimeout / silentShare
 	if clock.Since(g.Contact()) < limit {

@@ -11,14 +11,14 @@ import (
 	"perdure/internal/clock"
 )
 
-// compareEvery is how often a node compares its replicas with the others'.
+// compareEvery is how often a node compares its replicas with the other members'.
 const compareEvery = 10 * time.Second
 
 // compareTimeout bounds one comparison.
 const compareTimeout = 10 * time.Second
 
-// DivergedError says that a replica's state is not that of the majority at the same index. It is not to be
-// trusted any more; its files are kept.
+// DivergedError says that a replica's state differs from the majority's at the same index. The replica is not
+// trusted any more; its files stay.
 type DivergedError struct {
 	Partition   uint32
 	Index       uint64
@@ -46,7 +46,8 @@ type OwnReplica struct {
 	Halt   func(error)
 }
 
-// Run looks for replicas that have come to differ, until ctx ends.
+// Run compares this node's replicas with the others', and halts those that a majority contradicts, until ctx
+// ends.
 func (c *Comparison) Run(ctx context.Context) {
 	for {
 		after, stop := c.Clock.After(compareEvery)
@@ -63,8 +64,7 @@ func (c *Comparison) Run(ctx context.Context) {
 func (c *Comparison) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	// What the others have applied by now, this node may not have yet, and so with marks: a mark is compared
-	// when both have it.
+	// The replicas are at different indexes, and so are their marks: check compares a mark that both have.
 	members, said := c.Members(), c.Others(ctx)
 	for _, r := range c.Own() {
 		if d := check(r.Status, said, members); d != nil {
@@ -77,10 +77,10 @@ func (c *Comparison) once(ctx context.Context) {
 	}
 }
 
-// difference is what check finds.
+// difference is the result of check.
 type difference struct {
 	DivergedError
-	// minority: a majority of the members agrees on another state, so it is this one that is wrong.
+	// minority: a majority of the members agrees on another state, so this replica is the wrong one.
 	minority bool
 }
 
@@ -125,7 +125,7 @@ const (
 	unknownReplicas   = "unknown"
 )
 
-// ChecksumAt is the checksum of a replica's state at an index, if it has noted one.
+// ChecksumAt returns the checksum of a replica's state at an index, if it has noted one.
 func ChecksumAt(r *commandv1.ReplicaStatus, index uint64) (uint64, bool) {
 	if r.Applied == index {
 		return r.Checksum, true

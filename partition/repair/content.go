@@ -18,9 +18,9 @@ import (
 	"perdure/partition/snapshot"
 )
 
-// Contents is the copies of states on their way between nodes. Those of snapshots lie beside the state, in files named
-// after the marker: one while it is sent to a follower that lags behind the log, one while it is received and until it
-// is installed. None of its fields changes.
+// Contents manages the copies of states on their way between nodes. Copies for snapshots lie in the same
+// directory as the state, in files named after the marker: one while it is sent to a follower that lags
+// behind the log, one from its receipt until it is installed. Its fields do not change.
 type Contents struct {
 	FS     vfs.FS
 	Dir    string
@@ -48,15 +48,15 @@ func (c *Contents) Sweep() {
 	}
 }
 
-// Open returns snapshot.Options.Content: it opens what a marker stands for, a received file, or a copy of the present
-// state, which write makes and which may be newer than the marker.
+// Open returns snapshot.Options.Content: it opens a marker's content. That is a received file, or a copy of
+// the present state, which write makes and which may be newer than the marker.
 func (c *Contents) Open(partition uint32, write func(io.Writer) (int64, error)) func(snapshot.Marker) (io.ReadCloser, int64, error) {
 	return func(m snapshot.Marker) (io.ReadCloser, int64, error) {
 		if m.Origin == snapshot.Received {
 			if f, err := c.FS.Open(c.path(partition, "received", m.ID)); err == nil {
 				return f, m.Size, nil
 			}
-			// Installed long ago: the state itself is its content now.
+			// The content was installed long ago: the state itself is its content now.
 		}
 		path := c.path(partition, "sending", m.ID)
 		f, err := c.FS.Create(path, vfs.WriteCategoryUnspecified)
@@ -138,8 +138,8 @@ func (c *Contents) fetch(partition uint32, from string, stream commandv1.Peers_C
 	return path, nil
 }
 
-// contentCopy writes a partition's content to a file as long as the disk's low mark stays free, for what the file takes
-// and, if it is to be installed, for the state that is made of it: as much once more.
+// contentCopy writes a partition's content to a file as long as the disk's low mark stays free. It counts the
+// file, and as much again for the state that is made of it, if it is to be installed.
 type contentCopy struct {
 	to        io.Writer
 	disk      *disk.Guard
@@ -161,7 +161,8 @@ func (c *contentCopy) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// refuse is the error of a state from another node that does not fit the disk; came bytes of it had come.
+// refuse returns the error for a state from another node that does not fit the disk; came bytes of it had
+// arrived.
 func (c *Contents) refuse(partition uint32, came int64, full error) error {
 	c.Log.Warn("state from another node does not fit the disk", "event", "content_refused", "partition", partition, "received", came, "error", full)
 	return fmt.Errorf("partition %d: the state does not fit the disk of node %s, %d bytes of it had come: %w", partition, c.NodeID, came, full)

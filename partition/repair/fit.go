@@ -20,10 +20,10 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("partition %d: refusing to serve: %s", e.Partition, e.Detail)
 }
 
-// Fit checks that a partition's state, markers and log fit together before anything is served: every entry that
-// the log holds is sound, the state covers what the newest marker says it does, and the log reaches from
-// there to where the state is. It returns the newest marker's index and, if that marker's content was received and not
-// installed before a crash, its id. Errors: *LostError, and those of the log.
+// Fit checks, before the partition serves, that its state, markers and log fit together: every entry in the
+// log is sound, the state covers the newest marker's index, and the log reaches from there to the state's
+// index. It returns the newest marker's index. If that marker's content was received and not installed before
+// a crash, it also returns the content's id. Errors: *LostError, and those of the log.
 func Fit(partition uint32, st fsm.Status, markers []snapshot.Marker, log raftlog.Log) (marked uint64, install string, err error) {
 	first, err := log.FirstIndex()
 	if err != nil {
@@ -42,7 +42,7 @@ func Fit(partition uint32, st fsm.Status, markers []snapshot.Marker, log raftlog
 	marked = newest.Index
 	state, covers := identity.StateDir(partition), max(st.Covered, st.Applied)
 	if marked > covers && newest.Origin == snapshot.Received {
-		// Received and not installed before a crash.
+		// The content was received and not installed before a crash.
 		install = newest.ID
 		covers = marked
 	}
@@ -57,6 +57,6 @@ func Fit(partition uint32, st fsm.Status, markers []snapshot.Marker, log raftlog
 	case first > marked+1:
 		return 0, "", lost("the log of group %d in %s begins at index %d, the newest marker in %s is at %d: markers or log entries were lost", partition, identity.RaftLogDir, first, identity.MarkerDir(partition), marked)
 	}
-	// Raft panics when it reads an entry that is damaged; one behind the marker it would meet much later.
+	// Raft panics when it reads a damaged entry, and it would read one beyond the marker much later.
 	return marked, install, log.Check(context.Background(), first)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // StoppedInOrder reports whether the node of a data directory was stopped in order, so that its states are
-// all there is; after a crash the log holds more. It changes nothing. Errors are those of raftlog.Clean.
+// complete; after a crash the log holds more. It changes nothing. Errors are those of raftlog.Clean.
 func StoppedInOrder(dir string) (bool, error) {
 	return raftlog.Clean(vfs.Default.PathJoin(dir, identity.RaftLogDir))
 }
@@ -25,8 +25,8 @@ type LogCopy struct {
 }
 
 // CopyLogs copies the logs of a data directory into the directory to, which must not exist, and opens the
-// copy. The node must not run: whoever holds all its states (fsm.OpenReadOnly) knows that. It blocks on the
-// disk. Errors: *fsm.ForeignError, and those of raftlog.Open.
+// copy. It blocks on the disk. The node must not run: the caller ensures that by holding all its states
+// (fsm.OpenReadOnly). Errors: *fsm.ForeignError, and those of raftlog.Open.
 func CopyLogs(id identity.Identity, dir, to string) (*LogCopy, error) {
 	from := vfs.Default.PathJoin(dir, identity.RaftLogDir)
 	if _, err := vfs.Clone(vfs.Default, vfs.Default, from, to); err != nil {
@@ -44,8 +44,8 @@ func CopyLogs(id identity.Identity, dir, to string) (*LogCopy, error) {
 	return &LogCopy{from, store}, nil
 }
 
-// Commands calls fn for every command entry of a partition's log that a state does not have yet, in order,
-// and ends with fn's first error. Whether all of them were committed, only the cluster knows: in a cluster of
+// Commands calls fn, in order, for every command entry of a partition's log that a state does not have yet,
+// and ends with fn's first error. Only the cluster knows whether all of them were committed; in a cluster of
 // one node they were, or will be. Errors: *LostError if the log does not reach down to the state;
 // *raftlog.CorruptError.
 func (l *LogCopy) Commands(partition uint32, st fsm.Status, fn func(index uint64, data []byte) error) error {

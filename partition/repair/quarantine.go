@@ -18,15 +18,15 @@ import (
 	"perdure/partition/identity"
 )
 
-// quarantinedName is what a folder with a former replica is called: kept-PARTITION-TIME. Nothing else in a data
-// directory is called so, and no store is opened by such a name.
+// quarantinedName is the name of a former replica's folder: kept-PARTITION-TIME. Nothing else in a data
+// directory has such a name, and no store is opened by one.
 var quarantinedName = regexp.MustCompile(`^kept-([0-9]{4,10})-[0-9]{8}T[0-9]{6}\.[0-9]{3}$`)
 
 // namePrefix is how the names of a partition's quarantined states begin.
 func namePrefix(p uint32) string { return fmt.Sprintf("kept-%04d-", p) }
 
-// Quarantine is the former replicas in a data directory. Their files do not change, so each is measured once; a folder
-// deleted by hand is forgotten. Its methods may be called concurrently.
+// Quarantine manages the former replicas in a data directory. Their files do not change, so each is measured
+// once. It drops a folder that was deleted by hand. Its methods may be called concurrently.
 type Quarantine struct {
 	fs  vfs.FS
 	dir string
@@ -71,8 +71,8 @@ func (s *Quarantine) add(name string) error {
 	return nil
 }
 
-// moveAside quarantines a partition's state, if there is one. What was quarantined before stays: it may be the
-// evidence.
+// moveAside quarantines a partition's state, if there is one. Earlier quarantined states stay: they may be
+// the evidence.
 func (s *Quarantine) moveAside(p uint32, now time.Time) error {
 	state := s.fs.PathJoin(s.dir, identity.StateDir(p))
 	if _, err := s.fs.Stat(state); err != nil {
@@ -111,7 +111,7 @@ func sizeOf(fs vfs.FS, path string) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// List returns the former replicas, by partition and time. It asks the disk only where there was something.
+// List returns the former replicas, by partition and time. It reads the disk only if there were any.
 func (s *Quarantine) List() []*perdurev1.KeptReplica {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,8 @@ const (
 	rebuildTimeout = time.Hour
 	stopTimeout    = 30 * time.Second
 	leaderTimeout  = 10 * time.Second
-	// leaderPause is between two looks for a leader to copy from, caughtUpPause between two looks whether a rebuilt
-	// replica has caught up.
+	// leaderPause is the pause between two searches for a leader to copy from; caughtUpPause that between two
+	// checks whether a rebuilt replica has caught up.
 	leaderPause   = 100 * time.Millisecond
 	caughtUpPause = 100 * time.Millisecond
 )
@@ -57,8 +57,8 @@ type Env interface {
 	Peer(addr string) (commandv1.PeersClient, error)
 	// CaughtUp reports whether the present replica has applied what its leader has.
 	CaughtUp(ctx context.Context, partition uint32) (applied uint64, ok bool)
-	// Prepare makes a new state of content and checks that it fits markers and log. start opens it in place of the
-	// present replica and runs it.
+	// Prepare makes a new state of content and checks that it fits markers and log. start replaces the
+	// present replica by it and runs it.
 	Prepare(partition uint32, content string) (start func() error, err error)
 }
 
@@ -106,15 +106,15 @@ func (b *Rebuilder) Running(p uint32) bool {
 	return b.running[p]
 }
 
-// Rebuild rebuilds this node's replica of a partition and blocks until it has caught up: its state is quarantined, the
-// leader's takes its place, and the replica goes on from there. Term, vote and log stay what they are. The work goes on
-// when ctx ends.
+// Rebuild rebuilds this node's replica of a partition and blocks until it has caught up. It quarantines the
+// replica's state, replaces it by the leader's, and starts the replica there. Term, vote and log stay as they
+// are. The rebuild continues when ctx ends.
 func (b *Rebuilder) Rebuild(ctx context.Context, p uint32) (*perdurev1.RebuildReplicaResponse, error) {
 	if b.o.Alone {
 		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition %d has no other replica: the cluster has one member", p)
 	}
 	b.mu.Lock()
-	// A repeated command waits for what is under way, and is content with what has just been done.
+	// A repeated command waits for a rebuild under way, and returns the result of one that has just ended.
 	ago := b.o.Clock.Now().Sub(b.done[p])
 	wanted := b.o.Env.Replica(p).Halted() != nil || ago > repeatWithin
 	begin := wanted && !b.running[p] && !b.closing
@@ -181,8 +181,8 @@ func (b *Rebuilder) run(p uint32) error {
 	return err
 }
 
-// rebuild takes a replica down and puts a new one in its place. The old one has stopped before the leader is
-// asked for its state: so that state holds whatever any snapshot marker of this node stands for.
+// rebuild stops a replica and replaces it by a new one. The old one has stopped before the leader is asked
+// for its state, so that state covers every snapshot marker of this node.
 func (b *Rebuilder) rebuild(p uint32) (err error) {
 	ctx, cancel := context.WithTimeout(b.o.Lifetime, rebuildTimeout)
 	defer cancel()
@@ -223,7 +223,8 @@ func (b *Rebuilder) rebuild(p uint32) (err error) {
 	if err != nil {
 		return err
 	}
-	// A node that stops closes what is there; what comes later is left as a crash would leave it.
+	// A stopping node closes the replicas that it has, so start none after that: the files stay as a crash
+	// would leave them.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closing {
@@ -237,8 +238,8 @@ func (b *Rebuilder) rebuild(p uint32) (err error) {
 	return nil
 }
 
-// leader is the address of another node that leads a partition. It waits for one for leaderTimeout: this
-// node may have started a moment ago, or a leadership be on its way.
+// leader returns the address of another node that leads a partition. It waits for one for leaderTimeout: this
+// node may have started a moment ago, or a leadership may be moving.
 func (b *Rebuilder) leader(ctx context.Context, p uint32) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
@@ -274,18 +275,18 @@ func (b *Rebuilder) fetch(ctx context.Context, p uint32) (path string, err error
 	return b.o.Contents.fetch(p, lead, stream)
 }
 
-// failures are the reasons for which rebuilds of a replica have failed of late, each logged once: a client repeats the
-// command for as long as there is hope.
+// failures are the recent reasons why rebuilds of a replica failed, each logged once: a client repeats the
+// command until it succeeds.
 type failures struct {
 	logged map[string]bool
 	last   time.Time
 }
 
-// maxLogged bounds the reasons that are remembered as logged.
+// maxLogged bounds the reasons remembered as logged.
 const maxLogged = 16
 
-// logFailure logs why a replica was not rebuilt, unless it did a moment ago. That the command is to be
-// repeated is a warning only; down says that the replica served and does not any more.
+// logFailure logs why a replica was not rebuilt, unless it did a moment ago. A refusal that asks the client
+// to repeat the command is only a warning. down says that the replica served before and does not any more.
 func (b *Rebuilder) logFailure(p uint32, err error, down bool) {
 	now := b.o.Clock.Now()
 	b.mu.Lock()
@@ -311,13 +312,14 @@ func (b *Rebuilder) logFailure(p uint32, err error, down bool) {
 	b.o.Log.Log(context.Background(), level, "cannot rebuild a replica", "event", "rebuild_failed", "partition", p, "error", err)
 }
 
-// Forget deletes the quarantined states of former replicas of a partition: the one of that name, or all. The present
-// replica must work: while it is halted or being rebuilt, what was quarantined may be the best there is.
+// Forget deletes the quarantined states of a partition's former replicas: the one of that name, or all. The
+// present replica must work: while it is halted or being rebuilt, a quarantined state may be the best one
+// left.
 func (b *Rebuilder) Forget(p uint32, name string) (*perdurev1.ForgetKeptResponse, error) {
 	if name != "" && (!quarantinedName.MatchString(name) || !strings.HasPrefix(name, namePrefix(p))) {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "no former replica of partition %d is called so: it would be %sTIME", p, namePrefix(p))
 	}
-	// Nothing is quarantined meanwhile.
+	// The lock keeps a rebuild from quarantining a state meanwhile.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running[p] {

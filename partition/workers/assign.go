@@ -10,8 +10,8 @@ import (
 	"perdure/internal/credit"
 )
 
-// Reservation is the credit of one session that an entry has reserved. A later session of the same worker has credit of
-// its own: what the entry brings its predecessor does not use it.
+// Reservation is the credit of one session that an entry has reserved. A later session of the same worker has
+// credit of its own: tasks that this entry brings to the earlier session do not use it.
 type Reservation struct {
 	offer *commandv1.Offer
 	s     *session
@@ -21,7 +21,7 @@ type Reservation struct {
 	at        time.Time
 }
 
-// Grants is what an entry carries of its reservations.
+// Grants returns the grants that an entry carries for its reservations.
 func Grants(reserved []Reservation) []*commandv1.Offer {
 	var offers []*commandv1.Offer
 	for _, b := range reserved {
@@ -36,8 +36,8 @@ const (
 	maxEntryGrantBytes = 16 << 10
 )
 
-// Reserve reserves credit for an entry of a partition: half of what each session has free, so that other entries find some
-// too; first of the workers that tasks wait for, and of the workers in turn.
+// Reserve reserves credit for an entry of a partition: half of each session's free credit, so that other
+// entries find some too. It begins with the workers that tasks wait for, and rotates over the workers.
 func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,8 +93,9 @@ func (d *Dispatcher) Unreserve(reserved []Reservation) {
 	}
 }
 
-// Applied acts on what an entry of a partition did for workers. That a task is assigned is a fact, so it is sent even when
-// the leadership is over that proposed the entry. lead is the present one, or nil.
+// Applied delivers an entry's assignments to workers and settles its reservations. An assigned task is a
+// fact, so Applied sends it even if the leadership that proposed the entry is over. lead is the present
+// leadership, or nil.
 func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, reserved []Reservation) {
 	if len(reserved) == 0 && len(fx.Ready) == 0 && len(fx.Assigned) == 0 && len(fx.Cancelling) == 0 {
 		return
@@ -110,7 +111,7 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 		offered[b.s.key()] = b
 		b.s.share.Release(int(b.offer.Room))
 		if led != nil {
-			// What these queues still hold is in Ready.
+			// fx.Ready lists the queues among these that still hold tasks.
 			for _, fn := range b.offer.Functions {
 				delete(led.pending, state.Queue{Namespace: b.offer.Namespace, Function: fn})
 			}
@@ -121,14 +122,14 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 			led.pending[q] = true
 		}
 	}
-	// What all of them use is taken before the first is delivered: that may have credit revoked.
+	// Take the credit of all tasks before the first delivery, which may have credit revoked.
 	for _, a := range fx.Assigned {
 		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
 			b.s.share.Use()
 		}
 	}
 	for _, a := range fx.Assigned {
-		// What is not of this entry's grants is sent by the next leader, or its lease ends.
+		// The next leader sends a task that is not of this entry's grants, or its lease ends.
 		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
 			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
@@ -143,7 +144,8 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 	}
 }
 
-// settle has grants proposed where credit and waiting tasks meet, and notes which sessions want credit.
+// settle schedules grants for sessions with free credit and waiting tasks, and notes which sessions want
+// credit.
 func (d *Dispatcher) settle() {
 	starved := map[state.Queue]bool{}
 	now := d.now()
@@ -168,8 +170,8 @@ func (d *Dispatcher) settle() {
 	}
 }
 
-// want notes whether a session wants credit: tasks wait for its worker that no session here has credit for. It still
-// does while credit that it was granted is on its way into an entry.
+// want notes whether a session wants credit: tasks wait for its worker, and no session here has credit for
+// them. It still wants credit while the granted credit is on its way into an entry.
 func (d *Dispatcher) want(s *session, starved map[state.Queue]bool) {
 	now := false
 	for _, led := range d.led {
@@ -199,7 +201,8 @@ func (d *Dispatcher) want(s *session, starved map[state.Queue]bool) {
 	}
 }
 
-// schedule has a command proposed that only carries grants, for each partition with queues that the worker can empty.
+// schedule proposes a command that only carries grants, for each partition with queues that the worker can
+// empty. It does not block.
 func (d *Dispatcher) schedule(s *session) {
 	if s.detached || s.share.Free() == 0 || s.silent(d.now()) {
 		return
@@ -231,7 +234,8 @@ func (d *Dispatcher) assign(led *ledPartition) {
 	d.mu.Lock()
 	led.assigning = false
 	if err != nil {
-		// It leads no more, or is full: the next leader finds the queues, and entries under way carry grants.
+		// This node does not lead any more, or its queue is full: the next leader finds the queues, and
+		// entries in flight carry grants.
 		d.mu.Unlock()
 		return
 	}

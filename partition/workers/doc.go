@@ -1,10 +1,11 @@
-// Package workers brings pending tasks to workers. It owns the sessions of worker processes, the split of their capacity
-// over the nodes of a cluster, and the tasks that wait to be sent.
+// Package workers brings pending tasks to workers. It owns the sessions of worker processes, the split of
+// their capacity over the nodes of a cluster, and the tasks that wait to be sent.
 //
-// A worker announces how many tasks it can take. Credit for so many travels with the log entries of the partitions that
-// a node leads, so that a task which becomes pending is acquired in the same apply. A worker has one stream, to any
-// node (Worker), and a session at every node. The ledger of internal/credit splits the worker's capacity over its
-// sessions: the one at its own node, and remote ones over links. Each node's dispatcher spends the share of its session.
+// A worker announces how many tasks it can take. Log entries of the partitions that a node leads carry credit
+// for so many, so that a task which becomes pending is acquired in the same apply. A worker has one stream,
+// to any node (Worker), and a session at every node. The ledger of internal/credit splits the worker's
+// capacity over its sessions: the one at its own node, and remote ones over links. Each node's dispatcher
+// spends the share of its session.
 //
 // A partition's replica drives the dispatcher so:
 //
@@ -15,18 +16,19 @@
 //	d.Unreserve(reserved)                   // instead: the entry did not happen
 //	d.Revoked(leadership)
 //
-// and whoever has a worker's stream:
+// The owner of a worker's stream drives a Worker so:
 //
 //	w := d.Attach(spec)
 //	defer w.Detach()
 //	for {
-//		next, ok := w.Next(ctx) // a task that is the worker's now, or one to be cancelled
+//		next, ok := w.Next(ctx) // a task that the worker holds now, or one to be cancelled
 //		...
 //	}
 //
-// A worker is never sent more tasks than it has announced, but for those that are its own already by the state. A task is
-// sent once to each stream. A task that was not sent when a stream ends goes back to its queue at once.
+// The dispatcher never sends a worker more tasks than it has announced, except tasks that the worker holds by
+// the state. It sends a task once to each stream. When a stream ends, a task that was not sent returns to its
+// queue at once.
 //
-// All of it is memory: a crash loses the sessions. The state says which tasks a worker holds, and the next leader and the
-// next session remind the worker of them. partition/DESIGN.md has the leases of tasks.
+// All of it is memory: a crash loses the sessions. The state says which tasks a worker holds, and the next
+// leader and the next session send them to the worker again. partition/DESIGN.md has the leases of tasks.
 package workers

@@ -15,13 +15,14 @@ type Env struct {
 	Clock clock.Clock
 	// Lifetime ends when the node stops.
 	Lifetime context.Context
-	// Survey tells who the other members are and who leads. It is called without the lock. Nil: the node is alone.
+	// Survey returns the other members and the leaders. It is called without the lock. Nil: the node is
+	// alone.
 	Survey func() Survey
 	// Peer is the client of another server. It is called without the lock.
 	Peer func(server string) (commandv1.PeersClient, error)
-	// Place is the partition of an execution. It is called without the lock.
+	// Place returns the partition of an execution. It is called without the lock.
 	Place func(namespace, id string) uint32
-	// Term is the latest term that this node knows of an execution's partition; 0 if none.
+	// Term returns the latest term that this node knows of an execution's partition; 0 if none.
 	Term func(namespace, id string) uint64
 }
 
@@ -34,7 +35,7 @@ type Survey struct {
 	Leads map[string]int
 }
 
-// leaders is how many servers lead partitions.
+// leaders returns how many servers lead partitions.
 func (s *Survey) leaders() int {
 	if s.Here > 0 {
 		return len(s.Leads) + 1
@@ -54,7 +55,7 @@ type Replica interface {
 	Leadership() Leadership
 	// EachHeld visits the tasks that workers hold by the replica's state.
 	EachHeld(visit func(machine.Assignment)) error
-	// Task is what a token stands for by the replica's state. It is refused when the task is over.
+	// Task returns the task of a token by the replica's state, and an error if the task is over.
 	Task(ctx context.Context, token *perdurev1.TaskToken) (*perdurev1.Task, error)
 }
 

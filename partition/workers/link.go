@@ -11,24 +11,25 @@ import (
 	"perdure/internal/credit"
 )
 
-// link is a worker's remote session at another node, seen from here: it carries a part of the worker's capacity there, and
-// that node's tasks here. The dispatcher's lock guards its fields.
+// link is a worker's remote session at another node, at the worker's own node: it takes a part of the
+// worker's capacity there, and brings that node's tasks here. The dispatcher's lock guards its fields.
 type link struct {
 	w      *Worker
 	server string
 	ctx    context.Context // ends when the server is no member any more, or the worker's stream is over
 	cancel context.CancelFunc
 	wake   chan struct{}
-	// up: the stream is open, and the ledger has a link for it. give and ask are what it grants and revokes and is not
-	// sent yet.
+	// up: the stream is open, and the ledger has a link for it. give and ask are the credit to grant and to
+	// revoke that is not sent yet.
 	up        bool
 	give, ask int
-	// notified is when the other node was notified last that the worker was heard from; notify: it has to be again.
+	// notified is when the other node last got a notice that the worker was heard from; notify: it has to get
+	// another one.
 	notified time.Time
 	notify   bool
 }
 
-// name is the link's in the ledger; nil stands for the session at this node.
+// name returns the link's name in the ledger; nil is the session at this node.
 func (l *link) name() credit.Link {
 	if l == nil {
 		return credit.Home
@@ -50,7 +51,7 @@ const (
 // noticesPerLease is how often in a lease another node is notified, at most, that a worker was heard from.
 const noticesPerLease = 16
 
-// hear has the other node notified that the worker was heard from.
+// hear notifies the other node that the worker was heard from.
 func (l *link) hear(now time.Time) {
 	if l.up && now.Sub(l.notified) >= time.Duration(l.w.LeaseMS)*time.Millisecond/noticesPerLease {
 		l.notified, l.notify = now, true
@@ -107,7 +108,7 @@ func (l *link) run() {
 	}
 }
 
-// attach opens the stream and follows it to its end. It reports whether the other node has said anything.
+// attach opens the stream and follows it to its end. It reports whether the other node has sent anything.
 func (l *link) attach() (heard bool) {
 	d := l.w.d
 	client, err := d.env.Peer(l.server)
@@ -133,7 +134,7 @@ func (l *link) attach() (heard bool) {
 	go func() {
 		defer close(sent)
 		l.send(ctx, stream)
-		// The other node has heard all and says what it still has to say, or it takes too long.
+		// The other node has read everything and sends its last messages, or linkFarewell is over.
 		over, stop := d.env.Clock.After(linkFarewell)
 		defer stop()
 		select {
@@ -155,9 +156,9 @@ func (l *link) attach() (heard bool) {
 	}
 }
 
-// awaitSpace blocks while the worker's queue, or those of the node, hold so many bytes of other nodes' tasks that no more
-// are taken, until ctx ends. Then the stream is not read, and its flow control has the leader keep the next ones as
-// tokens.
+// awaitSpace blocks while the queue of the worker, or of the node, holds as many bytes of other nodes' tasks
+// as it may, or until ctx ends. The stream is not read meanwhile, so its flow control has the leader keep the
+// next tasks as tokens.
 func (l *link) awaitSpace(ctx context.Context) {
 	d := l.w.d
 	for {
@@ -175,8 +176,8 @@ func (l *link) awaitSpace(ctx context.Context) {
 	}
 }
 
-// opened gives the ledger the link, and answers the first message: the worker, what it is granted there, and when it was
-// heard from, which may be long ago. It answers nil when the link is over.
+// opened adds the link to the ledger and returns the first message: the worker, its grant there, and when the
+// worker was heard from, which may be long ago. It returns nil when the link is over.
 func (l *link) opened() *commandv1.AttachWorker {
 	w, d := l.w, l.w.d
 	d.mu.Lock()
@@ -192,7 +193,7 @@ func (l *link) opened() *commandv1.AttachWorker {
 		SinceMs: w.since, Timestamp: w.session.timestamp, UnheardMs: d.now().Sub(w.session.heard).Milliseconds()}
 }
 
-// closed takes the link, which has broken, from the ledger.
+// closed removes the broken link from the ledger.
 func (l *link) closed() {
 	d := l.w.d
 	d.mu.Lock()
@@ -240,7 +241,7 @@ func (l *link) send(ctx context.Context, stream commandv1.Peers_AttachClient) {
 	}
 }
 
-// received acts on a message of the other node.
+// received handles a message of the other node.
 func (l *link) received(down *commandv1.AttachDown) {
 	w, d := l.w, l.w.d
 	d.mu.Lock()
@@ -252,7 +253,8 @@ func (l *link) received(down *commandv1.AttachDown) {
 		case !stale:
 			w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, link: l, term: k.Task.Term, size: int64(proto.Size(down))})
 		case !k.Task.Again:
-			// It waited while another leader was elected, which has sent the task or will, if a worker still holds it.
+			// The task waited while another leader was elected, which sends it again if a worker still holds
+			// it.
 			w.step(credit.Dropped{Link: l.name()})
 		}
 	case *commandv1.AttachDown_Cancelling:
@@ -273,7 +275,8 @@ func (d *Dispatcher) supersede(w *Worker) {
 	d.drop(s)
 }
 
-// Follow has the dispatcher survey the cluster, now and until the node stops. Workers get links to the other members.
+// Follow has the dispatcher survey the cluster, now and until the node stops. Workers get links to the other
+// members. It does not block.
 func (d *Dispatcher) Follow() {
 	d.survey()
 	d.mu.Lock()
@@ -294,7 +297,7 @@ func (d *Dispatcher) Follow() {
 	})
 }
 
-// LeadersChanged has the cluster surveyed at once.
+// LeadersChanged has the dispatcher survey the cluster at once. It does not block.
 func (d *Dispatcher) LeadersChanged() {
 	select {
 	case d.leadersChanged <- struct{}{}:

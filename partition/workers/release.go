@@ -12,16 +12,17 @@ import (
 	"perdure/internal/credit"
 )
 
-// giveBackTimeout bounds the way back of tasks.
+// giveBackTimeout bounds the return of tasks.
 const giveBackTimeout = 10 * time.Second
 
-// giveBack returns tasks that a worker was surely never sent: no message about them was written. It does not block. A task
-// that cannot be returned waits for the end of its lease.
+// giveBack returns tasks that a worker was surely never sent: no message about them was written. It does not
+// block. A task that cannot be returned waits for the end of its lease.
 //
-// No other node may have sent such a task either, or a worker could begin what has gone to another one. A later leader
-// would, since its state says who holds the task, and so would this one to a later session of the worker. So a task is
-// returned only in the term in which it was acquired, by the dispatcher of that term's leader, which sends it again
-// neither before (reminded) nor while it returns it (returning). What another leader has assigned goes back to that one.
+// No other node may have sent such a task either, or a worker could begin a task that has gone to another
+// one. A later leader would send it, since its state says which worker holds it; so would this leader to a
+// later session of the worker. So only the dispatcher of the leader that acquired a task returns it, in the
+// term in which it did. That one sends it again neither before (reminded) nor during the return (returning).
+// A task that another leader has assigned goes back to that one.
 func (d *Dispatcher) giveBack(queue []Delivery) {
 	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
 		if q.replica == nil {
@@ -40,8 +41,8 @@ func (d *Dispatcher) giveBack(queue []Delivery) {
 	d.spawn(func() { d.release(queue) })
 }
 
-// mayReturn reports whether a task may still be returned that this node has assigned: the leadership that did so
-// goes on, and has not sent it again.
+// mayReturn reports whether this node may still return a task that it has assigned: the leadership that
+// assigned it still leads, and has not sent it again.
 func (d *Dispatcher) mayReturn(q Delivery) bool {
 	led := d.led[q.replica.ID()]
 	return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))
@@ -74,7 +75,7 @@ func (d *Dispatcher) Return(ctx context.Context, r Replica, term uint64, release
 	return r.ProposeIn(ctx, q.lead, release)
 }
 
-// reminders are the tasks that a leadership has sent again. It remembers maxReminded of them; when there were more, it
+// reminders are the tasks that a leadership has sent again. It remembers maxReminded of them; after more, it
 // counts every task as sent again.
 type reminders struct {
 	tasks map[credit.Task]struct{}
@@ -101,7 +102,7 @@ func (m *reminders) has(k credit.Task) bool {
 	return sent || m.all
 }
 
-// returners is how many tasks are returned at a time.
+// returners bounds the tasks that are returned at the same time.
 const returners = 16
 
 func (d *Dispatcher) release(queue []Delivery) {
@@ -126,7 +127,8 @@ func (d *Dispatcher) release(queue []Delivery) {
 	all.Wait()
 }
 
-// returnTo returns a task to the leader that has assigned it. If that fails, the lease ends the wait.
+// returnTo returns a task to the leader that has assigned it. If that fails, the task waits for the end of
+// its lease.
 func (d *Dispatcher) returnTo(ctx context.Context, q Delivery) {
 	client, err := d.env.Peer(q.link.server)
 	if err != nil {

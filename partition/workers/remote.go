@@ -8,7 +8,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Serve keeps a session for a worker of another node while the stream lives. It blocks until then.
+// Serve keeps a session for a worker of another node as long as the stream is open. It blocks until then.
 func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 	in, err := stream.Recv()
 	if err != nil {
@@ -78,7 +78,7 @@ func supersededDown() *commandv1.AttachDown {
 	return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Superseded{Superseded: true}}
 }
 
-// received acts on a message of the worker's node.
+// received handles a message of the worker's node.
 func (s *session) received(up *commandv1.AttachUp) {
 	s.d.mu.Lock()
 	defer s.d.finish()
@@ -93,8 +93,8 @@ func (s *session) received(up *commandv1.AttachUp) {
 	}
 }
 
-// pull is what there is to be sent now. A revocation is answered once there is credit that no entry has reserved, or none
-// at all.
+// pull returns the messages to send now. It answers a revocation once the session has credit that no entry
+// has reserved, or none at all.
 func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.AttachDown, ended bool) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -106,7 +106,8 @@ func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.Attac
 	}
 	queue, s.queue = s.queue, nil
 	if s.mayAnswer() {
-		// If tasks have come to wait for it since, a command with grants is under way, and then the session wants credit.
+		// If tasks wait for this credit since, a command with grants is in flight, and the session wants
+		// credit afterwards.
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
 	}
 	if s.wanted != *notified {
@@ -116,7 +117,7 @@ func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.Attac
 	return queue, out, false
 }
 
-// down is a delivery as a message, or nil when its task is over already: then its credit is free again.
+// down returns a delivery as a message, or nil if its task is over: its credit is free again then.
 func (s *session) down(stream commandv1.Peers_AttachServer, q Delivery) *commandv1.AttachDown {
 	if q.Cancelling {
 		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Cancelling{Cancelling: q.Token}}

@@ -11,8 +11,8 @@ import (
 	"perdure/internal/credit"
 )
 
-// workerKey names a worker process. Ids of different namespaces have nothing to do with each other: a worker
-// must not end the session of another tenant's worker by taking its id.
+// workerKey names a worker process. Ids of different namespaces are independent: a worker must not end the
+// session of another tenant's worker by using its id.
 type workerKey struct{ namespace, id string }
 
 // Spec is how a worker process introduces itself.
@@ -24,11 +24,11 @@ type Spec struct {
 	LeaseMS   int64
 	// Capacity is how many tasks it can take now.
 	Capacity int
-	// Held are tasks that it knows from an earlier stream to be its own: it is not sent them again.
+	// Held are tasks that the worker holds from an earlier stream: it is not sent them again.
 	Held []*perdurev1.TaskToken
 	// Timestamp is the worker's own, of its first message; see Worker.Heard.
 	Timestamp uint64
-	// Unheard is for how long nothing has come from the worker.
+	// Unheard is how long nothing has come from the worker.
 	Unheard time.Duration
 }
 
@@ -56,21 +56,21 @@ type session struct {
 	// drained is closed once it has ended and no entry reserves its credit any more.
 	drained chan struct{}
 
-	// revoking: up to revoked units of the share are asked back, which is not answered yet.
+	// revoking: a revocation of up to revoked units of the share is not answered yet.
 	revoking bool
 	revoked  int
-	// For a worker of another node: what is to be sent there.
+	// Messages to send to the node of a worker of another node.
 	queue []Delivery
 	wake  chan struct{}
 }
 
-// Delivery is what a worker is sent: a task that is its own now, or the request to cancel one that it holds.
+// Delivery is a message for a worker: a task that it holds now, or the request to cancel one that it holds.
 type Delivery struct {
 	Token *perdurev1.TaskToken
-	// Task is what the token stands for, as its leader had it; nil for a cancel.
+	// Task is the task of the token, as its leader had it; nil for a cancel.
 	Task       *perdurev1.Task
 	Cancelling bool
-	// again: it may have been sent before, and has used no credit.
+	// again: the task may have been sent before, and has used no credit.
 	again bool
 	// Reserved is when the credit for the task was reserved, by this node's clock: before the task was acquired. It is
 	// the zero time for a task that is sent again or comes from another node.
@@ -87,8 +87,8 @@ type Delivery struct {
 	timestamp uint64
 }
 
-// attach begins a worker's session in place of an earlier stream's, and reminds the worker of what it holds by the
-// state. It answers nil when a later stream of the worker has one.
+// attach begins a worker's session instead of an earlier stream's, and sends the worker the tasks that it
+// holds by the state. It returns nil if a later stream of the worker has a session.
 func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	if old := d.sessions[spec.key()]; old != nil {
 		if old.since > since {
@@ -115,8 +115,8 @@ func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	return s
 }
 
-// remind sends a session the tasks that its worker holds by the state: it may never have been sent them. What entries
-// under way bring the worker's earlier sessions is returned first.
+// remind sends a session the tasks that its worker holds by the state: they may never have been sent. Tasks
+// that entries in flight bring to the worker's earlier sessions are returned first.
 func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*session) {
 	for _, f := range former {
 		select {
@@ -157,7 +157,7 @@ func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*sess
 	}
 }
 
-// drop ends a session. What its worker was not sent goes to others at once.
+// drop ends a session. Tasks that its worker was not sent go to other workers at once.
 func (d *Dispatcher) drop(s *session) {
 	if s.detached {
 		return
@@ -202,22 +202,22 @@ func (s *session) deliver(q Delivery) {
 	}
 }
 
-// silentAfter is the part of a lease after which a worker that sends nothing counts as silent. A healthy one sends a
-// heartbeat in each third.
+// silentAfter is the divisor of a lease after which a worker that sends nothing counts as silent. A healthy
+// one sends a heartbeat in each third.
 const silentAfter = 2
 
-// silent reports whether a worker has sent nothing for half its lease. It may hang, or be cut off: its credit is granted
-// again when it is heard from.
+// silent reports whether a worker has sent nothing for half its lease. It may hang, or be cut off: it gets no
+// credit until the next message from it.
 func (s *session) silent(now time.Time) bool {
 	return !s.own && now.Sub(s.heard) > s.silentAfter()
 }
 
-// silentAfter is the time after which the worker counts as silent.
+// silentAfter returns the time after which the worker counts as silent.
 func (s *Spec) silentAfter() time.Duration {
 	return time.Duration(s.LeaseMS) * time.Millisecond / silentAfter
 }
 
-// hear takes note of a message that the worker made, with its timestamp.
+// hear records a message that the worker made, with its timestamp.
 func (s *session) hear(timestamp uint64) {
 	now := s.d.now()
 	silent := s.silent(now)
@@ -247,13 +247,13 @@ func (s *session) mayAnswer() bool {
 	return s.revoking && (s.share.Free() > 0 || s.share.Granted() == 0)
 }
 
-// giveUp is how much of the share the answer to a revocation gives back.
+// giveUp returns how much of the share the answer to a revocation returns.
 func (s *session) giveUp() int {
 	s.revoking = false
 	return s.share.Withdraw(s.revoked)
 }
 
-// answer answers a revocation if it can be answered. That of a worker of another node is pulled.
+// answer answers a revocation if it can be answered. A worker of another node gets the answer by pull.
 func (s *session) answer() {
 	switch {
 	case !s.mayAnswer():
@@ -264,12 +264,12 @@ func (s *session) answer() {
 	}
 }
 
-// serves reports whether a worker can run what a queue holds.
+// serves reports whether a worker can run the tasks of a queue.
 func (s *session) serves(q state.Queue) bool {
 	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function)
 }
 
-// freed acts on the end of a reservation: a revocation, or the next session of the worker, may wait for it.
+// freed handles the end of a reservation: a revocation, or the next session of the worker, may wait for it.
 func (s *session) freed() {
 	if s.detached {
 		if s.share.Free() == s.share.Granted() {

@@ -31,8 +31,8 @@ type Worker struct {
 	remote int64
 }
 
-// Attach registers a worker's stream. An earlier stream of the same process is over, at whatever node; this
-// one is over when a later one comes. Each Worker must be detached.
+// Attach registers a worker's stream. It ends an earlier stream of the same process, at any node; a later one
+// ends this. The caller must detach each Worker.
 func (d *Dispatcher) Attach(spec Spec) *Worker {
 	d.mu.Lock()
 	defer d.finish()
@@ -42,7 +42,8 @@ func (d *Dispatcher) Attach(spec Spec) *Worker {
 	return w
 }
 
-// newWorker makes a worker with a session at this node, and no links to others. A part of this node (own) is never silent.
+// newWorker makes a worker with a session at this node, and no links to others. A part of this node (own)
+// never counts as silent.
 func (d *Dispatcher) newWorker(spec Spec, own bool) *Worker {
 	w := &Worker{Spec: spec, d: d, wake: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(d.ctx)
@@ -66,7 +67,7 @@ func (d *Dispatcher) newWorker(spec Spec, own bool) *Worker {
 	return w
 }
 
-// step gives the ledger an event, and does what it says. The dispatcher's lock is held.
+// step applies an event to the ledger and performs its actions. The caller holds the dispatcher's lock.
 func (w *Worker) step(e credit.Event) {
 	if w.over {
 		return
@@ -93,7 +94,7 @@ func (w *Worker) step(e credit.Event) {
 	}
 }
 
-// tick gives the ledger a Tick at a time.
+// tick applies a Tick to the ledger.
 func (w *Worker) tick(at time.Time) {
 	c, stop := w.d.env.Clock.After(at.Sub(w.d.now()))
 	w.d.spawn(func() {
@@ -122,17 +123,17 @@ func creditTask(t *perdurev1.TaskToken) credit.Task {
 	return credit.Task{Namespace: t.Namespace, ID: t.Id, Incarnation: t.Incarnation, Version: t.Version}
 }
 
-// Detach ends the stream. Tasks that were assigned and not sent to the worker go to others at once; those that it was sent
-// stay its own until their leases end.
+// Detach ends the stream. Tasks that were assigned and not sent go to other workers at once; the worker holds
+// those that it was sent until their leases end.
 func (w *Worker) Detach() {
 	w.d.mu.Lock()
 	defer w.d.finish()
 	w.d.drop(w.session)
 }
 
-// Heard says that a message of the worker has come, and the worker's own timestamp in it; 0 if it has none. A worker that
-// is not heard from for half its lease is granted no credit. Tasks carry the highest timestamp that the leader had before
-// it acquired them (Task.acquired_after).
+// Heard records a message of the worker and the worker's own timestamp in it; 0 if it has none. A worker that
+// is not heard from for half its lease gets no credit. Tasks carry the highest timestamp that the leader had
+// before it acquired them (Task.acquired_after).
 func (w *Worker) Heard(timestamp uint64) {
 	w.d.mu.Lock()
 	defer w.d.finish()
@@ -146,8 +147,8 @@ func (w *Worker) Heard(timestamp uint64) {
 	w.step(credit.Heard{})
 }
 
-// end is called when the stream's session here has ended. A later stream of the same worker is sent what this one was
-// not. Otherwise it goes back to the nodes that have assigned it.
+// end is called when the stream's session here has ended. A later stream of the same worker gets the tasks
+// that this one was not sent. Without one, they return to the nodes that assigned them.
 func (w *Worker) end(superseded bool) {
 	if w.over {
 		return
@@ -165,11 +166,12 @@ func (w *Worker) end(superseded bool) {
 	w.signal()
 }
 
-// Bounds of the tasks of other nodes that wait here, in bytes of their messages. They come with a page of their journal,
-// while a task of this node waits as its token. What is beyond waits at its leader, as a token as well.
+// Bounds of the queued tasks of other nodes, in bytes of their messages. Such a task comes with a page of its
+// journal, while a task of this node waits as its token. Tasks beyond the bounds wait at their leader, as
+// tokens as well.
 const (
-	// WorkerTaskBytes bounds those of one worker, nodeTaskBytes those of all; each worker may have one in any case.
-	// A stream looks before it receives, so one more of each other node may come.
+	// WorkerTaskBytes bounds those of one worker, nodeTaskBytes those of all; each worker may have one in any
+	// case. A stream checks before it receives, so one more of each other node may come.
 	WorkerTaskBytes = 4 << 20
 	nodeTaskBytes   = 64 << 20
 )
@@ -179,8 +181,8 @@ func (w *Worker) mayTake() bool {
 	return w.remote == 0 || w.remote < WorkerTaskBytes && w.d.remote < nodeTaskBytes
 }
 
-// took gives back the bytes of tasks that left the queue, and wakes the streams that wait for them. The dispatcher's
-// lock is held.
+// took releases the bytes of tasks that left the queue, and wakes the streams that wait for them. The caller
+// holds the dispatcher's lock.
 func (w *Worker) took(bytes int64) {
 	if bytes == 0 {
 		return
@@ -205,7 +207,7 @@ func (w *Worker) signal() {
 	}
 }
 
-// AddCapacity says that the worker can take n more tasks.
+// AddCapacity announces that the worker can take n more tasks.
 func (w *Worker) AddCapacity(n int) {
 	if n <= 0 {
 		return
@@ -215,7 +217,7 @@ func (w *Worker) AddCapacity(n int) {
 	w.step(credit.Announced{N: n})
 }
 
-// Finished says that the worker does not hold these tasks any more.
+// Finished records that the worker does not hold these tasks any more.
 func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
@@ -224,7 +226,7 @@ func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 	}
 }
 
-// Next waits for the next delivery. It answers false when the stream is over: detached, or ctx has ended.
+// Next blocks until the next delivery. It returns false when the stream is over: detached, or ctx has ended.
 func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	for {
 		w.d.mu.Lock()
@@ -257,7 +259,7 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 	}
 }
 
-// resolve reads what the token stands for, if the task is of this node.
+// resolve reads the task of the token, if it is a task of this node.
 func (q *Delivery) resolve(ctx context.Context) (err error) {
 	if q.Task != nil {
 		return nil
@@ -268,7 +270,7 @@ func (q *Delivery) resolve(ctx context.Context) (err error) {
 	return err
 }
 
-// settled tells the ledger whether a task that has left the queue is sent to the worker.
+// settled records in the ledger whether a task that has left the queue is sent to the worker.
 func (w *Worker) settled(q Delivery, sent bool) {
 	w.d.mu.Lock()
 	defer w.d.finish()
@@ -279,8 +281,8 @@ func (w *Worker) settled(q Delivery, sent bool) {
 	}
 }
 
-// arrive queues what has come. A task that comes twice, because it was assigned just when its leader changed or a
-// stream began, is queued once.
+// arrive queues a delivery. A task that comes twice, because its leader changed or a stream began just when
+// it was assigned, is queued once.
 func (w *Worker) arrive(q Delivery) {
 	if w.over {
 		w.d.giveBack([]Delivery{q})
@@ -304,14 +306,14 @@ func (w *Worker) arrive(q Delivery) {
 	w.signal()
 }
 
-// Queued is how many deliveries wait to be taken by Next.
+// Queued returns how many deliveries wait for Next.
 func (w *Worker) Queued() int {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	return len(w.queue)
 }
 
-// Capacity is how many more tasks the worker can be sent, with those that are queued.
+// Capacity returns how many more tasks the worker can be sent, with those that are queued.
 func (w *Worker) Capacity() int {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
