@@ -106,7 +106,7 @@ func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.Attac
 	}
 	queue, s.queue = s.queue, nil
 	if s.mayAnswer() {
-		// If tasks wait for this credit since, a command with grants is in flight, and the session wants
+		// If tasks have begun to wait for this credit, a command with grants is in flight, and the session wants
 		// credit afterwards.
 		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
 	}
