@@ -19,38 +19,38 @@ func callCmd(id string, calls ...string) *commandv1.Command {
 		Kind: &commandv1.Command_SubmitGraph{SubmitGraph: &perdurev1.SubmitGraphRequest{Id: id, Graph: g}}}
 }
 
-// The server is told of what waits for its own functions, when it begins to listen and later; a worker of its own
-// gets what it has room for, and can take room back that nothing uses.
+// OnStarved reports queues of the server's own functions, when it is set and later. A worker of the server
+// gets tasks within its capacity, and can take back capacity that no task uses.
 func TestOwnFunctions(t *testing.T) {
 	n := newMemNode(t, 1)
 	d := n.Dispatcher()
 	var mu sync.Mutex
-	told := 0
+	reported := 0
 	listen := func(namespace, function string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if namespace != ns || function != "$http" {
-			t.Errorf("told of %s in %s", function, namespace)
+			t.Errorf("reported %s in %s", function, namespace)
 		}
-		told++
+		reported++
 	}
-	takeTold := func() int {
+	takeReported := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		n := told
-		told = 0
+		n := reported
+		reported = 0
 		return n
 	}
 	must(t, n.Router(), startCmd("start x", "x", "f", ""))
 	must(t, n.Router(), callCmd("r", "a", "b"))
 	d.OnStarved(listen)
-	if takeTold() == 0 {
-		t.Fatal("what waits already is not told")
+	if takeReported() == 0 {
+		t.Fatal("a queue that waits already is not reported")
 	}
 
 	w := d.AttachOwn(workers.Spec{ID: "own", Namespace: ns, Functions: []string{"$http"}, LeaseMS: 600_000, Capacity: 1})
 	first := deliver(t, w)
-	waitFor(t, "what waits still to be told", func() bool { return takeTold() > 0 }, func() string { return "nothing" })
+	waitFor(t, "a queue that still waits to be reported", func() bool { return takeReported() > 0 }, func() string { return "nothing" })
 	if n := d.Workers(); n != 0 {
 		t.Errorf("a worker of the node itself is counted among %d streams", n)
 	}
@@ -66,17 +66,17 @@ func TestOwnFunctions(t *testing.T) {
 	if got := w.TakeCapacity(10); got != 3 {
 		t.Errorf("took %d of the room, want the 3 that are left", got)
 	}
-	takeTold()
+	takeReported()
 	must(t, n.Router(), callCmd("r2", "a"))
-	waitFor(t, "a call that nobody has room for to be told", func() bool { return takeTold() > 0 }, func() string { return "nothing" })
+	waitFor(t, "a call that no worker has capacity for to be reported", func() bool { return takeReported() > 0 }, func() string { return "nothing" })
 	nothing(t, n, w)
 
 	d.OnStarved(nil)
-	takeTold()
+	takeReported()
 	must(t, n.Router(), callCmd("r3", "a"))
 	nothing(t, n, w)
-	if takeTold() != 0 {
-		t.Error("told although nobody listens")
+	if takeReported() != 0 {
+		t.Error("called although OnStarved was ended")
 	}
 	w.Detach()
 }

@@ -13,9 +13,9 @@ import (
 	"perdure/partition/workers"
 )
 
-// crew runs workers at the nodes of a cluster and keeps account of what they are told: never more than
-// their room, and each task once. Without slack that holds only while no leader loses its place unforeseen: so
-// time-outs must not act.
+// crew runs workers at the nodes of a cluster and counts what they receive: never more tasks than their
+// capacity, and each task once. Without slack that holds only while no leader is deposed, so timeouts must
+// not act.
 type crew struct {
 	t    *testing.T
 	ctx  context.Context
@@ -25,10 +25,10 @@ type crew struct {
 
 	mu       sync.Mutex
 	finished map[string]string // task → worker
-	// slack is how many tasks more than its room a worker may be told of: what it was given by a leader that
-	// went before it could say so.
+	// slack is how many tasks beyond its capacity a worker may receive: those of a leader that went before it
+	// could report them.
 	slack int
-	// tolerant: a task may be told twice, when its worker has died.
+	// tolerant: a task may be delivered twice, when its worker has died.
 	tolerant bool
 }
 
@@ -44,7 +44,7 @@ func (c *crew) work(at *member, id string, room int) *workers.Worker {
 	w := at.Dispatcher().Attach(spec(id, room, "f"))
 	r := at.router
 	var mu sync.Mutex
-	busy, offered := 0, room // what it works on, and the room it believes its node to know of
+	busy, offered := 0, room // its tasks, and the capacity that its node should know
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
@@ -60,11 +60,11 @@ func (c *crew) work(at *member, id string, room int) *workers.Worker {
 				continue
 			}
 			if d.Task == nil || d.Task.Token.Id != d.Token.Id || d.Task.Function != "f" {
-				c.t.Errorf("%s is told of %v with the task %v", id, d.Token, d.Task)
+				c.t.Errorf("%s receives %v with the task %v", id, d.Token, d.Task)
 			}
 			mu.Lock()
 			if busy++; busy > room+c.slack {
-				c.t.Errorf("%s was told of %d tasks, it has room for %d", id, busy, room)
+				c.t.Errorf("%s received %d tasks, it has room for %d", id, busy, room)
 			}
 			offered = max(offered-1, 0)
 			mu.Unlock()
@@ -120,7 +120,7 @@ func (c *crew) wait(n int) {
 	})
 }
 
-// settled waits until a worker has all its room again, and none is anywhere twice.
+// settled waits until a worker has all its capacity again, and no unit is counted twice.
 func settled(t *testing.T, at *member, w *workers.Worker, want int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%s to have capacity for %d", w.ID, want), func() bool { return w.Capacity() == want }, func() string { return at.dispatch.String() })
@@ -133,8 +133,8 @@ func startIn(t testing.TB, r *Router, p uint32, name string) string {
 	return id
 }
 
-// TestAttachServesAllPartitions: a worker at any node gets the tasks of every partition, with much room and
-// with room for one.
+// TestAttachServesAllPartitions: a worker at any node gets the tasks of every partition, with a large
+// capacity and with a capacity of one.
 func TestAttachServesAllPartitions(t *testing.T) {
 	all := newClusterWith(t, 4, neverActs)
 	for k, at := range all {
@@ -159,7 +159,7 @@ func TestAttachServesAllPartitions(t *testing.T) {
 	}
 }
 
-// TestAttachIsPrompt: a worker with room for one serves partitions of all nodes in turn without delay.
+// TestAttachIsPrompt: a worker with a capacity of one serves partitions of all nodes in turn without delay.
 func TestAttachIsPrompt(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	c := newCrew(t, all)
@@ -181,7 +181,7 @@ func TestAttachIsPrompt(t *testing.T) {
 			took = append(took, time.Since(began))
 		}
 	}
-	// The machine may hold some up; what waits for somebody to look is held up each time.
+	// A busy machine may delay some; a task that waits for a poll is delayed each time.
 	slices.Sort(took)
 	half := took[len(took)/2]
 	t.Logf("half of 60 tasks took %v or less each, the longest %v", half, took[len(took)-1])
@@ -214,9 +214,9 @@ func TestAttachTwoNodes(t *testing.T) {
 	settled(t, all[1], b, 3)
 }
 
-// TestAttachConservesRoom: whatever comes and goes at whatever node, nobody is told of more than it has
-// room for, every task is served, and in the end all room is there again.
-func TestAttachConservesRoom(t *testing.T) {
+// TestAttachConservesCapacity: while workers come and go at any node, none receives more tasks than its
+// capacity. Every task is served, and in the end all capacity is free.
+func TestAttachConservesCapacity(t *testing.T) {
 	all := newClusterWith(t, 4, neverActs)
 	rng := rand.New(rand.NewPCG(4, 2))
 	c := newCrew(t, all)
@@ -250,7 +250,7 @@ func TestAttachCancelling(t *testing.T) {
 		token := deliver(t, w)
 		must(t, all[0].router, cancelCmd(id, 60_000))
 		if d, ok := w.Next(bg(t)); !ok || !d.Cancelling || d.Token.Id != id || d.Token.Version != token.Version {
-			t.Errorf("partition %d: told of %+v, %v", p, d, ok)
+			t.Errorf("partition %d: got %+v, %v", p, d, ok)
 		}
 		w.Detach()
 	}
@@ -274,7 +274,7 @@ func TestAttachSuperseded(t *testing.T) {
 		defer w.Detach()
 		if former != nil {
 			if d, ok := former.Next(bg(t)); ok {
-				t.Fatalf("the earlier stream is told of %+v", d)
+				t.Fatalf("the earlier stream receives %+v", d)
 			}
 		}
 		for p := range uint32(3) {
@@ -307,8 +307,8 @@ func move(t *testing.T, all []*member, p uint32) {
 	}, func() string { return from.cfg.NodeID })
 }
 
-// TestAttachLeaderMoves: leaders change while tasks are held, told and untold. Nothing is told twice, nothing
-// is lost, and no room.
+// TestAttachLeaderMoves: leaders change while workers hold sent and unsent tasks. No task is delivered twice
+// or lost, and no capacity is lost.
 func TestAttachLeaderMoves(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	at := all[0]
@@ -320,10 +320,10 @@ func TestAttachLeaderMoves(t *testing.T) {
 			want[startIn(t, at.router, p, fmt.Sprintf("x%d", round))] = true
 		}
 		if round%2 == 0 {
-			// Some are told, others wait to be.
+			// Some tasks are delivered, others wait to be.
 			d, ok := w.Next(bg(t))
 			if !ok || !want[d.Token.Id] {
-				t.Fatalf("told of %+v, %v", d, ok)
+				t.Fatalf("received %+v, %v", d, ok)
 			}
 			delete(want, d.Token.Id)
 		}
@@ -332,14 +332,15 @@ func TestAttachLeaderMoves(t *testing.T) {
 	for len(want) > 0 {
 		token := deliver(t, w)
 		if !want[token.Id] {
-			t.Fatalf("%s is told twice", token.Id)
+			t.Fatalf("%s is delivered twice", token.Id)
 		}
 		delete(want, token.Id)
 	}
 	settled(t, at, w, 2)
 }
 
-// TestAttachUnderUnrest: leaders move all the time. Every task is served and all room is there in the end.
+// TestAttachUnderUnrest: leaders move all the time. Every task is served, and all capacity is free in the
+// end.
 func TestAttachUnderUnrest(t *testing.T) {
 	// A transfer that the library gives up, as it does after an election time-out, may leave a group that refuses
 	// writes (see handAgain); here it is asked again at once.
@@ -376,33 +377,33 @@ func TestAttachNodeDies(t *testing.T) {
 		startIn(t, all[0].router, p, "first")
 		startIn(t, all[0].router, p, "second")
 	}
-	var told []*perdurev1.TaskToken
+	var got []*perdurev1.TaskToken
 	for range 3 {
-		told = append(told, deliver(t, w))
+		got = append(got, deliver(t, w))
 	}
 	staying := all[2].Dispatcher().Attach(spec("staying", 2, "g"))
 	defer staying.Detach()
 	gone.stop(t)
 	w.Detach()
-	// It knows of three and has room for three more. What it was not told of comes to it, however that was
-	// left behind.
+	// The worker holds three tasks and has capacity for three more. It receives the tasks that it was not
+	// sent, wherever they were left.
 	back := spec("w", 3, "f")
-	back.Held = told
+	back.Held = got
 	again := all[0].Dispatcher().Attach(back)
 	defer again.Detach()
 	seen := map[string]bool{}
-	for _, token := range told {
+	for _, token := range got {
 		seen[token.Id] = true
 	}
 	for len(seen) < 6 {
 		token := deliver(t, again)
 		if seen[token.Id] {
-			t.Fatalf("%v is told twice", token)
+			t.Fatalf("%v is delivered twice", token)
 		}
 		seen[token.Id] = true
-		told = append(told, token)
+		got = append(got, token)
 	}
-	for _, token := range told {
+	for _, token := range got {
 		finish(t, all[0].router, token)
 		again.Finished(token)
 		again.AddCapacity(1)
@@ -426,10 +427,10 @@ func TestAttachNodeDies(t *testing.T) {
 	}
 }
 
-// TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. What it had given out
-// and not told reaches the workers by the new leader, long before any lease ends, and once.
+// TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. The next leader delivers
+// the tasks that it had assigned and not sent, once, long before any lease ends.
 func TestAttachLeaderKilled(t *testing.T) {
-	// The killed one gives up when it has heard from nobody for a while; it is closed after that.
+	// The killed leader gives up after a while without contact; it is closed after that.
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.LeaderLease = soon / 3 })
 	gone := leaderOf(t, all, 1)
 	var rest []*member
@@ -451,27 +452,27 @@ func TestAttachLeaderKilled(t *testing.T) {
 			want[id] = true
 		}
 	}
-	told := deliver(t, v)
+	got := deliver(t, v)
 	gone.kill(t)
 	take := func(w *workers.Worker, n int) {
 		t.Helper()
 		for range n {
 			token := deliver(t, w)
 			if !want[token.Id] {
-				t.Fatalf("%s is told of %v, which was told before", w.ID, token)
+				t.Fatalf("%s receives %v, which was sent before", w.ID, token)
 			}
 			delete(want, token.Id)
 		}
 	}
-	delete(want, told.Id)
+	delete(want, got.Id)
 	take(w, 9)
 	back := spec("v", 8, "h")
-	back.Held = []*perdurev1.TaskToken{told}
+	back.Held = []*perdurev1.TaskToken{got}
 	again := rest[1].Dispatcher().Attach(back)
 	defer again.Detach()
 	take(again, 8)
 	if len(want) != 0 {
-		t.Errorf("never told: %v", want)
+		t.Errorf("never sent: %v", want)
 	}
 	settled(t, at, w, 0)
 	settled(t, rest[1], again, 0)

@@ -15,9 +15,9 @@ import (
 	"perdure/recovery"
 )
 
-// auditStore checks a whole state by the rules' own judges: the server invariants of the recovery protocol, the
-// journal invariants of every journal, and that the two agree. It answers what it found and how much it
-// looked at.
+// auditStore checks a whole state by the rules' own checkers: the server invariants of the recovery protocol,
+// the journal invariants of every journal, and that the two agree. It returns what it found and how much it
+// checked.
 func auditStore(s *fsm.Store) (problems []string, promises, journals int, err error) {
 	c := &census{promises: map[string]recovery.Promise{}, tasks: map[string]recovery.Task{}, journals: map[string][]journal.Entry{}}
 	var st fsm.Status

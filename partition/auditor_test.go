@@ -67,8 +67,8 @@ func verified(t *testing.T, m *member) (audits map[string][]*perdurev1.ReplicaAu
 	return audits, refused
 }
 
-// TestVerifyAndAudit: whichever node is asked, every replica of every node is judged; what one has found in the
-// background is in its status, without ids, and in its log, once; nothing halts for it.
+// TestVerifyAndAudit: on whichever node an operator asks, every replica of every node is checked. The result
+// of a background audit is in the status, without ids, and once in the log. A violation halts nothing.
 func TestVerifyAndAudit(t *testing.T) {
 	var log *logBuffer
 	all := newClusterWith(t, 3, time.Second, func(cfg *Config) {
@@ -88,11 +88,11 @@ func TestVerifyAndAudit(t *testing.T) {
 	}, func() string { return "" })
 	sound, refused := verified(t, all[1])
 	if len(sound) != 3 || len(refused) != 0 {
-		t.Fatalf("judged on %d nodes, refused by %v", len(sound), refused)
+		t.Fatalf("checked on %d nodes, refused by %v", len(sound), refused)
 	}
 	for node, audits := range sound {
 		if len(audits) != int(all[0].identity.Partitions) {
-			t.Errorf("%s judged %d replicas", node, len(audits))
+			t.Errorf("%s checked %d replicas", node, len(audits))
 		}
 		for i, a := range audits {
 			if a.Error != "" || a.Found != 0 || a.Keys == 0 && i == 1 || a.Applied != a.Through || a.Content != sound["n1"][i].Content && a.Applied == sound["n1"][i].Applied {
@@ -140,7 +140,8 @@ func TestVerifyAndAudit(t *testing.T) {
 	}
 	must(t, all[0].router, promiseCmd(idIn(all[0].router, 1, "another"), 3_600_000))
 
-	// One verification at a time on each node; who is second is told, and the others judge.
+	// One verification at a time on each node: a second caller gets a refusal from it, and the other nodes
+	// check.
 	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		var once sync.Once
@@ -156,7 +157,7 @@ func TestVerifyAndAudit(t *testing.T) {
 		t.Error(err)
 	}
 	if len(some) != 2 || !strings.Contains(refused["n2"], "node n2 verifies for another caller") {
-		t.Errorf("judged on %d nodes, refused by %v", len(some), refused)
+		t.Errorf("checked on %d nodes, refused by %v", len(some), refused)
 	}
 }
 

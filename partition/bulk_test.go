@@ -89,7 +89,7 @@ func TestLargeCommandsTakeTurns(t *testing.T) {
 	}
 }
 
-// A node that stops answers the large commands that wait for their turn: they are surely not applied.
+// A stopping node answers the large commands that are not admitted yet: they are surely not applied.
 func TestLargeCommandsWhenStopping(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
 	r := n.router.Replicas()[0]
@@ -109,8 +109,8 @@ func TestLargeCommandsWhenStopping(t *testing.T) {
 	<-closed
 }
 
-// A command whose leadership is over when the log could take it is refused at once, also while an entry before it is
-// still under way: its caller may ask the next leader.
+// A command whose leadership is over when the log could take it is refused at once, also while an earlier
+// entry is in flight: its caller may ask the next leader.
 func TestRefusedWhileAnEntryIsUnderWay(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
 	r := n.router.Replicas()[0]

@@ -13,8 +13,8 @@ import (
 	"perdure/recovery"
 )
 
-// steppedClock is a machine's clock: its timers and its monotonic part go as the test has time pass, and somebody sets
-// the part that shows the time of day.
+// steppedClock is a machine's clock: the test advances its timers and its monotonic part, and sets its time
+// of day.
 type steppedClock struct {
 	*handClock
 	t     *testing.T
@@ -34,8 +34,9 @@ func (c *steppedClock) Now() time.Time {
 	return testkit.Reading(c.t, c.from, passed+time.Duration(c.ahead.Load()), passed)
 }
 
-// TestClockStepsWithinATerm: a leader's clock is set while it leads. Until the clocks are compared its stamps go on as
-// time does; when a comparison changes them, forwards or backwards, its timers wait as long as is left by then.
+// TestClockStepsWithinATerm: a leader's clock is set while it leads. Until the next comparison of clocks its
+// stamps continue with the monotonic clock. When a comparison changes them, forwards or backwards, its timers
+// wait for the time that is left.
 func TestClockStepsWithinATerm(t *testing.T) {
 	clock := newSteppedClock(t)
 	var ahead atomic.Int64 // what the others say

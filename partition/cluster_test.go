@@ -25,11 +25,11 @@ type member struct {
 	*Node
 }
 
-// freeAddr is an address nobody listens on now, nor is given by chance.
+// freeAddr returns an address without a listener that no other test gets.
 func freeAddr(t *testing.T) string { return freeport.Partition.Addr(t) }
 
-// newCluster founds a cluster of three nodes in memory and waits until all are ready. What change does is
-// done to each node's configuration.
+// newCluster founds a cluster of three nodes in memory and waits until all are ready. change edits each
+// node's configuration.
 func newCluster(t *testing.T, partitions uint32, change ...func(*Config)) []*member {
 	t.Helper()
 	var founders []identity.Founder
@@ -186,7 +186,7 @@ func TestClusterLosesANode(t *testing.T) {
 	}
 }
 
-// TestStrangersAreRefused: who may not join is told why, and nothing changes.
+// TestStrangersAreRefused: a server that may not join gets the reason, and nothing changes.
 func TestStrangersAreRefused(t *testing.T) {
 	all := newCluster(t, 3)
 	before := all[0].Directory().Epoch
@@ -217,7 +217,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// TestWipedNode: a node whose data is gone comes back as a new server, takes its place, and catches up.
+// TestWipedNode: a node whose data is gone comes back as a new server, replaces its former member, and
+// catches up.
 func TestWipedNode(t *testing.T) {
 	all := newCluster(t, 3)
 	ctx := bg(t)
@@ -247,8 +248,8 @@ func TestWipedNode(t *testing.T) {
 	}
 }
 
-// TestLaggingNode: a node that was away for longer than the others keep their logs gets a whole state, and
-// goes on from there; also when it is stopped and started again right after.
+// TestLaggingNode: a node that was away for longer than the others keep their logs gets a whole state and
+// continues from it, also when it is stopped and started again right after.
 func TestLaggingNode(t *testing.T) {
 	all := newCluster(t, 3, func(c *Config) {
 		c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 32, 16, 20*time.Millisecond
@@ -271,7 +272,7 @@ func TestLaggingNode(t *testing.T) {
 		before := away.cfg.FS
 		create(600)
 		for p := range uint32(3) {
-			// Whoever leads when it comes back.
+			// Either may lead when it comes back.
 			for _, m := range all[:2] {
 				waitFor(t, "the log to be cut", func() bool {
 					first, err := m.raftlog.Group(p).FirstIndex()

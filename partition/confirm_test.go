@@ -13,7 +13,7 @@ import (
 	"perdure/partition/raftgroup"
 )
 
-// heldRounds holds back each round of confirmation as it begins, until the test lets it go on.
+// heldRounds delays each round of confirmation as it begins, until the test releases it.
 type heldRounds struct {
 	raftgroup.Acknowledgements
 	began, proceed chan struct{}
@@ -41,7 +41,7 @@ func (h *heldRounds) next(t *testing.T, read <-chan error) {
 	case <-h.began:
 	case err := <-read:
 		t.Fatalf("a linearizable read was answered (%v) before a round of confirmation began", err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("no round of confirmation begins")
 	}
 }
@@ -51,7 +51,7 @@ func answered(t *testing.T, read <-chan error) error {
 	select {
 	case err := <-read:
 		return err
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("a read is not answered")
 		return nil
 	}

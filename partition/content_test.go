@@ -10,8 +10,9 @@ import (
 	"perdure/partition/disk"
 )
 
-// TestSnapshotRefusedForDisk: a state that does not fit the disk of a node that lagged behind is refused by name and
-// leaves nothing; the node goes on, and gets it when there is space. So it is for a rebuild, and the replica serves on.
+// TestSnapshotRefusedForDisk: a lagging node refuses, by name, a state that does not fit its disk, and leaves
+// no file. It keeps running, and gets the state when there is space. A rebuild does the same, and the replica
+// keeps serving.
 func TestSnapshotRefusedForDisk(t *testing.T) {
 	var disks []*fakeDisk
 	log, said := newLog(t)

@@ -28,11 +28,10 @@ var (
 	crashRounds = flag.Int("crash.rounds", 0, "rounds of the power loss test, each of some 60 copies of the disk; 0 for 1 or, with -long, 13")
 )
 
-// Power loss. A node works under load; at random points its disk is copied as a power loss would leave it,
-// with none, half and all of what was not synced, and a new node is started on each copy. It must serve
-// everything that was acknowledged before, its state must be what a replay of the log makes, the rules'
-// invariants must hold, and it must go on working. Now and then the load goes on on such a copy, so that
-// copies of copies are taken too.
+// TestPowerLoss copies a node's disk under load at random points as a power loss would leave it, with none,
+// half and all of the unsynced writes, and starts a new node on each copy. It must serve everything that was
+// acknowledged before, its state must equal a replay of the log, the rules' invariants must hold, and it must
+// keep working. Now and then the load continues on such a copy, so that copies of copies are taken too.
 func TestPowerLoss(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -81,13 +80,13 @@ type crashTest struct {
 }
 
 type crashSummary struct {
-	points, clones, looked          int
-	kinds                           map[string]int
-	replayed, scratch, whole        int
-	promises, journals              int
-	markers, cut                    int
-	flushes, compactions            int64
-	starting, looking, judging, all time.Duration
+	points, clones, looked           int
+	kinds                            map[string]int
+	replayed, scratch, whole         int
+	promises, journals               int
+	markers, cut                     int
+	flushes, compactions             int64
+	starting, looking, checking, all time.Duration
 }
 
 func (s *crashSummary) String() string {
@@ -107,7 +106,7 @@ met: %d partitions with markers, %d with a log that was cut; %d flushes and %d c
 per clone: starting %v, looking up %v, comparing and auditing %v, all %v`,
 		s.points, s.clones, strings.Join(kinds, ", "), s.looked, s.replayed, s.clones*crashPartitions, s.scratch, s.whole,
 		s.promises, s.journals, s.markers, s.cut, s.flushes, s.compactions,
-		per(s.starting), per(s.looking), per(s.judging), per(s.all))
+		per(s.starting), per(s.looking), per(s.checking), per(s.all))
 }
 
 // image is a disk after a power loss, and what was acknowledged before it.
@@ -168,7 +167,7 @@ func (c *crashTest) round(round, generations, points int) {
 		if t.Failed() {
 			return
 		}
-		// The next node goes on after the last power loss: what was acknowledged since is gone with it.
+		// The next node continues after the last power loss: what was acknowledged since is gone with it.
 		now = next
 		for p, part := range w.parts {
 			if err := part.turnBack(next.shared[p]); err != nil {
@@ -178,8 +177,8 @@ func (c *crashTest) round(round, generations, points int) {
 	}
 }
 
-// point takes three images of a working node, as near to one moment as three copies can be, and judges a
-// new node on each. It answers one of them as it was before, for the load to go on with.
+// point takes three images of a working node, as near to one moment as three copies can be, and checks a new
+// node on each. It returns one of them as it was before, for the load to continue on.
 func (c *crashTest) point(w *twin, l *load, now *image) *image {
 	facts := append(slices.Clone(now.facts), l.acknowledged()...)
 	var images []*image
@@ -189,9 +188,8 @@ func (c *crashTest) point(w *twin, l *load, now *image) *image {
 	}
 	pick := images[c.rng.IntN(len(images))]
 	again := &image{percent: pick.percent, facts: facts, fs: pick.fs.CrashClone(vfs.CrashCloneCfg{})}
-	// Terms and votes come after the disk. What was acknowledged before the disk was copied depends on none
-	// that are younger, and a log never holds a term that the votes do not know; the other way round it
-	// could.
+	// Copy terms and votes after the disk. What was acknowledged before the disk was copied depends on no
+	// later ones, and a log never holds a term that the votes lack; copied first, they could lack one.
 	again.stable = now.stable.Clone()
 	var wg sync.WaitGroup
 	for _, i := range images {
@@ -201,7 +199,7 @@ func (c *crashTest) point(w *twin, l *load, now *image) *image {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if err := c.judge(w, i, rng, whole); err != nil {
+			if err := c.check(w, i, rng, whole); err != nil {
 				c.t.Errorf("point %d, %d %% of what was not synced kept: %v", c.sum.points, i.percent, err)
 			}
 		}()
@@ -212,9 +210,9 @@ func (c *crashTest) point(w *twin, l *load, now *image) *image {
 	return again
 }
 
-// judge starts a node on an image and looks at everything it must still have.
-func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// check starts a node on an image and checks everything that it must still have.
+func (c *crashTest) check(w *twin, i *image, rng *rand.Rand, whole bool) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	began := time.Now()
 	n, err := Start(c.config(i.fs, i.stable))
@@ -263,7 +261,7 @@ func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 		c.sum.cut += count(first > 1)
 		c.mu.Unlock()
 	}
-	judged := time.Now()
+	checked := time.Now()
 	// The youngest facts are those at risk; of the older ones, which the checksums vouch for, some.
 	some := i.facts[max(0, len(i.facts)-120):]
 	for range min(40, len(i.facts)-len(some)) {
@@ -280,8 +278,8 @@ func (c *crashTest) judge(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 	defer c.mu.Unlock()
 	c.sum.looked += len(some)
 	c.sum.starting += started.Sub(began)
-	c.sum.judging += judged.Sub(started)
-	c.sum.looking += looked.Sub(judged)
+	c.sum.checking += checked.Sub(started)
+	c.sum.looking += looked.Sub(checked)
 	return nil
 }
 
@@ -355,10 +353,10 @@ func (c *crashTest) tally(n *Node, l *load) {
 	}
 }
 
-// last looks every fact of a lineage up on its last node, which has not lost its power, and replays the
-// logs from their first entries on.
+// last checks every fact of a lineage on its last node, which has not lost its power, and replays the logs
+// from their first entries on.
 func (c *crashTest) last(n *Node, w *twin, facts []fact) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := lookUp(ctx, n.Router(), facts); err != nil {
 		c.t.Errorf("at last: %v", err)

@@ -25,11 +25,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Damage and loss, on a real directory. Each case takes a copy of a node's directory, does one thing to
-// it, and starts a node on it. The start must be refused with words that name what is wrong, and leave
-// every file as it was; where the damage is met later, everything else must be served until then, and that
-// partition alone must halt, by name. What each case answers is in testdata/damage.txt, for people to read.
-
 const damagePartitions = 2
 
 func diskConfig(t *testing.T, dir string) Config {
@@ -44,7 +39,7 @@ type written struct {
 	inputs   map[string]string // executions and their input
 	settled  map[string]string // promises and their value
 	signals  map[string]int
-	victim   string // whose input stands alone in a block of a state's table
+	victim   string // the execution whose input is alone in a block of a state's table
 	identity identity.Identity
 }
 
@@ -87,8 +82,8 @@ func write(t *testing.T, dir string) *written {
 			}
 		}
 		if part == 0 {
-			// Something large before it keeps its block free of others. It is not looked at again: who reads
-			// to its end looks at what follows.
+			// A large value before the victim keeps its block free of others. The test does not read that
+			// value again: a reader that reads it to its end would read the next block.
 			before := idIn(r, 1, "the-one-before-the-victim")
 			must(t, r, startCmd("start of the one before", before, "f", noise(16<<10)))
 			w.victim = idIn(r, 1, "victim")
@@ -214,8 +209,8 @@ func (h *hurt) find(pattern, text string) bool {
 	return found
 }
 
-// entry finds where a file holds the text of an execution whose entry the log still needs: the one that
-// stands first, or the one that was written last.
+// entry finds where a file holds the text of an execution whose entry the log still needs: the first one in
+// the file, or the one written last.
 func (h *hurt) entry(rel string, last bool) (string, int) {
 	h.t.Helper()
 	b, err := os.ReadFile(h.path(rel))
@@ -270,7 +265,7 @@ func (h *hurt) swap(a, b string) {
 	h.check(os.Rename(h.path("swap"), h.path(b)))
 }
 
-// foreign puts another node's file or folder in the place of this one's.
+// foreign replaces this node's file or folder by another node's.
 func (h *hurt) foreign(rel string) {
 	h.remove(rel)
 	copyTree(h.t, filepath.Join(h.other, rel), h.path(rel))
@@ -349,6 +344,10 @@ const (
 	either  = "refused, or everything is there"
 )
 
+// TestDamage covers damage and loss on a real directory. Each case copies a node's directory, changes one
+// thing in it, and starts a node on it. The start must fail with an error that names what is wrong, and leave
+// every file as it was. Where the damage is met later, everything else is served until then, and that
+// partition alone halts, by name. testdata/damage.txt has each case's outcome, for people to read.
 func TestDamage(t *testing.T) {
 	base := t.TempDir()
 	template, other := filepath.Join(base, "data"), filepath.Join(base, "other")
@@ -415,7 +414,7 @@ func readGolden(t *testing.T) map[string]string {
 	return out
 }
 
-// run starts a node on the damaged copy, and judges what comes of it.
+// run starts a node on the damaged copy, and returns the outcome in words.
 func (h *hurt) run(c damageCase) (outcome string) {
 	t := h.t
 	before := files(t, h.dir)

@@ -44,8 +44,8 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// TestRealDisksFull: real file systems, filled by somebody else under a load of writes, first one of them and then all
-// three. No node halts, and when the space is freed writes go on by themselves and nothing is gone.
+// TestRealDisksFull: another program fills real file systems under a load of writes, first one of them and
+// then all three. No node halts. When the space is freed writes continue by themselves, and nothing is lost.
 func TestRealDisksFull(t *testing.T) {
 	var dirs []string
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {

@@ -23,8 +23,8 @@ import (
 // testReserve is R of the tests' disks.
 const testReserve = 1 << 20
 
-// fakeDisk is how much a test says is free on one node's disk. With nothing free every write that adds to a file fails
-// with ENOSPC, as on a disk that somebody else has filled.
+// fakeDisk is the free space that a test reports for one node's disk. With nothing free every write that adds
+// to a file fails with ENOSPC, as on a disk that another program has filled.
 type fakeDisk struct{ free atomic.Int64 }
 
 func (d *fakeDisk) usage() (free, total int64, err error) {
@@ -63,8 +63,8 @@ func waitLevel(t *testing.T, m *member, want disk.Level) {
 		func() string { return m.disk.Level().String() })
 }
 
-// TestDiskLow: below the low mark what grows the state is refused by name, what ends something goes on, and the node
-// says so. Above it everything goes on by itself.
+// TestDiskLow: below the low mark the node refuses by name commands that grow the state, accepts those that
+// end something, and reports its disk. Above the mark it accepts all by itself.
 func TestDiskLow(t *testing.T) {
 	d := &fakeDisk{}
 	d.free.Store(100 * testReserve)
@@ -106,7 +106,7 @@ func TestDiskLow(t *testing.T) {
 	if e, _ := api.FromStatus(err); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL || e.Meta["rule"] != "disk_critical" {
 		t.Errorf("a command on a critical disk: %v", err)
 	}
-	mustQuery(t, n.router, promiseQuery("p1")) // reads go on
+	mustQuery(t, n.router, promiseQuery("p1")) // reads continue
 	mustQuery(t, n.router, describeQuery("x1"))
 	if now := r.raft.CurrentTerm(); r.serving() == nil || now != term {
 		t.Errorf("the only node went from term %d to %d: what it cannot store was proposed", term, now)
@@ -120,8 +120,8 @@ func TestDiskLow(t *testing.T) {
 	}
 }
 
-// TestOneDiskFull: a node whose disk is full, with writes under way that find no space, ends nothing. The others lead
-// and go on; when there is space again it catches up.
+// TestOneDiskFull: a node whose disk is full, with writes in flight that find no space, does not end. The
+// others lead and continue; when there is space again the node catches up.
 func TestOneDiskFull(t *testing.T) {
 	all, disks := newDiskCluster(t)
 	made := 0
@@ -168,8 +168,8 @@ func TestOneDiskFull(t *testing.T) {
 	ready(t, victim.Node)
 }
 
-// TestAllDisksFull: with all disks full writes are refused by name and reads go on; with space everything does, by
-// itself, and nothing that was acknowledged is gone.
+// TestAllDisksFull: with all disks full, writes are refused by name and reads continue. With space, writes
+// continue by themselves, and nothing that was acknowledged is lost.
 func TestAllDisksFull(t *testing.T) {
 	all, disks := newDiskCluster(t)
 	var acked sync.Map
@@ -252,8 +252,8 @@ func TestQuorumLevel(t *testing.T) {
 	}
 }
 
-// TestGuardedLog: entries for which there is no space are refused before anything is stored, but not those that take
-// the place of a conflicting end that is gone already, nor Raft's own.
+// TestGuardedLog: the log refuses entries for which there is no space before it stores anything. It accepts
+// entries that replace a conflicting end that is already removed, and Raft's own.
 func TestGuardedLog(t *testing.T) {
 	d := &fakeDisk{}
 	d.free.Store(100 * testReserve)

@@ -21,25 +21,25 @@ import (
 // The ledgers of all nodes here panic once an inequality of theirs is broken.
 func init() { credit.Assert = true }
 
-// deliver takes what a worker is told next; it must be a task.
+// deliver takes a worker's next delivery; it must be a task.
 func deliver(t testing.TB, w *workers.Worker) *perdurev1.TaskToken {
 	t.Helper()
 	d, ok := w.Next(bg(t))
 	if !ok || d.Cancelling {
-		t.Fatalf("%s is told %+v, %v", w.ID, d, ok)
+		t.Fatalf("%s received %+v, %v", w.ID, d, ok)
 	}
 	return d.Token
 }
 
-// nothing checks that a worker has not been told anything, and will not be for what has happened so far.
-// The proof is that a command proposed now is through: effects are carried out in the order of the log.
+// nothing checks that a worker has received nothing, and will not for what has happened so far. A command
+// proposed now proves it once it is answered: effects are performed in the order of the log.
 func nothing(t testing.TB, n *Node, w *workers.Worker) {
 	t.Helper()
 	for p := range n.Router().Partitions() {
 		must(t, n.Router(), promiseCmd(idIn(n.Router(), p, "probe"), 1<<40))
 	}
 	if k := w.Queued(); k > 0 {
-		t.Errorf("%s is sent %d", w.ID, k)
+		t.Errorf("%s received %d deliveries", w.ID, k)
 	}
 }
 
@@ -62,8 +62,8 @@ func held(t testing.TB, r *Replica, worker string) []*perdurev1.TaskToken {
 	return reply.GetHeld().Tasks
 }
 
-// A worker is never given more than it has room for, whatever partitions, streams and entries under way.
-func TestRoomIsNeverExceeded(t *testing.T) {
+// A worker never receives more tasks than its capacity, whatever partitions, streams and entries in flight.
+func TestCapacityIsNeverExceeded(t *testing.T) {
 	n := newMemNode(t, 4)
 	r, d := n.Router(), n.Dispatcher()
 	const room, total = 3, 300
@@ -93,7 +93,7 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 			w := d.Attach(spec(fmt.Sprint("w", k), room, "f"))
 			defer w.Detach()
 			var holding []*perdurev1.TaskToken
-			var told atomic.Int64 // and not finished
+			var sent atomic.Int64 // and not finished
 			next := make(chan workers.Delivery, room)
 			go func() {
 				defer close(next)
@@ -102,8 +102,8 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 					if !ok {
 						return
 					}
-					if now := told.Add(1); now > room {
-						t.Errorf("%s was told of %d tasks, it has room for %d", w.ID, now, room)
+					if now := sent.Add(1); now > room {
+						t.Errorf("%s received %d tasks, it has room for %d", w.ID, now, room)
 					}
 					next <- d
 				}
@@ -143,7 +143,7 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 					close(all)
 				}
 				mu.Unlock()
-				told.Add(-1)
+				sent.Add(-1)
 				w.AddCapacity(1)
 			}
 		}()
@@ -151,7 +151,7 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 	producers.Wait()
 	select {
 	case <-all:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		mu.Lock()
 		t.Errorf("%d of %d are finished", len(finished), total)
 		mu.Unlock()
@@ -160,12 +160,13 @@ func TestRoomIsNeverExceeded(t *testing.T) {
 	consumers.Wait()
 }
 
-// What an entry brings a stream that is over is not within the room of the next one: others get it.
+// Tasks that an entry brings to an ended stream do not count against the next stream's capacity: others get
+// them.
 func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
 	first := d.Attach(spec("w", 4, "f"))
-	// Two entries with the first stream's room are under way, and bring it tasks.
+	// Two entries with the first stream's credit are in flight, and bring it tasks.
 	disk.shut()
 	for k := range 2 {
 		go func() { _, _ = r.Propose(bg(t), startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", "")) }()
@@ -177,7 +178,7 @@ func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	}
 	disk.open()
 	deliver(t, second)
-	nothing(t, n, second) // its room is used up
+	nothing(t, n, second) // its capacity is used up
 	waitFor(t, "the other task to be free", func() bool { return len(held(t, n.router.Replicas()[0], "w")) == 1 },
 		func() string { return fmt.Sprint(held(t, n.router.Replicas()[0], "w")) })
 	other := d.Attach(spec("other", 5, "f"))
@@ -187,8 +188,8 @@ func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	second.Detach()
 }
 
-// When a stream ends, what it was not told of goes to others at once; what it was told of stays its own
-// until the lease ends.
+// When a stream ends, its unsent tasks go to others at once; the worker holds the sent ones until the lease
+// ends.
 func TestDetach(t *testing.T) {
 	clock := newHandClock()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
@@ -200,33 +201,33 @@ func TestDetach(t *testing.T) {
 		must(t, r, startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", ""))
 	}
 	waitFor(t, "five tasks to be its own", func() bool { return len(held(t, n.router.Replicas()[0], "leaving")) == 5 }, func() string { return "" })
-	told := deliver(t, leaving)
+	sent := deliver(t, leaving)
 	leaving.Detach()
 	leaving.Detach() // again does nothing
 	staying := d.Attach(spec("staying", 10, "f"))
 	defer staying.Detach()
 	for range 4 {
-		if token := deliver(t, staying); token.Id == told.Id {
-			t.Errorf("%s was told to another before its lease ended", token.Id)
+		if token := deliver(t, staying); token.Id == sent.Id {
+			t.Errorf("%s was sent to another before its lease ended", token.Id)
 		}
 	}
 	nothing(t, n, staying)
-	if mine := held(t, n.router.Replicas()[0], "leaving"); len(mine) != 1 || mine[0].Id != told.Id {
+	if mine := held(t, n.router.Replicas()[0], "leaving"); len(mine) != 1 || mine[0].Id != sent.Id {
 		t.Errorf("it holds %v", mine)
 	}
 	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Second) }, func() string { return "" })
 	clock.advance(10 * time.Second)
-	if token := deliver(t, staying); token.Id != told.Id {
-		t.Errorf("it is told of %v", token)
+	if token := deliver(t, staying); token.Id != sent.Id {
+		t.Errorf("it receives %v", token)
 	}
-	if _, err := r.Propose(bg(t), commitCmd("late", &perdurev1.Commit{Task: told, Events: []*perdurev1.Event{returnEvent("late")}})); reasonOf(err) != perdurev1.Reason_REASON_STALE_TASK {
+	if _, err := r.Propose(bg(t), commitCmd("late", &perdurev1.Commit{Task: sent, Events: []*perdurev1.Event{returnEvent("late")}})); reasonOf(err) != perdurev1.Reason_REASON_STALE_TASK {
 		t.Errorf("the former holder's commit: %v", err)
 	}
 }
 
-// A worker that comes back under its name is told again of what it does not know that it holds. It takes
-// its room, once.
-func TestToldAgain(t *testing.T) {
+// A worker that comes back under its name receives again the tasks that it does not know it holds. They use
+// its capacity, once.
+func TestSentAgain(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
 	w := d.Attach(spec("w", 3, "f"))
@@ -246,7 +247,7 @@ func TestToldAgain(t *testing.T) {
 		seen[deliver(t, again).Id]++
 	}
 	if seen["x1"] != 1 || seen["x2"] != 1 {
-		t.Errorf("told again: %v", seen)
+		t.Errorf("sent again: %v", seen)
 	}
 	must(t, r, startCmd("s3", "x3", "f", ""))
 	nothing(t, n, again)
@@ -255,7 +256,7 @@ func TestToldAgain(t *testing.T) {
 		t.Errorf("then: %v", got)
 	}
 	nothing(t, n, again)
-	// One that knows of none, and has no room, is told of all.
+	// A worker that knows of none, and has no capacity, receives all.
 	third := d.Attach(spec("w", 0, "f"))
 	defer third.Detach()
 	for range 4 {
@@ -269,7 +270,7 @@ func TestToldAgain(t *testing.T) {
 	}
 }
 
-// Two workers with room share the load.
+// Two workers with capacity share the load.
 func TestWorkersShare(t *testing.T) {
 	n := newMemNode(t, 2)
 	r, d := n.Router(), n.Dispatcher()
@@ -292,7 +293,7 @@ func TestWorkersShare(t *testing.T) {
 	}
 }
 
-// A function that nobody serves waits, alone, until somebody does.
+// Tasks of a function without a worker wait, and delay no others, until a worker serves it.
 func TestUnservedFunctionWaits(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
@@ -301,7 +302,7 @@ func TestUnservedFunctionWaits(t *testing.T) {
 	must(t, r, startCmd("s1", "waits", "unserved", ""))
 	must(t, r, startCmd("s2", "runs", "served", ""))
 	if got := deliver(t, w); got.Id != "runs" {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 	nothing(t, n, w)
 	if e := mustQuery(t, r, describeQuery("waits")).GetDescribe().Execution; e.Task.State != "pending" {
@@ -310,11 +311,11 @@ func TestUnservedFunctionWaits(t *testing.T) {
 	late := d.Attach(spec("late", 1, "served", "unserved"))
 	defer late.Detach()
 	if got := deliver(t, late); got.Id != "waits" {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 }
 
-// Workers of one namespace are not told of another's.
+// Workers of one namespace receive nothing of another's.
 func TestNamespacesAreApart(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
@@ -326,13 +327,13 @@ func TestNamespacesAreApart(t *testing.T) {
 	elsewhere.Namespace = "elsewhere"
 	must(t, r, elsewhere)
 	if got := deliver(t, other); got.Namespace != "elsewhere" || got.Id != "x" {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 	nothing(t, n, other)
 	mine := d.Attach(spec("mine", 10, "f"))
 	defer mine.Detach()
 	if got := deliver(t, mine); got.Namespace != ns || got.Id != "x" {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 }
 
@@ -349,18 +350,18 @@ func TestNamespacesHaveWorkersOfTheirOwn(t *testing.T) {
 	}
 	must(t, r, startCmd("s", "x", "f", ""))
 	if got := deliver(t, mine); got.Namespace != ns {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 	elsewhere := startCmd("s2", "x", "f", "")
 	elsewhere.Namespace = "elsewhere"
 	must(t, r, elsewhere)
 	if got := deliver(t, theirs); got.Namespace != "elsewhere" {
-		t.Errorf("told of %v", got)
+		t.Errorf("received %v", got)
 	}
 }
 
-// A worker is told that a task of its was asked to cancel, and only then.
-func TestCancellingIsTold(t *testing.T) {
+// A worker receives a cancel for a task that it holds, and only then.
+func TestCancelIsDelivered(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
 	w, idle := d.Attach(spec("w", 1, "f")), d.Attach(spec("idle", 0, "f"))
@@ -371,13 +372,13 @@ func TestCancellingIsTold(t *testing.T) {
 	must(t, r, cancelCmd("x", 60_000))
 	got, ok := w.Next(bg(t))
 	if !ok || !got.Cancelling || got.Token.Id != "x" || got.Token.Version != token.Version {
-		t.Errorf("told %+v, %v", got, ok)
+		t.Errorf("received %+v, %v", got, ok)
 	}
 	nothing(t, n, idle)
 }
 
-// Room that comes later is filled at once with what has been waiting, oldest first.
-func TestRoomComesLater(t *testing.T) {
+// Capacity that comes later is filled at once with waiting tasks, oldest first.
+func TestCapacityComesLater(t *testing.T) {
 	n := newMemNode(t, 1)
 	r, d := n.Router(), n.Dispatcher()
 	for k := range 6 {
@@ -386,7 +387,7 @@ func TestRoomComesLater(t *testing.T) {
 	w := d.Attach(spec("w", 0, "f"))
 	defer w.Detach()
 	nothing(t, n, w)
-	w.AddCapacity(-3) // no room is no room
+	w.AddCapacity(-3) // a negative capacity adds none
 	w.AddCapacity(0)
 	nothing(t, n, w)
 	next := 0
@@ -403,6 +404,6 @@ func TestRoomComesLater(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, ok := w.Next(ctx); ok {
-		t.Error("told of more")
+		t.Error("received more")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"perdure/fsm/machine"
 )
 
-// What is applied while a leadership begins, and after it has read the state, is not lost to it.
+// A leadership that has already read the state still gets the effects of entries applied while it begins.
 func TestEffectsWhileALeadershipBegins(t *testing.T) {
 	n := newMemNode(t, 2)
 	r, d := n.router.Replicas()[0], n.Dispatcher()
@@ -34,7 +34,7 @@ func TestEffectsWhileALeadershipBegins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	future := r.raft.Apply(b, patience)
+	future := r.raft.Apply(b, waitLimit)
 	if err := future.Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +42,6 @@ func TestEffectsWhileALeadershipBegins(t *testing.T) {
 	waitFor(t, "the effects to find no leadership", func() bool { return r.unclaimed.Load() > 0 }, func() string { return "" })
 	close(release)
 	if token := deliver(t, w); token.Id != id {
-		t.Errorf("told of %v", token)
+		t.Errorf("received %v", token)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestRequestsAwaitTheElected: what comes to an elected leader before it serves waits for it and is not refused, so
-// that a failover costs callers no pauses between attempts.
+// TestRequestsAwaitTheElected: requests to an elected leader that does not serve yet wait for it and are not
+// refused, so a failover costs callers no pauses between attempts.
 func TestRequestsAwaitTheElected(t *testing.T) {
 	n, _ := newGatedNode(t, 1)
 	r := n.router.Replicas()[0]

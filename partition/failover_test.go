@@ -15,15 +15,15 @@ import (
 	"perdure/partition/stable"
 )
 
-// Time-outs that do not act within a test of failover, also on a machine that is held up for seconds; and what a
-// failover may take: it is over before the first of them could act, which is the question to a silent leader.
+// Timeouts that do not act within a test of failover, also on a machine that stalls for seconds. A failover
+// must end before the first of them could act: the probe of a silent leader.
 const (
 	neverActs = time.Minute
 	soon      = neverActs / 4
 )
 
-// timeouts are the usual ones, for clusters in virtual time; a failover that takes longer than atOnce has waited for the
-// first of them, which is the question to a silent leader.
+// timeouts are the usual ones, for clusters in virtual time. A failover that takes longer than atOnce has
+// waited for the first of them, the probe of a silent leader.
 const (
 	timeouts = 2 * time.Second
 	atOnce   = timeouts / 4
@@ -84,8 +84,8 @@ func (m *member) kill(t *testing.T) {
 	}
 }
 
-// TestKilledLeader: whoever is killed, the others lead what it led long before the time-outs would act, and
-// what was acknowledged is there.
+// TestKilledLeader: whichever node is killed, the others lead its groups long before the timeouts would act,
+// and nothing acknowledged is lost.
 func TestKilledLeader(t *testing.T) {
 	for victim := range 3 {
 		t.Run(fmt.Sprintf("n%d", victim+1), func(t *testing.T) {
@@ -145,7 +145,7 @@ func leads(m *member, g uint32) bool {
 	return m.router.slots[g].Load().serving() != nil
 }
 
-// TestDroppedConnection: a leader that lives stays leader although connections to it break.
+// TestDroppedConnection: a leader whose process runs stays the leader although connections to it break.
 func TestDroppedConnection(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)
@@ -185,7 +185,7 @@ func TestDroppedConnection(t *testing.T) {
 func TestDeadMemberInTheLog(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		logs := map[string]*logBuffer{}
-		// Nobody is late enough for a leader to complain of a peer that lives.
+		// No peer is late enough for a leader to report a running one.
 		all := newClusterWith(t, 2, timeouts, on(net), func(cfg *Config) {
 			logs[cfg.NodeID] = &logBuffer{}
 			cfg.Logger = slog.New(slog.NewTextHandler(logs[cfg.NodeID], nil))
@@ -193,16 +193,16 @@ func TestDeadMemberInTheLog(t *testing.T) {
 		equalReplicas(t, all, 0)
 		gone := all[2]
 		gone.stop(t)
-		told := func(event string) int {
+		logged := func(event string) int {
 			return strings.Count(logs[all[0].cfg.NodeID].String(), event) + strings.Count(logs[all[1].cfg.NodeID].String(), event)
 		}
-		waitFor(t, "the dead peer to be told", func() bool { return told("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
+		waitFor(t, "the dead peer to be logged", func() bool { return logged("event=peer_unreachable node=n3") > 0 }, func() string { return "" })
 		gone.start(t)
-		waitFor(t, "its return to be told", func() bool { return told("event=peer_reachable node=n3") > 0 }, func() string { return "" })
-		if n := told("event=peer_unreachable"); n > 4 {
+		waitFor(t, "its return to be logged", func() bool { return logged("event=peer_reachable node=n3") > 0 }, func() string { return "" })
+		if n := logged("event=peer_unreachable"); n > 4 {
 			t.Errorf("%d lines of one dead peer on two nodes", n)
 		}
-		if n := told("level=ERROR"); n > 0 {
+		if n := logged("level=ERROR"); n > 0 {
 			t.Errorf("%d errors because a node was stopped", n)
 		}
 	})

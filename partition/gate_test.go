@@ -18,7 +18,7 @@ import (
 	"perdure/partition/stable"
 )
 
-// A gatedDisk holds the syncs of the log back while its gate is closed, and fails what it is told to.
+// A gatedDisk delays the syncs of the log while its gate is closed, and fails the writes that the test names.
 type gatedDisk struct {
 	vfs.FS
 	mu     sync.Mutex
@@ -225,7 +225,7 @@ func (c *handClock) advance(d time.Duration) {
 	}
 }
 
-// timers are those that somebody waits for.
+// timers returns the timers that a goroutine waits for.
 func (c *handClock) timers() (out []*handTimer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

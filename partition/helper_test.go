@@ -24,9 +24,8 @@ import (
 
 const ns = "default"
 
-// patience is how long a test waits for a state that must come. It is long because it is only ever used
-// up by a failure.
-const patience = 3 * time.Minute
+// waitLimit is how long a test waits for a state that must come. It is long, since only a failure uses it up.
+const waitLimit = 3 * time.Minute
 
 // logBuffer keeps what a node has logged, for a test that fails.
 type logBuffer struct {
@@ -93,7 +92,7 @@ func ready(t *testing.T, n *Node) {
 	case <-n.Ready():
 	case <-n.Done():
 		t.Fatalf("the node has halted: %v", n.Err())
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("not ready: %v", n.NotReady())
 	}
 }
@@ -101,7 +100,7 @@ func ready(t *testing.T, n *Node) {
 // closeNode closes a node that must close in time.
 func closeNode(t *testing.T, n *Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := n.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
@@ -117,11 +116,11 @@ func newMemNode(t *testing.T, partitions uint32) *Node {
 // waitFor waits until a state is there; see says it in words.
 func waitFor(t testing.TB, what string, is func() bool, see func() string) {
 	t.Helper()
-	testkit.Eventually(t, patience, what, is, see)
+	testkit.Eventually(t, waitLimit, what, is, see)
 }
 
 func bg(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -12,8 +12,8 @@ import (
 	"perdure/partition/identity"
 )
 
-// What a rebuild keeps aside is seen in the status and in a metric, also after a restart, and deleted only when
-// somebody says so: nothing else is, and nothing while the replica that is there does not work.
+// The status and a metric show the states that a rebuild has quarantined, also after a restart. Only an
+// operator's command deletes them: nothing else, and none while the present replica does not work.
 func TestKeptReplicas(t *testing.T) {
 	all := newClusterWith(t, 2, neverActs, func(cfg *Config) { cfg.Registerer = prometheus.NewRegistry() })
 	ctx, victim, op := bg(t), all[2], all[0].Operator()
@@ -40,7 +40,7 @@ func TestKeptReplicas(t *testing.T) {
 		}
 		return s.Nodes[2].Kept
 	}
-	// Either may be told to try later, by a node that does not answer in time.
+	// Either may get TRY_LATER from a node that does not answer in time.
 	forget := func(p uint32, name string) (r *perdurev1.ForgetKeptResponse, err error) {
 		t.Helper()
 		waitFor(t, "it to be forgotten or refused", func() bool {
@@ -129,7 +129,7 @@ func TestKeptReplicas(t *testing.T) {
 			t.Errorf("%s is gone", name)
 		}
 	}
-	// Whoever deletes one by hand may do so; and a node does so for itself.
+	// An operator may delete one by hand; a node notices it.
 	if err := victim.cfg.FS.RemoveAll("data/" + have[0].Name); err != nil {
 		t.Fatal(err)
 	}

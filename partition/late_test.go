@@ -11,18 +11,18 @@ import (
 	"perdure/partition/workers"
 )
 
-// toldTask takes what a worker is told next, with all that it comes with.
-func toldTask(t *testing.T, w *workers.Worker) workers.Delivery {
+// nextTask takes a worker's next delivery, with all its fields.
+func nextTask(t *testing.T, w *workers.Worker) workers.Delivery {
 	t.Helper()
 	d, ok := w.Next(bg(t))
 	if !ok || d.Task == nil {
-		t.Fatalf("%s is told %+v, %v", w.ID, d, ok)
+		t.Fatalf("%s received %+v, %v", w.ID, d, ok)
 	}
 	return d
 }
 
-// A task carries the highest timestamp that its leader had from the worker before it acquired the task, whichever
-// node leads. One that is told again carries none.
+// A task carries the highest timestamp that its leader had from the worker before it acquired the task,
+// whichever node leads. A task that is sent again carries none.
 func TestTasksCarryTimestamps(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	s := spec("w", 9, "f")
@@ -33,7 +33,7 @@ func TestTasksCarryTimestamps(t *testing.T) {
 	one := func(p uint32) workers.Delivery {
 		tasks++
 		id := startIn(t, all[0].router, p, fmt.Sprint("x", tasks))
-		d := toldTask(t, w)
+		d := nextTask(t, w)
 		if d.Token.Id != id {
 			t.Fatalf("partition %d: told of %s, want %s", p, d.Token.Id, id)
 		}
@@ -62,14 +62,14 @@ func TestTasksCarryTimestamps(t *testing.T) {
 	again := all[0].Dispatcher().Attach(s)
 	defer again.Detach()
 	for range 3 {
-		if d := toldTask(t, again); d.Task.AcquiredAfter != 0 || !d.Reserved.IsZero() {
-			t.Errorf("told again of %s, as acquired after %d", d.Token.Id, d.Task.AcquiredAfter)
+		if d := nextTask(t, again); d.Task.AcquiredAfter != 0 || !d.Reserved.IsZero() {
+			t.Errorf("sent again of %s, as acquired after %d", d.Token.Id, d.Task.AcquiredAfter)
 		}
 	}
 }
 
-// A worker that says nothing for half its lease is offered no room, whether it hangs, stands still or is cut off;
-// when it is heard from again, it is.
+// A worker that sends nothing for half its lease gets no credit, whether it hangs, pauses or is cut off;
+// after its next message it gets credit again.
 func TestSilentWorkerGetsNothing(t *testing.T) {
 	clock := newHandClock()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
@@ -86,18 +86,19 @@ func TestSilentWorkerGetsNothing(t *testing.T) {
 	defer other.Detach()
 	first := deliver(t, other).Id
 	if !ids[first] {
-		t.Fatalf("the other is told of %s", first)
+		t.Fatalf("the other receives %s", first)
 	}
 	delete(ids, first)
 	nothing(t, n, w)
 	w.Heard(1)
 	if got := deliver(t, w).Id; !ids[got] {
-		t.Errorf("told of %s", got)
+		t.Errorf("received %s", got)
 	}
 }
 
-// What a worker was not sent when its stream ends goes to others at once, whichever node has assigned it.
-func TestUntoldTasksGoBack(t *testing.T) {
+// Tasks that a worker was not sent when its stream ends go to others at once, whichever node has assigned
+// them.
+func TestUnsentTasksAreReturned(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	w := all[0].Dispatcher().Attach(spec("w", 9, "f"))
 	ids := map[string]bool{}
@@ -109,8 +110,8 @@ func TestUntoldTasksGoBack(t *testing.T) {
 	other := all[1].Dispatcher().Attach(spec("other", 9, "f"))
 	defer other.Detach()
 	for range 3 {
-		if d := toldTask(t, other); !ids[d.Token.Id] || d.Token.Version < 2 {
-			t.Errorf("told of %v", d.Token)
+		if d := nextTask(t, other); !ids[d.Token.Id] || d.Token.Version < 2 {
+			t.Errorf("received %v", d.Token)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestLeasesAreInherited(t *testing.T) {
 	const p = 1
 	id := startIn(t, at.router, p, "x")
 	if got := deliver(t, w); got.Id != id {
-		t.Fatalf("told of %v", got)
+		t.Fatalf("received %v", got)
 	}
 	granted := firstDue(t, leaderOf(t, all, p).router.slots[p].Load())
 	waitFor(t, "a millisecond to pass", func() bool { return at.clock.Now().UnixMilli() > granted-w.LeaseMS }, func() string { return "" })

@@ -9,7 +9,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// What a ledger admits, step by step.
+// TestLedger: the commands that a ledger admits, step by step.
 func TestLedger(t *testing.T) {
 	limits := Limits{PartitionBytes: 100, NamespaceBytes: 140, NodeBytes: 200}
 	begins := func(p int64, ns string, n int64) reservation { return reservation{p, ns, beginsWork, n} }
@@ -56,8 +56,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// Whatever is reserved and released, no bound is exceeded, a refusal changes nothing, new work never takes the share
-// of what finishes it, and nothing is left at the end.
+// After any reservations and releases, no bound is exceeded, a refusal changes nothing, new work never takes
+// the share of commands that finish work, and nothing is left at the end.
 func TestLedgerLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{

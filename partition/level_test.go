@@ -140,7 +140,7 @@ func TestClusterUpgrade(t *testing.T) {
 	defer closeNode(t, n)
 	select {
 	case <-n.Done():
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("a program that does not know the cluster's level goes on")
 	}
 	var newer *state.LevelError
@@ -306,7 +306,7 @@ func TestOlderMembersGoOn(t *testing.T) {
 	const p = 1
 	id := startIn(t, at.router, p, "x")
 	if got := deliver(t, w); got.Id != id {
-		t.Fatalf("told of %v", got)
+		t.Fatalf("received %v", got)
 	}
 	move(t, all, p)
 	if level := stateLevel(leaderOf(t, all, p), p); level != older {

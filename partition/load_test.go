@@ -14,8 +14,8 @@ import (
 	"perdure/partition/workers"
 )
 
-// A load works on a node like its users do, and keeps everything that was acknowledged as a fact that can
-// be looked up again later, on this node or on one that came after a power loss.
+// A load uses a node as clients do, and keeps everything that was acknowledged as a fact to be checked later,
+// on this node or on one started after a power loss.
 type load struct {
 	name string
 	r    *Router
@@ -37,7 +37,7 @@ type load struct {
 	known    []string
 }
 
-// fact is something a caller was told. What must be on the same partition is checked there.
+// fact is an answer that a caller got. What must be on the same partition is checked there.
 type fact struct {
 	kind  string
 	what  string
@@ -199,19 +199,19 @@ func (l *load) promises(rng *rand.Rand) {
 }
 
 // ackPromise: once settled, a promise stays as it is; once made, it is there.
-func (l *load) ackPromise(kind string, told *perdurev1.Promise) {
-	l.ack(kind, told.Id, func(ctx context.Context, r *Router) error {
-		q, _, err := r.Query(ctx, Linearizable, promiseQuery(told.Id))
+func (l *load) ackPromise(kind string, answered *perdurev1.Promise) {
+	l.ack(kind, answered.Id, func(ctx context.Context, r *Router) error {
+		q, _, err := r.Query(ctx, Linearizable, promiseQuery(answered.Id))
 		if err != nil {
 			return err
 		}
 		p := q.GetPromise().Promise
-		if told.State != perdurev1.PromiseState_PROMISE_STATE_PENDING &&
-			(p.State != told.State || string(p.Value.GetValue()) != string(told.Value.GetValue()) || p.SettledAtMs != told.SettledAtMs) {
-			return fmt.Errorf("it is %v, was answered as %v", p, told)
+		if answered.State != perdurev1.PromiseState_PROMISE_STATE_PENDING &&
+			(p.State != answered.State || string(p.Value.GetValue()) != string(answered.Value.GetValue()) || p.SettledAtMs != answered.SettledAtMs) {
+			return fmt.Errorf("it is %v, was answered as %v", p, answered)
 		}
-		if p.CreatedAtMs != told.CreatedAtMs || p.TimeoutAtMs != told.TimeoutAtMs || string(p.Param) != string(told.Param) {
-			return fmt.Errorf("it is %v, was answered as %v", p, told)
+		if p.CreatedAtMs != answered.CreatedAtMs || p.TimeoutAtMs != answered.TimeoutAtMs || string(p.Param) != string(answered.Param) {
+			return fmt.Errorf("it is %v, was answered as %v", p, answered)
 		}
 		return nil
 	})

@@ -55,7 +55,7 @@ func equals(want float64) func(float64) bool { return func(v float64) bool { ret
 
 const goldenMetrics = "testdata/metrics.txt"
 
-// Whoever has built dashboards and alerts relies on names and types.
+// Operators' dashboards and alerts rely on names and types.
 func TestMetricNames(t *testing.T) {
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
 	reg := prometheus.NewRegistry()
@@ -92,7 +92,7 @@ func TestMetricNames(t *testing.T) {
 		t.Errorf("the metrics are\n%s\nand not, as in %s (rewrite it with -update),\n%s", b.String(), goldenMetrics, golden)
 	}
 
-	// What people read names each of them, and no other.
+	// METRICS.md names each of them, and no other.
 	doc, err := os.ReadFile("METRICS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +105,13 @@ func TestMetricNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	own, _, _ := strings.Cut(string(doc), "\n## Callers\n")
-	var told []string
+	var named []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)`").FindAllStringSubmatch(own, -1) {
-		told = append(told, m[1])
+		named = append(named, m[1])
 	}
-	slices.Sort(told)
-	if !slices.Equal(told, names) {
-		t.Errorf("METRICS.md tells of\n%v, there are\n%v", told, names)
+	slices.Sort(named)
+	if !slices.Equal(named, names) {
+		t.Errorf("METRICS.md names\n%v, there are\n%v", named, names)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestClusterMetrics(t *testing.T) {
 			t.Errorf("%s: %v", m.cfg.NodeID, have)
 		}
 		leads := m.router.slots[0].Load().raft.State() == raft.Leader // and so it does to the end, see neverActs
-		if c := scrape(t, registry(m))["leader_contact_seconds{0}"]; c < 0 || c > patience.Seconds() || c == 0 && !leads {
+		if c := scrape(t, registry(m))["leader_contact_seconds{0}"]; c < 0 || c > waitLimit.Seconds() || c == 0 && !leads {
 			t.Errorf("%s heard from the leader %v s ago", m.cfg.NodeID, c)
 		}
 	}
@@ -242,7 +242,7 @@ func TestClusterMetrics(t *testing.T) {
 	gone.stop(t)
 	gone.cfg.Registerer = prometheus.NewRegistry()
 	propose(20, 120)
-	equalReplicas(t, []*member{all[0], all[2]}, 0) // so that both cut their logs, whoever leads
+	equalReplicas(t, []*member{all[0], all[2]}, 0) // so that both cut their logs, whichever leads
 	for _, m := range []*member{all[0], all[2]} {
 		if err := m.router.slots[0].Load().Cover(); err != nil {
 			t.Fatal(err)
@@ -462,7 +462,8 @@ func TestMetricsWithoutGroup(t *testing.T) {
 	}
 }
 
-// What waits counts from its last progress on, and what comes while the outbox is read is not forgotten.
+// Waiting messages count from their last progress on, and those that come while the outbox is read are not
+// forgotten.
 func TestStalled(t *testing.T) {
 	clock := newHandClock()
 	s := newShipper(&leadership{r: &Replica{clock: clock}})

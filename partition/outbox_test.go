@@ -31,7 +31,7 @@ type farAnswer struct {
 	err     error
 }
 
-// replaceFar puts the test in the place of the partitions that a replica ships to.
+// replaceFar replaces the partitions that a replica ships to by the test.
 func replaceFar(t *testing.T, r *Replica) *far {
 	f := &far{t: t, r: r, shipments: make(chan *commandv1.Deliver), answers: make(chan farAnswer)}
 	r.deliver = func(ctx context.Context, _ uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
@@ -136,8 +136,8 @@ func signals(t *testing.T, n *Node, to string, count uint32) {
 	must(t, n.Router(), commitCmd("send", c))
 }
 
-// TestShipping: messages leave in order and without a gap. What was not acknowledged stays in the outbox and is sent
-// again; what was acknowledged, and no more than that, is removed.
+// TestShipping: messages leave in order and without a gap. Unacknowledged ones stay in the outbox and are
+// sent again; only acknowledged ones are removed.
 func TestShipping(t *testing.T) {
 	n := newMemNode(t, 2)
 	r := n.router.Replicas()[0]
@@ -169,8 +169,8 @@ func TestShipping(t *testing.T) {
 	emptied(t, r)
 }
 
-// TestOutboxOutlivesItsLeader: the next leader ships what it finds in the outbox, though no entry of its own term
-// has told it of that. Each message is applied once.
+// TestOutboxOutlivesItsLeader: the next leader ships what it finds in the outbox, though no entry of its own
+// term has announced it. Each message is applied once.
 func TestOutboxOutlivesItsLeader(t *testing.T) {
 	fs, st := vfs.NewMem(), stable.NewMemory()
 	n, err := Start(memConfig(t, fs, st, 2))

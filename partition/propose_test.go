@@ -205,8 +205,8 @@ func TestOverloaded(t *testing.T) {
 	must(t, n.Router(), promiseCmd("later", 1<<40))
 }
 
-// A caller that stops waiting for what the log may have does not know; asking again with the same request id tells
-// it, and does nothing twice. What the log never got is surely not applied.
+// A caller that stops waiting for a command that the log may have does not know the outcome. A retry with the
+// same request id returns it, and does nothing twice. A command that the log never got is surely not applied.
 func TestCancelledCallerAsksAgain(t *testing.T) {
 	n, disk := newGatedNode(t, 1)
 	r, replica := n.Router(), n.router.Replicas()[0]
@@ -331,8 +331,8 @@ func TestRequestIsJoined(t *testing.T) {
 	}
 }
 
-// Commands are refused by their bytes, with a hint when to come again; what finishes work is admitted all the same,
-// until its own share is used.
+// Commands are refused by their bytes, with a hint when to come again. Commands that finish work are still
+// admitted, until their own share is used.
 func TestOverloadedByBytes(t *testing.T) {
 	limits := Limits{PartitionBytes: 400 << 10, NamespaceBytes: 800 << 10, NodeBytes: 1 << 20}
 	n, disk := newGatedNode(t, 1, func(c *Config) { c.PendingBytes = limits })
@@ -361,7 +361,7 @@ func TestOverloadedByBytes(t *testing.T) {
 	if got := len(waiting); got != 3 {
 		t.Errorf("%d starts were admitted to half of 400 KiB", got)
 	}
-	// What finishes work finds its share free.
+	// Commands that finish work find their share free.
 	for k := range 3 {
 		if err := refused(settleCmd(fmt.Sprint("p", k), payload)); err != nil {
 			t.Errorf("settlement %d: %v", k, err)
@@ -382,7 +382,7 @@ func TestOverloadedByBytes(t *testing.T) {
 	must(t, n.Router(), startCmd("again", "again", "f", payload))
 }
 
-// A command sent to the wrong partition is told so; nothing is applied there.
+// A command sent to the wrong partition is refused by name; nothing is applied there.
 func TestWrongPartition(t *testing.T) {
 	n := newMemNode(t, 2)
 	id := idIn(n.Router(), 0, "x")

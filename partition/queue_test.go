@@ -25,9 +25,9 @@ func apart(t testing.TB, all []*member) (leader, other *member) {
 	return leader, other
 }
 
-// TestTasksOfOtherNodesAreBoundedInBytes: what a worker that does not read holds at its node of other nodes' tasks is
-// bounded, however many it has asked for and however large they are, and it gets all of them once it reads. Another
-// worker gets its tasks meanwhile.
+// TestTasksOfOtherNodesAreBoundedInBytes: a worker that does not read holds a bounded number of bytes of
+// other nodes' tasks at its node, however many and however large they are. It gets all of them once it reads.
+// Another worker gets its tasks meanwhile.
 func TestTasksOfOtherNodesAreBoundedInBytes(t *testing.T) {
 	all := newCluster(t, 1)
 	leader, at := apart(t, all)

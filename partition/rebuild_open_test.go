@@ -40,7 +40,7 @@ func (fs *lateDamageFS) Create(name string, category vfs.DiskWriteCategory) (f v
 		fs.failOnce.Do(func() {
 			select {
 			case <-fs.reached:
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 			}
 			err = &fsm.DamagedError{Dir: fs.store, Err: vfs.ErrUnsupported}
 		})
@@ -85,8 +85,8 @@ func backlog(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-// TestRebuildOfAStoreLeftOpen: damage that is met between the opening of a replica's state and the start of its group
-// halts the replica. Its state is closed all the same, so a rebuild can begin.
+// TestRebuildOfAStoreLeftOpen: damage found between the opening of a replica's state and the start of its
+// group halts the replica. Its state is closed nevertheless, so a rebuild can begin.
 func TestRebuildOfAStoreLeftOpen(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	for i := range 30 {

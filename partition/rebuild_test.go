@@ -15,8 +15,8 @@ import (
 	"perdure/partition/identity"
 )
 
-// TestRebuild: a replica whose state is lost halts and keeps nobody from anything; it is made anew from the
-// others, with one command, at whichever node.
+// TestRebuild: a replica whose state is lost halts and blocks no other. One command at any node rebuilds it
+// from the others.
 func TestRebuild(t *testing.T) {
 	all := newClusterWith(t, 3, neverActs)
 	made := 0
@@ -56,13 +56,14 @@ func TestRebuild(t *testing.T) {
 			victim.start(t)
 			waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().halted() != nil },
 				func() string { return fmt.Sprint(victim.NotReady()) })
-			// Node 3 answers for partition 1 all the same.
+			// Node 3 still answers for partition 1.
 			create(30)
 			if _, _, err := victim.router.Query(bg(t), Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
 				t.Error("a promise that nobody made was found")
 			}
 		}
-		// Writes go on meanwhile, and the victim makes markers: none of them may stand for what it then lacks.
+		// Writes continue meanwhile, and the victim makes markers: none of them may cover what the new state
+		// lacks.
 		busy, quiet := context.WithCancel(context.Background())
 		var writers sync.WaitGroup
 		t.Cleanup(func() { quiet(); writers.Wait() }) // also if the test ends before
@@ -90,7 +91,7 @@ func TestRebuild(t *testing.T) {
 		for p := range uint32(3) {
 			equalReplicas(t, all, p)
 		}
-		// What was rebuilt survives a restart.
+		// The rebuilt replica survives a restart.
 		victim.stop(t)
 		create(9)
 		victim.start(t)
@@ -123,8 +124,7 @@ func TestRebuildRepeated(t *testing.T) {
 	}
 }
 
-// rebuildAt has an operator's command carried out that must not be refused in haste: who is told to try later was
-// waited for first.
+// rebuildAt rebuilds a replica as an operator does, and checks that no TRY_LATER comes without waiting first.
 func rebuildAt(t *testing.T, m *member, in *perdurev1.RebuildReplicaRequest) (reply *perdurev1.RebuildReplicaResponse, err error) {
 	t.Helper()
 	waitFor(t, "it to be rebuilt", func() bool {

@@ -22,19 +22,18 @@ import (
 	"perdure/partition/transport"
 )
 
-// replace stops a member, has a new server take its place at a new address, and answers the old one's member as
-// it was.
+// replace stops a member, has a new server replace it at a new address, and returns the old member as it was.
 func replace(t *testing.T, all []*member, i int, server string) (old *member) {
 	t.Helper()
 	gone := all[i]
 	gone.stop(t)
 	old = &member{cfg: gone.cfg}
-	takePlace(t, all, i, server)
+	takeOver(t, all, i, server)
 	return old
 }
 
-// takePlace has a new server join in the place of a member that does not run, and waits until it is ready.
-func takePlace(t *testing.T, all []*member, i int, server string) {
+// takeOver has a new server join as the member for a node that does not run, and waits until it is ready.
+func takeOver(t *testing.T, all []*member, i int, server string) {
 	t.Helper()
 	m := all[i]
 	var addrs []string
@@ -63,7 +62,7 @@ func givesWay(t *testing.T, n *Node, successor *member) {
 	t.Helper()
 	select {
 	case <-n.Done():
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("the replaced server runs on: %v", n.NotReady())
 	}
 	var e *identity.ReplacedError
@@ -89,8 +88,8 @@ func staleAt(n *Node, id string) error {
 	return err
 }
 
-// TestReplacedWhileAway: a server that comes back after another one has taken its place answers no read, learns of it
-// from the others, and halts; so it does at every later start, when nobody is there to ask, too.
+// TestReplacedWhileAway: a server that comes back after it was replaced answers no read, learns of it from
+// the others, and halts. So does each later start, also without another server to ask.
 func TestReplacedWhileAway(t *testing.T) {
 	all := newCluster(t, 2)
 	must(t, all[0].router, createCmd("p1"))
@@ -101,7 +100,7 @@ func TestReplacedWhileAway(t *testing.T) {
 	old.cfg.PeerAddr = freeAddr(t)
 	began := time.Now()
 	old.start(t)
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for over := false; !over; {
@@ -146,7 +145,7 @@ func TestReplacedWhileAway(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileRunning: a server that runs and loses its place halts, and its partitions go on without it.
+// TestReplacedWhileRunning: a running server that is replaced halts, and its partitions continue without it.
 func TestReplacedWhileRunning(t *testing.T) {
 	all := newCluster(t, 3)
 	must(t, all[0].router, createCmd("p1"))
@@ -171,7 +170,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 	all[2].cfg.PeerAddr, all[2].Node = addr, nil
 	select {
 	case <-old.Done():
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("the replaced server runs on: %v", old.NotReady())
 	}
 	if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
@@ -225,9 +224,10 @@ func servePeers(t *testing.T, addr, server string, e commandv1.PeersServer) (end
 	}
 }
 
-// TestOldDirectoryHaltsNobody: whoever shows a directory from before a server had its place, or from another
-// cluster, halts nobody. A member that cannot tell whether it still is one answers no stale read until it can.
-func TestOldDirectoryHaltsNobody(t *testing.T) {
+// TestOldDirectoryHaltsNoServer: a directory from before a server became a member, or from another cluster,
+// halts no server. A server that does not know whether it is still a member answers no stale read until it
+// does.
+func TestOldDirectoryHaltsNoServer(t *testing.T) {
 	all := newCluster(t, 2)
 	must(t, all[0].router, createCmd("p1"))
 	before := all[0].Directory()
@@ -265,7 +265,7 @@ func TestOldDirectoryHaltsNobody(t *testing.T) {
 	}
 }
 
-// unsure is a member that loses the directory's leadership when it is first asked for a place.
+// unsure is a member that loses the directory's leadership at the first Join.
 type unsure struct {
 	commandv1.UnimplementedPeersServer
 	asked atomic.Int64
@@ -278,7 +278,7 @@ func (u *unsure) Join(context.Context, *commandv1.JoinRequest) (*commandv1.JoinR
 	return &commandv1.JoinReply{Directory: &commandv1.Directory{ClusterId: "c1", Epoch: 7}}, nil
 }
 
-// TestJoinOfUnknownOutcome: who asks for a place, and is told that nobody knows whether it has got it, asks again.
+// TestJoinOfUnknownOutcome: a server whose Join has an unknown outcome asks again.
 func TestJoinOfUnknownOutcome(t *testing.T) {
 	addr, there := freeAddr(t), &unsure{}
 	defer servePeers(t, addr, "n1-0001", there)()
@@ -289,8 +289,8 @@ func TestJoinOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestOnlyMembersMayCall: who is no member may ask for a place and for the directory, and nothing else. Who is no
-// member any more is kept out of the groups as well; who is not known is not, since it may be new.
+// TestOnlyMembersMayCall: a server that is no member may call Join and ShowDirectory, and nothing else. A
+// former member is refused by the groups as well; an unknown server is not, since it may be new.
 func TestOnlyMembersMayCall(t *testing.T) {
 	log, said := newLog(t)
 	all := newCluster(t, 2, func(c *Config) { c.Logger = log })
@@ -334,7 +334,7 @@ func TestOnlyMembersMayCall(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			group, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), patience)
+			group, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
 			var refused *transport.RefusedError
 			if barred := errors.As(err, &refused) && refused.Code == transport.CodeBarred; barred != c.barred || !barred && err != nil {
 				t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
@@ -349,8 +349,8 @@ func TestOnlyMembersMayCall(t *testing.T) {
 		if err := mux.Close(); err != nil {
 			t.Error(err)
 		}
-		if told := said.has("event=call_refused server=" + server); told == c.member {
-			t.Errorf("that calls of %q were refused is told: %v", server, told)
+		if logged := said.has("event=call_refused server=" + server); logged == c.member {
+			t.Errorf("that calls of %q were refused is logged: %v", server, logged)
 		}
 	}
 	for _, m := range all {

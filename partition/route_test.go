@@ -18,8 +18,8 @@ import (
 	"perdure/partition/raftgroup"
 )
 
-// A scriptedPeer is a node that leads everything and answers each proposal with the next error of a script, and the
-// last one with a reply.
+// A scriptedPeer is a node that leads every partition and answers each proposal with the next error of a
+// script, and the last one with a reply.
 type scriptedPeer struct {
 	commandv1.UnimplementedPeersServer
 	script []error
@@ -72,8 +72,9 @@ func scripted(reason perdurev1.Reason) error {
 	return api.Errorf(reason, "as the script says")
 }
 
-// TestOnlyTheRepeatableIsRepeated: what may have been applied is sent again only if that does no harm: with a request
-// id, or if the command is idempotent. What was surely not applied is sent again in any case.
+// TestOnlyTheRepeatableIsRepeated: the router repeats a command that may have been applied only if that is
+// harmless: with a request id, or if the command is idempotent. It always repeats one that was surely not
+// applied.
 func TestOnlyTheRepeatableIsRepeated(t *testing.T) {
 	withoutID := func(cmd *commandv1.Command) *commandv1.Command {
 		cmd.Request = nil
@@ -126,8 +127,8 @@ func TestLostAnswersAreUnknown(t *testing.T) {
 	}
 }
 
-// TestRetriesAreMarked: a request that is sent again says that it is a retry, so that the machine does not run it when
-// the first one's answer is forgotten; and it goes with the same request id to the same partition.
+// TestRetriesAreMarked: a repeated request is marked as a retry, so that the machine does not run it when the
+// first answer is forgotten. It goes with the same request id to the same partition.
 func TestRetriesAreMarked(t *testing.T) {
 	r, p := routerTo(t, 3, scripted(perdurev1.Reason_REASON_OUTCOME_UNKNOWN), scripted(perdurev1.Reason_REASON_NOT_LEADER))
 	cmd := signalCmd("r", "x", "go", "")
@@ -162,7 +163,7 @@ func TestPlaceIsTheMachines(t *testing.T) {
 	}
 }
 
-// TestRaftErrors: only what Raft has surely not taken is told as not applied.
+// TestRaftErrors: only a command that Raft has surely not taken is reported as not applied.
 func TestRaftErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -178,7 +179,7 @@ func TestRaftErrors(t *testing.T) {
 		{errors.New("the log store failed"), perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 	} {
 		if e := raftError(3, "", c.err); e.Reason != c.want {
-			t.Errorf("%v is told as %v, must be %v", c.err, e, c.want)
+			t.Errorf("%v is reported as %v, must be %v", c.err, e, c.want)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestUnknownOutcomeStays: what an attempt may have applied is not taken back by the refusal of a later attempt,
-// unless the machine itself refuses, which it never does after it has applied the request.
+// TestUnknownOutcomeStays: the refusal of a later attempt does not replace the unknown outcome of an earlier
+// one, unless the machine itself refuses, which it never does after it has applied the request.
 func TestUnknownOutcomeStays(t *testing.T) {
 	n, _ := newGatedNode(t, 1)
 	const (

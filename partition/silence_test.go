@@ -10,8 +10,8 @@ import (
 	"perdure/partition/election"
 )
 
-// TestSilence: a leader from which nobody hears, although no connection breaks, is replaced before the
-// time-outs act; one that a majority hears is left alone, whoever else does not.
+// TestSilence: a leader that no other voter hears, although no connection breaks, is replaced before the
+// timeouts act. A leader that a majority hears stays, whichever others do not.
 func TestSilence(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)
@@ -26,7 +26,7 @@ func TestSilence(t *testing.T) {
 			}
 		}
 		before := termsOf(rest[0])
-		// undisturbed waits until a node has found the leader silent, and has thought about it.
+		// undisturbed waits until a node has found the leader silent and has checked it.
 		undisturbed := func(what string, m *member) {
 			t.Helper()
 			waitFor(t, m.cfg.NodeID+" finds it silent", func() bool {
@@ -83,8 +83,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSilenceRefused: something on the way to the leader drops what is connected and refuses what connects, as
-// firewalls do. That is no proof that the leader is gone while a majority hears it.
+// TestSilenceRefused: a firewall before the leader drops its connections and refuses new ones. That does not
+// prove that the leader is gone while a majority hears it.
 func TestSilenceRefused(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)
@@ -115,8 +115,8 @@ func TestSilenceRefused(t *testing.T) {
 	})
 }
 
-// TestSilenceEnds: a leader that was held up and is heard again keeps its place, also when others have
-// agreed already that it should be replaced.
+// TestSilenceEnds: a leader that was delayed and is heard again stays the leader, also when others have
+// already agreed to replace it.
 func TestSilenceEnds(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)

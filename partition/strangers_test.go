@@ -41,8 +41,8 @@ func stranger(t testing.TB, server, addr string) *ingresstest.Caller {
 	return caller
 }
 
-// TestStrangersBodiesAreNotRead: what servers that are no members send is not read, for the methods that they may call
-// as for the others, and members' calls go on beside it.
+// TestStrangersBodiesAreNotRead: the port does not read the requests of servers that are no members,
+// whichever methods they call, and members' calls continue.
 func TestStrangersBodiesAreNotRead(t *testing.T) {
 	all := newCluster(t, 1)
 	addr := all[0].cfg.PeerAddr
@@ -59,7 +59,7 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 				taken.Add(r.Push(each, 2*time.Second))
 				// By name: who calls, and not how much. A slow machine may end the stranger's connection first.
 				want := fmt.Sprint(int(status.Code(api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "").GRPCStatus().Err())))
-				switch got, err := r.Wait(patience); {
+				switch got, err := r.Wait(waitLimit); {
 				case methods[j%len(methods)] == commandv1.Peers_Join_FullMethodName || errors.Is(err, io.EOF):
 				case got == want:
 					named.Add(1)

@@ -21,7 +21,7 @@ func clockedConfig(t *testing.T, clock *handClock, fs vfs.FS, st stable.Store) C
 	return cfg
 }
 
-// stored is a promise as it is stored: reads also show what is due and not carried out yet.
+// stored returns a promise as it is stored: reads also show expirations that have not run yet.
 func stored(t *testing.T, n *Node, id string) recovery.Promise {
 	t.Helper()
 	var p recovery.Promise
@@ -65,7 +65,7 @@ func TestDeadlines(t *testing.T) {
 	settles(t, n, "four", recovery.PromiseRejectedTimedout)
 	select {
 	case <-watch.C:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Error("who waited for it was not woken")
 	}
 	if p := stored(t, n, "ten"); p.State != recovery.PromisePending {
@@ -104,7 +104,7 @@ func TestManyDeadlines(t *testing.T) {
 		func() string { return fmt.Sprint(counted(t, n.router.Replicas()[0].metrics.Ticks)) })
 }
 
-// What became due while nobody led is carried out by the next leader.
+// The next leader runs the expirations of deadlines that passed while no node led.
 func TestDeadlinesAfterRestart(t *testing.T) {
 	clock := newHandClock()
 	fs, st := vfs.NewMem(), stable.NewMemory()

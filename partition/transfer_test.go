@@ -80,8 +80,8 @@ func (l *callers) more(t *testing.T, n int) {
 	waitFor(t, fmt.Sprintf("%d more calls", n), func() bool { return l.count() >= from+n }, func() string { return fmt.Sprint(l.count() - from) })
 }
 
-// transfer hands a partition on. Nobody is told to try later who could have been served at once: only when the others
-// did not say in time whether they can take it.
+// transfer moves a partition's leadership. It checks that a TRY_LATER comes only when the other members did
+// not answer in time.
 func transfer(t *testing.T, from *member, p uint32, to string) (leader string) {
 	t.Helper()
 	var err error
@@ -124,7 +124,8 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// TestTransferRefused: who cannot hand on, or be handed to, is told why, and nothing moves.
+// TestTransferRefused: a transfer from a node that does not lead, or to one that cannot, is refused by name,
+// and nothing moves.
 func TestTransferRefused(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 3, timeouts, on(net))
@@ -186,7 +187,7 @@ func TestPlannedStop(t *testing.T) {
 			t.Errorf("a call took %v", running.longest)
 		}
 		for p := range uint32(4) {
-			// One election for what it led: nobody had to find out that it is gone.
+			// One election for each group that it led: no member had to find out that it is gone.
 			if now := termsOf(all[1])[p]; now > before[p]+1 {
 				t.Errorf("partition %d went from term %d to %d", p, before[p], now)
 			}
@@ -207,8 +208,8 @@ func TestPlannedStop(t *testing.T) {
 	})
 }
 
-// TestRestartedLeader: a leader's process that ends and is there again before anybody has looked does not
-// lead any more; its groups do not wait for the time-outs.
+// TestRestartedLeader: a leader's process ends and is back before another member has checked it. It does not
+// lead any more, and its groups do not wait for the timeouts.
 func TestRestartedLeader(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 3, timeouts, on(net))
@@ -228,7 +229,7 @@ func TestRestartedLeader(t *testing.T) {
 	})
 }
 
-// TestSplitVote: two that stand at the same moment get no majority; one of them begins again.
+// TestSplitVote: two candidates that campaign at the same moment get no majority; one of them begins again.
 func TestSplitVote(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 1, timeouts, on(net))
@@ -239,7 +240,7 @@ func TestSplitVote(t *testing.T) {
 				rest = append(rest, m)
 			}
 		}
-		// Neither knows what breaks, and both stand.
+		// Neither knows what breaks, and both campaign.
 		for _, m := range rest {
 			m.failover.Enable(false)
 		}
@@ -271,8 +272,8 @@ func TestSplitVote(t *testing.T) {
 	})
 }
 
-// TestBlindSurvivor: a survivor that lacks what the other one has, and which alone has seen the leader go,
-// has the other one stand.
+// TestBlindSurvivor: a survivor lacks entries of the other one, and it alone has seen the leader go. It has
+// the other one campaign.
 func TestBlindSurvivor(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		all := newClusterWith(t, 1, timeouts, on(net))
@@ -375,8 +376,8 @@ func TestTransferInProgress(t *testing.T) {
 	})
 }
 
-// TestOperatorTransfers: whichever node an operator asks, what a node leads is led by others when the answer is
-// there, although the node that was asked learns of the new leaders before it has the old one's answer.
+// TestOperatorTransfers: on whichever node an operator asks, other nodes lead the groups when the answer is
+// there. The node may learn of the new leaders before it has the old one's answer.
 func TestOperatorTransfers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)

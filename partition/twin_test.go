@@ -16,9 +16,9 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// A twin is a second machine per partition, on a tree in memory, that applies the log of a node entry by
-// entry as it grows. It knows what the state and its checksum must be at every index, so a node that came
-// back after a power loss can be compared at whatever index it came back with.
+// A twin is a second machine per partition, on a tree in memory, that applies a node's log entry by entry as
+// it grows. It keeps the state and its checksum at every index, so a test can compare a node after a power
+// loss at whatever index it came back with.
 type twin struct {
 	parts []*twinPart
 }
@@ -290,7 +290,7 @@ func follow(w *twin, n *Node) *follower {
 
 func (f *follower) run() {
 	defer close(f.done)
-	defer f.stop() // nobody waits for one that has failed
+	defer f.stop() // no caller waits for one that has failed
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {

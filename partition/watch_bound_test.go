@@ -11,8 +11,8 @@ import (
 	"perdure/fsm/state"
 )
 
-// TestWatchesAreBounded: watches are bounded in pieces and in bytes. One beyond gets no value and costs nothing, and what
-// is stopped makes place.
+// TestWatchesAreBounded: watches are bounded in pieces and in bytes. One beyond the bounds gets no value and
+// costs nothing; a stopped one frees its share.
 func TestWatchesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		what string

@@ -11,8 +11,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// tellBound is below what anybody waits who was not told (forwardTimeout), and far above what being told takes.
-const tellBound = 8 * time.Second
+// notifyBound is below the wait of a watch that is not notified (forwardTimeout), and far above the time of a
+// notification.
+const notifyBound = 8 * time.Second
 
 // signalsCmd submits a run that waits for signals s0, s1 and so on, in any order.
 func signalsCmd(id string, signals int) *commandv1.Command {
@@ -35,18 +36,18 @@ func runVersion(t *testing.T, r *Router, id string) RunVersion {
 	return RunVersionOf(mustQuery(t, r, RunQuery(ns, id)))
 }
 
-// told waits for a value of a watch.
-func told(t *testing.T, what string, w *Watch) {
+// notified waits for a value of a watch.
+func notified(t *testing.T, what string, w *Watch) {
 	t.Helper()
 	select {
 	case <-w.C:
-	case <-time.After(tellBound):
-		t.Fatalf("%s: nobody was told within %v", what, tellBound)
+	case <-time.After(notifyBound):
+		t.Fatalf("%s: no notification within %v", what, notifyBound)
 	}
 }
 
-// Every change of a run is told, those that follow each other as one; of another run, and to those who wait
-// for its end, nothing is told.
+// Each change of a run notifies its watches, several in a row once. It notifies no watch of another run, and
+// none that waits for the run's end.
 func TestRunWatch(t *testing.T) {
 	n := newMemNode(t, 1)
 	r := n.router
@@ -61,7 +62,7 @@ func TestRunWatch(t *testing.T) {
 	for i := range 4 {
 		must(t, r, signalCmd(fmt.Sprint("signal ", i), "run", fmt.Sprint("s", i), "1"))
 	}
-	told(t, "four signals", w.Watch)
+	notified(t, "four signals", w.Watch)
 	if len(w.C) > 0 {
 		t.Error("a watcher that was slow has a second notification")
 	}
@@ -69,13 +70,13 @@ func TestRunWatch(t *testing.T) {
 		t.Errorf("it was %v and is %v", seen, now)
 	}
 	if len(other.C) > 0 || len(end.C) > 0 {
-		t.Errorf("told were also who watches another run (%d) and who waits for the end (%d)", len(other.C), len(end.C))
+		t.Errorf("watches of another run (%d) and of the end (%d) were notified too", len(other.C), len(end.C))
 	}
 	must(t, r, terminateCmd("run"))
-	told(t, "the end, to who watches", w.Watch)
-	told(t, "the end, to who waits for it", end)
+	notified(t, "the end, to a watch of changes", w.Watch)
+	notified(t, "the end, to a watch of it", end)
 	must(t, r, retryGraphCmd("run"))
-	told(t, "a retry", w.Watch)
+	notified(t, "a retry", w.Watch)
 	if now := runVersion(t, r, "run"); now.Incarnation == seen.Incarnation {
 		t.Errorf("after a retry it is %v", now)
 	}
@@ -88,8 +89,7 @@ func TestRunWatch(t *testing.T) {
 	}
 }
 
-// A node that does not lead asks the one that does, and a change that came between its reading and its asking
-// is told.
+// A node that does not lead asks the leader, and learns of a change between its read and its request.
 func TestRunWatchElsewhere(t *testing.T) {
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
@@ -111,7 +111,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 		seen := runVersion(t, m.router, "run")
 		send() // between reading and asking
 		w.Follow(seen)
-		told(t, "a change before "+m.cfg.NodeID+" asked", w.Watch)
+		notified(t, "a change before "+m.cfg.NodeID+" asked", w.Watch)
 		w.Stop()
 
 		w = m.router.WatchRun(ns, "run")
@@ -119,16 +119,16 @@ func TestRunWatchElsewhere(t *testing.T) {
 		waitFor(t, "the leader to be asked", asked(lead), func() string { return "" })
 		began := time.Now()
 		send()
-		told(t, "a change after "+m.cfg.NodeID+" asked", w.Watch)
-		t.Logf("%s was told after %v", m.cfg.NodeID, time.Since(began))
+		notified(t, "a change after "+m.cfg.NodeID+" asked", w.Watch)
+		t.Logf("%s was notified after %v", m.cfg.NodeID, time.Since(began))
 		w.Stop()
 		waitFor(t, "the leader to forget who has gone", func() bool { return lead.watches.waiting.Load() == 0 }, func() string { return "" })
 	}
 }
 
-// A node that comes to lead between a watcher's reading and its waiting tells of what changed in between: it
-// has applied that as a follower, and nobody is left to be asked.
-func TestRunWatchWhoBecomesLeader(t *testing.T) {
+// A node that becomes the leader between a watcher's read and its wait reports a change in between: it has
+// applied that as a follower, and no other node is left to ask.
+func TestRunWatchOfANewLeader(t *testing.T) {
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 2))
@@ -143,7 +143,7 @@ func TestRunWatchWhoBecomesLeader(t *testing.T) {
 	transfer(t, lead, 0, heir.cfg.NodeID)
 	waitFor(t, "the heir leads", func() bool { return leads(heir, 0) }, func() string { return fmt.Sprint(heir.status()) })
 	w.Follow(seen)
-	told(t, "a change before this node led", w.Watch)
+	notified(t, "a change before this node led", w.Watch)
 }
 
 // followRun watches a run as callers do, and shows each version it has seen.
@@ -199,14 +199,14 @@ func TestRunWatchAcrossLeaders(t *testing.T) {
 		signal++
 		began, want := time.Now(), runVersion(t, leaderOf(t, all, 0).router, "run")
 		for _, w := range watchers {
-			for over := time.After(tellBound); ; {
+			for over := time.After(notifyBound); ; {
 				select {
 				case got := <-w.seen:
 					if got != want {
 						continue
 					}
 				case <-over:
-					t.Fatalf("%s: %s has not seen %v within %v", what, w.at.cfg.NodeID, want, tellBound)
+					t.Fatalf("%s: %s has not seen %v within %v", what, w.at.cfg.NodeID, want, notifyBound)
 				}
 				break
 			}
@@ -233,7 +233,7 @@ func TestRunWatchAcrossLeaders(t *testing.T) {
 	}
 	gone.stop(t)
 	change("after the leader's node has stopped")
-	t.Logf("the slowest was told after %v", slowest)
+	t.Logf("the slowest was notified after %v", slowest)
 	cancel()
 	for _, w := range watchers {
 		if err := <-w.ended; !errors.Is(err, context.Canceled) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Between two comparisons of clocks stamps go on as time does, whatever the clock is set to; after a comparison they are
-// within half a second of the others' median.
+// Between two comparisons of clocks stamps follow the monotonic clock, whatever the clock is set to. After a
+// comparison they are within half a second of the others' median.
 func TestStampAfterStep(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

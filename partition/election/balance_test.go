@@ -151,7 +151,7 @@ func TestRetryLater(t *testing.T) {
 	})
 }
 
-// TestWitnessed: a node says no more of a silence than it can testify to.
+// TestWitnessed: a node reports no more of a silence than it can testify to.
 func TestWitnessed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, _ *testkit.Network) {
 		f := NewFailover(context.Background(), Options{HeartbeatTimeout: heartbeat, Clock: clock.System{}})

@@ -58,8 +58,8 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
-// TestPreferredOnce: whatever two servers see of each other on their first try, at most one of them campaigns if they
-// hear each other or not, and on the second try both name the same one.
+// TestPreferredOnce: whatever two servers see of each other on their first try, at most one of them
+// campaigns. On the second try both name the same candidate.
 func TestPreferredOnce(t *testing.T) {
 	for _, n := range []uint64{9, 10, 11} {
 		a, b := at("a", n, "Follower"), at("b", 10, "Follower")

@@ -6,8 +6,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// TestCheck: a replica that differs from two others that agree is in the minority; it is not when the others
-// cannot tell, or differ as well.
+// TestCheck: a replica that differs from two others that agree is in the minority. It is not when the others
+// have no mark there, or differ as well.
 func TestCheck(t *testing.T) {
 	replica := func(applied, sum uint64, marks ...uint64) *commandv1.ReplicaStatus {
 		r := &commandv1.ReplicaStatus{Applied: applied, Checksum: sum}

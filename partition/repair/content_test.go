@@ -13,8 +13,8 @@ import (
 
 const reserve = 1 << 20
 
-// TestContentCopy: content is written as long as the low mark stays free beside it, and beside the state that is made of
-// it; what does not fit is refused whole.
+// TestContentCopy: content is written as long as the low mark stays free in addition to it and to the state
+// that is made of it. A chunk that does not fit is refused whole.
 func TestContentCopy(t *testing.T) {
 	const chunk, spare = 100, 1000
 	for _, c := range []struct {

@@ -23,8 +23,8 @@ func tokenOf(id string, version uint64) *perdurev1.TaskToken {
 	return &perdurev1.TaskToken{Namespace: ns, Id: id, Incarnation: 1, Version: version}
 }
 
-// told takes what waits for a worker, in words.
-func (s *stage) told(w *Worker) (out []string) {
+// delivered takes a worker's deliveries, in words.
+func (s *stage) delivered(w *Worker) (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range w.queue {
@@ -38,10 +38,10 @@ func (s *stage) told(w *Worker) (out []string) {
 	return out
 }
 
-func (s *stage) tells(what string, w *Worker, want ...string) {
+func (s *stage) delivers(what string, w *Worker, want ...string) {
 	s.t.Helper()
-	if have := s.told(w); !slices.Equal(have, want) {
-		s.t.Errorf("%s: %s is told of %v, must be of %v", what, w.ID, have, want)
+	if have := s.delivered(w); !slices.Equal(have, want) {
+		s.t.Errorf("%s: %s received %v, must be %v", what, w.ID, have, want)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestCapacityIsConserved(t *testing.T) {
 	for _, room := range entries[1:] {
 		s.Applied(s.r, s.lead, assigned("w"), room)
 	}
-	s.tells("after one was acquired", w, "a/1")
+	s.delivers("after one was acquired", w, "a/1")
 	if entries, sum = all(); sum != capacity-1 {
 		t.Fatalf("with one task %d are offered, must be %d", sum, capacity-1)
 	}
@@ -113,9 +113,10 @@ func TestCapacityOfWhatIsOver(t *testing.T) {
 	}
 }
 
-// TestToldOnce: a task that is brought twice (by its entry and by a new leader, or by two leaders) is told once; the
-// next version of it is told again. A worker that has said that it holds a task is not told of it.
-func TestToldOnce(t *testing.T) {
+// TestDeliveredOnce: a task that arrives twice (by its entry and by a new leader, or by two leaders) is
+// delivered once; its next version is delivered again. A worker that has announced that it holds a task does
+// not receive it.
+func TestDeliveredOnce(t *testing.T) {
 	s := newStage(t)
 	knowing := spec("w", 4, "f")
 	knowing.Held = []*perdurev1.TaskToken{tokenOf("held", 3)}
@@ -126,18 +127,18 @@ func TestToldOnce(t *testing.T) {
 		s.Established(s.lead, nil, assigned("w", tokens...).Assigned)
 	}
 	remind(tokenOf("a", 1), tokenOf("held", 3))
-	s.tells("its entry and a new leader", w, "a/1")
+	s.delivers("its entry and a new leader", w, "a/1")
 	remind(tokenOf("a", 1), tokenOf("held", 3))
-	s.tells("another leader", w)
+	s.delivers("another leader", w)
 	remind(tokenOf("a", 2), tokenOf("b", 1))
-	s.tells("the next version, and one whose former leader told nobody", w, "a/2", "b/1")
+	s.delivers("the next version, and one that its former leader did not send", w, "a/2", "b/1")
 	w.Finished(tokenOf("b", 1))
 	remind(tokenOf("b", 2))
-	s.tells("one that it had finished", w, "b/2")
+	s.delivers("one that it had finished", w, "b/2")
 }
 
-// TestCancelIsTold: a request to cancel reaches the worker that holds the task, and nobody else.
-func TestCancelIsTold(t *testing.T) {
+// TestCancelIsDelivered: a request to cancel reaches the worker that holds the task, and no other.
+func TestCancelIsDelivered(t *testing.T) {
 	s := newStage(t)
 	w, other := s.Attach(spec("w", 1, "f")), s.Attach(spec("other", 1, "f"))
 	elsewhere := spec("w", 1, "f")
@@ -145,14 +146,14 @@ func TestCancelIsTold(t *testing.T) {
 	stranger := s.Attach(elsewhere)
 	fx := &machine.Effects{Cancelling: assigned("w", tokenOf("a", 1)).Assigned}
 	s.Applied(s.r, s.lead, fx, nil)
-	s.tells("the holder", w, "a/1 cancelling")
-	s.tells("another worker", other)
-	s.tells("another namespace's worker of that id", stranger)
+	s.delivers("the holder", w, "a/1 cancelling")
+	s.delivers("another worker", other)
+	s.delivers("another namespace's worker of that id", stranger)
 }
 
-// TestUntoldGoesBack: when a session ends, the tasks that its worker was not sent are released, and no others: not what
+// TestUnsentIsReturned: when a session ends, the tasks that its worker was not sent are released, and no others: not what
 // it was sent, nor what it was to be sent again.
-func TestUntoldGoesBack(t *testing.T) {
+func TestUnsentIsReturned(t *testing.T) {
 	s := newStage(t)
 	w := s.Attach(spec("w", 4, "f"))
 	for k := range 4 {
@@ -176,9 +177,9 @@ func TestUntoldGoesBack(t *testing.T) {
 	}
 }
 
-// TestToldAgainIsNotReturned: a leader returns a task that another node did not send in the term in which it was
+// TestResentIsNotReturned: a leader returns a task that another node did not send in the term in which it was
 // acquired, unless it has sent it again: a later session of the worker may have begun it.
-func TestToldAgainIsNotReturned(t *testing.T) {
+func TestResentIsNotReturned(t *testing.T) {
 	s := newStage(t)
 	w := s.Attach(spec("w", 4, "f"))
 	defer w.Detach()

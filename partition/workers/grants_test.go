@@ -20,8 +20,7 @@ func crowd(t *testing.T, many int, functions func(k int) []string) (*Dispatcher,
 	return d, d.led[0]
 }
 
-// An entry carries a bounded number of offers, of all workers in turn; those that something waits for come
-// first.
+// An entry carries a bounded number of grants, of all workers in turn; those that tasks wait for come first.
 func TestGrantsAreBounded(t *testing.T) {
 	const many = 150
 	d, led := crowd(t, many, func(k int) []string { return []string{fmt.Sprint("f", k)} })

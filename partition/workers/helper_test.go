@@ -47,7 +47,7 @@ func (s *stage) assign(worker string, tokens ...*perdurev1.TaskToken) {
 	s.Applied(s.r, s.lead, assigned(worker, tokens...), s.Reserve(0))
 }
 
-// handClock stands until it is advanced. What waits for it waits for ever.
+// handClock advances only when a test advances it.
 type handClock struct {
 	clock.System
 	mu  sync.Mutex

@@ -35,15 +35,15 @@ func TestFormerLeadersTaskIsDropped(t *testing.T) {
 	}{{"late", s.term - 1}, {"present", s.term}} {
 		l.received(&commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Term: m.term, Task: &perdurev1.Task{Token: tokenOf(m.id, 1)}}}})
 	}
-	s.tells("a task of a previous term, and one of the present", w, "present/1")
+	s.delivers("a task of a previous term, and one of the present", w, "present/1")
 	if have := w.Capacity(); have != 4 {
 		t.Errorf("one of 5 is used, %d are left", have)
 	}
 }
 
-// TestHungWorkerIsNotHeardByConnecting: a worker that hangs while its stream lives is granted nothing by a node that its
-// own node connects to again, and its own node grants that one nothing: it was heard from when it was heard from. When it
-// is, it gets what waits.
+// TestHungWorkerIsNotHeardByConnecting: a worker hangs while its stream stays open. A node that its own node
+// connects to again grants it no credit, and its own node grants that one none: a connection is no message of
+// the worker. After its next message the worker gets the waiting tasks.
 func TestHungWorkerIsNotHeardByConnecting(t *testing.T) {
 	home, leader := newStage(t), newStage(t)
 	w := home.Attach(spec("w", 6, "f"))
@@ -99,8 +99,8 @@ func TestRevokedCreditIsReturnedOnce(t *testing.T) {
 	}
 }
 
-// TestTaskBytes: one task of other nodes is always taken; more, while neither the worker's nor the node's bytes are used
-// up. What ends gives them back.
+// TestTaskBytes: a worker may always queue one task of other nodes, and more while neither the worker's nor
+// the node's bytes are used up. A detached worker releases its bytes.
 func TestTaskBytes(t *testing.T) {
 	d := newStage(t).Dispatcher
 	w, x := d.newWorker(spec("w", 1, "f"), false), d.newWorker(spec("x", 1, "f"), false)

@@ -10,7 +10,7 @@ import (
 var dispatchBugs = []mutation.Bug{
 	{
 		File: "internal/credit/ledger.go", Rule: "dispatch: a task is told once",
-		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestToldOnce", Pkg: "partition/workers",
+		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
 		File: "partition/workers/assign.go", Rule: "dispatch: the credit of an entry that did not happen comes back",
@@ -22,7 +22,7 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is told",
-		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestToldOnce", Pkg: "partition/workers",
+		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
 		File: "partition/workers/worker.go", Rule: "dispatch: the credit of a task that is over before it is told comes back",
@@ -34,22 +34,22 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/workers/release.go", Rule: "dispatch: a task that was told before is not given back",
-		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUntoldGoesBack",
+		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUnsentIsReturned",
 	},
 	{
 		File: "partition/workers/release.go", Rule: "dispatch: a task that nobody was told of is given back",
-		From: `if len(queue) == 0 {`, To: `if len(queue) < 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 10 * time.Second,
+		From: `if len(queue) == 0 {`, To: `if len(queue) < 1<<20 {`, Tests: "TestUnsentIsReturned", Hangs: 10 * time.Second,
 	},
 	{
 		File: "partition/workers/assign.go", Rule: "dispatch: a worker is told that its task is cancelled",
-		From: `for _, a := range fx.Cancelling {`, To: `for _, a := range fx.Cancelling[:0] {`, Tests: "TestCancelIsTold",
+		From: `for _, a := range fx.Cancelling {`, To: `for _, a := range fx.Cancelling[:0] {`, Tests: "TestCancelIsDelivered",
 	},
 	{
 		File: "partition/workers/dispatcher.go", Rule: "dispatch: a worker learns what it holds from a new leader",
-		From: `for _, a := range held {`, To: `for _, a := range held[:0] {`, Tests: "TestToldOnce",
+		From: `for _, a := range held {`, To: `for _, a := range held[:0] {`, Tests: "TestDeliveredOnce",
 	},
 	{
 		File: "partition/workers/session.go", Rule: "dispatch: a worker learns what it holds when it comes back",
-		From: `if len(leaderships) > 0 {`, To: `if len(leaderships) > 1<<20 {`, Tests: "TestUntoldGoesBack", Hangs: 10 * time.Second,
+		From: `if len(leaderships) > 0 {`, To: `if len(leaderships) > 1<<20 {`, Tests: "TestUnsentIsReturned", Hangs: 10 * time.Second,
 	},
 }
