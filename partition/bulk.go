@@ -16,7 +16,7 @@ import (
 //
 // A large command is followed by a pause only while clients' small commands come too. The last bound lets all
 // that wait through within bulkMaxWait plus their own durations. So large commands take a fraction of the
-// node beside small ones, and all of it otherwise.
+// node next to small ones, and all of it otherwise.
 const (
 	bulkBytes    = 4 << 20
 	bulkPause    = 16

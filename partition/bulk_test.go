@@ -17,7 +17,7 @@ func TestBulkPause(t *testing.T) {
 		waiting int64
 		want    time.Duration
 	}{
-		"nobody else":               {took: 50 * time.Millisecond},
+		"no other":                  {took: 50 * time.Millisecond},
 		"small ones come":           {took: 50 * time.Millisecond, small: true, waiting: 1, want: 50 * bulkPause * time.Millisecond},
 		"none of the large waits":   {took: 50 * time.Millisecond, small: true, want: 50 * bulkPause * time.Millisecond},
 		"it took long":              {took: time.Minute, small: true, want: bulkMaxPause},

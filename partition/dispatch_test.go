@@ -174,7 +174,7 @@ func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
 	}
 	second := d.Attach(spec("w", 1, "f"))
 	if _, ok := first.Next(bg(t)); ok {
-		t.Error("the first stream goes on")
+		t.Error("the first stream continues")
 	}
 	disk.open()
 	deliver(t, second)

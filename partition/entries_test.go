@@ -71,7 +71,7 @@ func TestEntriesAreReadSomeAtATime(t *testing.T) {
 	}
 	for i, response := range m.ApplyBatch(batch(1, count-4)) {
 		if response != nil {
-			t.Errorf("entry %d is answered %T, and nobody waits for it", i+1, response)
+			t.Errorf("entry %d is answered %T, and no caller waits for it", i+1, response)
 		}
 	}
 	if st, err := store.Status(); err != nil || st.Applied != count-4 {

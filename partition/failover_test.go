@@ -169,7 +169,7 @@ func TestDroppedConnection(t *testing.T) {
 			}
 		}
 		if logged.has("event=campaign_started") || !logged.has("event=leader_connection_broke") {
-			t.Errorf("nobody was to stand, and the breaks were to be seen")
+			t.Errorf("no campaign and the breaks were expected")
 		}
 		for _, m := range all {
 			for g, term := range termsOf(m) {

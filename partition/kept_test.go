@@ -90,7 +90,7 @@ func TestKeptReplicas(t *testing.T) {
 		t.Errorf("a halted replica's: %v", err)
 	}
 	if len(kept()) != 2 {
-		t.Error("it was deleted all the same")
+		t.Error("it was deleted nevertheless")
 	}
 	rebuild(1)
 	have = kept()

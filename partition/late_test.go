@@ -35,7 +35,7 @@ func TestTasksCarryTimestamps(t *testing.T) {
 		id := startIn(t, all[0].router, p, fmt.Sprint("x", tasks))
 		d := nextTask(t, w)
 		if d.Token.Id != id {
-			t.Fatalf("partition %d: told of %s, want %s", p, d.Token.Id, id)
+			t.Fatalf("partition %d: received %s, want %s", p, d.Token.Id, id)
 		}
 		return d
 	}

@@ -141,7 +141,7 @@ func TestClusterUpgrade(t *testing.T) {
 	select {
 	case <-n.Done():
 	case <-time.After(waitLimit):
-		t.Fatal("a program that does not know the cluster's level goes on")
+		t.Fatal("a program that does not know the cluster's level keeps running")
 	}
 	var newer *state.LevelError
 	if !errors.As(n.Err(), &newer) || newer.Level != newest || newer.Known != older {

@@ -210,7 +210,7 @@ var gauges = []struct {
 	{"audit_duration_seconds", "How long that audit took, its pauses included.", audited(func(a *perdurev1.ReplicaAudit) float64 {
 		return float64(a.TookMs) / 1000
 	}), false},
-	{"audit_keys", "How many keys of the state it judged.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Keys) }), false},
+	{"audit_keys", "How many keys of the state it checked.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Keys) }), false},
 	{"audit_problems", "How many broken rules it found.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Found) }), false},
 	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
 		return oneIf(r.halted() != nil), true

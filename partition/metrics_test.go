@@ -498,7 +498,7 @@ func TestStalled(t *testing.T) {
 	clock.advance(time.Second)
 	is("all is done", 0)
 	if !s.rest(1) {
-		t.Error("the work on a destination goes on with nothing there")
+		t.Error("the work on a destination continues with nothing there")
 	}
 }
 

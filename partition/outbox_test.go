@@ -67,7 +67,7 @@ func (f *far) next(what string, first uint64) *commandv1.Deliver {
 			return d
 		case <-tick.C:
 			if f.began && givenUp(f.t, f.r) {
-				f.t.Fatalf("%s: the outbox holds %v and nobody ships it", what, outbox(f.t, f.r))
+				f.t.Fatalf("%s: the outbox holds %v and is not shipped", what, outbox(f.t, f.r))
 			}
 			if have := outbox(f.t, f.r); f.began && !slices.Contains(have, first) {
 				f.t.Fatalf("%s: message %d was removed, the outbox holds %v", what, first, have)
@@ -113,7 +113,7 @@ func emptied(t *testing.T, r *Replica) {
 	t.Helper()
 	waitFor(t, "the outbox to be empty", func() bool {
 		if givenUp(t, r) {
-			t.Fatalf("the outbox holds %v and nobody ships it", outbox(t, r))
+			t.Fatalf("the outbox holds %v and is not shipped", outbox(t, r))
 		}
 		return len(outbox(t, r)) == 0
 	}, func() string { return fmt.Sprint(outbox(t, r)) })
@@ -180,7 +180,7 @@ func TestOutboxOutlivesItsLeader(t *testing.T) {
 	ready(t, n)
 	f := replaceFar(t, n.router.Replicas()[0])
 	target := idIn(n.Router(), 1, "target")
-	must(t, n.Router(), startCmd("target", target, "nobody serves this", ""))
+	must(t, n.Router(), startCmd("target", target, "unserved", ""))
 	signals(t, n, target, 5)
 	d := f.next("the former leader's", 1)
 	// The former leader's shipment arrives, and its answer is lost.

@@ -50,7 +50,7 @@ func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*command
 	return r.proposeUnder(ctx, nil, cmd)
 }
 
-// proposeUnder is Propose under one leadership and no other; nil stands for the present one.
+// proposeUnder is Propose under one leadership and no other; nil means the present one.
 func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	if ctx.Err() != nil {
 		return nil, r.gaveUp(ctx)
@@ -117,7 +117,7 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 // enqueue hands a command to the proposer without waiting.
 func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
 
-// enqueueUnder is enqueue under one leadership and no other; nil stands for the present one.
+// enqueueUnder is enqueue under one leadership and no other; nil means the present one.
 func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.halted(); halted != nil {
 		return nil, errHalted(r.id, halted)

@@ -59,7 +59,7 @@ func TestRebuild(t *testing.T) {
 			// Node 3 still answers for partition 1.
 			create(30)
 			if _, _, err := victim.router.Query(bg(t), Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
-				t.Error("a promise that nobody made was found")
+				t.Error("a promise that no caller made was found")
 			}
 		}
 		// Writes continue meanwhile, and the victim makes markers: none of them may cover what the new state

@@ -82,7 +82,7 @@ type Replica struct {
 	trailingBytes int64
 	trailingLogs  uint64
 
-	// What was found at start: the state's figures, the newest marker's index, and the marker whose
+	// Found at start: the state's figures, the newest marker's index, and the marker whose
 	// received content is not installed yet.
 	found   fsm.Status
 	marked  uint64

@@ -36,7 +36,7 @@ func TestSilence(t *testing.T) {
 				return m.failover.Checking() == 0
 			}, func() string { return "it still does" })
 			if logged.has("event=campaign_started") {
-				t.Errorf("%s: somebody stood for election", what)
+				t.Errorf("%s: a candidate campaigned", what)
 			}
 		}
 
@@ -105,7 +105,7 @@ func TestSilenceRefused(t *testing.T) {
 			return away.failover.Checking() == 0
 		}, func() string { return "they still are" })
 		if logged.has("event=campaign_started") {
-			t.Error("somebody stood for election")
+			t.Error("a candidate campaigned")
 		}
 		for g, term := range termsOf(lead) {
 			if term != before[g] {

@@ -341,9 +341,9 @@ func TestProbe(t *testing.T) {
 		}{
 			"it answers":              {all[2].cfg.PeerAddr, "n3-0001", election.Alive},
 			"another server answers":  {all[2].cfg.PeerAddr, "n2-0001", election.Gone},
-			"nobody listens":          {"n2:2", "n2-0001", election.Gone},
+			"no listener":             {"n2:2", "n2-0001", election.Gone},
 			"another cluster answers": {foreign.Addr().String(), "n2-0001", election.Gone},
-			"nobody answers":          {all[1].cfg.PeerAddr, "n2-0001", election.Unknown},
+			"no answer":               {all[1].cfg.PeerAddr, "n2-0001", election.Unknown},
 		} {
 			if got := f.Probe(c.addr, c.server, 200*time.Millisecond); got != c.want {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -371,7 +371,7 @@ func TestTransferInProgress(t *testing.T) {
 		handed := g.raft.LeadershipTransferToServer("n2-0001", "n2:1")
 		waitFor(t, "the transfer is seen", func() bool { return errors.Is(ask(), raft.ErrLeadershipTransferInProgress) }, func() string { return "no transfer" })
 		if err := handed.Error(); err == nil {
-			t.Error("the leadership was handed to nobody")
+			t.Error("the leadership was moved to no member")
 		}
 	})
 }
@@ -390,11 +390,11 @@ func TestOperatorTransfers(t *testing.T) {
 				if err != nil {
 					t.Fatalf("from %s, asked at %s: %v", from.cfg.NodeID, at.cfg.NodeID, err)
 				}
-				heirs := map[string]bool{}
+				leaders := map[string]bool{}
 				for _, moved := range reply.Transferred {
-					heirs[moved.Leader] = true
+					leaders[moved.Leader] = true
 				}
-				if len(reply.Transferred) != len(was) || len(was) > 2 && len(heirs) < 2 {
+				if len(reply.Transferred) != len(was) || len(was) > 2 && len(leaders) < 2 {
 					t.Errorf("%s led %v, handed on were %v", from.cfg.NodeID, was, reply.Transferred)
 				}
 				for _, moved := range reply.Transferred {

@@ -132,16 +132,16 @@ func TestRunWatchOfANewLeader(t *testing.T) {
 	all := newClusterWith(t, 1, neverActs)
 	lead := leaderOf(t, all, 0)
 	must(t, lead.router, signalsCmd("run", 2))
-	heir := all[0]
-	if heir == lead {
-		heir = all[1]
+	target := all[0]
+	if target == lead {
+		target = all[1]
 	}
-	w := heir.router.WatchRun(ns, "run")
+	w := target.router.WatchRun(ns, "run")
 	defer w.Stop()
-	seen := runVersion(t, heir.router, "run")
+	seen := runVersion(t, target.router, "run")
 	must(t, lead.router, signalCmd("signal 0", "run", "s0", "1"))
-	transfer(t, lead, 0, heir.cfg.NodeID)
-	waitFor(t, "the heir leads", func() bool { return leads(heir, 0) }, func() string { return fmt.Sprint(heir.status()) })
+	transfer(t, lead, 0, target.cfg.NodeID)
+	waitFor(t, "the target leads", func() bool { return leads(target, 0) }, func() string { return fmt.Sprint(target.status()) })
 	w.Follow(seen)
 	notified(t, "a change before this node led", w.Watch)
 }

@@ -145,7 +145,7 @@ func (m *Member) MayAnswer(leads bool) error {
 		return nil
 	}
 	if _, listed := directory.Holds(m.Directory(), m.self.ServerID); !listed {
-		return errors.New("this server does not know yet whether it is still a member of its cluster: no leader has told it since its start")
+		return errors.New("this server does not know yet whether it is still a member of its cluster: no leader has confirmed it since its start")
 	}
 	return nil
 }

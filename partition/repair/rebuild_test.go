@@ -37,16 +37,16 @@ func TestFailuresLoggedOnce(t *testing.T) {
 		b.logFailure(1, errors.New("no space left"), false)
 	}
 	if lines("level=WARN") != 1 || lines("level=ERROR") != 1 {
-		t.Fatalf("of two reasons, four times each, was told:\n%s", logged.String())
+		t.Fatalf("of two reasons, four times each, was logged:\n%s", logged.String())
 	}
 	b.logFailure(2, later, true) // of another partition, and that replica is down now
 	if lines("level=WARN") != 1 || lines("level=ERROR") != 2 {
-		t.Errorf("of another partition was told:\n%s", logged.String())
+		t.Errorf("of another partition was logged:\n%s", logged.String())
 	}
 	wall.now = wall.now.Add(repeatWithin + time.Second)
 	b.logFailure(1, later, false)
 	if lines("level=WARN") != 2 {
-		t.Errorf("later was told:\n%s", logged.String())
+		t.Errorf("later was logged:\n%s", logged.String())
 	}
 }
 
