@@ -11,8 +11,8 @@ import (
 // A large command occupies the disk, the network and the processor of every replica as long as dozens of
 // small ones.
 //
-//	bytes of large commands in the logs of a node <= bulkBytes, or one command of any size
-//	pause after a large command                   <= min(bulkPause * its duration, bulkMaxPause, bulkMaxWait / waiting)
+//	bytes of large commands in flight at a node <= bulkBytes, or one command of any size
+//	pause after a large command                 <= min(bulkPause * its duration, bulkMaxPause, bulkMaxWait / waiting)
 //
 // A large command is followed by a pause only while clients' small commands come too. The last bound lets all
 // that wait through within bulkMaxWait plus their own durations. So large commands take a fraction of the

@@ -188,8 +188,8 @@ func (c *crashTest) point(w *twin, l *load, now *image) *image {
 	}
 	pick := images[c.rng.IntN(len(images))]
 	again := &image{percent: pick.percent, facts: facts, fs: pick.fs.CrashClone(vfs.CrashCloneCfg{})}
-	// Copy terms and votes after the disk. What was acknowledged before the disk was copied depends on no
-	// later ones, and a log never holds a term that the votes lack; copied first, they could lack one.
+	// Copy terms and votes after the disk. Nothing acknowledged before the disk was copied depends on later
+	// ones. A log never holds a term that the votes lack; copied first, they could lack one.
 	again.stable = now.stable.Clone()
 	var wg sync.WaitGroup
 	for _, i := range images {

@@ -129,7 +129,7 @@ func TestOneDiskFull(t *testing.T) {
 		t.Helper()
 		for range n {
 			m := at[made%len(at)]
-			// What the full node led is refused until it is led elsewhere.
+			// The full node's groups refuse writes until another member leads them.
 			waitFor(t, "a promise to be created", func() bool {
 				_, err := m.router.Propose(bg(t), createCmd(fmt.Sprintf("p%d", made)))
 				if err != nil && reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL && reasonOf(err) != perdurev1.Reason_REASON_OUTCOME_UNKNOWN {

@@ -267,7 +267,7 @@ func TestGate(t *testing.T) {
 	if _, err := newest.Propose(bg(t), raiseTo(state.FeatureLevel+1)); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
 		t.Errorf("a raise beyond the cluster's level: %v", err)
 	}
-	// What a newer member forwards arrives as a command of no kind.
+	// A command that a newer member forwards arrives without a kind.
 	if _, err := newest.Propose(bg(t), &commandv1.Command{}); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
 		t.Errorf("a command of an unknown kind: %v", err)
 	}

@@ -37,7 +37,7 @@ type load struct {
 	known    []string
 }
 
-// fact is an answer that a caller got. What must be on the same partition is checked there.
+// fact is an answer that a caller got; check reads it again.
 type fact struct {
 	kind  string
 	what  string

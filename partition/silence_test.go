@@ -83,8 +83,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSilenceRefused: a firewall before the leader drops its connections and refuses new ones. That does not
-// prove that the leader is gone while a majority hears it.
+// TestSilenceRefused: a firewall before the leader drops its connections and refuses new ones. A refused
+// probe does not prove that the leader is gone while a majority hears it.
 func TestSilenceRefused(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
 		log, logged := newLog(t)

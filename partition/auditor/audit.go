@@ -1,5 +1,5 @@
-// Package auditor checks this node's replicas by all rules of the state machine: in the background, in pieces
-// and at a bounded share of one processor; and at once, when an operator asks for a verification.
+// Package auditor checks this node's replicas by all rules of the state machine. Background audits run in
+// pieces, at a bounded share of one processor; a verification by an operator runs at once.
 //
 // It promises that an audit changes nothing and halts nothing, that it ends with its caller, and that only
 // one verification runs on a node at a time. A crash loses what the last audit has found; the next round

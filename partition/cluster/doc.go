@@ -1,6 +1,6 @@
-// Package cluster owns a server's membership in its cluster: the replica of the directory's Raft group, the
-// control loop that makes the groups what the directory says, the admission of new servers, the membership
-// check, the address book, and the clock's offset from the other members'.
+// Package cluster owns a server's membership in its cluster. It runs the replica of the directory's Raft
+// group, and the control loop that makes the groups what the directory says. It admits new servers, checks
+// that this server is still a member, and knows the members' addresses and the clock's offset from theirs.
 //
 // It promises:
 //

@@ -48,8 +48,8 @@ func (c *Contents) Sweep() {
 	}
 }
 
-// Open returns snapshot.Options.Content: it opens a marker's content. That is a received file, or a copy of
-// the present state, which write makes and which may be newer than the marker.
+// Open returns snapshot.Options.Content: it opens a marker's content, either a received file or a copy of the
+// present state. write makes that copy, which may be newer than the marker.
 func (c *Contents) Open(partition uint32, write func(io.Writer) (int64, error)) func(snapshot.Marker) (io.ReadCloser, int64, error) {
 	return func(m snapshot.Marker) (io.ReadCloser, int64, error) {
 		if m.Origin == snapshot.Received {

@@ -11,9 +11,10 @@ import (
 const ownPrefix = "$"
 
 // OnStarved has the dispatcher call fn for each starved queue of the server's own functions (their names
-// begin with $): one that holds tasks of partitions that this node leads, while no session here has credit
-// for them. It calls fn at once, and after each change of credit or queues. fn must not block and must not
-// call the dispatcher. fn == nil ends the calls: no call of an earlier fn is running when OnStarved returns.
+// begin with $). A queue is starved while it holds tasks of partitions that this node leads and no session
+// here has credit for them. The dispatcher calls fn at once, and after each change of credit or queues. fn
+// must not block and must not call the dispatcher. fn == nil ends the calls: no call of an earlier fn is
+// running when OnStarved returns.
 func (d *Dispatcher) OnStarved(fn func(namespace, function string)) {
 	d.mu.Lock()
 	d.onStarved = fn

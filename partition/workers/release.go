@@ -21,8 +21,8 @@ const giveBackTimeout = 10 * time.Second
 // No other node may have sent such a task either, or a worker could begin a task that has gone to another
 // one. A later leader would send it, since its state says which worker holds it; so would this leader to a
 // later session of the worker. So only the dispatcher of the leader that acquired a task returns it, in the
-// term in which it did. That one sends it again neither before (reminded) nor during the return (returning).
-// A task that another leader has assigned goes back to that one.
+// same term. It sends the task again neither before (reminded) nor during the return (returning). A task that
+// another leader has assigned goes back to that one.
 func (d *Dispatcher) giveBack(queue []Delivery) {
 	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
 		if q.replica == nil {
