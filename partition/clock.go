@@ -4,7 +4,7 @@ import (
 	"perdure/internal/clock"
 )
 
-// Clock is the time of a node; SystemClock the machine's.
+// Clock is a node's clock; SystemClock the machine's.
 type (
 	Clock       = clock.Clock
 	SystemClock = clock.System

@@ -11,9 +11,9 @@ import (
 	"perdure/internal/clock"
 )
 
-// Close stops the partitions in order: no new work, what the log has taken is answered, Raft down,
-// connections closed, states flushed, logs closed. It returns when ctx ends, whatever hangs by then; that
-// is left to the end of the process. Half of the time is for the answers.
+// Close stops the partitions in order: it refuses new work, answers what the log has taken, takes Raft down,
+// closes the connections, flushes the states and closes the logs. It returns when ctx ends, whatever hangs by
+// then; the end of the process ends that. Half of the time is for the answers.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
 	return n.closeErr
@@ -23,7 +23,7 @@ func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	n.HandOver(ctx)
 	close(n.stopping)
-	n.endLife()
+	n.endLifetime()
 	n.cluster.Stop(ctx) // what control changes is the groups' own affair
 	_ = wait(ctx, n.auditDone)
 	_ = within(ctx, "rebuilds", func() error { n.rebuilder.Close(); return nil }) // they start no replica any more
@@ -58,7 +58,7 @@ func (n *Node) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// halfOf is a context that ends when half of the time is over that ctx has left.
+// halfOf returns a context that ends when half of ctx's remaining time is over.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	left, ok := clock.Left(ctx)
 	if !ok {
@@ -81,7 +81,7 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// within runs fn, and waits for it until ctx ends.
+// within runs fn in a goroutine, and waits for it until ctx ends.
 func within(ctx context.Context, what string, fn func() error) error {
 	done := make(chan struct{})
 	var err error
@@ -113,8 +113,8 @@ func (r *Replica) shutdown() {
 	})
 }
 
-// closeState closes the state, if it was opened, once, when Raft does not use it any more. It blocks until both are
-// over.
+// closeState closes the state once, if it was opened, when Raft does not use it any more. It blocks until
+// both are done.
 func (r *Replica) closeState() {
 	r.closeOnce.Do(func() {
 		<-r.raftDown
@@ -125,8 +125,8 @@ func (r *Replica) closeState() {
 	})
 }
 
-// released waits until nothing of this replica has its state directory open, so that another one may open it. The
-// replica must have halted. An error says what still holds the directory when ctx ended.
+// released blocks until no part of this replica has its state directory open, so that another one may open
+// it. The replica must have halted. The error names what still holds the directory when ctx ended.
 func (r *Replica) released(ctx context.Context) error {
 	if err := wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("its state is not closed yet: %w", err)
@@ -189,7 +189,7 @@ func (n *Node) undo() error {
 			errs = append(errs, r.store.Close())
 		}
 	}
-	n.endLife()
+	n.endLifetime()
 	if n.cluster != nil {
 		if down := n.cluster.Shutdown(); down != nil {
 			errs = append(errs, down.Error())

@@ -62,21 +62,22 @@ func (e clusterEnv) Elected(leads bool) {
 	}
 }
 
-// signal has the cluster's control and the dispatcher look again, and notes whether the node is ready: a replica has
-// begun to serve, or has another leader.
+// signal schedules the cluster's control and the dispatcher's survey, and notes whether the node is ready: a
+// replica has begun to serve, or has another leader.
 func (n *Node) signal() {
 	n.cluster.Schedule()
 	clusterEnv{n}.Changed()
 }
 
-// lagTimeout bounds the question to a leader.
+// lagTimeout bounds the request to a leader.
 const lagTimeout = 300 * time.Millisecond
 
 // caughtUpWithin is how many entries a replica may lack of its leader's log to count as caught up.
 const caughtUpWithin = 256
 
-// Check implements cluster.Env. It finds out, for each replica that has not caught up with its leader since the start,
-// how far it is behind: a node is not ready before, since the group cannot do without another member until then.
+// Check implements cluster.Env. For each replica that has not caught up with its leader since the start, it
+// asks how far the replica is behind. A node is not ready before: until then the group cannot lose another
+// member.
 func (e clusterEnv) Check(ctx context.Context) {
 	n := e.n
 	for _, r := range n.router.Replicas() {

@@ -8,7 +8,7 @@ import (
 	"perdure/partition/disk"
 )
 
-// diskMetrics are the figures of the disk that holds a node's data.
+// diskMetrics are the metrics of the disk that holds a node's data.
 type diskMetrics struct {
 	guard    atomic.Pointer[disk.Guard]
 	refusals prometheus.Counter
@@ -41,7 +41,7 @@ func newDiskMetrics() *diskMetrics {
 	return m
 }
 
-// follow has the figures read from a guard.
+// follow reads the metrics from a guard from now on.
 func (m *diskMetrics) follow(g *disk.Guard) { m.guard.Store(g) }
 
 func (m *diskMetrics) collectors() []prometheus.Collector {

@@ -24,7 +24,7 @@ type raftGroup struct {
 	}
 }
 
-// group is this node's member of a group; false for one that has halted or is not there.
+// group returns this node's member of a group; false for one that has halted or does not exist.
 func (n *Node) group(id uint32) (g raftGroup, ok bool) {
 	if id == directoryGroup {
 		return raftGroup{n, id, n.cluster.Raft(), n.cluster.Transport()}, true
@@ -144,7 +144,7 @@ func (n *Node) statusAt(ctx context.Context, addr string, group uint32, timeout 
 	return electionEnv{n}.StatusAt(ctx, addr, group)
 }
 
-// prepareElections makes what elects, without starting it.
+// prepareElections makes the parts of package election, without starting them.
 func (n *Node) prepareElections() error {
 	random, err := clock.NewRand(n.cfg.Rand)
 	if err != nil {
@@ -157,8 +157,8 @@ func (n *Node) prepareElections() error {
 	return nil
 }
 
-// HandOver transfers everything that this node leads to members that can lead it, within 2 s, and ends the balancer. It
-// is for a node that is about to stop; Close does it too.
+// HandOver transfers every group that this node leads to members that can lead it, within 2 s, and ends the
+// balancer. Call it for a node that is about to stop; Close does it too.
 func (n *Node) HandOver(ctx context.Context) {
 	if !n.identity.Alone() {
 		n.balancer.Close(ctx)

@@ -12,19 +12,19 @@ const (
 	// logCacheBytes bounds the log caches of all partitions of a node together.
 	logCacheBytes    = 32 << 20
 	minLogCacheBytes = 1 << 20
-	// referBytes is the size above which Raft gets an entry without its data: MaxAppendEntries entries below it are what
-	// Raft may hold for one message, or for one batch on its way to the state machine.
+	// referBytes is the size above which Raft gets an entry without its data. So one message, or one batch on
+	// its way to the state machine, holds at most MaxAppendEntries entries of this size.
 	referBytes = 16 << 10
 	// maxApplyBytes bounds the entries that the state applies in one batch. One always fits, however large.
 	maxApplyBytes = 4 << 20
 )
 
-// entryMachine is the state as Raft's state machine. Raft hands it references to large entries; it reads them, some at
-// a time.
+// entryMachine is Raft's state machine for a state. Raft hands it references to large entries, and it reads
+// them, some at a time.
 type entryMachine struct {
 	*fsm.Store
 	load func(*raft.Log) (*raft.Log, error)
-	// halt stops the replica: an entry that is committed cannot be read.
+	// halt stops the replica: a committed entry cannot be read.
 	halt   func(error)
 	failed error
 }
@@ -34,9 +34,9 @@ var _ raft.BatchingFSM = (*entryMachine)(nil)
 // Apply implements raft.FSM; see ApplyBatch.
 func (m *entryMachine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM, as fsm.Store.ApplyBatch does. No caller waits for an entry that came as a
-// reference, since Raft takes the entry of a caller from its future; the response to such an entry is nil, so that the
-// replies to a whole batch are not held in memory until its end.
+// ApplyBatch implements raft.BatchingFSM, as fsm.Store.ApplyBatch does. The response to an entry that came as
+// a reference is nil, so that memory does not hold a whole batch's replies until its end. No caller waits for
+// such an entry: Raft takes a caller's entry from its future.
 func (m *entryMachine) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, 0, len(logs))
 	for len(logs) > 0 {

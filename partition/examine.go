@@ -10,8 +10,8 @@ import (
 	"perdure/partition/snapshot"
 )
 
-// examine looks at a partition's state and opens its markers. It changes nothing but to finish what a
-// crash has interrupted.
+// examine reads a partition's state and opens its markers. It changes nothing, except that it completes what
+// a crash has interrupted.
 func (n *Node) examine(r *Replica, creating bool) (err error) {
 	dir := n.path(identity.StateDir(r.id))
 	if !creating {

@@ -6,21 +6,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// knownLeader is whom a replica takes for its group's leader.
+// knownLeader is the server that a replica knows as its group's leader.
 type knownLeader struct {
 	server raft.ServerID
 	addr   string
 	// ctx ends when the replica learns of another leader, or of none.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// next is closed then.
+	// next is closed at the same moment.
 	next chan struct{}
 }
 
 // followLeader keeps known true, until the replica stops.
 func (r *Replica) followLeader() {
 	events := make(chan raft.Observation, 16)
-	// A full channel loses news, but then what is in it makes the replica look.
+	// A full channel drops a notification, but a queued one makes the replica check.
 	observer := raft.NewObserver(events, false, func(o *raft.Observation) bool {
 		_, is := o.Data.(raft.LeaderObservation)
 		return is
@@ -56,7 +56,7 @@ func (r *Replica) setKnown(server raft.ServerID, addr string) {
 	}
 }
 
-// leaderElsewhere is the address of the leader when it is another node; empty if none is known.
+// leaderElsewhere returns the address of the leader if it is another node; empty if none is known.
 func (r *Replica) leaderElsewhere() (addr string, known *knownLeader) {
 	k := r.known.Load()
 	if k == nil || k.addr == "" || k.addr == r.address {
@@ -65,7 +65,7 @@ func (r *Replica) leaderElsewhere() (addr string, known *knownLeader) {
 	return k.addr, k
 }
 
-// leaderID is the server that leads as far as this one knows, perhaps this one; empty if none is known.
+// leaderID returns the server that leads as far as this one knows, perhaps this one; empty if none is known.
 func (r *Replica) leaderID() string {
 	if k := r.known.Load(); k != nil {
 		return string(k.server)
@@ -73,7 +73,7 @@ func (r *Replica) leaderID() string {
 	return ""
 }
 
-// newLeader is closed when the replica learns of another leader than now.
+// newLeader returns a channel that is closed when the replica learns of another leader.
 func (r *Replica) newLeader() <-chan struct{} {
 	if k := r.known.Load(); k != nil {
 		return k.next

@@ -4,21 +4,21 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// Limits bounds the bytes of commands that a node holds: queued, in flight, or being forwarded to another node.
-// Commands that begin work (starts, signals, new promises, graphs) get at most half of each bound. The other
-// half is reserved for what finishes work, so new work never keeps commits, settlements, heartbeats and messages
-// between partitions out.
+// Limits bounds the bytes of commands that a node holds: queued, in flight, or being forwarded to another
+// node. Commands that begin work (starts, signals, new promises, graphs) get at most half of each bound. The
+// other half is reserved for commands that finish work, so new work never excludes commits, settlements,
+// heartbeats and messages between partitions.
 type Limits struct {
 	// PartitionBytes bounds one partition's commands on this node, NamespaceBytes one namespace's over all
 	// partitions, NodeBytes all of them.
 	PartitionBytes, NamespaceBytes, NodeBytes int64
 }
 
-// DefaultLimits suit a node with 500 MB of memory.
+// DefaultLimits are for a node with 500 MB of memory.
 var DefaultLimits = Limits{PartitionBytes: 64 << 20, NamespaceBytes: 64 << 20, NodeBytes: 96 << 20}
 
-// MinLimitBytes is the least that each bound may be: half of it holds the largest command of either class
-// (24 MiB, the largest message of a client).
+// MinLimitBytes is the least value of each bound: half of it holds the largest command of either class (24
+// MiB, the largest message of a client).
 const MinLimitBytes = 64 << 20
 
 // withDefaults replaces bounds of 0.
@@ -34,7 +34,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// workClass says whether a command begins work or finishes it.
+// workClass is whether a command begins work or finishes it.
 type workClass uint8
 
 const (
@@ -43,7 +43,7 @@ const (
 	workClasses
 )
 
-// classOf is a command's class. Bounds gate what begins work first.
+// classOf returns a command's class. Bounds refuse commands that begin work first.
 func classOf(cmd *commandv1.Command) workClass {
 	switch cmd.Kind.(type) {
 	case *commandv1.Command_Start, *commandv1.Command_Signal, *commandv1.Command_CreatePromise,
@@ -53,7 +53,7 @@ func classOf(cmd *commandv1.Command) workClass {
 	return finishesWork
 }
 
-// reservation is what one command holds of a ledger.
+// reservation is the bytes that one command holds of a ledger.
 type reservation struct {
 	// partition is noPartition for a command that is forwarded to the partition's leader; namespace is "" for a
 	// command of the cluster's own.
@@ -98,14 +98,14 @@ func newLedger(limits Limits) *ledger {
 	return &ledger{limits: limits, node: account{limit: limits.NodeBytes}, partitions: map[int64]*account{}, namespaces: map[string]*account{}}
 }
 
-// overrun says which bound a reservation would exceed; the zero value says none.
+// overrun names the bound that a reservation would exceed; the zero value names none.
 type overrun struct {
 	// bound is "partition", "namespace" or "node".
 	bound       string
 	held, limit int64
 }
 
-// accounts are those that a reservation is charged to, the narrowest first.
+// accounts returns the accounts that a reservation is charged to, the narrowest first.
 func (l *ledger) accounts(r reservation) (of [3]*account) {
 	if r.partition != noPartition {
 		of[0] = l.partitions[r.partition]
@@ -153,14 +153,14 @@ func (l *ledger) release(r reservation) {
 	l.forget(r)
 }
 
-// forget drops a namespace's account that holds nothing: names come from clients and must not collect.
+// forget drops a namespace's empty account: clients choose the names, so empty ones must not accumulate.
 func (l *ledger) forget(r reservation) {
 	if a := l.namespaces[r.namespace]; a != nil && a.total() == 0 {
 		delete(l.namespaces, r.namespace)
 	}
 }
 
-// held is what a partition's commands hold; noPartition asks for the whole node.
+// held returns the bytes that a partition's commands hold; noPartition asks for the whole node.
 func (l *ledger) held(partition int64) int64 {
 	if partition == noPartition {
 		return l.node.total()

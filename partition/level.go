@@ -25,8 +25,8 @@ func (c *Config) knownLevel() uint64 {
 	return state.FeatureLevel
 }
 
-// clusterLevel is the cluster's feature level as this node knows it: the directory's, or that of the states of a node
-// that is alone. Its leaders propose nothing above it and raise their states to it.
+// clusterLevel is the cluster's feature level as this node knows it: the directory's, or that of its states
+// if the node is alone. The node's leaders propose nothing above it and raise their states to it.
 type clusterLevel struct {
 	mu      sync.Mutex
 	level   uint64
@@ -43,7 +43,7 @@ func (c *clusterLevel) get() (level uint64, changed <-chan struct{}) {
 	return c.level, c.changed
 }
 
-// raise raises the level; a lower one is ignored.
+// raise raises the level; it ignores a lower one.
 func (c *clusterLevel) raise(level uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *clusterLevel) raise(level uint64) {
 	}
 }
 
-// level is the feature level of this replica's state. One below state.BaseLevel counts as at that.
+// level returns the feature level of this replica's state, at least state.BaseLevel.
 func (r *Replica) level() (level uint64, err error) {
 	err = r.store.View(func(st state.Reader) (err error) {
 		level, err = state.Level(st)
@@ -66,9 +66,9 @@ func (r *Replica) level() (level uint64, err error) {
 	return max(level, state.BaseLevel), err
 }
 
-// gate refuses a command of a kind that a member may not know: one whose level neither the cluster nor this replica's
-// state has reached. A state at a level proves that every member knew it. encode asks it for everything that goes into a
-// log.
+// gate refuses a command of a kind that a member may not know: neither the cluster nor this replica's state
+// has reached its level. A state at a level proves that every member knew it. encode calls gate for each
+// command that goes into a log.
 func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
 	need, known := machine.LevelOf(cmd)
 	if !known {
@@ -91,7 +91,7 @@ func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
 		r.id, kind.WhichOneof(kind.Descriptor().Oneofs().ByName("kind")).Name(), need, have)
 }
 
-// encode is the one way of entries into the log: each command passes the gate.
+// encode makes every entry of the log: each command passes the gate.
 func (r *Replica) encode(entry *commandv1.Entry) ([]byte, error) {
 	for _, cmd := range entry.Commands {
 		if err := r.gate(cmd); err != nil {
@@ -160,8 +160,8 @@ func (l *leadership) keepRaising() {
 	}
 }
 
-// startLevel finds the cluster's level for a node that is alone: the newest for new data, else that of its states. It
-// runs before the groups.
+// startLevel sets the cluster's level for a node that is alone: the newest for new data, else that of its
+// states. It runs before the groups start.
 func (n *Node) startLevel(creating bool) error {
 	if !n.identity.Alone() {
 		return nil

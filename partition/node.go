@@ -140,9 +140,9 @@ type Node struct {
 	transfers *election.Transfers
 	level     clusterLevel
 	// stopping is closed when the node begins to stop; lifetime ends then.
-	stopping chan struct{}
-	lifetime context.Context
-	endLife  context.CancelFunc
+	stopping    chan struct{}
+	lifetime    context.Context
+	endLifetime context.CancelFunc
 
 	fatalOnce sync.Once
 	fatalErr  error
@@ -175,7 +175,7 @@ func Start(cfg Config) (n *Node, err error) {
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
 	n.cfg.FS = n.disk.FS()
 	cfg = n.cfg
-	n.lifetime, n.endLife = context.WithCancel(context.Background())
+	n.lifetime, n.endLifetime = context.WithCancel(context.Background())
 	n.logs = raftlogger.New(raftlogger.Options{Log: n.log, Clock: n.clock,
 		ServerOf: func(peer string) string { return n.cluster.ServerAt(peer) }, NodeOf: func(server string) string { return n.cluster.NodeOf(server) }})
 	defer func() {

@@ -9,7 +9,7 @@ import (
 	"perdure/partition/transport"
 )
 
-// peerMetrics are the figures of a node's peer port, and of what waits on the node for others.
+// peerMetrics are the metrics of a node's peer port, and of what the node queues for other nodes.
 type peerMetrics struct {
 	peers  atomic.Pointer[peers.Peers]
 	node   atomic.Pointer[Node]
@@ -49,7 +49,7 @@ func newPeerMetrics() *peerMetrics {
 	return m
 }
 
-// read is a figure of the node's peer port; 0 until there is one.
+// read returns a metric of the node's peer port; 0 until there is one.
 func (m *peerMetrics) read(of func(*peers.Peers, transport.Stats) float64) func() float64 {
 	return func() float64 {
 		if p := m.peers.Load(); p != nil {
@@ -59,7 +59,7 @@ func (m *peerMetrics) read(of func(*peers.Peers, transport.Stats) float64) func(
 	}
 }
 
-// follow has the figures read from a node.
+// follow reads the metrics from a node from now on.
 func (m *peerMetrics) follow(n *Node) {
 	m.peers.Store(n.peers)
 	m.node.Store(n)

@@ -12,17 +12,18 @@ import (
 	"perdure/partition/raftgroup"
 )
 
-// Level says how fresh a read must be.
+// Level is how fresh a read must be.
 type Level int
 
 const (
 	// Linearizable: the leader confirms that it still leads, then answers from applied state.
 	Linearizable Level = iota
-	// Stale: whatever this replica has applied. A member that does not know whether it still is one refuses.
+	// Stale: this replica answers from its applied state. A server that does not know whether it is still a
+	// member refuses.
 	Stale
 )
 
-// Query reads the applied state and answers the index it is of. Refusals are *api.Error.
+// Query reads the applied state and returns the index that the answer reflects. Refusals are *api.Error.
 func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
 	if halted := r.halted(); halted != nil {
 		return nil, 0, errHalted(r.id, halted)
@@ -55,8 +56,8 @@ type confirmer struct {
 	waiting []chan error
 }
 
-// confirm waits until this node is known to have led at some moment after the call. All reads that come
-// while one round is under way share the next.
+// confirm blocks until this node is known to have led at some moment after the call. Reads that come while
+// one round is under way share the next.
 func (r *Replica) confirm(ctx context.Context) error {
 	if r.awaitServing(ctx) == nil {
 		return r.notServing()
@@ -113,11 +114,11 @@ func (r *Replica) confirmLoop() {
 	}
 }
 
-// confirmTimeout bounds one round of confirmation. A leader that hears nothing for so long is cut off, and
-// what waits may ask for another leader.
+// confirmTimeout bounds one round of confirmation. A leader that hears nothing for so long is cut off; its
+// readers may ask for another leader.
 const confirmTimeout = time.Second
 
-// notServing says why this replica cannot serve now.
+// notServing returns the error that says why this replica cannot serve now.
 func (r *Replica) notServing() *api.Error {
 	if halted := r.halted(); halted != nil {
 		return errHalted(r.id, halted)

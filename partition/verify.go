@@ -12,7 +12,7 @@ import (
 	"perdure/partition/auditor"
 )
 
-// auditedReplica is a replica as package auditor sees it.
+// auditedReplica implements auditor.Replica.
 type auditedReplica struct{ *Replica }
 
 // Halted implements auditor.Replica.
@@ -47,8 +47,9 @@ func (s *peerService) Verify(_ *perdurev1.VerifyRequest, stream commandv1.Peers_
 	return s.n.auditor.Verify(stream.Context(), stream.Send)
 }
 
-// Verify has every member check its replicas and passes on what they say, each member's in its order. A member
-// that cannot is an event, not an error; errors are ctx's and send's. send is not called concurrently.
+// Verify has every member check its replicas and sends their events, each member's in its order. A member
+// that cannot check is an event, not an error; errors are ctx's and send's. It calls send from one goroutine
+// at a time.
 func (o *Operator) Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error {
 	n := o.n
 	members := n.cluster.Members()
