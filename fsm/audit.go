@@ -9,15 +9,15 @@ import (
 	"perdure/fsm/audit"
 )
 
-// ErrInterrupted says that an audit gave way to whatever closes or replaces the state.
+// ErrInterrupted says that an audit ended because the state is being closed or replaced.
 var ErrInterrupted = errors.New("fsm: the audit gave way: the state is being closed or replaced")
 
-// Audit continues an audit on a snapshot of the state, which it holds until pause or the end; see
-// audit.Auditor. It may run beside ApplyBatch and holds up none. stopped is asked at every step; its error ends
-// the audit and comes back as it is, as do ErrClosed and ErrInterrupted. Any other error is the storage's: the
-// store halts, as after any read that fails. Violations halt nothing: the caller finds them in the report.
+// Audit continues an audit (see audit.Auditor) on a snapshot of the state, which it holds until pause or the
+// end. It may run concurrently with ApplyBatch and delays no batch. Audit calls stopped at every step; an
+// error of stopped ends the audit and is returned unchanged, as are ErrClosed and ErrInterrupted. Any other
+// error is the storage's and halts the store. Violations do not halt it: the caller finds them in the report.
 func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped func() error) (done bool, err error) {
-	var given error // why it ended, if that is no fault of the storage
+	var given error // why the audit ended, if not by the storage
 	err = s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()
 		defer func() { _ = snap.Close() }()
@@ -44,7 +44,7 @@ func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped fu
 	return false, err
 }
 
-// giveWay counts those who wait for all audits to let the database go.
+// giveWay counts the callers that wait for all audits to release the database.
 type giveWay struct {
 	mu      sync.Mutex
 	waiting int
@@ -62,7 +62,7 @@ func (g *giveWay) asked() bool {
 	return g.waiting > 0
 }
 
-// auditView is a snapshot that can be read until ended says otherwise.
+// auditView is a snapshot whose reads fail once ended returns an error.
 type auditView struct {
 	view
 	ended func() error

@@ -2,6 +2,6 @@ package fsm
 
 import pebblebloom "github.com/cockroachdb/pebble/v2/bloom"
 
-// bloom answers most reads of keys that are not there (is this id taken?) without touching a block: 10
-// bits a key, about 1 % wrong.
+// bloom answers most reads of absent keys (is this id taken?) without reading a block: 10 bits a key, about 1
+// % false positives.
 var bloom = pebblebloom.FilterPolicy(10)

@@ -17,8 +17,8 @@ import (
 	"perdure/internal/fsync"
 )
 
-// The content of a snapshot is every key of one consistent state but what is the store's alone (its
-// stamp, and what it received itself):
+// The content of a snapshot is every key of one consistent state, except the store's own values (its stamp,
+// and what it received itself):
 //
 //	magic "PRDC" 1 | count x (key length 4 | value length 4 | key | value) | 0xffffffff | xxhash64 8
 //
@@ -29,8 +29,8 @@ const (
 	maxContentKV = 64 << 20
 )
 
-// WriteContent writes a consistent state as it is now, and answers the number of bytes. It may run
-// beside ApplyBatch.
+// WriteContent writes a consistent view of the present state to w and returns the number of bytes. It may run
+// concurrently with ApplyBatch.
 func (s *Store) WriteContent(w io.Writer) (size int64, err error) {
 	err = s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()
@@ -78,9 +78,9 @@ func (c *contentWriter) bytes(b []byte) {
 
 func (c *contentWriter) number(n uint32) { c.bytes(binary.BigEndian.AppendUint32(nil, n)) }
 
-// restore builds a new store from content beside the present one and takes its place by rename, so
-// that a crash leaves the old state or the new one. Content that cannot be used leaves the present state
-// in use; a failure after that halts the store.
+// restore builds a new store from content in a second directory, then renames it into place. A crash leaves
+// the old state or the new one. Unusable content leaves the present state in use; a failure during the
+// exchange halts the store.
 func (s *Store) restore(content io.Reader) error {
 	if err := s.failed(); err != nil {
 		return err
@@ -111,14 +111,14 @@ func (s *Store) restore(content io.Reader) error {
 		return ErrClosed
 	}
 	if err := s.exchange(incoming, retired); err != nil {
-		// There is no database now, or one that is not known to be durable.
+		// The store has no database now, or one whose durability is unknown.
 		s.fail(err)
 		return err
 	}
 	return fs.RemoveAll(retired)
 }
 
-// claim makes a database that was filled from content this store's own.
+// claim stamps a database that was filled from content as this store's own.
 func (s *Store) claim(db *pebble.DB) error {
 	applied, err := state.MetaNumber(view{db}, state.MetaApplied)
 	if err != nil {
@@ -130,8 +130,7 @@ func (s *Store) claim(db *pebble.DB) error {
 	return db.Set(keys.MetaKey(metaStamp), s.opts.Stamp, pebble.NoSync)
 }
 
-// exchange puts a new store in the place of the present one. The caller holds mu. After an error the store
-// is closed.
+// exchange replaces the present store by a new one. The caller holds mu. After an error the store is closed.
 func (s *Store) exchange(incoming, retired string) error {
 	fs := s.opts.FS
 	s.closed = true
@@ -165,7 +164,8 @@ func Recover(fs vfs.FS, dir string) error {
 		fs = vfs.Default
 	}
 	if _, err := fs.Stat(dir); err != nil {
-		// The old store had been moved away and the new one not yet into place: it is complete.
+		// The crash came after the old store was moved away and before the new one was moved into place: the
+		// new one is complete.
 		if _, err := fs.Stat(dir + ".incoming"); err == nil {
 			if _, err := fs.Stat(dir + ".retired"); err == nil {
 				if err := errors.Join(fs.Rename(dir+".incoming", dir), fsync.SyncDir(fs, fs.PathDir(dir))); err != nil {

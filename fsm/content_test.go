@@ -26,7 +26,7 @@ func contentOfStore(t testing.TB, s *Store) []byte {
 	return b.Bytes()
 }
 
-// What one store exports makes any other one equal to it, whatever that held before.
+// A store's exported content makes any other store equal to it, whatever that held before.
 func TestContentRoundTrip(t *testing.T) {
 	s := newScript(t, 11, 300)
 	lengths := []int{0, 1, 150, 300}
@@ -54,7 +54,7 @@ func TestContentRoundTrip(t *testing.T) {
 			if again := contentOfStore(t, store); !bytes.Equal(content, again) {
 				t.Fatalf("%d entries over %d: it exports another content", upTo, had)
 			}
-			// It goes on from there, it is its own, and it is durable.
+			// The store continues from there, with its own stamp, and durably.
 			s.apply(t, store, max(0, upTo-5), 300, 10)
 			if st, err = s.agrees(store); err != nil || st.Applied != s.last(300) {
 				t.Fatalf("and then: %+v, %v", st, err)
@@ -124,7 +124,7 @@ func TestDamagedContent(t *testing.T) {
 	huge = append(huge, make([]byte, 4)...)
 	refuse("a huge key", binary.BigEndian.AppendUint64(huge, xxhash.Sum64(huge)))
 	refuse("something else", []byte("PK\x03\x04 is not one of ours"))
-	// And the state is still whole and goes on.
+	// The state is still whole and in service.
 	s.apply(t, store, 15, 60, 7)
 	if st, err := s.agrees(store); err != nil || st.Applied != s.last(60) {
 		t.Errorf("at last: %+v, %v", st, err)

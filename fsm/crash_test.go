@@ -181,7 +181,7 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-// lifetime is the life of one store, over several openings.
+// lifetime is the history of one store, over several openings.
 func (c *crasher) lifetime(rng *rand.Rand) {
 	t, s, fs := c.t, c.s, c.fs()
 	if err := fs.MkdirAll("data", 0o755); err != nil {

@@ -165,7 +165,7 @@ func compacted(store *Store) error {
 	return nil
 }
 
-// errHung says that Pebble has stopped in the middle of something, as it does when it cannot go on.
+// errHung says that Pebble has stopped in the middle of an operation, as it does after a fatal error.
 var errHung = errors.New("it did not return after the store had failed")
 
 // bounded runs what may hang once the store has failed, and only then.
@@ -185,8 +185,8 @@ func (w *watcher) bounded(fn func() error) error {
 	}
 }
 
-// A write that fails, wherever it is, halts the store: nothing is acknowledged after it, no durability is
-// promised that is not there, and what is on the disk is a state of the log, to go on from.
+// Any failed write halts the store: it acknowledges nothing afterwards and promises no missing durability.
+// The disk holds the state of a log prefix, from which a restart continues.
 func TestFailedWrites(t *testing.T) {
 	rng := seeded(t)
 	s := newScript(t, 21, 160)
@@ -212,7 +212,7 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// failing is one life of a store on a disk that fails.
+// failing is one run of a store on a failing disk.
 type failing struct {
 	s       *script
 	content []byte
@@ -303,7 +303,7 @@ func (f *failing) live(rng *rand.Rand) error {
 			upTo := min(140, done+1+rng.IntN(6))
 			var answers []any
 			err = f.w.bounded(func() error { answers = store.ApplyBatch(f.s.logs[done:upTo]); return nil })
-			if err == nil { // otherwise it may go on, and write answers
+			if err == nil { // otherwise the write may succeed
 				failed := 0
 				for _, a := range answers {
 					if _, is := a.(error); is {
@@ -350,7 +350,7 @@ func (f *failing) live(rng *rand.Rand) error {
 			}
 		}
 		if !halted && !stopped && len(f.w.said()) == 0 {
-			// Reads go on as long as the store does, which may fail in the background just now.
+			// Reads succeed until the store fails, which may happen in the background now.
 			err := f.w.bounded(func() error { _, err := store.Status(); return err })
 			if errors.Is(err, errHung) {
 				f.hung, stopped = true, true

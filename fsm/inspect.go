@@ -10,9 +10,9 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// Inspect opens a store for reading only, checks that it is what the options say, and answers its figures.
-// Errors are those of Open. It changes nothing on disk: Pebble deletes what it does not know when it opens
-// a store for writing, so whoever may still refuse a store looks first.
+// Inspect opens a store read-only, checks that it matches the options, and returns its status. It changes
+// nothing on disk. A writable open lets Pebble delete unknown files, so a caller that may refuse the store
+// inspects it first. Errors are those of Open.
 func Inspect(dir string, opts Options) (Status, error) {
 	return newStore(dir, opts).inspect()
 }
@@ -42,12 +42,12 @@ func (s *Store) inspect() (Status, error) {
 	if err != nil {
 		return Status{}, s.damaged(err)
 	}
-	st, err := s.judge(view{db})
+	st, err := s.checkIdentity(view{db})
 	return st, errors.Join(err, db.Close())
 }
 
-// judge decides from a store's own values whether it is the one that was asked for.
-func (s *Store) judge(v view) (Status, error) {
+// checkIdentity refuses a store whose own values are not those that the options ask for.
+func (s *Store) checkIdentity(v view) (Status, error) {
 	have, stamped, err := v.Get(keys.MetaKey(metaStamp))
 	if err != nil {
 		return Status{}, s.damaged(err)

@@ -10,10 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A state store's MANIFEST says which files are the state. Pebble (v2.1.7) takes a record of it that does
-// not check out for the end of a write that a crash has cut short: it goes on from the state before, and
-// deletes the files of the states after. But each record is synced before the next is written, so only the
-// last one can have been cut short, and one before another is damage.
+// A state store's MANIFEST lists the files of the state. Pebble (v2.1.7) takes a record with a wrong checksum
+// for a write that a crash has cut short. It then opens the state before that record and deletes the files of
+// later ones. But Pebble syncs each record before it writes the next, so only the last one can be cut short;
+// a bad record before another is damage.
 //
 // The file is blocks of 32 KiB, a block is chunks, and a record is one chunk or several:
 //
@@ -28,8 +28,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunkEnd is the offset behind the chunk at offset at, and whether the chunk begins a record; ok is false
-// when there is no sound chunk there.
+// chunkEnd returns the offset behind the chunk at offset at, and whether the chunk begins a record; ok is
+// false when no sound chunk is there.
 func chunkEnd(b []byte, at int) (end int, begins, ok bool) {
 	block := min((at/manifestBlock+1)*manifestBlock, len(b))
 	if at+chunkHead > block {
@@ -54,7 +54,7 @@ func checkRecords(b []byte) error {
 	for at < len(b) {
 		end, _, ok := chunkEnd(b, at)
 		if !ok {
-			// The writer leaves less room than a head takes empty.
+			// The writer leaves a rest empty that is smaller than a chunk head.
 			if left := manifestBlock - at%manifestBlock; left < chunkHead && at+left < len(b) {
 				at += left
 				continue

@@ -5,21 +5,20 @@ import (
 	"sync"
 )
 
-// Replicas compare their rolling checksums at marks, which all of them note at the same indices without
-// having agreed on them: the first command entry at or behind each multiple of markEvery. Command entries
-// are the same on every replica and the index before an entry is part of the state, so the rule gives the
-// same indices in whatever batches the entries come, across a restart, and after a snapshot's content was
-// installed. markEvery is for life: replicas of different versions must mark alike.
+// Replicas compare their rolling checksums at marks. A mark is the first command entry at or behind each
+// multiple of markEvery, so all replicas mark the same indices without agreeing on them: command entries are
+// the same everywhere, and the index before an entry is part of the state. Batching, restarts and installed
+// snapshots do not change the rule. markEvery never changes: replicas of different versions must mark alike.
 const (
 	markEvery = 256
 	marksKept = 64
 )
 
-// Mark is a state's rolling checksum at an index of the log. Two replicas whose checksums differ at the
-// same index have not carried out the same mutations: one of them must not serve.
+// Mark is a state's rolling checksum at an index of the log. Two replicas whose checksums differ at the same
+// index have applied different mutations: one of them must not serve.
 type Mark struct{ Index, Checksum uint64 }
 
-// marks are what a store has noted of its present state's history, and where that is now.
+// marks holds the recent marks of a store's present state, and its present index and checksum.
 type marks struct {
 	mu      sync.Mutex
 	noted   []Mark
@@ -29,8 +28,8 @@ type marks struct {
 // crosses reports whether the entry at index is one to mark, in a state that was at before.
 func crosses(before, index uint64) bool { return index/markEvery > before/markEvery }
 
-// begin starts anew with a state that was opened or installed. What was noted of another one says nothing
-// of it.
+// begin drops all marks and starts with a state that was opened or installed: marks of another state do not
+// apply to it.
 func (m *marks) begin(present Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,18 +45,18 @@ func (m *marks) add(noted []Mark, present Mark) {
 	}
 }
 
-// Marks are the last marks noted since the state was opened or installed, oldest first, 64 at most; an idle
-// partition reaches no new one. They are memory: after a restart there are none until the next one is
-// reached. It does not block on the disk.
+// Marks returns the last marks since the state was opened or installed, oldest first, 64 at most. Marks are
+// held in memory only: after a restart there are none before the next mark. An idle partition reaches no new
+// mark. Marks does not block on the disk.
 func (s *Store) Marks() []Mark {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
 	return slices.Clone(s.marks.noted)
 }
 
-// Present is the index of the last entry applied and the checksum there: comparable with another replica's
-// whenever both are at the same index, marked or not. It does not block on the disk. After the store has
-// failed or was closed it is where the state was then.
+// Present returns the index of the last applied entry and the checksum there. Two replicas' values compare
+// whenever both are at the same index, marked or not. It does not block on the disk. After a failure or Close
+// it returns the last values.
 func (s *Store) Present() Mark {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()

@@ -101,8 +101,8 @@ func TestMarksInAnyBatches(t *testing.T) {
 	}
 }
 
-// A restart forgets what was noted and goes on with the same indices, wherever it falls between two marks,
-// and however much the log repeats.
+// A restart drops the marks and continues with the same indices, wherever it falls between two marks, and
+// however much the log repeats.
 func TestMarksAcrossRestart(t *testing.T) {
 	s := sparse(t, 42, 60)
 	for stop := range len(s.logs) {
@@ -127,7 +127,7 @@ func TestMarksAcrossRestart(t *testing.T) {
 	}
 }
 
-// An installed state has no marks of the one it replaces, and goes on with the same indices.
+// An installed state has no marks of the one it replaces, and continues with the same indices.
 func TestMarksAcrossInstall(t *testing.T) {
 	s := sparse(t, 43, 80)
 	for upTo := 1; upTo < len(s.logs); upTo += 3 {

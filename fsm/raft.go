@@ -17,7 +17,7 @@ import (
 // entryFormat is the first byte of every log entry: how the rest is encoded.
 const entryFormat = 1
 
-// EncodeEntry is an entry as the Raft log holds it.
+// EncodeEntry encodes an entry for the Raft log.
 func EncodeEntry(e *commandv1.Entry) ([]byte, error) {
 	b := make([]byte, 1, 1+proto.Size(e))
 	b[0] = entryFormat
@@ -44,9 +44,9 @@ var _ raft.BatchingFSM = (*Store)(nil)
 // Apply implements raft.FSM; see ApplyBatch.
 func (s *Store) Apply(l *raft.Log) any { return s.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM. For a command entry the response is its *machine.Result (nil
-// if the entry was in the state already), or an error after which the store applies nothing any more;
-// for any other entry it is nil. The entries of one call share one Pebble batch.
+// ApplyBatch implements raft.BatchingFSM. For a command entry the response is its *machine.Result (nil if the
+// state already had the entry), or an error after which the store applies nothing; for any other entry it is
+// nil. The entries of one call share one Pebble batch.
 func (s *Store) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
 	if s.failed() == nil {

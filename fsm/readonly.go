@@ -24,24 +24,24 @@ func (e *HeldError) Error() string {
 }
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// ReadOnly is the state of one partition of a node that is stopped. While it is open no process can open
-// the store. It may be used concurrently, but not beside Close.
+// ReadOnly is one partition's state on a stopped node. While it is open no process can open the store. Its
+// methods may run concurrently with each other, but not with Close.
 type ReadOnly struct {
 	dir    string
 	db     *pebble.DB
 	status Status
 }
 
-// OpenReadOnly opens a state store that nobody uses, and changes nothing of its content: its files stay as
-// they are, but for the time of the LOCK file. What a crash has left half exchanged is read where it is.
-// Of the options it needs only Stamp, and heeds FS, Cache and Logger (nil: silence). Errors: *MissingError,
-// *ForeignError, *DamagedError, *HeldError.
+// OpenReadOnly opens a state store that no process has open. It changes no file, except the LOCK file's time.
+// It reads a store whose exchange a crash has interrupted where that store lies. It needs only the option
+// Stamp, and uses FS, Cache and Logger (nil: no log). Errors: *MissingError, *ForeignError, *DamagedError,
+// *HeldError.
 //
-// It sees what was flushed: after a crash, the log may hold entries that are not in it yet.
+// It sees only what was flushed: after a crash, the log may hold later entries.
 func OpenReadOnly(dir string, opts Options) (*ReadOnly, error) {
-	opts.Create, opts.OnFatal = false, func(error) {} // what it would say is in the errors
+	opts.Create, opts.OnFatal = false, func(error) {} // the returned errors say the same
 	if opts.Logger == nil {
-		opts.Logger = silence{pebble.DefaultLogger}
+		opts.Logger = fatalOnly{pebble.DefaultLogger}
 	}
 	s := newStore(dir, opts)
 	s.dir = resting(s.opts.FS, dir)
@@ -66,7 +66,8 @@ func (s *Store) held(err error) error {
 	return err
 }
 
-// resting is where a store is, if a crash has interrupted an exchange: Recover would move it into place.
+// resting returns the directory of a store whose exchange a crash has interrupted; Recover would move it into
+// place.
 func resting(files vfs.FS, dir string) string {
 	for _, name := range []string{dir + ".incoming", dir + ".retired"} {
 		if _, err := files.Stat(name); err != nil {
@@ -79,13 +80,13 @@ func resting(files vfs.FS, dir string) string {
 	return dir + ".incoming"
 }
 
-// Dir is where the store is.
+// Dir is the store's directory.
 func (r *ReadOnly) Dir() string { return r.dir }
 
-// Status is the store's own values.
+// Status returns the store's own values.
 func (r *ReadOnly) Status() Status { return r.status }
 
-// View runs fn on the state. An error of fn is taken for the storage's, and comes back as a *DamagedError.
+// View runs fn on the state. An error of fn counts as one of the storage: View returns a *DamagedError.
 func (r *ReadOnly) View(fn func(state.Reader) error) error {
 	if err := fn(view{r.db}); err != nil {
 		return &DamagedError{r.dir, err}
@@ -93,9 +94,9 @@ func (r *ReadOnly) View(fn func(state.Reader) error) error {
 	return nil
 }
 
-// Replay runs fn on what the state becomes by log entries that it does not have yet. each calls apply for
-// every command entry, in the order of the log, and passes on its error. Nothing is written: what the entries
-// do is kept in memory. Errors are *DamagedError of this store, and what each returns of its own.
+// Replay runs fn on the state after the log entries that it does not have yet. each calls apply for every
+// command entry, in log order, and returns its error. Replay keeps the changes in memory and writes nothing.
+// Errors: *DamagedError of this store, and those of each.
 func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64, data []byte) error) error, fn func(state.Reader) error) error {
 	m, err := machine.New(cfg, view{r.db})
 	if err != nil {
@@ -119,28 +120,28 @@ func (r *ReadOnly) Replay(cfg machine.Config, each func(apply func(index uint64,
 	return nil
 }
 
-// Close lets others open the store again.
+// Close releases the store, so that another process can open it.
 func (r *ReadOnly) Close() error { return closeDB(r.db) }
 
-// silence is a logger that only speaks when Pebble cannot go on.
-type silence struct{ pebble.Logger }
+// fatalOnly is a logger that reports only Pebble's fatal errors.
+type fatalOnly struct{ pebble.Logger }
 
-func (silence) Infof(string, ...any)  {}
-func (silence) Errorf(string, ...any) {}
+func (fatalOnly) Infof(string, ...any)  {}
+func (fatalOnly) Errorf(string, ...any) {}
 
-// readOnlyFS is a file system on which nothing can be written.
+// readOnlyFS is a file system that refuses every write.
 type readOnlyFS struct{ vfs.FS }
 
 var errReadOnly = errors.New("fsm: the store is open for reading only")
 
-// lockedError says that a lock was refused because somebody else has it.
+// lockedError says that another holder has the lock.
 type lockedError struct{ err error }
 
 func (e *lockedError) Error() string { return e.err.Error() }
 func (e *lockedError) Unwrap() error { return e.err }
 
-// Lock implements vfs.FS. A store without a LOCK file has never been opened where it is, so nobody has it
-// open, and nothing needs to be made.
+// Lock implements vfs.FS. A store without a LOCK file has never been opened in this directory. So no process
+// has it open, and Lock creates no file.
 func (f readOnlyFS) Lock(name string) (io.Closer, error) {
 	if _, err := f.Stat(name); errors.Is(err, fs.ErrNotExist) {
 		return noLock{}, nil

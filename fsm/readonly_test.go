@@ -24,7 +24,7 @@ import (
 func storeWithState(t *testing.T, dir string, stamp string) *Store {
 	t.Helper()
 	s, err := Open(dir, Options{Create: true, Stamp: []byte(stamp), Machine: machine.Config{Partitions: 1},
-		Logger: silence{pebble.DefaultLogger}, OnFatal: func(err error) { t.Errorf("the store has halted: %v", err) }})
+		Logger: fatalOnly{pebble.DefaultLogger}, OnFatal: func(err error) { t.Errorf("the store has halted: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,24 +17,24 @@ import (
 	"perdure/internal/pebbleopen"
 )
 
-// format is the rung of Pebble's format ladder that state stores are made at. It goes up only on purpose.
+// format is the Pebble format version of new state stores. It rises only by a deliberate change.
 const format = pebble.FormatValueSeparation
 
-// Names of the store's own values, beside the machine's.
+// The names of the store's own values, as opposed to the machine's.
 const (
 	metaStamp    = "stamp"
 	metaCovered  = "covered"
 	metaReceived = "received"
 )
 
-// MissingError says that a state store which must be there is not.
+// MissingError says that a required state store does not exist.
 type MissingError struct{ Dir, Detail string }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("fsm: state store %s is missing: %s", e.Dir, e.Detail)
 }
 
-// ExistsError says that a directory which was to be made holds a state store in use.
+// ExistsError says that the directory for a new store already holds a stamped one.
 type ExistsError struct{ Dir string }
 
 func (e *ExistsError) Error() string {
@@ -51,7 +51,7 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("fsm: state store %s is stamped %q, this node expects %q: it belongs elsewhere", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError says that a store could not be read as what it is.
+// DamagedError says that a store is damaged: it could not be read.
 type DamagedError struct {
 	Dir string
 	Err error
@@ -69,46 +69,46 @@ type Options struct {
 	// MemTableBytes is the size of one memtable; 16 MiB if 0. Two exist at most before writes wait.
 	MemTableBytes uint64
 	Machine       machine.Config
-	// Create makes a new store and refuses one that has been stamped; without it a missing store is
-	// refused. Stamp is what the store is marked with, and must match when it exists.
+	// Create makes a new store and refuses a stamped one; without it Open refuses a missing store. Stamp
+	// identifies the store and must match an existing one's.
 	Create bool
 	Stamp  []byte
 	Logger pebble.Logger
-	// Flush makes a database durable and may give up when OnFatal was called: Pebble tries a flush that
-	// fails for ever. (*pebble.DB).Flush if nil.
+	// Flush makes a database durable. It may give up after OnFatal: Pebble retries a failing flush for ever.
+	// (*pebble.DB).Flush if nil.
 	Flush func(*pebble.DB) error
-	// Passing says of an error of a flush or a compaction that it passes by itself and has damaged nothing, as that of
-	// a full disk: the store goes on, and Pebble tries again. Nil if none does.
+	// Passing reports whether an error of a flush or a compaction is transient and has damaged nothing, as
+	// that of a full disk. The store then stays in service and Pebble retries. Nil means that no error is
+	// transient.
 	Passing func(error) bool
-	// Await runs open, once, and may give up waiting for it when OnFatal was called: pebble.Open waits for
-	// ever for a flush that fails, or that never ends. What it has given up may go on, and closes the database
-	// again if it does open; before open has returned this process must not open the directory again. Nil for
-	// waiting.
+	// Await runs open once and may stop waiting for it after OnFatal: pebble.Open waits for ever for a flush
+	// that fails or never ends. An abandoned open keeps running and closes the database if it succeeds. This
+	// process must not open the directory again before open has returned. Nil waits without bound.
 	Await func(open func() error) error
-	// OnApplied is called for every command entry in the order of the log, on every replica, when the state
-	// that reads see has it (and perhaps later entries of the same batch). Entries that the state had
-	// already, and those of a batch that failed, are left out. It runs on the goroutine that applies and
-	// must not block; the result belongs to others too: do not change it. Nil for none.
+	// OnApplied is called for every command entry in log order, on every replica, once reads see the entry
+	// (and perhaps later ones of the same batch). It skips entries that the state already had and those of a
+	// failed batch. It runs on the applying goroutine and must not block. It must not change the result,
+	// which is shared. Nil for none.
 	OnApplied func(*machine.Result)
-	// OnRestored is called when the content of a snapshot has replaced the state: OnApplied is not called
-	// for what it brought. The same holds for it. Nil for none.
+	// OnRestored is called when the content of a snapshot has replaced the state; OnApplied is not called for
+	// that content. It runs on the applying goroutine and must not block. Nil for none.
 	OnRestored func()
-	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage seen in the
-	// background). It runs on any goroutine, Pebble's too, and must not call the store. Required.
+	// OnFatal is called once, when the store can no longer be trusted (a failed write, damage found in the
+	// background). It runs on any goroutine, Pebble's included, and must not call the store. Required.
 	OnFatal func(error)
 }
 
-// Store is the state of one partition. ApplyBatch, Restore and Close belong to one goroutine at a time
-// (Raft's); everything else may be called beside them.
+// Store is the state of one partition. One goroutine at a time (Raft's) calls ApplyBatch, Restore and Close;
+// all other methods may run concurrently with them.
 //
-// A store that has failed stays so until it is opened again: it applies nothing, promises no durability,
-// and answers reads from what it still has.
+// A failed store stays failed until it is reopened: it applies nothing, promises no durability, and serves
+// reads from what it still has.
 type Store struct {
 	dir  string
 	opts Options
 
-	// mu guards db against being replaced or closed while it is read. Audits, which may read for long, end at once
-	// while somebody waits in giveWay.
+	// mu guards db against replacement and Close during reads. An audit may read for long, so it ends at once
+	// while giveWay is above 0.
 	mu      sync.RWMutex
 	giveWay giveWay
 	db      *pebble.DB
@@ -119,7 +119,7 @@ type Store struct {
 	failure failure
 }
 
-// failure is why a store is not to be trusted any more. It is set from any goroutine.
+// failure is the reason why a store can no longer be trusted. Any goroutine may set it.
 type failure struct {
 	mu  sync.Mutex
 	err error
@@ -152,13 +152,13 @@ func (s *Store) fail(err error) {
 	}
 }
 
-// failed is why the store has halted, or nil.
+// failed returns the error that halted the store, or nil.
 func (s *Store) failed() error {
 	err, _ := s.failure.get()
 	return err
 }
 
-// fatalLogger learns of it when Pebble cannot go on.
+// fatalLogger receives Pebble's fatal errors.
 type fatalLogger struct {
 	pebble.Logger
 	s *Store
@@ -173,7 +173,7 @@ func (l fatalLogger) Fatalf(format string, args ...any) {
 	l.Logger.Fatalf(format, args...)
 }
 
-// ErrClosed is what reads of a closed store answer.
+// ErrClosed is the error of reads of a closed store.
 var ErrClosed = errors.New("fsm: the state store is closed")
 
 func newStore(dir string, opts Options) *Store {
@@ -280,7 +280,7 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 	return pebbleopen.Open(dir, o)
 }
 
-// adopt makes a database the store's, after it was judged; a new one is stamped.
+// adopt takes a checked database as the store's; it stamps a new one.
 func (s *Store) adopt(db *pebble.DB) error {
 	key := keys.MetaKey(metaStamp)
 	if _, stamped, err := (view{db}).Get(key); err != nil {
@@ -315,8 +315,8 @@ func (s *Store) read(fn func(db *pebble.DB) error) error {
 	return fn(s.db)
 }
 
-// View runs fn on a consistent state. It may run beside ApplyBatch. An error of fn is taken for the
-// storage's: the store halts. It comes back as a *DamagedError.
+// View runs fn on a consistent state. It may run concurrently with ApplyBatch. An error of fn counts as one
+// of the storage: the store halts, and View returns a *DamagedError.
 func (s *Store) View(fn func(state.Reader) error) error {
 	err := s.read(func(db *pebble.DB) error {
 		snap := db.NewSnapshot()
@@ -356,10 +356,10 @@ func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index ui
 	return reply, index, err
 }
 
-// Status is what a replica tells of its state.
+// Status is what a replica reports of its state.
 type Status struct {
-	// Applied is the index of the last entry applied, Covered the highest index that a snapshot marker
-	// may stand for.
+	// Applied is the index of the last applied entry. Covered is the highest index that a snapshot marker may
+	// record.
 	Applied, Covered uint64
 	// Received is what Applied was when the state came as a snapshot's content from another replica, which
 	// may be ahead of this one's log; 0 if it never did.

@@ -61,7 +61,7 @@ func TestApplyBatch(t *testing.T) {
 	}
 }
 
-// A restart goes on where the state is: what it has is skipped, whatever the log repeats.
+// A restart continues at the state's index and skips entries that the log repeats.
 func TestRestartSkipsWhatIsApplied(t *testing.T) {
 	s := newScript(t, 2, 200)
 	fs := vfs.NewMem()
@@ -119,7 +119,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// What is not this program's to open is refused by name, and left as it is.
+// A foreign store is refused by name and left unchanged.
 func TestRefused(t *testing.T) {
 	s := newScript(t, 4, 60)
 	made := func(t *testing.T) vfs.FS {

@@ -90,7 +90,7 @@ func (b *book) refuseAt(seq uint64, rule string, ev Event) *Violation {
 	return v
 }
 
-// offer puts one event to all judges and returns State's refusal.
+// offer checks one event by State, the twin and Check, and returns State's refusal.
 func (b *book) offer(seq uint64, ev Event) *Violation {
 	b.t.Helper()
 	before := b.state.Clone()
@@ -114,17 +114,17 @@ func (b *book) offer(seq uint64, ev Event) *Violation {
 		if !reflect.DeepEqual(comparable(before), comparable(b.state)) {
 			b.t.Fatalf("the refused %#v changed the state", ev)
 		}
-		return b.judgeRefusal(seq, ev, err, found)
+		return b.checkRefusal(seq, ev, err, found)
 	}
 	b.twin.journal = append(b.twin.journal, ev)
 	b.entries = append(b.entries, next)
-	b.judgeState(next)
+	b.checkState(next)
 	return nil
 }
 
-// judgeRefusal holds the refusal against its own facts: where it happened, and that Check agrees on the
-// rule. Check lists every broken rule, State the first it meets; K15 aside, State's is among Check's.
-func (b *book) judgeRefusal(seq uint64, ev Event, err error, found []Violation) *Violation {
+// checkRefusal checks a refusal's position, and that Check agrees on the rule. Check lists every broken rule,
+// State the first it meets; K15 aside, State's is among Check's.
+func (b *book) checkRefusal(seq uint64, ev Event, err error, found []Violation) *Violation {
 	b.t.Helper()
 	var v *Violation
 	if !errors.As(err, &v) {
@@ -148,8 +148,8 @@ func (b *book) judgeRefusal(seq uint64, ev Event, err error, found []Violation) 
 	return v
 }
 
-// judgeState holds what State answers against the twin's scans, and the entry against its encoding.
-func (b *book) judgeState(e Entry) {
+// checkState compares State's answers with the twin's scans, and the entry with its encoding.
+func (b *book) checkState(e Entry) {
 	b.t.Helper()
 	s, w := b.state, &b.twin
 	if s.Status() != w.status() || s.Status() != StatusOf(b.entries) || s.NextSeq() != uint64(len(b.entries)) ||

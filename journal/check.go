@@ -23,7 +23,7 @@ func Check(eid id.PromiseID, entries []Entry, opts ...Option) []Violation {
 	for _, pass := range passes {
 		pass(a)
 	}
-	// Every pass has found in order, and passes stand in the order of the spec.
+	// Each pass finds violations in order, and passes are in the order of the spec.
 	slices.SortStableFunc(a.found, func(x, y Violation) int { return int(x.Seq) - int(y.Seq) })
 	return a.found
 }

@@ -136,7 +136,7 @@ func (a *audit) checkMembers(i int, e ExecutionAwaiting, position map[id.Promise
 	}
 }
 
-// R13: no wait for what is there: resolved promises, or a delivery that nobody has consumed.
+// R13: no wait is satisfied already, by resolved promises or by an unconsumed delivery.
 func checkNeedlessWait(a *audit) {
 	resolved := map[id.PromiseID]bool{}
 	buffered := map[string]int{}

@@ -27,11 +27,11 @@ var callNames = [...]string{
 // String reads as "an invocation", "a timer".
 func (c call) String() string { return callNames[c] }
 
-// child is what the guards remember of one child number. It is kept small: a long journal has many.
+// child is the guards' state of one child number. It is small, since a long journal has many.
 type child struct {
 	call   call
 	invoke InvokeKind
-	// open tells whether an attempt runs, number retries+1; resolved whether the promise has its result.
+	// open says that an attempt runs, number retries+1; resolved says that the promise has its result.
 	open, resolved bool
 	// submitted is an invocation's: it is in the join set with number set. consumed: it was awaited there.
 	submitted, consumed bool
@@ -52,8 +52,8 @@ func (c *child) openAttempt() uint32 {
 
 func (c *child) started() bool { return c.open || c.resolved || c.retries > 0 }
 
-// fingerprint stands for a payload: up to 32 bytes as they are, longer ones as their SHA-256, so that
-// remembering a result costs the same whatever its size. size tells the two apart.
+// fingerprint stands for a payload: up to 32 bytes as they are, longer ones as their SHA-256, so that the
+// memory per result is bounded. size distinguishes the two.
 type fingerprint struct {
 	size  uint8
 	bytes [sha256.Size]byte
@@ -77,8 +77,8 @@ func (f *fingerprint) matches(payload []byte) bool {
 	return bytes.Equal(f.bytes[:f.size], payload)
 }
 
-// child finds what stands at p; nil if p is no child of this execution, or a number not yet taken. The
-// result is to be read only and is valid until the next change.
+// child finds the child at p; nil if p is no child of this execution, or a number not yet taken. The result
+// is read-only and valid until the next change.
 func (s *State) child(p id.PromiseID) *child {
 	n, ok := p.IsChildOf(s.eid)
 	if !ok || uint64(n) >= uint64(len(s.children)) {

@@ -183,7 +183,7 @@ func TestCorruptErrorNamesThePlace(t *testing.T) {
 	}
 }
 
-// What decodes, encodes to the same bytes: an entry has one encoding.
+// Decoded bytes encode to the same bytes: an entry has one encoding.
 func FuzzDecodeEntry(f *testing.F) {
 	for _, g := range golden {
 		f.Add(AppendEntry(nil, g.entry))
@@ -204,7 +204,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// What encodes, decodes to the same entry, whatever the fields.
+// An encoded entry decodes to an equal one, for any fields.
 func FuzzAppendEntry(f *testing.F) {
 	for kind := uint8(1); kind <= 20; kind++ {
 		f.Add(kind, uint64(kind), int64(-5), uint32(3), uint32(9), "text", []byte("payload"))

@@ -1,26 +1,26 @@
-// Package journal owns the rules of the execution journal: the 20 kinds of events, which of them may
-// come next, the status as a fold over them, their stored bytes, and what a replay reads out of them.
-// It promises that a journal built through State keeps every invariant of the journal spec and its
-// rulings, and that a refused append changes nothing. It keeps nothing on disk: whoever stores the
-// entries decides what a crash may lose, and State is rebuilt from them.
+// Package journal owns the rules of the execution journal: the 20 kinds of events, which of them may come
+// next, the status as a fold over them, their stored bytes, and the records that a replay reads. A journal
+// built through State keeps every invariant of the journal spec and its rulings, and a refused append changes
+// nothing. The package stores nothing: the owner of the entries decides what a crash may lose, and rebuilds
+// State from them.
 //
 // # Three views of one journal
 //
-// State is the guard: it remembers just enough of a journal to judge the next event in constant time,
-// however long the journal is. Check is the auditor: it reads a whole journal and lists everything that
-// is wrong with it, sharing no guard with State, so each can be tested against the other. Replay is the
-// reader: what stands recorded at each child identifier, which is what a program that runs again asks.
+// State is the guard: it holds enough of a journal to check the next event in constant time, whatever the
+// journal's length. Check is the auditor: it reads a whole journal and lists all violations. It shares no
+// guard with State, so tests compare the two. Replay is the reader: it returns the record at each child
+// identifier, for a program that runs again.
 //
 // # One file per event
 //
-// event_*.go holds one event each: its fields, its guard (may it be appended?), its effect on State and
-// its bytes. The guards name the rule they apply: S, INV, SE, CF and JS are the invariants of the spec,
-// R and K its rulings. To learn what an event means, read its file; nothing about it is elsewhere except
-// its line in the table of kinds (kind.go) and the independent rules of Check (check_*.go).
+// event_*.go holds one event each: its fields, its guard (may it be appended?), its effect on State and its
+// bytes. The guards name the rule they apply: S, INV, SE, CF and JS are the invariants of the spec, R and K
+// its rulings. To learn what an event means, read its file; nothing about it is elsewhere except its line in
+// the table of kinds (kind.go) and the independent rules of Check (check_*.go).
 //
 // # Identifiers
 //
-// Every call that a program makes takes the next child number of its execution: the n-th takes eid/n,
-// n from 0. So the children of one journal are dense, and State keeps them in a slice rather than a map.
-// The execution's own identifier may have any depth (ruling K6).
+// Every call that a program makes takes the next child number of its execution: the n-th takes eid/n, n from
+// 0. So the children of one journal are dense, and State keeps them in a slice rather than a map. The
+// execution's own identifier may have any depth (ruling K6).
 package journal

@@ -1,15 +1,14 @@
 package journal
 
-// Event is one of the 20 event structs of this package, by value (InvokeStarted, not *InvokeStarted).
-// Events are values: neither the package nor its callers change one after it was made, and byte fields
-// may be shared between events, states and replays. A nil and an empty byte field are the same value;
-// decoding yields nil.
+// Event is one of the 20 event structs of this package, by value (InvokeStarted, not *InvokeStarted). Events
+// are values: neither the package nor its callers change an event after its creation. Events, states and
+// replays may share byte fields. A nil and an empty byte field are the same value; decoding yields nil.
 type Event interface {
 	// Kind returns the event's kind.
 	Kind() Kind
 
-	// guard judges the event against s; nil means that it may be appended. It is asked only after the
-	// rules that every event shares (State.check).
+	// guard checks the event against s; nil means that it may be appended. State.check calls it after the
+	// rules that all events share.
 	guard(s *State) *Violation
 	// apply records an event that its guard has admitted.
 	apply(s *State)

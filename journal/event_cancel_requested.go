@@ -1,7 +1,7 @@
 package journal
 
-// CancelRequested records that somebody outside wants the execution to stop. From here on only facts are
-// recorded (K8), until ExecutionCancelled.
+// CancelRequested records a request to stop the execution. From here on the journal records only facts (K8),
+// until ExecutionCancelled.
 type CancelRequested struct {
 	Reason string
 }

@@ -6,8 +6,8 @@ import (
 	"perdure/id"
 )
 
-// ExecutionAwaiting records that the program cannot go on: a result it needs is missing. A wait that is
-// satisfied already is not recorded (R13).
+// ExecutionAwaiting records that the program cannot continue: a result that it needs is missing. A wait that
+// is satisfied already is not recorded (R13).
 type ExecutionAwaiting struct {
 	// On is a set of this execution's children, written in ascending order of child number. A signal wait
 	// names one: the number it takes itself.
@@ -36,8 +36,8 @@ func (e ExecutionAwaiting) guard(s *State) *Violation {
 	return e.guardPromises(s)
 }
 
-// A signal wait waits on the one number that it takes itself (CF-4, R11), and only if no delivery of the
-// name lies unconsumed (R13).
+// A signal wait waits on the one number that it takes itself (CF-4, R11), and only if there is no unconsumed
+// delivery of the name (R13).
 func (e ExecutionAwaiting) guardSignal(s *State) *Violation {
 	if len(e.On) != 1 {
 		return broken(RuleAwaitSignalConsistent, "", "a signal wait is on one promise, not on "+num(len(e.On)))

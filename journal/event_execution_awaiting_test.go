@@ -6,7 +6,7 @@ import (
 	"perdure/id"
 )
 
-// What can be waited for is work of this journal that resolves (R12).
+// A wait names only operations of this journal that resolve (R12).
 func TestExecutionAwaitingMembers(t *testing.T) {
 	history := []Event{scheduled(0), timer(1), RandomGenerated{Promise: kid(2)}, TimeRecorded{Promise: kid(3)},
 		JoinSetCreated{Set: set(4)}, delivered("a", 1, "x"), received(5, "a", 1, "x"), scheduled(6)}

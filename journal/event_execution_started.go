@@ -7,7 +7,7 @@ type ExecutionStarted struct {
 	// ComponentDigest pins the execution to the code it started with.
 	ComponentDigest string
 	Input           []byte
-	// Parent is the promise of the caller, "" for a root. Whether it exists is not the journal's business.
+	// Parent is the promise of the caller, "" for a root. The journal does not check that it exists.
 	Parent id.PromiseID
 	// IdempotencyKey is the key the start was made under.
 	IdempotencyKey string
@@ -16,7 +16,7 @@ type ExecutionStarted struct {
 // Kind returns KindExecutionStarted.
 func (ExecutionStarted) Kind() Kind { return KindExecutionStarted }
 
-// The guard has nothing to ask on an empty journal; on any other the event is a second start (K5).
+// The guard admits the event on an empty journal; on any other it is a second start (K5).
 func (ExecutionStarted) guard(s *State) *Violation {
 	if s.status != StatusNone {
 		return broken(RuleStartedOnce, "", "the execution has been started")

@@ -16,7 +16,7 @@ func TestExecutionStarted(t *testing.T) {
 	})
 }
 
-// The parent is not judged: it may be anybody, the execution itself too (K5).
+// The guard does not check the parent: it may be any promise, even of the execution itself (K5).
 func TestExecutionStartedByItself(t *testing.T) {
 	newBook(t).accept(ExecutionStarted{Parent: eid})
 }

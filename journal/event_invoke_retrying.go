@@ -7,7 +7,7 @@ type InvokeRetrying struct {
 	Promise       id.PromiseID
 	FailedAttempt uint32
 	Error         []byte
-	// RetryAt is when the next attempt is due, in unix milliseconds; the journal does not judge it (K2).
+	// RetryAt is the time of the next attempt, in unix milliseconds; the journal does not check it (K2).
 	RetryAt int64
 }
 

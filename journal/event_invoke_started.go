@@ -12,8 +12,9 @@ type InvokeStarted struct {
 // Kind returns KindInvokeStarted.
 func (InvokeStarted) Kind() Kind { return KindInvokeStarted }
 
-// An attempt follows the schedule (SE-1), never the result (SE-4), never another open attempt, and its
-// number is the retries so far plus one (R5). None begins after a cancel: nobody would read it (R7).
+// An attempt follows the schedule (SE-1), never the result (SE-4), never another open attempt, and its number
+// is the retries so far plus one (R5). None begins after a cancel: the program would not read its result
+// (R7).
 func (e InvokeStarted) guard(s *State) *Violation {
 	if s.status == StatusCancelling {
 		return broken(RuleNoAttemptInCancelling, e.Promise, "InvokeStarted while Cancelling")

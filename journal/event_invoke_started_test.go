@@ -22,7 +22,7 @@ func TestInvokeStarted(t *testing.T) {
 	unlessOpen(t, attempted(0, 1))
 }
 
-// Work goes on while the program waits, and stops when it is cancelled (R7).
+// Attempts start while the program waits, and none starts after a cancel (R7).
 func TestInvokeStartedWhileNotRunning(t *testing.T) {
 	b := started(t, scheduled(0), scheduled(1), awaiting(AwaitAll, 0, 1))
 	b.accept(attempted(0, 1), CancelRequested{})

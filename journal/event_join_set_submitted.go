@@ -11,8 +11,8 @@ type JoinSetSubmitted struct {
 // Kind returns KindJoinSetSubmitted.
 func (JoinSetSubmitted) Kind() Kind { return KindJoinSetSubmitted }
 
-// The set exists (JS-1) and nobody has awaited it yet (JS-2, K11); the promise is an invocation of this
-// journal and was never submitted before, here or elsewhere (JS-7, R15).
+// The set exists (JS-1) and was never awaited (JS-2, K11); the promise is an invocation of this journal and
+// was never submitted before, here or elsewhere (JS-7, R15).
 func (e JoinSetSubmitted) guard(s *State) *Violation {
 	if v := s.running(KindJoinSetSubmitted); v != nil {
 		return v

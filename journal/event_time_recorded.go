@@ -2,10 +2,10 @@ package journal
 
 import "perdure/id"
 
-// TimeRecorded records the time that the program asked for, so that a replay is told the same.
+// TimeRecorded records the time that the program read, so that a replay reads the same.
 type TimeRecorded struct {
 	Promise id.PromiseID
-	// Time is in unix milliseconds; the journal does not judge it (K2).
+	// Time is in unix milliseconds; the journal does not check it (K2).
 	Time int64
 }
 

@@ -2,8 +2,8 @@ package journal
 
 import "perdure/id"
 
-// TimerScheduled records that the program asked to be woken later. The delay is the scheduler's to keep;
-// the journal accepts a TimerFired at any time (K2).
+// TimerScheduled records that the program asked to be woken later. The scheduler keeps the delay; the journal
+// accepts a TimerFired at any time (K2).
 type TimerScheduled struct {
 	Promise id.PromiseID
 	// Duration is in milliseconds, FireAt in unix milliseconds.

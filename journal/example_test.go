@@ -7,8 +7,8 @@ import (
 	"perdure/journal"
 )
 
-// A step, a wait for a person, and the answer: the journal of an approval, told event by event. The program
-// takes child numbers 0 (the step) and 1 (the wait); the answer uses the wait's.
+// A step, a wait for a person, and the answer: the journal of an approval, event by event. The program takes
+// child numbers 0 (the step) and 1 (the wait); the answer uses the wait's.
 func ExampleState() {
 	order := id.PromiseID("order-42")
 	state := journal.New(order)

@@ -4,9 +4,8 @@ import (
 	"perdure/id"
 )
 
-// Replay is a journal read back for a program that runs again: what stands recorded at each identifier it
-// will ask for. It shares payloads with the entries it was made from. It is not safe for concurrent use
-// while entries are added.
+// Replay is a journal in the form that a program reads when it runs again: the record at each identifier. It
+// shares payloads with its entries. It is not safe for concurrent use while entries are added.
 type Replay struct {
 	state    *State
 	started  ExecutionStarted
@@ -24,8 +23,8 @@ type Recorded struct {
 	// KindTimeRecorded, KindTimerScheduled, KindSignalReceived, KindExecutionAwaiting (a signal wait that
 	// has not been answered; answered, it reads KindSignalReceived) or KindJoinSetCreated.
 	Call Kind
-	// Resolved tells whether the program gets an answer: the result is recorded, the timer has fired, the
-	// signal was consumed. Random values and times always have one, join sets never.
+	// Resolved reports whether the program gets an answer: the result is recorded, the timer has fired, or
+	// the signal was consumed. Random values and times always have one, join sets never.
 	Resolved bool
 
 	// Invoke, Function, Input and RetryPolicy are an invocation's, as it was scheduled.
@@ -45,7 +44,7 @@ type Recorded struct {
 	Result []byte
 	// Time is a recorded time, in unix milliseconds.
 	Time int64
-	// Duration is a timer's, in milliseconds; FireAt is when it is due, in unix milliseconds.
+	// Duration is a timer's, in milliseconds; FireAt is its firing time, in unix milliseconds.
 	Duration, FireAt int64
 	// Signal is the name waited for or received, DeliveryID the delivery consumed (0: none yet).
 	Signal     string
@@ -135,7 +134,7 @@ func (r *Replay) record(ev Event) {
 
 func (r *Replay) take(c Recorded) { r.recorded = append(r.recorded, c) }
 
-// at finds what stands at p; nil if nothing does.
+// at finds the record at p; nil if there is none.
 func (r *Replay) at(p id.PromiseID) *Recorded {
 	n, ok := p.IsChildOf(r.state.eid)
 	if !ok || uint64(n) >= uint64(len(r.recorded)) {
@@ -144,8 +143,8 @@ func (r *Replay) at(p id.PromiseID) *Recorded {
 	return &r.recorded[n]
 }
 
-// Lookup returns what stands recorded at p. ok is false when nothing does: p is a call that the program has
-// not made before (or no child of this execution).
+// Lookup returns the record at p. ok is false when there is none: p is a call that the program has not made
+// before (or no child of this execution).
 func (r *Replay) Lookup(p id.PromiseID) (recorded Recorded, ok bool) {
 	if c := r.at(p); c != nil {
 		return *c, true

@@ -131,7 +131,7 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// What a replay answers is what a scan of the journal finds.
+// A replay's answers equal those of a scan of the journal.
 func TestReplayAgreesWithScans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(eid, WithRetryBound(testBound))

@@ -8,13 +8,14 @@ const (
 	perDelivery = int(unsafe.Sizeof(unconsumed{}))
 )
 
-// unconsumed stands for a signal that nobody has consumed yet: the entry that brought it, and its payload's fingerprint.
+// unconsumed is a signal that the program has not consumed yet: its SignalDelivered entry and its payload's
+// fingerprint.
 type unconsumed struct {
 	seq     uint64
 	payload fingerprint
 }
 
-// signal counts one name's deliveries and keeps those that nobody has consumed yet.
+// signal counts one name's deliveries and holds the unconsumed ones.
 type signal struct {
 	name                string
 	delivered, received uint64

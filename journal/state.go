@@ -6,12 +6,12 @@ import (
 	"perdure/id"
 )
 
-// State is what the guards remember of one execution's journal. Every append is judged and recorded in
-// constant time (an ExecutionAwaiting in the number of promises it names), whatever the journal's length.
+// State is the guards' state of one execution's journal. It checks and records every append in constant time
+// (an ExecutionAwaiting in the number of its promises), whatever the journal's length.
 //
-// Results of completed invocations, and payloads of signals that are not consumed, are remembered only as far as rules
-// R16 and CF-2 need them: up to 32 bytes as they are, longer ones as their SHA-256. A State is not safe for concurrent
-// use.
+// Results of completed invocations, and payloads of signals that are not consumed, are remembered only as far
+// as rules R16 and CF-2 need them: up to 32 bytes as they are, longer ones as their SHA-256. A State is not
+// safe for concurrent use.
 type State struct {
 	eid   id.PromiseID
 	bound func(policy string) int
@@ -36,7 +36,7 @@ type head struct {
 	waitEpoch uint32
 	// waitResolved counts the members of the open wait that are resolved.
 	waitResolved int
-	// heldBytes is the size of the signal names and of what stands for unconsumed deliveries.
+	// heldBytes is the size of the signal names and of the unconsumed deliveries' fingerprints.
 	heldBytes int
 }
 
@@ -52,8 +52,8 @@ type options struct {
 const DefaultRetryBound = 3
 
 // WithRetryBound sets how many InvokeRetrying a promise may have, as a function of the retry policy in its
-// InvokeScheduled. It is asked once per promise, when the promise is scheduled; it must be pure, since
-// every replica asks it anew. Negative answers count as 0.
+// InvokeScheduled. State calls it once per promise, at its InvokeScheduled. It must be pure, since every
+// replica calls it. Negative results count as 0.
 func WithRetryBound(bound func(policy string) int) Option {
 	return func(o *options) { o.bound = bound }
 }
@@ -84,8 +84,8 @@ func New(eid id.PromiseID, opts ...Option) *State {
 	return &State{eid: eid, bound: o.bound}
 }
 
-// Append judges ev as the entry with sequence number seq and records it. On refusal it returns a
-// *Violation and changes nothing.
+// Append checks ev as the entry with sequence number seq and records it. On refusal it returns a *Violation
+// and changes nothing.
 func (s *State) Append(seq uint64, ev Event) error {
 	if v := s.check(seq, ev); v != nil {
 		return v
@@ -95,7 +95,7 @@ func (s *State) Append(seq uint64, ev Event) error {
 	return nil
 }
 
-// Check is Append's judgement alone: nil, or the *Violation that Append would return.
+// Check returns what Append would return, nil or a *Violation, and records nothing.
 func (s *State) Check(seq uint64, ev Event) error {
 	if v := s.check(seq, ev); v != nil {
 		return v
@@ -105,7 +105,7 @@ func (s *State) Check(seq uint64, ev Event) error {
 
 // check applies the rules that all events share, then the event's own.
 func (s *State) check(seq uint64, ev Event) *Violation {
-	v := s.judge(seq, ev)
+	v := s.refusal(seq, ev)
 	if v != nil {
 		v.Execution, v.Seq = s.eid, seq
 		if ev != nil {
@@ -115,7 +115,7 @@ func (s *State) check(seq uint64, ev Event) *Violation {
 	return v
 }
 
-func (s *State) judge(seq uint64, ev Event) *Violation {
+func (s *State) refusal(seq uint64, ev Event) *Violation {
 	if ev == nil {
 		return broken(RuleVocabulary, "", "no event")
 	}
@@ -178,8 +178,8 @@ func (s *State) WaitSatisfied() bool {
 }
 
 // Satisfied reports whether a wait would be needless (R13): its promises are resolved as kind demands, or
-// a signal of that name lies unconsumed. Such an ExecutionAwaiting is not recorded; the program goes on.
-// It does not judge whether the wait is otherwise well formed; signal counts only for AwaitSignal.
+// there is an unconsumed signal of that name. Such an ExecutionAwaiting is not recorded; the program
+// continues. Satisfied does not check the wait's form; signal counts only for AwaitSignal.
 func (s *State) Satisfied(kind AwaitKind, on []id.PromiseID, signal string) bool {
 	if kind == AwaitSignal {
 		if _, _, buffered := s.NextReceipt(signal); buffered || len(on) == 0 {
@@ -212,7 +212,7 @@ type InvokeInfo struct {
 	Open uint32
 	// Retries counts the attempts recorded as failed; Bound is how many may be.
 	Retries, Bound uint32
-	// Started tells whether any attempt was started; Completed whether the result is recorded.
+	// Started says that an attempt was started; Completed says that the result is recorded.
 	Started, Completed bool
 }
 

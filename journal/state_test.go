@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// State, the specification's scans and Check judge every event of random journals alike, and State answers
-// every question as the scans do (book.offer).
+// State, the specification's scans and Check agree on every event of random journals, and State's queries
+// return what the scans find (book.offer).
 func TestStateAgreesWithItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBook(t)
@@ -88,7 +88,7 @@ func TestDeepExecution(t *testing.T) {
 	}
 }
 
-// What a transaction appends is taken back whole, and a kept one is as if there had been none.
+// Rollback undoes all appends of a transaction; Commit leaves the same state as appends without one.
 func TestTransactions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(eid, WithRetryBound(testBound))
@@ -218,7 +218,7 @@ func TestBufferedPayloadsAreNotKept(t *testing.T) {
 		t.Errorf("the state takes %d bytes", n)
 	}
 	c := s.Clone()
-	// What is consumed is what was delivered, all the same.
+	// The consumed payload is still the delivered one.
 	if err := c.Append(c.NextSeq(), received(0, "a", 1, string(make([]byte, 4<<20-1)))); err == nil {
 		t.Error("another payload is received")
 	}
@@ -227,7 +227,7 @@ func TestBufferedPayloadsAreNotKept(t *testing.T) {
 	}
 }
 
-// Judging an event takes no memory.
+// The check of an event allocates nothing.
 func TestCheckDoesNotAllocate(t *testing.T) {
 	s := started(t, scheduled(0), attempted(0, 1)).state
 	events := []Event{completed(0, 1, "r"), retrying(0, 1), scheduled(1), awaiting(AwaitSingle, 0), delivered("a", 1, "x")}

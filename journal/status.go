@@ -2,15 +2,15 @@ package journal
 
 import "strconv"
 
-// Status is what a journal says about its execution.
+// Status is an execution's status, derived from its journal.
 type Status uint8
 
 const (
 	// StatusNone is the empty journal's: nothing has been started.
 	StatusNone Status = 0
-	// StatusRunning means that the program may go on.
+	// StatusRunning means that the program may continue.
 	StatusRunning Status = 1
-	// StatusBlocked means that the program has trapped: a result it needs is missing.
+	// StatusBlocked means that the program waits: a result that it needs is missing.
 	StatusBlocked Status = 2
 	// StatusCancelling means that a cancel was accepted and only facts are still recorded.
 	StatusCancelling Status = 3
@@ -24,7 +24,7 @@ const (
 
 var statusNames = [...]string{"None", "Running", "Blocked", "Cancelling", "Completed", "Failed", "Cancelled"}
 
-// Terminal reports whether nothing can be appended any more.
+// Terminal reports whether the journal accepts no further event.
 func (s Status) Terminal() bool { return s >= StatusCompleted && s <= StatusCancelled }
 
 // String returns the status's name as the journal spec writes it, or "Status(n)".

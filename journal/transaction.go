@@ -2,8 +2,8 @@ package journal
 
 import "unsafe"
 
-// undo remembers what a transaction has changed: the head as it was, how long the lists were, and the old
-// value of every element before it was changed, in order.
+// undo holds what a transaction has changed: the previous head, the previous lengths of the lists, and the
+// old value of every changed element, in order.
 type undo struct {
 	head       head
 	children   int
@@ -34,9 +34,8 @@ func (u *undo) saveSignal(i int, q signal) {
 	}
 }
 
-// Begin opens a transaction: the appends that follow are kept by Commit or taken back by Rollback, all
-// of them, at a cost that depends on their number and not on the journal's length. A transaction that
-// is already open is an error of the caller, and Begin panics.
+// Begin opens a transaction: Commit keeps all following appends, Rollback undoes them all. The cost depends
+// on their number, not on the journal's length. Begin panics if a transaction is open already.
 func (s *State) Begin() {
 	if s.undo != nil {
 		panic("journal: Begin inside a transaction")
@@ -44,11 +43,10 @@ func (s *State) Begin() {
 	s.undo = &undo{head: s.head, children: len(s.children), signals: len(s.signals)}
 }
 
-// Commit keeps what was appended since Begin. Without a transaction it does nothing.
+// Commit keeps all appends since Begin. Without a transaction it does nothing.
 func (s *State) Commit() { s.undo = nil }
 
-// Rollback takes back what was appended since Begin. Without a transaction it does nothing, so it can be
-// deferred.
+// Rollback undoes all appends since Begin. Without a transaction it does nothing, so it can be deferred.
 func (s *State) Rollback() {
 	u := s.undo
 	if u == nil {
@@ -90,7 +88,7 @@ func (s *State) Clone() *State {
 	return &c
 }
 
-// Size estimates the memory that the state holds, in bytes: what a cache should count. It costs nothing.
+// Size estimates the memory that the state holds, in bytes, for a cache's accounting. It takes constant time.
 func (s *State) Size() int {
 	return int(unsafe.Sizeof(*s)) + len(s.eid) + s.heldBytes +
 		cap(s.children)*int(unsafe.Sizeof(child{})) +

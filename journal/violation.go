@@ -11,7 +11,7 @@ import (
 type Violation struct {
 	// Rule is one of the Rule constants.
 	Rule string
-	// Execution is the execution whose journal was judged.
+	// Execution is the execution whose journal was checked.
 	Execution id.PromiseID
 	// Seq is the sequence number of the refused event. When the sequence number itself is wrong, it is
 	// the one that the appender named.
@@ -29,7 +29,7 @@ func (v *Violation) Error() string {
 	return "execution " + strconv.Quote(string(v.Execution)) + ", event " + strconv.FormatUint(v.Seq, 10) + ": " + v.Detail + " (" + v.Rule + ")"
 }
 
-// broken makes the part of a Violation that a guard knows; State.check adds where.
+// broken builds the part of a Violation that a guard knows; State.check adds the position.
 func broken(rule string, promise id.PromiseID, detail string) *Violation {
 	return &Violation{Rule: rule, Promise: promise, Detail: detail}
 }

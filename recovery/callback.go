@@ -2,21 +2,21 @@ package recovery
 
 // Registered is the answer to [RegisterCallback] and [RegisterListener].
 type Registered struct {
-	// Promise is the awaited promise as it stands at the time of the request. If it is settled the
-	// caller has its answer here and will not be told again.
+	// Promise is the awaited promise at the time of the request. If it is settled, it has the answer and no
+	// notification follows.
 	Promise Promise
 	// Waiting says that the callback or listener is registered (by this request or an earlier one).
 	Waiting bool
 }
 
-// RegisterCallback makes the task awaiter wait for the promise awaited: when it settles, the task is
-// among the [Settlement]'s Awaiters. Registering twice is registering once. If either promise is
-// settled nothing is registered, and the task is not woken.
+// RegisterCallback makes the task awaiter wait for the promise awaited: when it settles, the task is among
+// the [Settlement]'s Awaiters. It is idempotent. If either promise is settled, it registers nothing and does
+// not resume the task.
 //
 // With anyAwaited false only awaitable promises may be awaited ([Promise.Awaitable]).
 //
-// Errors: [Invalid]; [NotFound] if awaited is missing; [Precondition] if awaited is not awaitable, or
-// awaiter is missing or has no target; [Conflict] for another incarnation of either.
+// Errors: [Invalid]; [NotFound] if awaited is missing; [Precondition] if awaited is not awaitable, or awaiter
+// is missing or has no target; [Conflict] for another incarnation of either.
 func RegisterCallback(s Store, now int64, awaited, awaiter Ref, anyAwaited bool) (Registered, error) {
 	const op = "register callback"
 	switch {

@@ -29,7 +29,7 @@ func TestRegisterCallback(t *testing.T) {
 	}
 	w.is(showTask(w.task("a")), "task a#7 pending v0 target=w retry=100")
 
-	// What somebody waits for has its deadline watched, also if it is not awaitable by itself.
+	// An awaited promise has a timer, even if it is not awaitable by itself.
 	if _, armed := w.promise("plain").Deadline(false); armed {
 		t.Error("nobody waits for it yet")
 	}
@@ -50,7 +50,7 @@ func TestRegisterCallback(t *testing.T) {
 	w.is(dump(w.s), before)
 }
 
-// A settled promise is the answer; it wakes nobody.
+// A settled promise is the answer and resumes no task.
 func TestRegisterCallbackOnSettled(t *testing.T) {
 	w := newWorld(t)
 	w.make("x", false, 1000)

@@ -22,7 +22,7 @@ func (st Settlement) Unblocks() Effects {
 	return fx
 }
 
-// Chain settles a promise and tells everyone: [Settle], then [Propagate].
+// Chain settles a promise and runs the whole settlement chain: [Settle], then [Propagate].
 func Chain(s Store, now int64, ref Ref, state PromiseState, value []byte, retry int64) (Settlement, Effects, error) {
 	st, err := Settle(s, now, ref, state, value)
 	if err != nil {

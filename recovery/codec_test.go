@@ -42,7 +42,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// The names and numbers of the states are for life as well.
+// The names and numbers of the states never change either.
 func TestStateNames(t *testing.T) {
 	for n, name := range []string{"invalid", "pending", "resolved", "rejected", "rejected_canceled", "rejected_timedout", "invalid"} {
 		s := PromiseState(n)
@@ -249,7 +249,7 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// What decodes encodes to the same bytes, so no two encodings mean the same.
+// Decoded bytes encode to the same bytes, so no two encodings mean the same.
 func fuzzDecode[V any](f *testing.F, add func([]byte, V) []byte, decode func([]byte) (V, error), seeds ...V) {
 	for _, v := range seeds {
 		f.Add(add(nil, v))

@@ -18,8 +18,8 @@ type CreateRequest struct {
 	DelayUntil      int64
 }
 
-// Created is the answer to [Create] and [CreateAcquired]: the stored objects as they stand at the time
-// of the request, whether this request made them or they were there before.
+// Created is the answer to [Create] and [CreateAcquired]: the stored objects at the time of the request,
+// whether this request created them or they existed before.
 type Created struct {
 	Promise Promise
 	// Task is the task of the promise, if HasTask.
@@ -33,11 +33,11 @@ type Created struct {
 
 // Create makes a promise, and its task if it has a target.
 //
-// If the id exists, in any state and any incarnation and whatever else the request says, the stored
-// promise is the answer and nothing changes: creating is idempotent by id. If the deadline is not
-// after now, the promise is born settled by its deadline (created and settled at TimeoutAt) and the
-// task fulfilled. Else the task is pending at version 0 and an Execute tells its target; with a
-// DelayUntil after now, the retry timer sends that first Execute at DelayUntil.
+// If the id exists, in any state and incarnation, Create returns the stored promise and changes nothing,
+// whatever else the request says: it is idempotent by id. If the deadline is not after now, the promise is
+// born settled by its deadline (created and settled at TimeoutAt) and the task fulfilled. Else the task is
+// pending at version 0 and an Execute notifies its target; with a DelayUntil after now, the retry timer sends
+// that first Execute at DelayUntil.
 //
 // Errors: [Invalid].
 func Create(s Store, now int64, req CreateRequest, retry int64) (Created, Effects, error) {
@@ -62,7 +62,7 @@ func Create(s Store, now int64, req CreateRequest, retry int64) (Created, Effect
 	return c, fx, nil
 }
 
-// existing returns the objects of id as they stand at now.
+// existing returns the objects of id as of now.
 func existing(s Store, now int64, id string) (Created, bool) {
 	p, ok := s.Promise(id)
 	if !ok {

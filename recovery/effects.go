@@ -1,6 +1,6 @@
 package recovery
 
-// Execute says that a task is pending: some worker of Target should acquire it at Version. It may be
+// Execute notifies Target's workers of a pending task, which one of them should acquire at Version. It may be
 // sent any number of times.
 type Execute struct {
 	ID          string
@@ -9,14 +9,14 @@ type Execute struct {
 	Target      string
 }
 
-// Unblock says to one listener that a promise is settled.
+// Unblock notifies one listener of a settled promise.
 type Unblock struct {
 	Address string
 	Promise Promise
 }
 
-// Effects are what an operation wants told to the outside. They are facts about the state that was
-// written; nothing in the state depends on whether they are delivered.
+// Effects are an operation's notifications to the outside. They are facts about the written state; nothing in
+// the state depends on their delivery.
 type Effects struct {
 	// Executes are in the order in which the tasks became pending.
 	Executes []Execute
@@ -30,7 +30,7 @@ func (e *Effects) Add(more Effects) {
 	e.Unblocks = append(e.Unblocks, more.Unblocks...)
 }
 
-// Empty reports whether there is nothing to tell.
+// Empty reports whether there are no notifications.
 func (e Effects) Empty() bool { return len(e.Executes) == 0 && len(e.Unblocks) == 0 }
 
 func executes(t Task) Effects { return Effects{Executes: []Execute{t.execute()}} }

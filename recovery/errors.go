@@ -49,7 +49,7 @@ const (
 	RuleAddress     = "listener_address"         // a listener has an address
 	RulePromise     = "promise_exists"           // the promise of the request exists
 	RuleTask        = "task_exists"              // the task of the request exists
-	RuleIncarnation = "incarnation"              // the request means the present life of the id
+	RuleIncarnation = "incarnation"              // the request names the present incarnation of the id
 	RuleVersion     = "version"                  // the request presents the task's present version
 	RuleState       = "task_state"               // the task is in the state the operation starts from
 	RuleAwaited     = "awaited_exists"           // what is awaited exists

@@ -1,9 +1,9 @@
 package recovery
 
-// ExpireLease carries out the end of a lease: if the task is acquired, its lease has run out and its
-// promise is live, it becomes pending at the same version (the next acquire raises it, which is what
-// fences the old holder), with an Execute, and true is returned. In every other case, a missing task
-// included, nothing changes.
+// ExpireLease ends an expired lease. If the task is acquired, its lease has expired and its promise is live,
+// the task becomes pending at the same version, with an Execute, and ExpireLease returns true. The next
+// acquire raises the version, which fences the old holder. In every other case, a missing task included,
+// nothing changes.
 func ExpireLease(s Store, now int64, ref Ref, retry int64) (bool, Effects) {
 	t, own, ok := timerTask(s, ref)
 	if !ok || t.State != TaskAcquired || t.LeaseAt > now || !own.Live(now) {

@@ -1,7 +1,7 @@
 package recovery
 
-// Fence checks that ref holds the lease of its task at now, and changes nothing. Whoever composes a
-// larger operation on behalf of a worker calls it first, in the same atomic step.
+// Fence checks that ref holds the lease of its task at now, and changes nothing. A caller that composes a
+// larger operation for a worker calls Fence first, in the same atomic step.
 //
 // Errors: [Invalid], [NotFound], [Conflict].
 func Fence(s Store, now int64, ref TaskRef) (Holding, error) {

@@ -1,8 +1,7 @@
 package recovery
 
-// Fulfill settles the promise of an acquired task, on behalf of the worker that holds it. It is the
-// first half of the chain, as [Settle] is, and always settles: whoever holds the lease holds a live
-// promise.
+// Fulfill settles the promise of an acquired task, on behalf of the worker that holds it. It is the first
+// half of the chain, as [Settle] is, and always settles: a valid lease implies a live promise.
 //
 // Errors: [Invalid], [NotFound], [Conflict].
 func Fulfill(s Store, now int64, ref TaskRef, state PromiseState, value []byte) (Settlement, error) {

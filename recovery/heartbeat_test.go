@@ -20,7 +20,7 @@ func TestHeartbeat(t *testing.T) {
 		{"other", 7, 1}, // held by another process
 		{"waits", 7, 0}, // not acquired
 		{"a", 7, 0},     // stale
-		{"a", 6, 1},     // another life
+		{"a", 6, 1},     // another incarnation
 		{"a", 0, 1},
 		short,
 	}

@@ -18,7 +18,7 @@ func TestInheritLease(t *testing.T) {
 		{"a moment ago", "a", 7, 30, 40, true, "task a#7 acquired v1 target=w pid=p ttl=50 lease=90"},
 		{"the leader's clock is behind the machine's", "a", 7, 60, 20, true, "task a#7 acquired v1 target=w pid=p ttl=50 lease=110"},
 		{"it would end earlier", "a", 7, 30, 20, false, "task a#7 acquired v1 target=w pid=p ttl=50 lease=110"},
-		{"another life of the id", "a", 6, 60, 90, false, "task a#7 acquired v1 target=w pid=p ttl=50 lease=110"},
+		{"another incarnation of the id", "a", 6, 60, 90, false, "task a#7 acquired v1 target=w pid=p ttl=50 lease=110"},
 		{"longer without a leader than the lease", "a", 0, 60, 5000, true, "task a#7 acquired v1 target=w pid=p ttl=50 lease=5050"},
 		{"its promise's deadline has come", "short", 7, 45, 46, false, "task short#7 acquired v1 target=w pid=p ttl=50 lease=50"},
 		{"not acquired", "waits", 7, 40, 50, false, ""},

@@ -5,9 +5,8 @@ import (
 	"iter"
 )
 
-// Snapshot is a whole state, of one namespace and partition, that can be enumerated: what a [Store]
-// holds, and the index of deadlines kept beside it. It does not change while it is read. The sequences
-// are in ascending order of id.
+// Snapshot is an enumerable state of one namespace and partition: the content of a [Store] and its index of
+// deadlines. It does not change while it is read. The sequences are in ascending order of id.
 type Snapshot interface {
 	Promise(id string) (Promise, bool)
 	Task(id string) (Task, bool)
@@ -27,7 +26,7 @@ type Snapshot interface {
 	TaskTimers() iter.Seq[TaskTimer]
 }
 
-// TaskTimerKind tells the two timers of a task apart, numbered as in the protocol.
+// TaskTimerKind distinguishes the two timers of a task, numbered as in the protocol.
 type TaskTimerKind uint8
 
 // The timers of a task.
@@ -98,16 +97,16 @@ type Objects interface {
 	// HasCallback and HasAwaitedBy look one pair up in each direction of the callback relation.
 	HasCallback(awaited, awaiter string) bool
 	HasAwaitedBy(awaiter, awaited string) bool
-	// TimersOfPromise lists the times of a promise's timers, TimersOfTask a task's timers. An index of deadlines
-	// in the order of time may list only those that it has where the object asks for them: CheckPromiseTimer
-	// and CheckTaskTimer judge the others from their own side.
+	// TimersOfPromise lists the times of a promise's timers, TimersOfTask a task's timers. An index in time
+	// order may list only the timers that the object needs: CheckPromiseTimer and CheckTaskTimer check all
+	// others.
 	TimersOfPromise(p Promise) []int64
 	TimersOfTask(t Task) []TaskTimer
 }
 
-// Invariants returns every violation in s as of now (Unix milliseconds, the time of the last command
-// carried out): first those of promises, then tasks, then the relations, each ascending by id. It
-// holds the ids and timers of the whole state in memory while it runs.
+// Invariants returns every violation in s as of now (Unix milliseconds, the time of the last command): first
+// those of promises, then tasks, then the relations, each ascending by id. It holds the ids and timers of the
+// whole state in memory while it runs.
 func Invariants(s Snapshot, now int64) []Violation {
 	w := &whole{Snapshot: s, promiseTimers: map[string][]int64{}, taskTimers: map[string][]TaskTimer{},
 		forth: map[callback]bool{}, back: map[callback]bool{}}
@@ -174,8 +173,8 @@ func (c *violations) report(broken bool, name, id, format string, args ...any) {
 	}
 }
 
-// CheckPromise judges one promise: its task, its deadline, its times, and that a settled one is waited for by
-// nobody.
+// CheckPromise checks one promise: its task, its deadline, its times, and that a settled one has no callbacks
+// or listeners.
 func CheckPromise(s Objects, p Promise) []Violation {
 	var c violations
 	t, hasTask := s.Task(p.ID)
@@ -209,7 +208,7 @@ func CheckPromise(s Objects, p Promise) []Violation {
 	return c
 }
 
-// CheckTask judges one task as of now: its promise, its lease, its timer, and what it waits for.
+// CheckTask checks one task as of now: its promise, its lease, its timer, and what it waits for.
 func CheckTask(s Objects, t Task, now int64) []Violation {
 	var c violations
 	p, ok := s.Promise(t.ID)
@@ -257,12 +256,12 @@ func (c *violations) suspended(s Objects, t Task, own Promise, now int64) {
 		}
 	}
 	c.report(len(t.Resumes) > 0, SuspendedWithConsumedCallback, t.ID, "resumes %q", t.Resumes)
-	// One whose own deadline has come is skipped by the settlements of what it awaits, and may be left
-	// without a callback until its deadline is carried out.
+	// Settlements skip an awaiter whose own deadline has passed, so it may have no callback until its
+	// expiration runs.
 	c.report(pending == 0 && own.Live(now), SuspendedNoCallback, t.ID, "it awaits no pending promise")
 }
 
-// CheckPromiseTimer judges one timer of a promise: the promise is there and pending.
+// CheckPromiseTimer checks one timer of a promise: the promise exists and is pending.
 func CheckPromiseTimer(s Objects, id string, at int64) []Violation {
 	var c violations
 	p, ok := s.Promise(id)
@@ -270,8 +269,7 @@ func CheckPromiseTimer(s Objects, id string, at int64) []Violation {
 	return c
 }
 
-// CheckTaskTimer judges one timer of a task: the task is there, and in the state that has such a timer at this
-// time.
+// CheckTaskTimer checks one timer of a task: the task exists, in a state with such a timer at this time.
 func CheckTaskTimer(s Objects, timer TaskTimer) []Violation {
 	var c violations
 	t, ok := s.Task(timer.ID)
@@ -294,7 +292,7 @@ func CheckTaskTimer(s Objects, timer TaskTimer) []Violation {
 	return c
 }
 
-// CheckCallback judges one pair of the callback relation, seen from the awaited promise.
+// CheckCallback checks one pair of the callback relation, seen from the awaited promise.
 func CheckCallback(s Objects, awaited, awaiter string) []Violation {
 	var c violations
 	own, ok := s.Promise(awaiter)
@@ -307,14 +305,14 @@ func CheckCallback(s Objects, awaited, awaiter string) []Violation {
 	return c
 }
 
-// CheckAwaitedBy judges one pair of the callback relation, seen from the awaiter.
+// CheckAwaitedBy checks one pair of the callback relation, seen from the awaiter.
 func CheckAwaitedBy(s Objects, awaiter, awaited string) []Violation {
 	var c violations
 	c.report(!s.HasCallback(awaited, awaiter), CallbackIndex, awaiter, "awaits %q only in one direction", awaited)
 	return c
 }
 
-// CheckListener judges one listener of a promise: the promise is there. CheckPromise judges that it is pending.
+// CheckListener checks one listener of a promise: the promise exists. CheckPromise checks that it is pending.
 func CheckListener(s Objects, id, address string) []Violation {
 	var c violations
 	_, ok := s.Promise(id)

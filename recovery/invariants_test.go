@@ -87,7 +87,7 @@ func TestInvariants(t *testing.T) {
 		{"task of nothing", func(s *MemStore) { delete(s.promises, "halted"); delete(s.promiseTimers, "halted") }, []string{"orphan_tasks:halted"}},
 		{"task of a promise without target", promise("halted", func(p *Promise) { p.Target = "" }),
 			[]string{"orphan_tasks:halted", "orphan_tasks:halted"}},
-		{"task of another life", task("halted", func(t *Task) { t.Incarnation = 8 }), []string{"orphan_tasks:halted"}},
+		{"task of another incarnation", task("halted", func(t *Task) { t.Incarnation = 8 }), []string{"orphan_tasks:halted"}},
 		{"task of another target", task("halted", func(t *Task) { t.Target = "v" }), []string{"orphan_tasks:halted"}},
 		{"task without state", task("halted", func(t *Task) { t.State = 0 }), []string{"orphan_tasks:halted"}},
 		{"pending, no timer", noTimer("pending"), []string{"pending_task_no_ttimeout:pending"}},

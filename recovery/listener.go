@@ -1,13 +1,12 @@
 package recovery
 
-// RegisterListener asks that address be told, by an Unblock, when the promise settles. Registering
-// twice is registering once. If the promise is settled nothing is registered and no Unblock will come:
-// the answer is the answer.
+// RegisterListener registers address for an Unblock at the promise's settlement. It is idempotent. If the
+// promise is settled, it registers nothing and no Unblock follows: the returned promise has the value.
 //
 // With anyAwaited false only awaitable promises may be listened to ([Promise.Awaitable]).
 //
-// Errors: [Invalid], [NotFound], [Conflict] for another incarnation, [Precondition] if the promise is
-// not awaitable.
+// Errors: [Invalid], [NotFound], [Conflict] for another incarnation, [Precondition] if the promise is not
+// awaitable.
 func RegisterListener(s Store, now int64, ref Ref, address string, anyAwaited bool) (Registered, error) {
 	const op = "register listener"
 	if address == "" {

@@ -13,8 +13,8 @@ import (
 type MemStore struct {
 	promises map[string]Promise
 	tasks    map[string]Task
-	// The three relations hold sorted slices that are replaced, never modified, so that lent slices and
-	// clones stay as they are.
+	// The three relations hold sorted slices that are replaced, never modified, so that returned slices and
+	// clones never change.
 	callbacks relation // awaited → awaiters
 	awaitedBy relation // awaiter → awaited
 	listeners relation // promise → addresses
@@ -164,9 +164,9 @@ func (m *MemStore) armPromise(id string) {
 	}
 }
 
-// Due returns the ids of the promises and tasks whose timers are due at now, each in order of time,
-// then id. Carrying them out: [TimeoutPromise] for all promises, then the second halves of their
-// chains, then [ExpireLease] and [RetryDue] for the tasks.
+// Due returns the ids of the promises and tasks whose timers have expired at now, each in order of time, then
+// id. The caller runs [TimeoutPromise] for all promises, then the second halves of their chains, then
+// [ExpireLease] and [RetryDue] for the tasks.
 func (m *MemStore) Due(now int64) (promises, tasks []string) {
 	var ps, ts []TaskTimer
 	for id, at := range m.PromiseTimers() {

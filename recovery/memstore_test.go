@@ -43,7 +43,7 @@ func TestMemStoreRelations(t *testing.T) {
 	}
 }
 
-// A promise nobody can notice has a timer exactly while somebody waits for it.
+// A promise that is not awaitable has a timer exactly while it has an awaiter or a listener.
 func TestMemStoreArms(t *testing.T) {
 	s := NewMemStore()
 	armed := func(want bool) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// The model is the protocol told a second time, for comparison, without a line of the rules: records in
-// flat maps, states by name, and one picture of how everything stands at the time of a request (the
-// view) from which all guards and answers are read. It knows the settlement chain as one act.
+// The model is a second implementation of the protocol, for comparison, without code of the rules: records in
+// flat maps, states by name, and one picture of how everything stands at the time of a request (the view)
+// from which all guards and answers are read. It knows the settlement chain as one act.
 
 type mPromise struct {
 	inc                                uint64

@@ -69,7 +69,7 @@ type Tag struct {
 type Promise struct {
 	// ID is the name, non-empty, compared as bytes.
 	ID string
-	// Incarnation tells this life of the id from earlier and later ones; at least 1.
+	// Incarnation distinguishes this use of the id from earlier and later ones; at least 1.
 	Incarnation uint64
 	State       PromiseState
 	// Param is what the creator gave, Value what the settler gave; both opaque. Empty and nil are the
@@ -77,12 +77,12 @@ type Promise struct {
 	Param, Value []byte
 	// Tags are sorted by key, each key once.
 	Tags []Tag
-	// Target is the address of the workers that may execute it; empty if nobody is to.
+	// Target is the address of the workers that may execute it; empty if no worker executes it.
 	Target string
 	// Timer makes the deadline resolve the promise instead of rejecting it.
 	Timer bool
-	// External says that somebody outside will settle it: it may be awaited, and its deadline is kept
-	// by the server's clock.
+	// External says that a client will settle it: it may be awaited, and the server's clock runs its
+	// deadline.
 	External bool
 	// TimeoutAt is the deadline, CreatedAt and SettledAt when it happened, in Unix milliseconds.
 	// SettledAt means nothing while pending (0).
@@ -96,9 +96,8 @@ func (p Promise) Live(now int64) bool {
 	return p.State == PromisePending && now < p.TimeoutAt
 }
 
-// At returns p as it stands at now: a pending promise whose deadline has come is settled at its
-// deadline, resolved with an empty value if it is a timer, else rejected as timed out. Nothing is
-// stored.
+// At returns p as of now: a pending promise whose deadline has passed is settled at its deadline, resolved
+// with an empty value if it is a timer, else rejected as timed out. At stores nothing.
 func (p Promise) At(now int64) Promise {
 	if p.State != PromisePending || now < p.TimeoutAt {
 		return p
@@ -118,10 +117,10 @@ func (p Promise) Awaitable() bool {
 	return p.Target != "" || p.Timer || p.External
 }
 
-// Deadline returns when [TimeoutPromise] must be called for p, and whether it must be called at all.
-// A pending promise is armed when it is awaitable or when awaited says that it has a callback or a
-// listener; nobody can notice the deadline of any other, so that one costs no timer. A store that
-// keeps an index of deadlines derives it from this.
+// Deadline returns when [TimeoutPromise] must be called for p, and whether it must be called at all. A
+// pending promise is armed when it is awaitable or when awaited says that it has a callback or a listener;
+// the deadline of any other is not observable, so it needs no timer. A store that keeps an index of deadlines
+// derives it from this.
 func (p Promise) Deadline(awaited bool) (at int64, armed bool) {
 	if p.State != PromisePending || !(p.Awaitable() || awaited) {
 		return 0, false

@@ -13,9 +13,9 @@ import (
 	"perdure/internal/testkit"
 )
 
-// TestModel compares the rules with the model under random operations: equal answers, equal effects,
-// equal states, every invariant after every step. It also follows each promise and task through its
-// life, and checks that answers are the same whether or not what is due has been carried out.
+// TestModel compares the rules with the model under random operations: equal answers, equal effects, equal
+// states, every invariant after every step. It also follows each promise and task over time, and checks that
+// answers are the same whether or not expirations have run.
 func TestModel(t *testing.T) {
 	const episodes, steps = 40, 55 // per check; with rapid's 100 checks 220,000 operations
 	total := 0
@@ -126,7 +126,7 @@ func (r *run) lapsed(v *model, id string) bool {
 	return v.tasks[id].state == "pending" && r.m.tasks[id].state == "acquired"
 }
 
-// waitedFor: pending, with somebody who waits.
+// waitedFor: pending, with an awaiter or a listener.
 func (r *run) waitedFor(v *model, id string) bool {
 	for _, set := range []map[[2]string]bool{r.m.waits, r.m.tells} {
 		for pair := range set {
@@ -248,13 +248,13 @@ func (r *run) step() {
 	for _, v := range Invariants(r.s, r.now) {
 		r.Errorf("%+v\nbreaks %v, from\n%s", o, v, dump(before))
 	}
-	r.lives(o, before)
+	r.histories(o, before)
 	r.early(o, before, got)
 	r.count(o, before, got)
 }
 
-// lives checks each promise and task against what it was.
-func (r *run) lives(o op, before *MemStore) {
+// histories checks each promise and task against its previous state.
+func (r *run) histories(o op, before *MemStore) {
 	for old := range before.Promises() {
 		if p, ok := r.s.Promise(old.ID); !ok || p.Incarnation != old.Incarnation || p.TimeoutAt != old.TimeoutAt || p.CreatedAt != old.CreatedAt {
 			r.Fatalf("%+v changes %s to %s", o, showPromise(old), showPromise(p))

@@ -1,7 +1,7 @@
 package recovery
 
-// Ref names a promise, or the task of the same id. Incarnation 0 means whichever life the id has; any
-// other must be the stored one, else the request is a [Conflict].
+// Ref names a promise, or the task of the same id. Incarnation 0 matches any incarnation; any other must be
+// the stored one, else the request is a [Conflict].
 type Ref struct {
 	ID          string
 	Incarnation uint64
@@ -15,7 +15,7 @@ type TaskRef struct {
 	Version     uint64
 }
 
-// findPromise returns the promise of ref as it stands at now.
+// findPromise returns the promise of ref as of now.
 func findPromise(s Store, now int64, op string, ref Ref) (Promise, error) {
 	if ref.ID == "" {
 		return Promise{}, invalid(op, ref.ID, RuleID, "")
@@ -30,7 +30,7 @@ func findPromise(s Store, now int64, op string, ref Ref) (Promise, error) {
 	return p.At(now), nil
 }
 
-// findTask returns the task of ref and its promise, both as they stand at now.
+// findTask returns the task of ref and its promise, both as of now.
 func findTask(s Store, now int64, op string, ref Ref) (Task, Promise, error) {
 	if ref.ID == "" {
 		return Task{}, Promise{}, invalid(op, ref.ID, RuleID, "")
@@ -66,7 +66,7 @@ func guard(s Store, now int64, op string, ref TaskRef, want TaskState) (Task, Pr
 	return t, p, nil
 }
 
-// checkLease refuses a lease nobody could hold.
+// checkLease refuses a lease without a holder or with a ttl below 1 ms.
 func checkLease(op, id, pid string, ttl int64) error {
 	if pid == "" {
 		return invalid(op, id, RuleLease, "the process id is empty")

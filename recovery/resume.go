@@ -48,7 +48,7 @@ func Resume(s Store, now int64, awaiter, by string, retry int64) (Resumed, Effec
 		return ResumeWoken, executes(t)
 	}
 	if i, found := slices.BinarySearch(t.Resumes, by); !found {
-		// Not slices.Insert on the lent slice: it might write into it.
+		// slices.Insert might write into the store's slice.
 		resumes := make([]string, 0, len(t.Resumes)+1)
 		resumes = append(resumes, t.Resumes[:i]...)
 		resumes = append(resumes, by)

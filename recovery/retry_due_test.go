@@ -13,7 +13,7 @@ func TestRetryDue(t *testing.T) {
 		ref Ref
 	}{
 		{retry - 1, Ref{ID: "a"}},
-		{150, Ref{ID: "short"}}, // nobody is told to work on what is past its deadline
+		{150, Ref{ID: "short"}}, // no worker is notified of a task past its deadline
 		{retry, Ref{"a", 8}},
 		{500, Ref{ID: "held"}},
 		{500, Ref{ID: "missing"}},

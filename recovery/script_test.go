@@ -13,9 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the scripts into testdata")
 
-// TestScripts plays the stories in testdata/*.txt. A line "> TIME OP ID [key=value ...]" is an
-// operation; what it answers, and what it wants told, follows, one line each. "> state" prints
-// everything. All else is for the reader.
+// TestScripts plays the stories in testdata/*.txt. A line "> TIME OP ID [key=value ...]" is an operation; its
+// answer and its effects follow, one line each. "> state" prints everything. All else is for the reader.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

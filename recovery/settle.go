@@ -1,11 +1,12 @@
 package recovery
 
-// Settlement is the first half of the settlement chain, done: what was settled and who is to be told.
+// Settlement is the result of the first half of the settlement chain: the settled promise, the awaiters and
+// the listeners to notify.
 type Settlement struct {
-	// Promise is the promise as it now stands.
+	// Promise is the promise after the operation.
 	Promise Promise
-	// Changed says that this operation settled it. If not, it was settled before (or its deadline has
-	// come, or [TimeoutPromise] found nothing due), and there is nobody to tell.
+	// Changed says that this operation settled it. If not, it was settled before (or its deadline has passed,
+	// or [TimeoutPromise] found no expired deadline), and Awaiters and Listeners are empty.
 	Changed bool
 	// Awaiters are the tasks whose callbacks were consumed, ascending. Each is to be passed to
 	// [Resume], now or when its own condition holds.
@@ -14,12 +15,12 @@ type Settlement struct {
 	Listeners []string
 }
 
-// Settle settles a promise as a request asks: state is resolved, rejected or rejected_canceled. It is
-// the first half of the chain: the promise is settled at now, its own task, in whatever state, is
-// fulfilled and waits for nothing any more, and its callbacks and listeners are consumed and returned.
+// Settle settles a promise as a request asks: state is resolved, rejected or rejected_canceled. It is the
+// first half of the chain: the promise is settled at now, its own task, in whatever state, is fulfilled and
+// waits for nothing any more, and its callbacks and listeners are consumed and returned.
 //
-// A promise that is settled, or whose deadline has come, is returned as it stands and nothing changes;
-// the caller compares states.
+// If the promise is settled or its deadline has passed, Settle returns it and changes nothing; the caller
+// compares states.
 //
 // Errors: [Invalid], [NotFound], [Conflict] for another incarnation.
 func Settle(s Store, now int64, ref Ref, state PromiseState, value []byte) (Settlement, error) {

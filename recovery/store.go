@@ -2,23 +2,21 @@ package recovery
 
 // Store is the state of one namespace within one partition, as the operations see it.
 //
-// Who calls it: the operations of this package, from one goroutine. A store need not be safe for
-// concurrent use.
+// Who calls it: the operations of this package, from one goroutine. A store need not be safe for concurrent
+// use.
 //
-// Atomicity is the store's owner's: an operation first reads and checks, and only when nothing can
-// refuse it any more does it write, so an operation that returns an error has written nothing; but one
-// operation may make several writes, and whoever owns the store makes those of one command durable
-// together or not at all. Within a command, reads see the writes made before.
+// Atomicity: an operation writes only after all its checks, so one that returns an error has written nothing.
+// One operation may make several writes; the store's owner makes those of one command durable together or not
+// at all. Within a command, reads see the earlier writes.
 //
-// Values: what is put is kept and what is returned is lent. Neither side modifies a slice in place
-// after it has crossed this interface, so a store may keep and hand out the same slice.
+// Values: neither side modifies a slice in place after it has crossed this interface. So a store may keep a
+// slice that it was given and return it.
 //
 // Order: the lists are ascending and without duplicates, because they reach state and output.
 //
-// Failure: the methods have no error; a store that cannot read must stop its owner, not invent an
-// absence.
+// Failure: the methods have no error; a store that cannot read must stop its owner, not invent an absence.
 type Store interface {
-	// Promise returns the promise as stored, not as it stands at some time ([Promise.At]).
+	// Promise returns the promise as stored, not projected to a time ([Promise.At]).
 	Promise(id string) (Promise, bool)
 	// PutPromise creates or replaces the promise of p.ID.
 	PutPromise(p Promise)
@@ -37,7 +35,7 @@ type Store interface {
 	// AwaitedBy returns the promises whose callback set holds awaiter.
 	AwaitedBy(awaiter string) []string
 
-	// Listeners returns the addresses to be told when the promise settles.
+	// Listeners returns the addresses to notify when the promise settles.
 	Listeners(id string) []string
 	// AddListener adds an address; adding it again changes nothing.
 	AddListener(id, address string)

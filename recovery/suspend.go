@@ -9,8 +9,8 @@ import (
 type Suspended struct {
 	// Task is suspended, or still acquired if Ready is not empty.
 	Task Task
-	// Ready are those of the awaited promises that are settled, as they stand, ascending by id. If
-	// there are any, nothing was registered and the worker goes on under its lease.
+	// Ready are the settled ones of the awaited promises, ascending by id. If there are any, nothing was
+	// registered and the worker continues under its lease.
 	Ready []Promise
 }
 

@@ -25,7 +25,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// One settled promise is enough to go on; nothing is registered on the others.
+// One settled promise lets the worker continue; nothing is registered on the others.
 func TestSuspendOnSettled(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"x", "y"} {

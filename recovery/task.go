@@ -70,10 +70,10 @@ type Task struct {
 	Target string
 }
 
-// At returns t as it stands at now, given its own promise (in any form: stored or projected). If the
-// promise is settled or its deadline has come the task is fulfilled, which takes precedence; else, if
-// its lease has run out (now is LeaseAt or later), it is pending at the same version and due for an
-// Execute since then. Nothing is stored.
+// At returns t as of now, given its own promise (stored or projected). If the promise is settled or its
+// deadline has passed, the task is fulfilled, which takes precedence. Else, if its lease has expired (now is
+// LeaseAt or later), the task is pending at the same version, with its Execute due since LeaseAt. At stores
+// nothing.
 func (t Task) At(now int64, own Promise) Task {
 	if !own.Live(now) {
 		return t.fulfilled()
@@ -84,7 +84,7 @@ func (t Task) At(now int64, own Promise) Task {
 	return t
 }
 
-// Deadline returns when the task's one timer is due, and whether it has one: [RetryDue] while pending,
+// Deadline returns the time of the task's one timer, and whether it has one: [RetryDue] while pending,
 // [ExpireLease] while acquired.
 func (t Task) Deadline() (at int64, armed bool) {
 	switch t.State {

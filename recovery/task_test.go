@@ -2,7 +2,7 @@ package recovery
 
 import "testing"
 
-// What is due on a task's own promise counts, whether the promise is given as stored or as it stands.
+// A task's projection respects its promise's deadline, whether the promise is given as stored or projected.
 func TestTaskAt(t *testing.T) {
 	w := newWorld(t)
 	w.hold("a", 1000)

@@ -46,7 +46,7 @@ func TestTimeoutPromise(t *testing.T) {
 	}
 }
 
-// Deadlines that come together may be carried out in any order: nobody is woken whose own has come.
+// Deadlines at the same time may run in any order: no task past its own deadline is resumed.
 func TestTimeoutOrderDoesNotMatter(t *testing.T) {
 	var states []string
 	for _, order := range [][]string{{"x", "a"}, {"a", "x"}} {

@@ -15,12 +15,12 @@ import (
 	"perdure/recovery"
 )
 
-// The rules that Audit judges besides the journal's and the recovery protocol's, whose violations keep
-// the names they have there (journal.Rule…, recovery.OrphanTasks and so on).
+// The rules that only this package has. Violations of the journal's and the recovery protocol's rules keep
+// their names (journal.Rule…, recovery.OrphanTasks and so on).
 const (
 	// RuleDamaged: every key is one, and every value is what its key says.
 	RuleDamaged = "damaged"
-	// RuleMisplaced: a value stands under its own object's key, and the object belongs to this partition.
+	// RuleMisplaced: a value is stored under its own object's key, and the object belongs to this partition.
 	RuleMisplaced = "misplaced"
 	// RuleOrphanJournal: a journal belongs to the present incarnation of an execution.
 	RuleOrphanJournal = "orphan_journal"
@@ -62,13 +62,13 @@ const (
 	// RuleWait: a suspended task has a callback on every pending promise of its wait, and a task's callbacks and
 	// resumes name promises that its execution knows.
 	RuleWait = "wait_callbacks"
-	// RuleClock: nothing in the state happened after the machine's time, and a journal's times do not fall.
+	// RuleClock: no time in the state is after the machine's, and a journal's times do not fall.
 	RuleClock = "clock"
-	// RuleMessage: a message under way says what the objects that sent it say.
+	// RuleMessage: a message in the outbox agrees with the objects that sent it.
 	RuleMessage = "message_sender"
 )
 
-// Violation is something in a state that the rules say cannot be.
+// Violation is one broken rule in a state.
 type Violation struct {
 	// Rule is one of the Rule constants here, in journal, or a name of recovery's.
 	Rule string
@@ -96,19 +96,19 @@ func (v Violation) String() string {
 	return v.Rule + ":" + where + ": " + v.Detail
 }
 
-// Report is what an audit has looked at, and what it found.
+// Report says what an audit has read, and what it found.
 type Report struct {
 	// Applied is the index of the last entry in the state where the audit began, ClockMS the machine's time
 	// there. Through is the index where it ended: Applied, unless the audit went over several states.
 	Applied, Through uint64
 	ClockMS          int64
-	// Namespaces are those that own anything in the state, in order.
+	// Namespaces are those with any key in the state, in order.
 	Namespaces []string
-	// What there is. Open are the executions that have not ended, Events the journal entries of all,
-	// Messages those under way to other partitions, Keys everything.
+	// The numbers of objects. Open counts the executions that have not ended, Events the entries of all
+	// journals, Messages those in the outbox, Keys all keys.
 	Executions, Open, Events, Promises, Tasks, Callbacks, Listeners, Messages, Replies, Keys uint64
-	// Found counts the violations. Violations are ordered by namespace and id, and for one object in the order
-	// of finding; they are Found in number, or as many as were asked for.
+	// Found counts the violations. Violations are ordered by namespace and id, and for one object in the
+	// order of finding. They are Found in number, up to the caller's limit.
 	Found      uint64
 	Violations []Violation
 	// Content is a hash over every key and value that all replicas of the partition share at Applied. It means
@@ -116,12 +116,13 @@ type Report struct {
 	Content uint64
 }
 
-// Run judges a whole state by every rule there is, and changes nothing: every value by its decoder, every
-// journal by journal.Check, promises and tasks by recovery's invariants, how they and the headers agree, and
-// every index against what it indexes. now, in unix milliseconds, is when it is asked what will wake an
-// execution, if that is later than the machine's clock; the other rules are judged as of the clock.
+// Run checks a whole state by every rule and changes nothing: every value by its decoder, every journal by
+// journal.Check, promises and tasks by recovery's invariants, their agreement with the headers, and every
+// index against what it indexes. All rules hold as of the machine's clock, except that of wake sources, which
+// holds as of now (unix milliseconds) if now is later.
 //
-// The report holds the problems found. An error comes from the storage, or says that a newer program wrote the state.
+// The report holds the problems found. An error comes from the storage, or says that a newer program wrote
+// the state.
 func Run(r state.Reader, now int64, part state.Partition) (Report, error) {
 	a, err := New(part, 0)
 	if err != nil {
@@ -133,11 +134,12 @@ func Run(r state.Reader, now int64, part state.Partition) (Report, error) {
 	return a.Report(), nil
 }
 
-// Auditor is one audit under way, which may be continued on later states of the same partition: every rule is
-// judged within one state, so a state can be let go between two keys. It is not safe for concurrent use.
+// Auditor is one audit in progress. The caller may continue it on later states of the same partition: it
+// checks each rule within one state, so the caller can release a state between two keys. It is not safe for
+// concurrent use.
 //
-// It holds in memory one journal, one graph run, and the violations. It shares with the machine only keys and
-// decoders, so that what the machine does wrong is not judged by the same code.
+// It holds in memory one journal, one graph run, and the violations. It shares only keys and decoders with
+// the machine, so that a wrong rule of the machine does not check itself.
 //
 //	a, err := audit.New(part, 100)
 //	for done := false; !done && err == nil; {
@@ -164,7 +166,7 @@ func (x *Auditor) Continue(r state.Reader, now int64, pause func() bool) (done b
 	return a.piece()
 }
 
-// Keys counts what was judged up to now.
+// Keys counts the keys checked so far.
 func (x *Auditor) Keys() uint64 { return x.a.report.Keys }
 
 // Report is what was found up to now.
@@ -190,7 +192,7 @@ type auditor struct {
 	most       int
 	pause      func() bool
 	report     Report
-	// next is the key to go on from; begun says that the first state was looked at.
+	// next is the key to continue from; begun says that Continue has run on a first state.
 	next  []byte
 	begun bool
 	// content goes over keys and values.
@@ -262,16 +264,16 @@ func (a *auditor) piece() (done bool, err error) {
 		}
 		first = false
 		a.report.Keys++
-		judge := families[0]
+		check := families[0]
 		if len(key) > 0 {
-			judge = families[keys.Family(key[0])]
+			check = families[keys.Family(key[0])]
 		}
-		if judge == nil {
+		if check == nil {
 			a.damaged("", "", key, "a key of no known family")
 			return true
 		}
 		a.hash(key, value)
-		judge(a, key, value)
+		check(a, key, value)
 		return true
 	})
 	a.endGroup()
@@ -296,7 +298,7 @@ func (a *auditor) found(ns, objectID, rule, format string, args ...any) {
 	a.violation(Violation{Rule: rule, Namespace: ns, ID: objectID, Detail: fmt.Sprintf(format, args...)})
 }
 
-// violation counts a violation, and keeps it if there is room.
+// violation counts a violation, and keeps it while the list is below its bound.
 func (a *auditor) violation(v Violation) {
 	a.report.Found++
 	if a.most == 0 || len(a.report.Violations) < a.most {
@@ -311,7 +313,7 @@ func (a *auditor) broken(ns string, found []recovery.Violation) {
 	}
 }
 
-// damaged reports bytes that cannot be read as what they stand for.
+// damaged reports bytes that cannot be decoded as their key's kind of value.
 func (a *auditor) damaged(ns, objectID string, key []byte, detail string) {
 	a.found(ns, objectID, RuleDamaged, "%s (%s key %x)", detail, keys.NameOf(key), key)
 }
@@ -325,15 +327,15 @@ func (a *auditor) number(name string) uint64 {
 	return n
 }
 
-// meta judges the machine's own values.
+// meta checks the machine's own values.
 func (a *auditor) meta(key, value []byte) {
 	if name := string(key[1:]); state.MachineMeta(name) && len(value) != 8 {
 		a.damaged("", "", key, fmt.Sprintf("the value %s has %d bytes, not 8", name, len(value)))
 	}
 }
 
-// parts takes the key of a named object apart: its namespace, n more strings, and what is left. A key that
-// is none is reported.
+// parts splits the key of a named object: its namespace, n more strings, and the rest. It reports a malformed
+// key.
 func (a *auditor) parts(key []byte, n int) (ns string, more []string, rest []byte, ok bool) {
 	ns, rest, err := keys.CutString(key[1:])
 	for range n {
@@ -351,7 +353,7 @@ func (a *auditor) parts(key []byte, n int) (ns string, more []string, rest []byt
 	return ns, more, rest, true
 }
 
-// canonical reports a key that is not the one way to write what it says, and a value where there is none.
+// canonical reports a key that is not in its canonical encoding, and a value under a key that has none.
 func (a *auditor) canonical(ns, objectID string, key, want, value []byte) bool {
 	if !bytes.Equal(key, want) {
 		a.damaged(ns, objectID, key, fmt.Sprintf("the key of this is %x", want))
@@ -370,7 +372,7 @@ func (a *auditor) here(ns, objectID string) {
 	}
 }
 
-// function judges the note that a function was registered.
+// function checks the record that a function was registered.
 func (a *auditor) function(key, value []byte) {
 	if ns, more, _, ok := a.parts(key, 1); ok {
 		a.canonical(ns, more[0], key, keys.Of(keys.Function, ns, more[0]), value)

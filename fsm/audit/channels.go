@@ -35,8 +35,8 @@ func (a *auditor) otherPartition(n uint32, what string) {
 	}
 }
 
-// message judges a message under way: it says the number that it stands at, the next one of its channel,
-// and goes to the partition of whom it is for.
+// message checks a message in the outbox: its number is its key's and the next of its channel, and its
+// destination is the partition of its target.
 func (a *auditor) message(key, value []byte) {
 	if len(key) != 1+4+8+8 {
 		a.damaged("", "", key, fmt.Sprintf("it has %d bytes", len(key)))
@@ -65,7 +65,7 @@ func (a *auditor) message(key, value []byte) {
 	*o = outbox{open: true, dst: dst, epoch: epoch, last: seq}
 }
 
-// channel judges the sending end of a channel: the newest message has its last number.
+// channel checks the sending end of a channel: its last number is that of the newest message.
 func (a *auditor) channel(key, value []byte) {
 	dst, epoch, last, ok := a.channelEnd(key, value)
 	if !ok {
@@ -93,7 +93,7 @@ func (a *auditor) firstMessage(dst uint32, from []byte) (name string) {
 	return name
 }
 
-// inbox judges the receiving end of a channel by its form alone: what it should say, only the sender knows.
+// inbox checks only the form of a channel's receiving end; its value depends on the sender's partition.
 func (a *auditor) inbox(key, value []byte) { a.channelEnd(key, value) }
 
 func (a *auditor) channelEnd(key, value []byte) (other uint32, epoch, last uint64, ok bool) {

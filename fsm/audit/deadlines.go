@@ -6,8 +6,8 @@ import (
 	"perdure/recovery"
 )
 
-// deadline judges an entry of the index: it is what an object asks for. That every object which asks for a
-// deadline has it is judged by recovery.Invariants for promises and tasks, and by execution for graces.
+// deadline checks that an object needs this entry of the index. The reverse, that each object has its entry,
+// is checked by recovery.Invariants for promises and tasks, and by execution for graces.
 func (a *auditor) deadline(key, value []byte) {
 	kind, at, ns, objectID, err := keys.ParseDeadline(key)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"perdure/recovery"
 )
 
-// header judges the bytes of an execution's header, and the execution if it has no journal: the others are
-// judged with theirs.
+// header checks the bytes of an execution's header, and the execution if it has no journal. Others are
+// checked with their journals.
 func (a *auditor) header(key, value []byte) {
 	ns, more, _, ok := a.parts(key, 1)
 	if !ok {
@@ -63,8 +63,7 @@ func readable[T any](v T, ok bool, err error) (T, bool) {
 	return v, ok
 }
 
-// execution judges one execution: header, journal, promise, task and its place in the listing must tell
-// one story.
+// execution checks that header, journal, promise, task and listing entry of one execution agree.
 func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) {
 	a.journal(ns, h.ID, entries)
 	a.headerOfJournal(ns, h, entries)
@@ -170,7 +169,7 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 	}
 }
 
-// grace judges that a cancelling execution, and no other, has a grace, which is in the deadline index.
+// grace checks that exactly the cancelling executions have a grace, and that it is in the deadline index.
 func (a *auditor) grace(ns string, h state.Header) {
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
 		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
@@ -212,7 +211,7 @@ func (a *auditor) ending(ns string, h state.Header, last journal.Event, p recove
 	}
 }
 
-// openExecution judges an execution that has not ended: its waits and its operations.
+// openExecution checks an execution that has not ended: its waits and its operations.
 func (a *auditor) openExecution(ns string, h state.Header, replay *journal.Replay, p recovery.Promise) {
 	s := replay.State()
 	if s.WaitSatisfied() && p.Live(a.report.ClockMS) {
@@ -233,7 +232,7 @@ func (a *auditor) openExecution(ns string, h state.Header, replay *journal.Repla
 	}
 }
 
-// operation judges one operation without a result: it has a pending promise that will bring one.
+// operation checks that an operation without a result has a pending promise that will bring one.
 func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 	if r.Resolved {
 		return
@@ -273,12 +272,12 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 	}
 }
 
-// strangers judges the promises that bear the names of an execution's operations: the journal knows them,
-// and one whose result it has is settled.
+// strangers checks the promises named like operations of an execution: the journal lists each, and one whose
+// result it records is settled.
 func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
 	first := string(id.PromiseID(h.ID).Child(0))
 	prefix := keys.Of(keys.Promise, ns, first[:len(first)-1])
-	prefix = prefix[:len(prefix)-2] // without the end of the string: whatever goes on so
+	prefix = prefix[:len(prefix)-2] // without the string's terminator: every id with this prefix
 	a.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
 		p, err := recovery.DecodePromise(value)
 		if err != nil {
@@ -297,8 +296,8 @@ func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
 	})
 }
 
-// hasPromise tells which operations have a promise besides their place in the journal. A send has one if another
-// partition answers it.
+// hasPromise reports whether an operation has a promise in addition to its journal entries. A send has one if
+// another partition answers it.
 func hasPromise(r journal.Recorded) bool {
 	switch r.Call {
 	case journal.KindTimerScheduled, journal.KindExecutionAwaiting, journal.KindSignalReceived:

@@ -24,8 +24,8 @@ func (a *auditor) ofNode(ns string, promise id.PromiseID) bool {
 	return ok && h.Kind == state.KindGraph && a.Has(keys.Of(keys.Promise, ns, string(promise)))
 }
 
-// lifeOf judges that what stands under a key belongs to the present or to an earlier life of a graph run.
-func (a *auditor) lifeOf(key []byte) (ns string, h state.Header, incarnation uint64, rest []byte, ok bool) {
+// incarnationOf checks that a key belongs to the present or an earlier incarnation of a graph run.
+func (a *auditor) incarnationOf(key []byte) (ns string, h state.Header, incarnation uint64, rest []byte, ok bool) {
 	ns, more, rest, ok := a.parts(key, 1)
 	if !ok {
 		return "", state.Header{}, 0, nil, false
@@ -43,9 +43,9 @@ func (a *auditor) lifeOf(key []byte) (ns string, h state.Header, incarnation uin
 	return ns, h, incarnation, rest, true
 }
 
-// storedGraph judges the bytes of a graph.
+// storedGraph checks the bytes of a graph.
 func (a *auditor) storedGraph(key, value []byte) {
-	ns, h, _, rest, ok := a.lifeOf(key)
+	ns, h, _, rest, ok := a.incarnationOf(key)
 	if !ok {
 		return
 	}
@@ -68,9 +68,9 @@ func (a *auditor) storedGraph(key, value []byte) {
 	}
 }
 
-// node judges the bytes of a node.
+// node checks the bytes of a node.
 func (a *auditor) node(key, value []byte) {
-	ns, h, incarnation, _, ok := a.lifeOf(key)
+	ns, h, incarnation, _, ok := a.incarnationOf(key)
 	if !ok {
 		return
 	}
@@ -91,9 +91,9 @@ func (a *auditor) node(key, value []byte) {
 	}
 }
 
-// latch judges the place of a signal that a run has got; its payload is judged with the journal.
+// latch checks the key of a signal that a run has received; its payload is checked with the journal.
 func (a *auditor) latch(key, _ []byte) {
-	ns, h, incarnation, rest, ok := a.lifeOf(key)
+	ns, h, incarnation, rest, ok := a.incarnationOf(key)
 	if !ok {
 		return
 	}
@@ -107,7 +107,7 @@ func (a *auditor) latch(key, _ []byte) {
 	}
 }
 
-// graphAudit is one graph run while it is judged.
+// graphAudit is the check of one graph run.
 type graphAudit struct {
 	a      *auditor
 	ns     string
@@ -123,8 +123,8 @@ func (g *graphAudit) bad(format string, args ...any) {
 	g.a.found(g.ns, g.h.ID, RuleGraph, format, args...)
 }
 
-// graphRun judges a graph run: its rows against its graph, its journal, its promises and its attempts, and its
-// state by Definition 1.
+// graphRun checks a graph run: its rows against its graph, its journal, its promises and its attempts, and
+// its state by Definition 1.
 func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	g := &graphAudit{a: a, ns: ns, h: h}
 	b, ok := a.Get(keys.GraphOf(ns, h.ID, h.Incarnation))
@@ -138,11 +138,11 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 		return // said to be damaged
 	}
 	if h.Former != 0 && !a.Has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Generation > 0) {
-		g.bad("it goes on from incarnation %d in life %d, and that has no journal", h.Former, h.Generation)
+		g.bad("it continues incarnation %d in generation %d, and that has no journal", h.Former, h.Generation)
 	}
 	if h.Former != 0 {
 		if former, ok := a.Get(keys.GraphOf(ns, h.ID, h.Former)); !ok || !bytes.Equal(former, b) {
-			g.bad("it goes on from incarnation %d, whose graph or input is another", h.Former)
+			g.bad("it continues incarnation %d, whose graph or input is another", h.Former)
 		}
 	}
 	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
@@ -178,7 +178,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	}
 	reduced := state.ReductionState(g.graph, g.rows, h.Wave)
 	for n := range g.rows {
-		// An output counts wherever it stands: that only completed nodes have one is for Definition 1 to say.
+		// Every row's output counts: Definition 1 checks that only completed nodes have one.
 		if row := &g.rows[n]; row.Observed(h.Wave) {
 			if node := reduction.NodeID(g.graph.Nodes[n].Id); len(row.Output) > 0 {
 				reduced.Outputs[node] = row.Output
@@ -222,7 +222,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 		h.Status == journal.StatusFailed && phase != reduction.PhaseFailed && phase != reduction.PhaseStuck:
 		g.bad("it is %s, and its graph is %s", h.Status, phase)
 	case h.Status == journal.StatusRunning && unobserved == 0 && (phase.Settled() || phase == reduction.PhaseStuck):
-		g.bad("its graph is %s, and it goes on", phase)
+		g.bad("its graph is %s, and it has not ended", phase)
 	case h.Status == journal.StatusRunning && running+waiting == 0 && h.GraphAt == 0:
 		a.found(ns, h.ID, RuleStuck, "no node runs, and none waits: the graph is %s", phase)
 	}
@@ -290,7 +290,7 @@ func (g *graphAudit) signals(entries []journal.Entry) {
 	})
 }
 
-// children judges that every operation of the journal belongs to one node.
+// children checks that every operation of the journal belongs to one node.
 func (g *graphAudit) children() {
 	owners := make([]int, g.replay.State().NextChild())
 	for n := range g.rows {
@@ -311,7 +311,7 @@ func (g *graphAudit) children() {
 	}
 }
 
-// row judges one node.
+// row checks one node.
 func (g *graphAudit) row(n int, row *state.NodeRow) {
 	node := g.graph.Nodes[n]
 	bad := func(format string, args ...any) {
@@ -321,7 +321,7 @@ func (g *graphAudit) row(n int, row *state.NodeRow) {
 	switch {
 	case row.Kept && row.Status != reduction.StatusCompleted && row.Status != reduction.StatusSkipped,
 		row.Kept && (row.From != 0) != (row.Status == reduction.StatusCompleted), !row.Kept && row.From != 0:
-		bad("kept from an earlier life: %t, with the output of incarnation %d", row.Kept, row.From)
+		bad("kept from an earlier incarnation: %t, with the output of incarnation %d", row.Kept, row.From)
 	case row.Propagated != (row.Status == reduction.StatusFailed && row.Child == 0):
 		bad("by propagation: %t, started: %t", row.Propagated, row.Child != 0)
 	case (row.Status == reduction.StatusWaiting) && row.Signal == "", row.RetryAt != 0 && row.Status != reduction.StatusRunning:
@@ -399,7 +399,7 @@ func (g *graphAudit) times(entries []journal.Entry) {
 	}
 }
 
-// waitsFor judges the signal of a node: that of its graph, or what its last attempt has asked for.
+// waitsFor checks the signal of a node: its graph or its last attempt has named it.
 func (g *graphAudit) waitsFor(n int, row *state.NodeRow, bad func(string, ...any)) {
 	if kind, ok := g.graph.Nodes[n].Kind.(*perdurev1.GraphNode_Signal); ok {
 		if started := row.Child != 0 && row.Status != reduction.StatusPending; started && row.Signal != kind.Signal.GetName() {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// mostAwaited bounds how many awaiters and listeners of one object are looked at after each command, so that the
-	// cost of a check does not grow with how many wait.
+	// mostAwaited bounds how many awaiters and listeners of one object are checked after each command, so
+	// that the cost does not grow with their number.
 	mostAwaited = 64
 	// mostWaits bounds Invariants.waits, in tasks.
 	mostWaits = 4096
@@ -26,7 +26,7 @@ type touched struct {
 	pairs     []touchedPair
 	listeners []touchedPair
 	timers    []touchedTimer
-	// awaited are the pairs by awaiter; nil until somebody asks.
+	// awaited are the pairs by awaiter; nil before the first use.
 	awaited map[state.Ref][]string
 }
 
@@ -116,9 +116,10 @@ type Invariants struct {
 	waits map[state.Ref]string
 }
 
-// Check checks every promise, task, callback, listener and deadline whose key is among the written ones; removed says that
-// the key is gone. r is the state with the writes, now the machine's time. The error is an *InvariantError, a *CorruptError, or the storage's. What is
-// looked at does not grow with how many wait for an object.
+// Check checks every promise, task, callback, listener and deadline whose key is among the written ones;
+// removed says that the key is gone. r is the state with the writes, now the machine's time. The error is an
+// *InvariantError, a *CorruptError, or the storage's. The cost does not grow with the number of awaiters of
+// an object.
 func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, bool]) (err error) {
 	defer state.Catch(&err)
 	x := touched{known: map[state.Ref]bool{}}
@@ -185,11 +186,12 @@ func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, 
 	return nil
 }
 
-// awaits lists what a task awaits, as far as a command that is to be judged can have changed it: the pairs that it has
-// touched and that are there, and, if none of them is pending, one that is. The command that settles a promise touches
-// all pairs of it, so no other pair can have become wrong. Which pending one is listed does not matter to the check.
+// awaits lists the awaited promises of a task that the checked command can have changed: the existing pairs
+// that it has touched and, if none of them is pending, any pending one. A command that settles a promise
+// touches all its pairs, so no other pair can have become wrong.
 //
-// A scan over all pairs would walk over the remains of those that are gone, with each child of a large execution again.
+// A scan over all pairs would walk over the remains of those that are gone, with each child of a large
+// execution again.
 func (v *Invariants) awaits(r state.Reader, x *touched, awaiter state.Ref) []string {
 	s := objects{from: r, ns: awaiter.Namespace}
 	if x.awaited == nil {

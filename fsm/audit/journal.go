@@ -25,7 +25,7 @@ func (g *journalGroup) continues(key []byte) bool {
 	return g.open && len(key) > len(g.prefix) && bytes.Equal(key[:len(g.prefix)], g.prefix)
 }
 
-// entry takes one journal entry; what it means is judged when its journal has been read.
+// entry takes one journal entry; endGroup checks it with its whole journal.
 func (a *auditor) entry(key, value []byte) {
 	ns, more, rest, ok := a.parts(key, 1)
 	if !ok {
@@ -55,7 +55,7 @@ func (a *auditor) entry(key, value []byte) {
 	a.group.entries = append(a.group.entries, e)
 }
 
-// endGroup judges the journal that has been read, if there is one.
+// endGroup checks the journal that has been read, if there is one.
 func (a *auditor) endGroup() {
 	g := a.group
 	a.group = journalGroup{}
@@ -68,7 +68,7 @@ func (a *auditor) endGroup() {
 		a.execution(g.ns, h, g.entries)
 		return
 	case ok && h.Kind == state.KindGraph && h.Generation > 0 && g.incarnation < h.Incarnation:
-		// An earlier life of a run that was retried: it has ended.
+		// The journal of an earlier incarnation of a retried run: it has ended.
 		if s := journal.StatusOf(g.entries); !s.Terminal() {
 			a.found(g.ns, g.id, RuleOrphanJournal, "the journal of incarnation %d is %s, and the run was retried since", g.incarnation, s)
 		}
@@ -80,7 +80,7 @@ func (a *auditor) endGroup() {
 	a.journal(g.ns, g.id, g.entries)
 }
 
-// journal judges a journal by itself.
+// journal checks a journal by itself.
 func (a *auditor) journal(ns, objectID string, entries []journal.Entry) {
 	for _, v := range CheckJournal(objectID, entries) {
 		v.Namespace = ns
@@ -89,8 +89,8 @@ func (a *auditor) journal(ns, objectID string, entries []journal.Entry) {
 	a.entries(ns, objectID, entries)
 }
 
-// CheckJournal judges one journal by every rule of the spec, with the retry bounds that this server reads
-// from the policies in it. The violations name no namespace.
+// CheckJournal checks one journal by every rule of the spec, with the retry bounds that this server reads
+// from its policies. The violations name no namespace.
 func CheckJournal(objectID string, entries []journal.Entry) []Violation {
 	var out []Violation
 	for _, v := range journal.Check(id.PromiseID(objectID), entries, journal.WithRetryBound(state.RetryBound)) {

@@ -10,8 +10,8 @@ import (
 	"perdure/recovery"
 )
 
-// Promises, tasks and the relations between them: their bytes are judged here, their sense by the recovery
-// protocol's own invariants, to which a namespace is shown as recovery.Objects.
+// This file checks the bytes of promises, tasks and the relations between them. The recovery protocol's
+// invariants check their meaning, over a namespace presented as recovery.Objects.
 
 // pair is one row of a relation, in the order of its key.
 type pair struct{ first, second string }

@@ -5,8 +5,8 @@ import (
 	"perdure/recovery"
 )
 
-// queued judges that a pending task stands in its function's queue. One that is to wait (given back with a
-// delay, or made with one) is not in it until its retry timer announces it.
+// queued checks that a pending task is in its function's queue. A delayed task (released or created with a
+// delay) is queued only once its retry timer has fired.
 func (a *auditor) queued(ns string, t recovery.Task) {
 	if t.State != recovery.TaskPending || a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, t.ID)) {
 		return
@@ -20,7 +20,7 @@ func (a *auditor) queued(ns string, t recovery.Task) {
 	a.found(ns, t.ID, RuleReady, "a pending task that is not in the queue of %q", t.Target)
 }
 
-// place judges a place in a queue: its task is pending, and this is its place.
+// place checks an entry of a queue: its task is pending, and the entry is the task's.
 func (a *auditor) place(key, value []byte) {
 	ns, more, _, ok := a.parts(key, 1)
 	if !ok {

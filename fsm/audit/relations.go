@@ -40,7 +40,8 @@ func (o objects) AwaitedBy(awaiter string) []string {
 // Listeners implements recovery.Objects.
 func (o objects) Listeners(objectID string) []string { return o.seconds(keys.Listener, objectID) }
 
-// seconds lists what a relation has for one first. A key that cannot be read is reported where it stands.
+// seconds lists the second parts of a relation's pairs with a given first part. It skips unreadable keys,
+// which are reported at their own position.
 func (o objects) seconds(family keys.Family, first string) (out []string) {
 	prefix := keys.Of(family, o.ns, first)
 	state.Must{From: o.from}.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
@@ -62,8 +63,8 @@ func (o objects) HasAwaitedBy(awaiter, awaited string) bool {
 	return state.Must{From: o.from}.Has(keys.Of(keys.AwaitedBy, o.ns, awaiter, awaited))
 }
 
-// TimersOfPromise implements recovery.Objects: the one that the promise asks for. Of a deadline at Never the index
-// holds nothing; others than the promise's own are judged where they stand.
+// TimersOfPromise implements recovery.Objects: it lists the timer that the promise needs. The index holds no
+// deadline at Never; deadline checks all other entries.
 func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
 	if p.TimeoutAt == state.Never || (state.Must{From: o.from}).Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
 		return []int64{p.TimeoutAt}

@@ -7,7 +7,7 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// reply judges a stored reply: it can be read, and its age is noted.
+// reply checks that a stored reply can be decoded and that its age is recorded.
 func (a *auditor) reply(key, value []byte) {
 	a.report.Replies++
 	stored, err := state.DecodeReply(value)
@@ -31,7 +31,7 @@ func (a *auditor) reply(key, value []byte) {
 	}
 }
 
-// replyAge judges the note of a reply's age: there is such a reply, and none as old was forgotten.
+// replyAge checks the record of a reply's age: the reply exists, and it is newer than all evicted ones.
 func (a *auditor) replyAge(key, value []byte) {
 	at, request, err := keys.CutUint64(key[1:])
 	if _, bad := state.ReplySize(value); err != nil || bad != nil {
@@ -47,13 +47,14 @@ func (a *auditor) replyAge(key, value []byte) {
 	}
 }
 
-// countReplies judges the number that bounds them. It counts all of one state at once: replies come and go.
+// countReplies checks the stored number of replies. It counts all replies of one state at once, since they
+// change between states.
 func (a *auditor) countReplies() {
 	var bytes uint64
 	count := func(family keys.Family) (n uint64) {
 		a.Scan([]byte{byte(family)}, []byte{byte(family) + 1}, func(_, value []byte) bool {
 			if n++; family == keys.ReplyAge {
-				size, _ := state.ReplySize(value) // damage is reported where the key is judged
+				size, _ := state.ReplySize(value) // damage is reported by the check of the key
 				bytes += size
 			}
 			return true

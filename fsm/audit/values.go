@@ -14,9 +14,9 @@ import (
 	"perdure/fsm/wire"
 )
 
-// Values that stand in two places, and the one judge of each pair. A value that follows from others is one too.
+// Values that are stored twice or follow from others, and the one function that checks each pair.
 //
-//	value                          stands in                                      judge
+//	value                          stands in                                      check
 //	identity of an object          its key, its value                             promise, task, header, entry (RuleMisplaced)
 //	partition of an object         its id, the state that holds it                here
 //	promise state                  promise, its task                              recovery.CheckPromise
@@ -56,11 +56,11 @@ import (
 //	feature level                  meta, graph runs                               storedGraph
 //	all of it                      the replicas                                   checksum, Report.Content
 //
-// Not judged: the checksum against the state (it is a sum over the past; replicas compare it at equal indices),
-// a stored reply's content (what was answered then), a channel's two ends and a child placed elsewhere (they are
-// in the states of two partitions, which are not looked at together).
+// Not checked: the checksum against the state (it covers all past mutations; replicas compare it at equal
+// indices), the content of a stored reply (an answer of the past), the two ends of a channel and a child in
+// another partition (their states are never read together).
 
-// entries judges, of each entry of a journal, its time, and that what it carries can be read.
+// entries checks the time of each journal entry, and that its values can be decoded.
 func (a *auditor) entries(ns, objectID string, entries []journal.Entry) {
 	last := int64(0)
 	for _, e := range entries {
@@ -109,7 +109,7 @@ func notOutcome(b []byte, failure bool) string {
 	return ""
 }
 
-// promiseValue judges the value and the times of a promise.
+// promiseValue checks the value and the times of a promise.
 func (a *auditor) promiseValue(ns string, p recovery.Promise) {
 	if p.CreatedAt > a.report.ClockMS || p.SettledAt > a.report.ClockMS || p.Incarnation > a.report.Applied && p.Incarnation > a.report.Through {
 		a.found(ns, p.ID, RuleClock, "made at %d in incarnation %d, settled at %d; the clock is at %d, the state at index %d",
@@ -136,7 +136,7 @@ func (a *auditor) promiseValue(ns string, p recovery.Promise) {
 	}
 }
 
-// resumes judges that a task remembers only promises that have settled (and itself, of a cancel).
+// resumes checks that a task's resumes name only settled promises (and the task itself, after a cancel).
 func (a *auditor) resumes(ns string, t recovery.Task) {
 	for i, by := range t.Resumes {
 		p, ok := a.storedPromise(ns, by)
@@ -150,7 +150,7 @@ func (a *auditor) resumes(ns string, t recovery.Task) {
 	}
 }
 
-// awaitedOperation judges that an execution awaits operations of its own.
+// awaitedOperation checks that an execution awaits operations of its own.
 func (a *auditor) awaitedOperation(ns, awaited, awaiter string) {
 	if _, journaled := a.storedHeader(ns, awaiter); !journaled {
 		return
@@ -160,7 +160,7 @@ func (a *auditor) awaitedOperation(ns, awaited, awaiter string) {
 	}
 }
 
-// waitCallbacks judges that a Blocked execution has a callback on each pending promise of its wait.
+// waitCallbacks checks that a Blocked execution has a callback on each pending promise of its wait.
 func (a *auditor) waitCallbacks(ns string, h state.Header, s *journal.State) {
 	_, on, _, blocked := s.Wait()
 	if !blocked || h.Status != journal.StatusBlocked {
@@ -176,8 +176,8 @@ func (a *auditor) waitCallbacks(ns string, h state.Header, s *journal.State) {
 	}
 }
 
-// results judges what the journal of an execution records of its operations against their promises and
-// children. A graph run's operations are its nodes', which are judged as such.
+// results checks the results in an execution's journal against the promises and children of its operations.
+// It skips a graph run, whose operations are checked as nodes.
 func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, replay *journal.Replay) {
 	awaited := map[id.PromiseID]bool{}
 	for _, e := range entries {
@@ -229,8 +229,8 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 	}
 }
 
-// sendResult judges the recorded result of a send: it is one that a target's partition gives, and that of the send's
-// promise, if another partition has answered. An open send is operation's to judge.
+// sendResult checks the recorded result of a send: a target's partition can give it, and it is that of the
+// send's promise, if another partition has answered. operation checks an open send.
 func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	if r.Resolved && !sendOutcome(r.Result) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
@@ -267,7 +267,7 @@ func failedBy(outcome []byte, kind string) bool {
 	return err == nil && o.Failure != nil && o.Failure.Type == kind
 }
 
-// childOf judges that a child of this partition was started with what its parent's journal says.
+// childOf checks that a child in this partition was started with the values in its parent's journal.
 func (a *auditor) childOf(ns string, parent state.Header, r journal.Recorded) {
 	child, ok := a.storedHeader(ns, string(r.Promise))
 	if !ok {
@@ -297,7 +297,7 @@ func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.R
 	}
 }
 
-// sender judges a message under way against the objects that sent it.
+// sender checks a message in the outbox against the objects that sent it.
 func (a *auditor) sender(msg *commandv1.Message) {
 	bad := func(format string, args ...any) {
 		a.found(msg.Namespace, msg.FromId, RuleMessage, "message %d for %q: %s", msg.Seq, msg.ToId, fmt.Sprintf(format, args...))

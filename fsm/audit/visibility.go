@@ -24,7 +24,7 @@ func classOfStatus(s journal.Status) keys.VisibilityClass {
 	return 0
 }
 
-// listing is what stands under an execution's place in the listing.
+// listing is the value of an execution's listing entry.
 func listing(h state.Header) []byte {
 	if !h.Status.Terminal() {
 		return state.ListingOpen(h.Function)
@@ -32,8 +32,8 @@ func listing(h state.Header) []byte {
 	return state.ListingClosed(h.Function, h.ClosedMS)
 }
 
-// listed judges a place in the listing: its execution is there, and this is its place. That every execution
-// has its place is judged by execution.
+// listed checks a listing entry: its execution exists, and the entry is that execution's. execution checks
+// that every execution has one.
 func (a *auditor) listed(key, value []byte) {
 	ns, _, rest, ok := a.parts(key, 0)
 	if !ok {

@@ -88,7 +88,7 @@ func TestLife(t *testing.T) {
 			t.Errorf("partition %d prefers %s, want %s", p, got, want)
 		}
 	}
-	// Nobody is replaced before the cluster is there; an address may change.
+	// No member is replaced before the cluster exists; an address may change.
 	refuse(admitCmd("n1", "n1-bb", "n1:1", "n1-aa"))
 	apply(admitCmd("n1", "n1-aa", "n1:2", ""), 2)
 	apply(admitCmd("n1", "n1-aa", "n1:2", ""), 2)

@@ -11,7 +11,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// The cluster's level rises only to what every member has announced, and whoever knows less gets no place afterwards.
+// The cluster's level rises only to what every member has announced, and a server that knows less is not
+// admitted afterwards.
 func TestLevels(t *testing.T) {
 	m := &Machine{}
 	apply := func(cmd *commandv1.DirectoryCommand) error { t.Helper(); return m.Apply(cmd) }

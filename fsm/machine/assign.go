@@ -12,12 +12,13 @@ import (
 	"perdure/recovery"
 )
 
-// applyAssign does nothing by itself: it exists to carry offers when there is nothing else to propose.
+// applyAssign does nothing: the command carries an entry's grants when the leader has nothing else to
+// propose.
 func applyAssign(*txn, *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Assign{Assign: &commandv1.AssignReply{}}}, nil
 }
 
-// assign lets workers with room take pending tasks, those that have been pending longest first.
+// assign gives pending tasks to the entry's grants, the longest pending first.
 func (t *txn) assign(offers []*commandv1.Offer) {
 	for _, o := range offers {
 		room := int(o.Room)
@@ -29,7 +30,7 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			if !ok {
 				continue
 			}
-			// What is due on it comes first; it may be over.
+			// The task's expirations run first; they may end it.
 			t.carryOutDue(o.Namespace, w.id)
 			held, err := recovery.Acquire(t.store(o.Namespace), t.now, recovery.TaskRef{
 				ID: w.id, Incarnation: task.Incarnation, Version: task.Version,
@@ -39,14 +40,14 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			}
 			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
 		}
-		// Room that was not used up does not mean that nothing waits: what was picked may have been over.
+		// Unused capacity does not imply an empty queue: a picked task may have ended.
 		for _, fn := range o.Functions {
 			if q := (state.Queue{Namespace: o.Namespace, Function: fn}); t.pending(q) > 0 {
 				t.fx.Ready = append(t.fx.Ready, q)
 			}
 		}
 	}
-	// What was due on a task may have ended the graph run of one that was assigned before it.
+	// A task's expirations may have ended the graph run of a task assigned before it.
 	t.fx.Assigned = slices.DeleteFunc(t.fx.Assigned, func(a Assignment) bool {
 		task, ok := t.store(a.Token.Namespace).Task(a.Token.Id)
 		return !ok || task.State != recovery.TaskAcquired || task.Incarnation != a.Token.Incarnation || task.Version != a.Token.Version
@@ -69,7 +70,7 @@ type waiting struct {
 	function, id string
 }
 
-// waiting lists up to room pending tasks of the functions an offer names, oldest first.
+// waiting lists pending tasks of a grant's functions, up to its capacity, oldest first.
 func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 	var all []waiting
 	for _, fn := range o.Functions {
@@ -101,6 +102,6 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		}
 		return strings.Compare(a.id, b.id)
 	})
-	all = slices.Compact(all) // an offer may name a function twice
+	all = slices.Compact(all) // a grant may name a function twice
 	return all[:min(len(all), room)]
 }

@@ -217,7 +217,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"a journal without an execution", audit.RuleOrphanJournal, "nobody", func(s *plot) {
 			s.put(keys.JournalEntry(ns, name("nobody"), 3, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}},
-		{"a journal of an earlier life", audit.RuleOrphanJournal, "done", func(s *plot) {
+		{"a journal of an earlier incarnation", audit.RuleOrphanJournal, "done", func(s *plot) {
 			s.put(keys.JournalEntry(ns, name("done"), 0, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}},
 
@@ -229,7 +229,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		{"another function", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.Function = "g" }) }},
 		{"another time", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.CreatedMS++ }) }},
 		{"another end", audit.RuleHeader, "done", func(s *plot) { s.header(name("done"), func(h *state.Header) { h.ClosedMS++ }) }},
-		{"another life", audit.RuleHeader, "working", func(s *plot) {
+		{"another incarnation", audit.RuleHeader, "working", func(s *plot) {
 			s.promise(name("working"), func(p *recovery.Promise) { p.Incarnation++ })
 		}},
 		{"another deadline", audit.RuleHeader, "working", func(s *plot) { s.header(name("working"), func(h *state.Header) { h.DeadlineMS = 7 }) }},

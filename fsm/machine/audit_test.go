@@ -18,8 +18,8 @@ import (
 	"perdure/recovery"
 )
 
-// A census is everything that a state holds, read from its keys alone: what the rules' own judges need.
-// It shares no code with the machine but the decoders.
+// A census holds all objects of a state, read from its keys alone, for the rules' own checks. It shares only
+// the decoders with the machine.
 type census struct {
 	promises   map[string]recovery.Promise
 	tasks      map[string]recovery.Task
@@ -32,7 +32,7 @@ type census struct {
 	ready      map[string]int64
 	visibility map[string]keys.VisibilityClass
 	problems   []string
-	// formerEvents are those of earlier lives of graph runs.
+	// formerEvents are those of earlier incarnations of graph runs.
 	formerEvents uint64
 }
 
@@ -270,8 +270,8 @@ func (c *census) TaskTimers() iter.Seq[recovery.TaskTimer] {
 	return slices.Values(all)
 }
 
-// audit judges a partition's whole state by every rule there is: the recovery protocol's invariants, the
-// journal's, how the two agree, and the machine's own indexes.
+// audit checks a partition's whole state by every rule: the recovery protocol's invariants, the journal's,
+// how the two agree, and the machine's own indexes.
 func (w *world) audit(p *part) {
 	w.t.Helper()
 	c := takeCensus(p.state)
@@ -321,7 +321,7 @@ var listedAs = map[journal.Status]keys.VisibilityClass{
 	journal.StatusCompleted: keys.Completed, journal.StatusFailed: keys.Failed, journal.StatusCancelled: keys.Cancelled,
 }
 
-// execution judges one execution: header, journal, promise and task must tell one story.
+// execution checks that header, journal, promise and task of one execution agree.
 func (c *census) execution(h state.Header, clock int64) {
 	entries := c.journals[h.ID]
 	for _, v := range journal.Check(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound)) {
@@ -398,8 +398,8 @@ func (c *census) outcome(h state.Header, last journal.Event, p recovery.Promise)
 	}
 }
 
-// children judges what an open execution waits for or may wait for: whatever has no result yet has a
-// promise that will bring one.
+// children checks that each operation of an open execution without a result has a promise that will bring
+// one.
 func (c *census) children(h state.Header, s *journal.State, replay *journal.Replay) {
 	for n := range s.NextChild() {
 		child := id.PromiseID(h.ID).Child(n)

@@ -182,7 +182,7 @@ func BenchmarkChild(b *testing.B) {
 	p.report()
 }
 
-// BenchmarkTick fires a timer that nobody waits for.
+// BenchmarkTick fires a timer without awaiters.
 func BenchmarkTick(b *testing.B) {
 	p := newBenchPart(b)
 	for n := range b.N {

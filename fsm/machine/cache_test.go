@@ -24,7 +24,7 @@ func (a *asked) Scan(lower, upper []byte, fn func(key, value []byte) bool) error
 	})
 }
 
-// What is asked of an execution that has ended does not depend on how long it was.
+// Commands on an ended execution cost the same for any journal length.
 func TestFinishedIsNotReadAgain(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited = true
@@ -61,7 +61,7 @@ func TestFinishedIsNotReadAgain(t *testing.T) {
 			t.Errorf("%v: %d entries were read", cmd, below.scanned)
 		}
 	}
-	// The answer to the last commit is whole all the same.
+	// The answer to the last commit is still complete.
 	if got := apply(last).GetCommit(); got.NextChild != 302 || got.NextSeq != w.describe("e").JournalEvents || got.State != fulfilled {
 		t.Errorf("answered %v", got)
 	}

@@ -13,8 +13,8 @@ import (
 
 const defaultGraceMS = 30_000
 
-// applyCancel asks an execution to stop. The request is recorded at once; the worker acknowledges, or
-// the grace period ends the execution without it. Asking again changes nothing.
+// applyCancel requests an execution to stop. It records the request at once; the worker acknowledges it, or
+// the end of the grace period ends the execution. A repeated request changes nothing.
 func applyCancel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetCancel(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
@@ -51,7 +51,8 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 	}
 	switch task.State {
 	case recovery.TaskSuspended:
-		// A worker must see the request: the task becomes pending. What it waited for wakes nobody now.
+		// A worker must see the request, so the task becomes pending. The promises it waited for no longer
+		// wake it.
 		_, fx := recovery.Resume(s, t.now, ex.h.ID, ex.h.ID, retryMS)
 		t.effects(ex.ns, fx)
 		return t.abandon(ex, wait)

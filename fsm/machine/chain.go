@@ -11,7 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 )
 
-// settle settles a promise and carries the chain to its end (recovery protocol, settlement chain).
+// settle settles a promise and runs the whole settlement chain (recovery protocol, settlement chain).
 func (t *txn) settle(ns, objectID string, to recovery.PromiseState, value []byte) error {
 	st, err := recovery.Settle(t.store(ns), t.now, recovery.Ref{ID: objectID}, to, value)
 	if err != nil {
@@ -21,13 +21,13 @@ func (t *txn) settle(ns, objectID string, to recovery.PromiseState, value []byte
 	return nil
 }
 
-// timeout carries out a promise's deadline, if it is due.
+// timeout settles a promise whose deadline has expired.
 func (t *txn) timeout(ns, objectID string) {
 	t.ended(ns, recovery.TimeoutPromise(t.store(ns), t.now, recovery.Ref{ID: objectID}))
 }
 
-// ended writes the end of an execution whose promise was settled by its deadline, and goes on with the
-// chain. Promise and journal end together (the ending table).
+// ended writes the end of an execution whose promise was settled by its deadline, then continues the chain.
+// Promise and journal end together (the ending table).
 func (t *txn) ended(ns string, st recovery.Settlement) {
 	if !st.Changed {
 		return
@@ -47,8 +47,8 @@ func (t *txn) ended(ns string, st recovery.Settlement) {
 	t.chain(ns, st)
 }
 
-// executionOf is the execution whose result a promise is. Only a promise with a target is one, or one that is
-// marked as a graph run's.
+// executionOf returns the execution whose result a promise holds. Only a promise with a target, or one marked
+// as a graph run's, has one.
 func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
 	if p.Target == "" && !state.OfGraph(p) {
 		return nil, false
@@ -56,18 +56,18 @@ func (t *txn) executionOf(ns string, p recovery.Promise) (*execution, bool) {
 	return t.execution(ns, p.ID)
 }
 
-// chain is what follows the settlement of one promise: the caller's journal learns the result, awaiters
-// whose wait is satisfied get their task back, listeners are told. It settles nothing else.
+// chain runs the consequences of one settlement: it records the result in the caller's journal, resumes
+// awaiters whose wait is satisfied, and notifies listeners. It settles no other promise.
 func (t *txn) chain(ns string, st recovery.Settlement) {
 	if !st.Changed {
 		return
 	}
-	t.tellCaller(ns, st.Promise)
-	t.tell(ns, st)
+	t.notifyCaller(ns, st.Promise)
+	t.notify(ns, st)
 }
 
-// tell is the part of the chain that is about awaiters and listeners.
-func (t *txn) tell(ns string, st recovery.Settlement) {
+// notify is the part of the chain for awaiters and listeners.
+func (t *txn) notify(ns string, st recovery.Settlement) {
 	for _, awaiter := range st.Awaiters {
 		t.wake(ns, awaiter, st.Promise.ID)
 	}
@@ -76,8 +76,8 @@ func (t *txn) tell(ns string, st recovery.Settlement) {
 	}
 }
 
-// wake gives an awaiter its task back. A journaled one is woken only when its wait is satisfied; until
-// then it stays suspended on its other callbacks.
+// wake resumes an awaiter's task. It resumes an awaiter with a journal only when its wait is satisfied; until
+// then that stays suspended on its other callbacks.
 func (t *txn) wake(ns, awaiter, by string) {
 	if ex, ok := t.execution(ns, awaiter); ok {
 		if ex.h.Status != journal.StatusBlocked || !ex.j.WaitSatisfied() {
@@ -89,16 +89,16 @@ func (t *txn) wake(ns, awaiter, by string) {
 	t.effects(ns, fx)
 }
 
-// tellCaller records a settled child promise as a fact in the journal of the execution it belongs to.
-func (t *txn) tellCaller(ns string, p recovery.Promise) {
-	life := p.Incarnation // of the caller
+// notifyCaller records a settled child promise as a fact in the journal of its calling execution.
+func (t *txn) notifyCaller(ns string, p recovery.Promise) {
+	incarnation := p.Incarnation // of the caller
 	if child, ok := t.executionOf(ns, p); ok {
 		if child.h.IsAttempt() {
 			t.attemptEnded(child, p)
 			return
 		}
 		if child.h.ParentPromise != "" && child.h.ParentPromise != p.ID {
-			// Placed elsewhere: its caller holds a proxy, which a message settles.
+			// The caller is in another partition: it holds a proxy promise, which a message settles.
 			if err := t.send(ns, child.h.Parent, &commandv1.Message{
 				FromId: p.ID, FromIncarnation: child.h.Incarnation,
 				ToId: child.h.ParentPromise, ToIncarnation: child.h.ParentIncarnation,
@@ -108,17 +108,17 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 			}
 			return
 		}
-		life = child.h.ParentIncarnation
+		incarnation = child.h.ParentIncarnation
 	}
 	promise := id.PromiseID(p.ID)
 	parent, ok := promise.Parent()
 	if !ok {
 		return
 	}
-	// The caller's own deadline may have come, too: then it is over, and the result comes too late.
+	// The caller's own deadline may have expired as well: then the caller ends and the result comes too late.
 	t.carryOutDue(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
-	if !ok || ex.h.Status.Terminal() || life != ex.h.Incarnation {
+	if !ok || ex.h.Status.Terminal() || incarnation != ex.h.Incarnation {
 		return
 	}
 	if ex.h.Kind == state.KindGraph {
@@ -142,8 +142,8 @@ func (t *txn) tellCaller(ns string, p recovery.Promise) {
 	}
 }
 
-// signalTimedOut ends a wait for a signal whose deadline has passed: a delivery of a typed time-out
-// and its receipt, in one apply.
+// signalTimedOut ends a signal wait whose deadline has expired: it writes the delivery of a typed timeout and
+// its receipt in one apply.
 func (t *txn) signalTimedOut(ex *execution, promise id.PromiseID) {
 	kind, on, name, blocked := ex.j.Wait()
 	if !blocked || kind != journal.AwaitSignal || len(on) != 1 || on[0] != promise {
@@ -155,13 +155,13 @@ func (t *txn) signalTimedOut(ex *execution, promise id.PromiseID) {
 	t.must(ex, journal.SignalReceived{Promise: promise, Name: name, Payload: payload, DeliveryID: delivery})
 }
 
-// finish ends an execution from within: its last journal entry is written already.
+// finish ends an execution whose last journal entry is written already.
 func (t *txn) finish(ex *execution, to recovery.PromiseState, value []byte) error {
 	t.close(ex)
 	return t.settle(ex.ns, ex.h.ID, to, value)
 }
 
-// cancelled ends an execution as cancelled, whatever it was doing.
+// cancelled ends an execution as cancelled, in any open state.
 func (t *txn) cancelled(ex *execution, reason string) error {
 	wait := signalWait(ex)
 	if ex.h.Status != journal.StatusCancelling {
@@ -179,7 +179,7 @@ func (t *txn) cancelled(ex *execution, reason string) error {
 	return t.abandon(ex, wait)
 }
 
-// signalWait is the promise of the signal that an execution waits for, "" if it does not.
+// signalWait is the promise of an execution's open signal wait, "" if there is none.
 func signalWait(ex *execution) string {
 	if kind, on, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitSignal {
 		return string(on[0])
@@ -187,8 +187,8 @@ func signalWait(ex *execution) string {
 	return ""
 }
 
-// abandon ends the promise of a signal wait that was open when its execution was cancelled: nobody will
-// receive it.
+// abandon ends the promise of a signal wait that was open at its execution's cancel: the execution will not
+// receive the signal.
 func (t *txn) abandon(ex *execution, wait string) error {
 	if wait == "" {
 		return nil
@@ -196,7 +196,7 @@ func (t *txn) abandon(ex *execution, wait string) error {
 	return t.settle(ex.ns, wait, recovery.PromiseRejectedCanceled, nil)
 }
 
-// carryOutDue does what is due on one object now: its promise's deadline, its task's lease, its grace.
+// carryOutDue runs the expirations of one object: its promise's deadline, its task's lease, its grace.
 func (t *txn) carryOutDue(ns, objectID string) {
 	p, ok := t.store(ns).Promise(objectID)
 	if !ok || p.State != recovery.PromisePending {

@@ -72,7 +72,7 @@ func TestChildOutcomes(t *testing.T) {
 					t.Errorf("the promise is %v", w.promise("e:1"))
 				}
 				if got := showOutcome(last.GetResult()); got != c.want || last.GetPromiseId() != "e:1" || !strings.HasSuffix(w.kinds("e"), "ExecutionAwaiting InvokeCompleted ExecutionResumed") {
-					t.Errorf("the caller was told %s, must be %s: %s", got, c.want, w.kinds("e"))
+					t.Errorf("the caller got %s, must be %s: %s", got, c.want, w.kinds("e"))
 				}
 				w.commit(w.only("w1", "f"), "return x")
 			})
@@ -161,7 +161,7 @@ func TestSpreadDelivery(t *testing.T) {
 	}
 }
 
-// A new epoch of a channel starts its numbers anew; the old epoch's are refused from then on.
+// A new epoch of a channel restarts its numbers; messages of the old epoch are refused from then on.
 func TestChannelEpoch(t *testing.T) {
 	w := newWorld(t, 2)
 	target := "t"
@@ -310,7 +310,7 @@ func TestSpreadConflict(t *testing.T) {
 	}
 }
 
-// A proxy has its own deadline: when the message is late, the caller goes on without it.
+// A proxy has its own deadline: when the message is late, the caller continues without it.
 func TestSpreadTimesOut(t *testing.T) {
 	w := newWorld(t, 3)
 	v := w.begin("e", "f")
@@ -341,7 +341,7 @@ func TestSpreadEndsPastDeadline(t *testing.T) {
 	if len(cmd.GetDeliver().Messages) == 0 {
 		t.Fatal("the child is at home: choose another id")
 	}
-	// Not meant for this life of the caller: nothing happens.
+	// For another incarnation of the caller: nothing happens.
 	other := proto.Clone(cmd).(*commandv1.Command)
 	other.GetDeliver().Source, other.GetDeliver().Messages[0].ToIncarnation = 7, 99
 	w.apply(w.parts[home], &commandv1.Entry{Commands: []*commandv1.Command{other}})

@@ -8,7 +8,7 @@ import (
 
 // rule is what the machine does for one kind of command.
 type rule struct {
-	// apply carries the command out within a transaction; a refusal drops the transaction.
+	// apply runs the command within a transaction; a refusal drops the transaction.
 	apply func(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	// about is the id of the object that the command's content names; "" if it is about none.
 	about string

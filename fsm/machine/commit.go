@@ -17,32 +17,32 @@ import (
 	"perdure/recovery"
 )
 
-// commit is one step of an execution while it is being applied.
+// commit is one commit of an execution during its apply.
 type commit struct {
 	t   *txn
 	ex  *execution
 	req *perdurev1.Commit
 	// first is the journal's length before the commit.
 	first uint64
-	// own are the sequence numbers of the worker's events, ascending; the others from first on are to be
-	// told to it.
+	// own are the sequence numbers of the worker's events, ascending. The answer carries all other entries
+	// from first on.
 	own []uint64
-	// added are such others, as far as the commit itself has written them.
+	// added are those of the other entries that the commit itself has written.
 	added []*perdurev1.JournalEntry
-	// over: an event that ends the turn has been written; no event may follow.
+	// over: an event that ends the activation was written; no event may follow.
 	over  bool
 	state recovery.TaskState
 }
 
-// applyCommit applies one step of an execution: the events its worker hands back, with what follows
-// from them. The guard is the task's token and the number of child ids taken; what arrived meanwhile
-// does not invalidate a commit. It applies whole or not at all.
+// applyCommit applies one step of an execution: its worker's events and their consequences. The guard is the
+// task's token and the number of child ids taken; entries that arrived meanwhile do not invalidate a commit.
+// It applies whole or not at all.
 func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetCommit(), cmd.Namespace
 	ex, refused := t.held(ns, req.Task)
 	if ex != nil && len(ex.h.LastCommit) > 0 && bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {
 		if refused != nil && ex.h.LastState == recovery.TaskAcquired {
-			// It was applied, and the lease was lost since: there is nothing to go on with.
+			// The commit was applied and the lease has ended since: the worker has no task to continue.
 			return nil, refused
 		}
 		return t.commitAnswer(ex, req.KnownSeq, ex.h.LastState, nil), nil
@@ -75,8 +75,8 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	return t.commitAnswer(ex, req.KnownSeq, c.state, c), nil
 }
 
-// held finds the execution a token names and checks that the token is the current one. The execution is
-// answered even with a refusal, if it is the right life of it.
+// held finds the execution a token names and checks that the token is the current one. It returns the
+// execution even with a refusal, if the incarnation is the token's.
 func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Error) {
 	stale := func(why string) *api.Error {
 		return api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is no longer yours: %s", token.GetId(), why).
@@ -99,8 +99,9 @@ func (t *txn) held(ns string, token *perdurev1.TaskToken) (*execution, *api.Erro
 	return ex, nil
 }
 
-// commitAnswer tells the worker what it needs to go on: the task's state, and the journal's entries from
-// known on that it did not write. For a repeated commit (c is nil) that is all of them.
+// commitAnswer is the answer from which the worker continues: the task's state, and the journal entries from
+// known on that the worker did not write. For a repeated commit (c is nil) these are all entries from known
+// on.
 func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState, c *commit) *commandv1.Reply {
 	reply := &perdurev1.CommitReply{
 		State: wire.EncodeTaskState(left), Status: wire.EncodeStatus(ex.h.Status),
@@ -115,7 +116,7 @@ func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState,
 		reply.Entries, fits = t.entries(ex, known, upper, answerBytes)
 	}
 	if c != nil && left == recovery.TaskAcquired && fits {
-		reply.Entries = append(reply.Entries, c.told()...)
+		reply.Entries = append(reply.Entries, c.serverEntries()...)
 	}
 	if !fits {
 		reply.Entries = nil // the worker reads the journal, which comes in pages
@@ -123,12 +124,13 @@ func (t *txn) commitAnswer(ex *execution, known uint64, left recovery.TaskState,
 	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: reply}}
 }
 
-// answerBytes bounds the journal entries that the answer to a commit carries. An answer with none although the journal
-// has grown sends the worker to the journal. It is no part of the state: replicas may differ in it.
+// answerBytes bounds the journal entries that the answer to a commit carries. An answer without entries
+// although the journal has grown makes the worker read the journal. The bound is no part of the state:
+// replicas may differ in it.
 const answerBytes = 8 << 20
 
-// entries reads journal entries [from, to), and reports whether they take at most limit bytes as stored. It reads no
-// further than that.
+// entries reads journal entries [from, to), and reports whether they take at most limit bytes as stored. It
+// stops reading at the limit.
 func (t *txn) entries(ex *execution, from, to uint64, limit int) (out []*perdurev1.JournalEntry, fits bool) {
 	fits = true
 	t.scan(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, from), keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, to),
@@ -157,13 +159,13 @@ func (c *commit) append(ev journal.Event) error {
 	return nil
 }
 
-// told lists what was written to the journal in the course of the commit besides the worker's events.
-func (c *commit) told() []*perdurev1.JournalEntry {
+// serverEntries lists the journal entries that the commit caused besides the worker's events.
+func (c *commit) serverEntries() []*perdurev1.JournalEntry {
 	next := c.ex.j.NextSeq()
 	if next-c.first == uint64(len(c.own)+len(c.added)) {
 		return c.added
 	}
-	// More came by what the commit set off: a deadline that was due, a signal it sent to itself.
+	// Consequences of the commit wrote more: an expired deadline, a signal to itself.
 	var out []*perdurev1.JournalEntry
 	entries, _ := c.t.entries(c.ex, c.first, next, math.MaxInt)
 	for _, e := range entries {
@@ -174,7 +176,7 @@ func (c *commit) told() []*perdurev1.JournalEntry {
 	return out
 }
 
-// add writes an event of the server's, which the worker is told of.
+// add writes an event of the server, which the answer carries to the worker.
 func (c *commit) add(ev journal.Event) error {
 	seq := c.ex.j.NextSeq()
 	if err := c.t.append(c.ex, ev); err != nil {
@@ -184,11 +186,11 @@ func (c *commit) add(ev journal.Event) error {
 	return nil
 }
 
-// event applies one event of a commit, with what follows from it.
+// event applies one event of a commit, with its consequences.
 func (c *commit) event(ev journal.Event) error {
 	if c.ex.h.Status.Terminal() {
-		// The commit has ended its own execution: it is an attempt of a graph run whose time was up, which
-		// showed when the commit sent something to it. What is left is void, as after any end.
+		// The commit has ended its own execution, an attempt of a graph run: its message to the run has run
+		// the run's expired deadline. The rest of the commit is void, as after any end.
 		c.state = recovery.TaskFulfilled
 		return nil
 	}
@@ -208,8 +210,8 @@ func (c *commit) event(ev journal.Event) error {
 		return c.end(e)
 	}
 	if cancelling {
-		// A cancel came while this commit was on its way. Results of attempts that had started are
-		// facts and are recorded; new work is not begun. The answer's status tells the worker.
+		// A cancel was applied before this commit. Results of started attempts are facts and are recorded;
+		// new work does not start. The answer's status notifies the worker.
 		if done, ok := ev.(journal.InvokeCompleted); ok {
 			if inv, known := c.ex.j.Invoke(done.Promise); known && inv.Open == done.Attempt && runsLocally(inv.Kind) {
 				return c.append(done)
@@ -248,7 +250,7 @@ func (c *commit) local(promise id.PromiseID, ev journal.Event) error {
 	return c.append(ev)
 }
 
-// runsLocally tells which invocations the worker itself runs; the others are the server's.
+// runsLocally reports whether the worker itself runs an invocation; the server runs the others.
 func runsLocally(k journal.InvokeKind) bool {
 	return k == journal.InvokeStep || k == journal.InvokeHTTP
 }
@@ -275,7 +277,7 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 	}
 }
 
-// timer makes a timer's promise, which its deadline resolves.
+// timer creates a timer's promise, which its deadline resolves.
 func (c *commit) timer(e journal.TimerScheduled) error {
 	if e.Duration < 0 || e.Duration >= state.Never-c.t.now {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "timer %q: a duration of %d ms", e.Promise, e.Duration).With("id", c.ex.h.ID)
@@ -291,7 +293,7 @@ func (c *commit) timer(e journal.TimerScheduled) error {
 	return err
 }
 
-// promise makes the promise of one of the execution's operations. Its id must be free.
+// promise creates the promise of one of the execution's operations. Its id must be free.
 func (c *commit) promise(req recovery.CreateRequest) (recovery.Promise, error) {
 	req.Incarnation = c.ex.h.Incarnation
 	made, _, err := recovery.Create(c.t.store(c.ex.ns), c.t.now, req, retryMS)
@@ -301,8 +303,8 @@ func (c *commit) promise(req recovery.CreateRequest) (recovery.Promise, error) {
 	return made.Promise, err
 }
 
-// await ends the turn with a wait, unless the wait is satisfied already: then it is not recorded, the
-// task stays with the worker, and the answer carries what it waits for.
+// await ends the activation with a wait. A wait that is satisfied already is not recorded: the task stays
+// with the worker, and the answer carries the awaited results.
 func (c *commit) await(e journal.ExecutionAwaiting) error {
 	c.over = true
 	switch err := c.append(e); {
@@ -328,8 +330,8 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	// Deadlines have passed and only the tick is missing: carry them out, and go on at once if that is
-	// all the wait needs.
+	// Some deadlines have expired before the tick: run the expirations, and continue at once if they satisfy
+	// the wait.
 	for _, p := range due {
 		c.t.timeout(c.ex.ns, p.ID)
 	}
@@ -349,8 +351,8 @@ func needless(err error) bool {
 	return ok && v.Rule == journal.RuleNeedlessWait
 }
 
-// suspend puts the task to sleep on those members of a wait that are unresolved, unless the deadline of
-// some has come: these are answered, and the task stays with its worker.
+// suspend suspends the task on the unresolved members of a wait. If the deadlines of some have expired, it
+// returns these and the task stays with its worker.
 func (c *commit) suspend(e journal.ExecutionAwaiting) (due []recovery.Promise, err error) {
 	awaited := make([]recovery.Ref, 0, len(e.On))
 	for _, p := range e.On {

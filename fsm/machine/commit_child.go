@@ -13,7 +13,7 @@ import (
 	"perdure/recovery"
 )
 
-// options finds what the commit says about a child besides its InvokeScheduled.
+// options finds a child's options in the commit, which are separate from its InvokeScheduled.
 func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
 	for _, o := range c.req.Children {
 		if o.PromiseId == string(promise) {
@@ -24,7 +24,8 @@ func (c *commit) options(promise id.PromiseID) *perdurev1.ChildOptions {
 }
 
 // child starts the child execution of an invocation: in this partition under the promise's own id, or,
-// spread, under a root of its own, with a proxy promise here that its end settles by a message.
+// spread, under a root id of its own. A spread child has a proxy promise here, which a message settles at the
+// child's end.
 func (c *commit) child(e journal.InvokeScheduled) error {
 	t, ex, opts := c.t, c.ex, c.options(e.Promise)
 	if e.Function == "" {
@@ -63,8 +64,8 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	})
 }
 
-// send carries out a one-way operation. What arrives in this partition is received at once, and may end the sender: the
-// journal records the operation before that.
+// send performs a one-way operation. A message to this partition is received at once and may end the sender,
+// so the journal records the operation first.
 func (c *commit) send(e journal.InvokeScheduled) error {
 	msg, err := c.message(e)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"perdure/fsm/wire"
 )
 
-// A commit repeated with its request id is answered as it was, and applied once: also within one entry,
-// after others have come, and after the machine was opened anew.
+// A commit repeated with its request id is answered as it was, and applied once: also within one entry, after
+// other commands, and after a restart of the machine.
 func TestCommitRepeated(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -35,7 +35,7 @@ func TestCommitRepeated(t *testing.T) {
 		t.Errorf("a repetition has changed the state:\n%s", difference(before, after))
 	}
 	w.learn(v, cmd.GetCommit(), first)
-	// What came meanwhile is told, too.
+	// The answer carries the entries that arrived meanwhile, too.
 	w.do(signalCmd(nil, "e", "s", "x"))
 	if got := w.do(cmd).GetCommit(); len(got.Entries) != 9 || got.NextSeq != 10 {
 		t.Errorf("repeated after a signal: %v", got)
@@ -66,7 +66,7 @@ func TestCommitRepeated(t *testing.T) {
 	}
 }
 
-// A commit that left the task acquired is no right to go on once the lease is lost.
+// A commit that left the task acquired gives no right to continue after the lease is lost.
 func TestCommitRepeatedAfterLostLease(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -78,7 +78,7 @@ func TestCommitRepeatedAfterLostLease(t *testing.T) {
 	w.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
 }
 
-// What arrived meanwhile does not invalidate a commit; another idea of the ids taken does.
+// Entries that arrived meanwhile do not invalidate a commit; a different number of taken ids does.
 func TestCommitGuard(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -112,7 +112,7 @@ func TestCommitGuard(t *testing.T) {
 	}
 }
 
-// What only the server may write, a worker may not.
+// A worker's commit must not contain the server's events.
 func TestCommitRefused(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")

@@ -14,7 +14,7 @@ import (
 	"perdure/recovery"
 )
 
-// What the API shows of a journal can be read back, every kind of event.
+// DecodeEntry reads back every kind of event in the API's form.
 func TestEntryComesBack(t *testing.T) {
 	value := recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte("v")})
 	failure := recovery.AppendOutcome(nil, recovery.Outcome{Failure: &recovery.Failure{
@@ -69,7 +69,7 @@ func TestEntryComesBack(t *testing.T) {
 	}
 }
 
-// A journal that comes over the wire is judged as the stored one is.
+// A journal in the API's form gets the same violations as the stored one.
 func TestJournalFromWire(t *testing.T) {
 	_, home, name := garden(t)
 	c := takeCensus(home.state)

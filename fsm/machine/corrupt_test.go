@@ -144,8 +144,8 @@ func probeCommands(m *Machine, index uint64, now int64, cmds []*commandv1.Comman
 	return nil
 }
 
-// Damage stops the machine with an error that says what is damaged. It never panics, and never goes on
-// from what it could not read. Values are cut, grown, and flipped byte by byte.
+// Damage stops the machine with an error that names the damaged value. The machine never panics and never
+// continues from an unreadable value. Values are cut, grown, and flipped byte by byte.
 func TestDamage(t *testing.T) {
 	w, touch, ids := fullState(t)
 	p := w.at("e")

@@ -12,8 +12,8 @@ import (
 	"perdure/recovery"
 )
 
-// applyDeliver applies messages of another partition's outbox together with the inbox's high-water, so
-// that each is applied exactly once and in order, whatever is repeated or crashes.
+// applyDeliver applies messages of another partition's outbox together with the inbox's high-water, so that
+// each is applied exactly once and in order, despite repetitions and crashes.
 func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetDeliver()
 	key := keys.Number(keys.Inbox, req.Source)
@@ -42,8 +42,8 @@ func applyDeliver(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	return &commandv1.Reply{Kind: &commandv1.Reply_Deliver{Deliver: &commandv1.DeliverReply{Through: ch.Last}}}, nil
 }
 
-// receive carries out one message. What can no longer be done is answered or dropped, never refused:
-// a message that blocked its channel would block all that follow.
+// receive applies one message. It answers or drops a message that can no longer take effect and never refuses
+// one: a refused message would block all that follow in its channel.
 func (t *txn) receive(msg *commandv1.Message) error {
 	switch w := msg.Kind.(type) {
 	case *commandv1.Message_StartChild:
@@ -72,8 +72,8 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		})
 		return err
 	default:
-		// Only a newer version sends what this one does not know. To refuse it would be to differ from the
-		// replicas that are newer.
+		// Only a newer version sends an unknown message. A refusal would make this replica differ from newer
+		// ones.
 		panic(state.Fault{Err: fmt.Errorf("message %d from %q is of an unknown kind: written by a newer version; this replica must not guess", msg.Seq, msg.FromId)})
 	}
 }
@@ -99,7 +99,7 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 	return err
 }
 
-// receiveChildDone settles the proxy of a child that was placed elsewhere.
+// receiveChildDone settles the proxy promise of a child in another partition.
 func (t *txn) receiveChildDone(msg *commandv1.Message, w *commandv1.ChildDone) error {
 	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
 	if !ok || p.Incarnation != msg.ToIncarnation || p.Target != "" {

@@ -12,8 +12,8 @@ import (
 	"perdure/internal/testkit"
 )
 
-// A replica applies a log in its own way: opened anew at other places, with another cache, with other
-// batches. Whatever it does, it must come to the same bytes, replies, effects and checksum.
+// Each replica applies a log with its own restarts, cache size and batches. All must reach the same bytes,
+// replies, effects and checksum.
 func TestReplicasAgree(t *testing.T) {
 	seeds, actions := testkit.Choose(3, 4, 12), testkit.Choose(700, 1000, 1500)
 	entries := 0

@@ -1,28 +1,28 @@
-// Package machine is one partition's state machine: it composes the rules of the journal and of
-// recovery over a get/put view of the state, and knows neither disk, network, clock nor Raft.
+// Package machine is one partition's state machine: it composes the rules of packages journal and recovery
+// over a get/put view of the state. It uses no disk, network, clock or Raft.
 //
-// It owns what a command means. It promises that the same entries in the same order give the same
-// state, replies and checksum on every replica; that a command applies whole or leaves nothing; that
-// effects are returned, never performed. It holds only caches of the state below it: a crash loses
-// nothing, because whoever owns the view commits an entry's writes in one batch with its index.
+// It defines the effect of each command. The same entries in the same order give the same state, replies and
+// checksum on every replica. A command applies whole or changes nothing. Effects are returned, never
+// performed. The machine holds only caches of the state below it, so a crash loses nothing: the view's owner
+// commits an entry's writes in one batch with its index.
 //
-// One Raft entry is one call of Machine.Apply. For each command the machine first carries out what is
-// already due on the object (a promise's timeout, a lease's end), then runs the command in a
-// transaction of its own, and drops that transaction when a rule refuses. At the end of the entry the
-// workers' offers take pending tasks. The writes are collected until the owner takes them with Writes.
+// One Raft entry is one call of Machine.Apply. For each command the machine first runs the object's
+// expirations (a promise's timeout, a lease's end). It then runs the command in its own transaction, and
+// drops that transaction when a rule refuses. At the end of the entry it assigns pending tasks to the entry's
+// grants. It collects the writes until the owner takes them with Writes.
 //
 // # Where things are
 //
-// One file per command (start.go, commit.go, signal.go, …). execution.go is an execution as the machine holds it,
-// chain.go the settlement chain, tick.go the deadlines, store.go the recovery rules' view of one namespace, outbox.go
-// the messages to other partitions. What is stored and how is fsm/state; fsm/query reads it, fsm/audit checks it, and
-// neither can reach this package.
+// One file per command (start.go, commit.go, signal.go, …). execution.go has the execution in memory,
+// chain.go the settlement chain, tick.go the expirations, store.go the recovery rules' view of one namespace,
+// outbox.go the messages to other partitions. fsm/state defines the stored form, fsm/query reads it,
+// fsm/audit checks it; neither may import this package.
 //
 // # Graph runs
 //
-// An execution whose program is a graph has a journal and a promise, and no task: the machine is its
-// coordinator. graph_run.go is a run in memory (the graph, the rows of its nodes, the reduction over them),
-// graph_advance.go what a result leads to, graph_node.go how a node starts, waits and is taken back,
-// (what is stored of one is state.NodeRow). An attempt is an execution of its own, a child of its node's promise;
-// when it ends, its node is told in the same apply, and what may run next starts.
+// A graph run has a journal and a promise, and no task: the machine is its coordinator. graph_run.go has a
+// run in memory (the graph, the rows of its nodes, the reduction over them). graph_advance.go has the
+// consequences of a result, graph_node.go a node's start, wait and withdrawal; state.NodeRow is a node's
+// stored row. An attempt is an execution of its own, a child of its node's promise. Its end updates its node
+// and starts the next nodes in the same apply.
 package machine

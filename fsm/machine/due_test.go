@@ -14,8 +14,8 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// A search that goes on where the last one ended finds what one of everything finds, whatever comes and goes; and
-// what it is told of late, it finds when it is told.
+// A search from the previous position finds what a full search finds, while deadlines come and go. A deadline
+// that is announced late is found once it is announced.
 func TestDueSearch(t *testing.T) {
 	late := 0
 	one := func(t tester, draw func(n int) int) {
@@ -75,7 +75,7 @@ func TestDueSearch(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) { one(t, drawer(t)) })
 	if late == 0 {
-		t.Error("nothing was ever told late")
+		t.Error("no deadline was ever announced late")
 	}
 }
 

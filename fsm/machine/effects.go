@@ -8,26 +8,26 @@ import (
 	"perdure/fsm/state"
 )
 
-// Effects are what an entry wants done outside the state. The leader carries them out; followers drop
-// them. Doing one twice, or losing one, is harmless: a new leader finds everything again in the state.
+// Effects are an entry's actions outside the state. The leader performs them; followers drop them. Performing
+// one twice or losing one is harmless: a new leader derives them again from the state.
 type Effects struct {
-	// Ready names functions that got a pending task which no offer of this entry took.
+	// Ready names functions with a new pending task that no grant of this entry took.
 	Ready []state.Queue
-	// Assigned are tasks that offers of this entry acquired.
+	// Assigned are the tasks acquired for grants of this entry.
 	Assigned []Assignment
-	// Cancelling are acquired tasks whose execution was asked to cancel.
+	// Cancelling are acquired tasks whose execution has a new cancel request.
 	Cancelling []Assignment
 	// Settled are promises that were settled.
 	Settled []state.Ref
-	// Unblocked are listeners to be told of a settled promise.
+	// Unblocked are the listeners to notify of a settled promise.
 	Unblocked []Unblock
-	// Graphs are graph runs whose status has changed, for those who watch them.
+	// Graphs are graph runs whose status has changed, for their watchers.
 	Graphs []state.Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
-	// Expired counts the tasks whose lease has ended because their worker was silent.
+	// Expired counts the tasks whose lease has ended for lack of a heartbeat.
 	Expired int
-	// NextDue is the earliest deadline this entry has added, in unix milliseconds; 0 when none.
+	// NextDue is the earliest deadline that this entry has added, in unix milliseconds; 0 when none.
 	NextDue int64
 }
 
@@ -43,7 +43,7 @@ type Unblock struct {
 	Namespace, ID, Address string
 }
 
-// Result is what applying one entry gave.
+// Result is the result of applying one entry.
 type Result struct {
 	// Replies answer the entry's commands, in their order.
 	Replies []*commandv1.Reply

@@ -117,7 +117,7 @@ func TestEndings(t *testing.T) {
 				if got != want || showOutcome(e.Outcome) != want.outcome || e.Task.State != "fulfilled" {
 					t.Errorf("ended as %+v, must be %+v; described as %v", got, want, e)
 				}
-				// It has ended for good: nobody moves it, and nothing of it is left to come.
+				// The end is final: no command changes it, and no deadline or task of it remains.
 				w.refused(signalCmd(nil, "e", "s", ""), perdurev1.Reason_REASON_ALREADY_FINISHED)
 				w.refused(w.commitCmd(v, "step a"), perdurev1.Reason_REASON_STALE_TASK)
 				before := content(w.parts[0].state)
@@ -137,12 +137,12 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// Cancel writes its request at once, in whatever state, and its worker is told.
+// Cancel writes its request at once, in every state, and the effects notify the worker.
 func TestCancel(t *testing.T) {
 	for _, c := range []struct {
 		name, ops string
-		// told: the effects name the worker; pending: the task is up for another one.
-		told, pending bool
+		// notified: the effects name the worker; pending: another worker may acquire the task.
+		notified, pending bool
 	}{
 		{"acquired", "", true, false},
 		{"on a child", "child f; await 0", false, true},
@@ -159,10 +159,10 @@ func TestCancel(t *testing.T) {
 			}
 			w.do(cancelCmd("e", "why", 9_000))
 			fx := w.parts[0].results[len(w.parts[0].results)-1].Effects
-			if told := len(fx.Cancelling) == 1 && fx.Cancelling[0].Worker == "w1"; told != c.told {
+			if notified := len(fx.Cancelling) == 1 && fx.Cancelling[0].Worker == "w1"; notified != c.notified {
 				t.Errorf("effects %v", fx)
 			}
-			if got := w.do(heartbeatCmd("w1", v.token)).GetHeartbeat(); c.told && (len(got.Cancelling) != 1 || len(got.Lost) != 0) || !c.told && len(got.Lost) != 1 {
+			if got := w.do(heartbeatCmd("w1", v.token)).GetHeartbeat(); c.notified && (len(got.Cancelling) != 1 || len(got.Lost) != 0) || !c.notified && len(got.Lost) != 1 {
 				t.Errorf("heartbeat answers %v", got)
 			}
 			e := w.describe("e")
@@ -175,7 +175,7 @@ func TestCancel(t *testing.T) {
 			if after := content(w.parts[0].state); after != before {
 				t.Errorf("a second cancel has changed the state:\n%s", difference(before, after))
 			}
-			// Somebody takes it, and acknowledges.
+			// A worker acquires it and acknowledges.
 			if c.pending {
 				for _, got := range w.take("w2", 5, "f") {
 					if got.token.Id == "e" {
@@ -235,7 +235,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// Whoever touches an execution when its grace has ended finds it over, before any tick.
+// Any command on an execution after the end of its grace finds it ended, before any tick.
 func TestGraceOnTouch(t *testing.T) {
 	for _, late := range []int64{-1, 0, 5000} {
 		w := newWorld(t, 1)
@@ -267,7 +267,7 @@ func TestCommitWhileCancelling(t *testing.T) {
 	if got := w.kinds("e"); got != want {
 		t.Errorf("the journal is %s, must be %s", got, want)
 	}
-	// Its child goes on; its end is a fact, too.
+	// Its child continues; the child's end is a fact, too.
 	child := w.only("w2", "f")
 	w.commit(child, "return late")
 	w.commit(v, "done 1#1 -> sent; return whatever")
@@ -276,7 +276,7 @@ func TestCommitWhileCancelling(t *testing.T) {
 	}
 }
 
-// A child that outlives its caller runs on, and tells nobody.
+// A child that outlives its caller continues and notifies no caller.
 func TestChildAfterParent(t *testing.T) {
 	for _, spread := range []string{"", " spread"} {
 		w := newWorld(t, 2)

@@ -14,19 +14,19 @@ import (
 	"perdure/recovery"
 )
 
-// execution is an execution as the machine holds it while commands touch it: its header and the guard's
-// memory of its journal. It is a cache of what is stored.
+// execution is an execution in the machine's memory: its header and the guard state of its journal. It is a
+// cache of what is stored.
 type execution struct {
 	ns string
 	h  state.Header
-	// j is nil for an execution that has ended, until somebody asks for its history.
+	// j is the guard state of the journal. For an ended execution it is nil until history reads it.
 	j *journal.State
-	// run is a graph run in memory; nil until somebody asks for it, and for every other kind.
+	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
-	// dirty: the header is to be written when the transaction commits.
+	// dirty: the transaction's commit must write the header.
 	dirty bool
-	// touched: on the transaction's list; before is its header when it came there, and born says that
-	// this transaction made it.
+	// touched: the execution is on the transaction's list. before is its header at that time; born says that
+	// this transaction created it.
 	touched bool
 	born    bool
 	before  state.Header
@@ -47,8 +47,8 @@ func newExecCache(max, maxBytes int) *execCache {
 	return &execCache{max: max, maxBytes: maxBytes, byKey: map[state.Ref]*execution{}, order: list.New()}
 }
 
-// leastCached is how many executions are kept whatever their size: reading a long journal for every
-// commit to it costs more than the memory.
+// leastCached is how many executions the cache holds regardless of their size: reading a long journal at
+// every commit costs more than the memory.
 const leastCached = 8
 
 func (c *execCache) get(ns, objectID string) *execution {
@@ -65,14 +65,16 @@ func (c *execCache) keep(ex *execution) {
 	c.byKey[state.Ref{Namespace: ex.ns, ID: ex.h.ID}] = ex
 }
 
-// resize counts an execution anew: what signals it holds, how many operations it has had.
+// resize updates an execution's counted size, which depends on its buffered signals and its number of
+// operations.
 func (c *execCache) resize(ex *execution) {
 	c.bytes -= ex.size
 	ex.size = ex.j.Size() + ex.run.size()
 	c.bytes += ex.size
 }
 
-// trim forgets the least recently used ones. Not within a transaction: what it has touched must be found.
+// trim evicts the least recently used executions. It must not run within a transaction, whose touched
+// executions must stay.
 func (c *execCache) trim() {
 	for c.order.Len() > c.max || c.bytes > c.maxBytes && c.order.Len() > leastCached {
 		c.drop(c.order.Back().Value.(*execution))
@@ -108,8 +110,8 @@ func (t *txn) touch(ex *execution) *execution {
 	return ex
 }
 
-// execution finds an execution, reading its journal if it is not in memory. Of one that has ended only
-// the header is read: what is asked of it does not depend on how long it was.
+// execution finds an execution, reading its journal if it is not in memory. For an ended execution it reads
+// only the header, so its cost does not depend on the journal's length.
 func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	if ex := t.m.cache.get(ns, objectID); ex != nil {
 		return t.touch(ex), true
@@ -125,7 +127,7 @@ func (t *txn) execution(ns, objectID string) (*execution, bool) {
 	return t.touch(ex), true
 }
 
-// history is the guard's memory of an execution's journal, read if it has not been.
+// history returns the guard state of an execution's journal, and reads the journal first if needed.
 func (t *txn) history(ex *execution) *journal.State {
 	if ex.j == nil {
 		ex.j = t.readJournal(ex)
@@ -134,7 +136,7 @@ func (t *txn) history(ex *execution) *journal.State {
 	return ex.j
 }
 
-// readJournal builds the guard's memory from what is stored.
+// readJournal builds the guard state from the stored journal.
 func (t *txn) readJournal(ex *execution) *journal.State {
 	j, h := newJournal(ex.h.ID), &ex.h
 	prefix := keys.JournalPrefix(ex.ns, h.ID, h.Incarnation)
@@ -155,8 +157,8 @@ func (t *txn) readJournal(ex *execution) *journal.State {
 	return j
 }
 
-// append adds one event to an execution's journal. The guard judges it; on a refusal the caller gives
-// the transaction up.
+// append adds one event to an execution's journal. The guard checks it; on a refusal the caller aborts the
+// transaction.
 func (t *txn) append(ex *execution, ev journal.Event) error {
 	seq := ex.j.NextSeq()
 	if err := ex.j.Append(seq, ev); err != nil {
@@ -176,7 +178,7 @@ func (t *txn) must(ex *execution, ev journal.Event) {
 	}
 }
 
-// birth is what a new execution is made of.
+// birth holds the parameters of a new execution.
 type birth struct {
 	id, function, digest string
 	input                []byte
@@ -187,17 +189,17 @@ type birth struct {
 	parentPromise        string
 	key                  string
 	request              []byte
-	// graph makes it a graph run, which has no task. spec is the graph's encoding; the others are those of a run
-	// that goes on from an earlier life.
-	graph   *perdurev1.Graph
-	spec    []byte
-	life    uint32
-	former  uint64
-	signals []latch
+	// graph makes it a graph run, which has no task. spec is the graph's encoding; the other fields are for a
+	// run that continues an earlier incarnation.
+	graph      *perdurev1.Graph
+	spec       []byte
+	generation uint32
+	former     uint64
+	signals    []latch
 }
 
-// start makes an execution: its promise, its task (pending), its header, the first journal entry, and
-// its place in the listing. The id must be free.
+// start creates an execution: its promise, its task (pending), its header, the first journal entry, and its
+// listing entry. The id must be free.
 func (t *txn) start(ns string, b birth) (*execution, error) {
 	if b.function == "" {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "execution %q names no function", b.id).
@@ -222,7 +224,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 		h: state.Header{
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
-			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.life, Former: b.former,
+			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.generation, Former: b.former,
 		},
 		j: newJournal(b.id),
 	})
@@ -237,7 +239,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	}
 	t.put(keys.VisibilityOf(ns, keys.Open, ex.h.CreatedMS, b.id), state.ListingOpen(b.function))
 	if p, _ := t.store(ns).Promise(b.id); p.State != recovery.PromisePending {
-		// Its deadline had passed before it began.
+		// The deadline had expired before the start.
 		t.ended(ns, recovery.Settlement{Promise: p, Changed: true})
 	}
 	if b.graph != nil {
@@ -246,7 +248,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	return ex, nil
 }
 
-// close notes the end of an execution in its header and in the listing.
+// close records the end of an execution in its header and in the listing.
 func (t *txn) close(ex *execution) {
 	if ex.h.ClosedMS != 0 {
 		return
@@ -270,7 +272,7 @@ func finished(ex *execution) *api.Error {
 		With("namespace", ex.ns).With("id", ex.h.ID).With("status", ex.h.Status.String())
 }
 
-// closedClass is where an execution that has ended is listed.
+// closedClass is the listing class of an ended execution.
 func closedClass(s journal.Status) keys.VisibilityClass {
 	switch s {
 	case journal.StatusCompleted:

@@ -17,12 +17,12 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// startsAtOnce bounds the nodes that one command starts; a run with more goes on at the next tick.
+// startsAtOnce bounds the nodes that one command starts; a run with more continues at the next tick.
 const startsAtOnce = 128
 
-// advance does all that a run has to do now: it takes up the attempts that have ended, starts what may
-// start, observes a wave that is over, and ends the run when it is settled. What ends while a run is being
-// advanced is taken up by the same loop, so that nothing here is deeper than graphs are nested.
+// advance does all pending work of a run: it processes ended attempts, starts startable nodes, observes a
+// finished wave, and ends a settled run. Attempts that end during advance are processed by the same loop, so
+// recursion is at most as deep as graphs are nested.
 func (t *txn) advance(ex *execution) {
 	r := t.graph(ex)
 	if r.busy {
@@ -34,7 +34,7 @@ func (t *txn) advance(ex *execution) {
 	r.busy, r.ended = false, nil
 }
 
-// step does the next thing; it answers false when there is none.
+// step does the next piece of work; it returns false when there is none.
 func (t *txn) step(ex *execution, r *graphRun) bool {
 	if len(r.ended) > 0 {
 		p := r.ended[0]
@@ -68,7 +68,7 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 	return false
 }
 
-// mustNot stops the replica on an error that a run cannot meet: a defect, or damage.
+// mustNot halts the replica on an error that no sound run can cause: a defect, or damage.
 func (t *txn) mustNot(ex *execution, err error) {
 	switch err.(type) {
 	case nil:
@@ -79,7 +79,7 @@ func (t *txn) mustNot(ex *execution, err error) {
 	}
 }
 
-// continueLater has the run go on at the next tick.
+// continueLater schedules the run to continue at the next tick.
 func (t *txn) continueLater(ex *execution) {
 	if ex.h.GraphAt != 0 {
 		return
@@ -89,7 +89,7 @@ func (t *txn) continueLater(ex *execution) {
 	t.fx.due(ex.h.GraphAt)
 }
 
-// graphDue carries out a deadline of the graphs: a run goes on, or a node gets its next attempt.
+// graphDue runs an expiration of graphs: a run continues, or a node gets its next attempt.
 func (t *txn) graphDue(ns, objectID string) {
 	if ex, ok := t.execution(ns, objectID); ok {
 		if ex.h.Kind != state.KindGraph || ex.h.GraphAt == 0 || ex.h.GraphAt > t.now {
@@ -124,13 +124,13 @@ func (r *graphRun) nodeOf(promise id.PromiseID) (int32, bool) {
 	return r.byChild[k], true
 }
 
-// attemptEnded takes up the end of an attempt: its promise is settled.
+// attemptEnded processes the end of an attempt, whose promise is settled.
 func (t *txn) attemptEnded(attempt *execution, p recovery.Promise) {
-	ns, run, life := attempt.ns, attempt.h.Parent, attempt.h.ParentIncarnation
-	// The run's own deadline may have come, too: then it is over, and the result comes too late.
+	ns, run, incarnation := attempt.ns, attempt.h.Parent, attempt.h.ParentIncarnation
+	// The run's own deadline may have expired as well: then the run ends and the result comes too late.
 	t.carryOutDue(ns, run)
 	ex, ok := t.execution(ns, run)
-	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() || life != ex.h.Incarnation {
+	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() || incarnation != ex.h.Incarnation {
 		return
 	}
 	r := t.graph(ex)
@@ -138,7 +138,7 @@ func (t *txn) attemptEnded(attempt *execution, p recovery.Promise) {
 	t.advance(ex)
 }
 
-// attemptOver decides what the end of an attempt means for its node.
+// attemptOver decides from an attempt's end how its node continues.
 func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 	promise, _ := id.PromiseID(p.ID).Parent()
 	n, ok := r.nodeOf(promise)
@@ -167,7 +167,7 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 	case p.State == recovery.PromiseRejectedTimedout:
 		result = reduction.NodeTimedOut{}
 	case p.State == recovery.PromiseRejectedCanceled:
-		// Somebody cancelled the attempt, and not the run.
+		// A caller cancelled the attempt and not the run.
 	case failure.Type == state.FailureSkipped:
 		t.endNode(ex, r, n, reduction.Skipped{}, recovery.PromiseResolved, nullOutcome(), skippedBytes(failure.Message))
 		return
@@ -192,10 +192,10 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome, outcome)
 }
 
-// maxReason bounds what is kept of why a node was skipped, in bytes.
+// maxReason bounds the stored reason of a skipped node, in bytes.
 const maxReason = 1000
 
-// skippedBytes is what a row keeps of a node that was skipped for a reason of its own.
+// skippedBytes encodes a skipped node's own reason for its row.
 func skippedBytes(reason string) []byte {
 	if reason == "" {
 		return nil
@@ -256,12 +256,11 @@ func (t *txn) settleNode(ex *execution, promise id.PromiseID, to recovery.Promis
 		t.mustNot(ex, err)
 	}
 	if st.Changed {
-		t.tell(ex.ns, st)
+		t.notify(ex.ns, st)
 	}
 }
 
-// result writes what has become of a node, as its policy reads it, and observes it unless the graph runs in
-// waves.
+// result writes a node's result, as its policy maps it, and observes it unless the graph runs in waves.
 func (t *txn) result(ex *execution, r *graphRun, n int32, o reduction.Outcome, failure []byte) {
 	meant := reduction.Policy(r.node(n).OnFailure).Translate(o)
 	row := r.rows[n]
@@ -288,7 +287,7 @@ func (t *txn) endWave(ex *execution, r *graphRun) {
 	t.observe(ex, r, nodes)
 }
 
-// observe lets the reduction take up results that stand in the rows: accumulate, close, and see what may start.
+// observe feeds results from the rows to the reduction: accumulate, close, and find startable nodes.
 func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 	var taken, results []reduction.Result
 	var signals []int32
@@ -332,7 +331,7 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 	}
 }
 
-// follow takes up what a call of the reduction has changed besides the nodes that it was about.
+// follow processes the other nodes that a call of the reduction has changed.
 func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
 	for _, c := range delta.Changed {
 		n := r.index(c.Node)
@@ -349,7 +348,7 @@ func (t *txn) follow(ex *execution, r *graphRun, delta reduction.Delta) {
 	}
 }
 
-// conclude ends a run that is settled.
+// conclude ends a settled run.
 func (t *txn) conclude(ex *execution, r *graphRun) {
 	switch r.engine.Phase() {
 	case reduction.PhaseCompleted:
@@ -375,7 +374,7 @@ func (t *txn) failGraph(ex *execution, kind, message string) {
 	t.mustNot(ex, t.finish(ex, recovery.PromiseRejected, failure))
 }
 
-// maxMessage bounds what a failure says, in bytes.
+// maxMessage bounds a failure's message, in bytes.
 const maxMessage = 2048
 
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "") }
@@ -385,7 +384,7 @@ func (r *graphRun) outputOf(node string) ([]byte, bool) {
 	return r.engine.Output(reduction.NodeID(node))
 }
 
-// failures names the nodes that failed by themselves.
+// failures names the nodes that failed on their own, not by propagation.
 func (r *graphRun) failures() string {
 	const most = 10
 	var named []string

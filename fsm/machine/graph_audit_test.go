@@ -85,7 +85,7 @@ func TestAuditMissesNoKeyOfAGraph(t *testing.T) {
 	t.Logf("%d keys", looked)
 }
 
-// formerLife: of an earlier life only what a later one has kept is needed.
+// formerLife: of an earlier incarnation only the parts that a later one keeps are needed.
 func formerLife(p *part, key []byte) bool {
 	return bytes.Contains(key, append([]byte("run\x00\x01"), keys.AppendUint64(nil, 1)...)) || keys.Family(key[0]) == keys.Latch && bytes.Contains(key, keys.AppendUint64(nil, 1))
 }
@@ -141,7 +141,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			id := w.nodeOutcome("run", "h").State.AttemptId
 			s.event(id, 0, journal.ExecutionStarted{Input: []byte("else"), Parent: "run"})
 		}},
-		{"another graph than in the life before", audit.RuleGraph, "run", func(s *plot) {
+		{"another graph than in the incarnation before", audit.RuleGraph, "run", func(s *plot) {
 			s.put(keys.GraphOf(ns, "run", s.readHeader("run").Former), s.get(keys.GraphOf(ns, "done", s.readHeader("done").Incarnation)))
 		}},
 		{"graphs in a state that knows none", audit.RuleGraph, "run", func(s *plot) { s.put(keys.MetaKey(state.MetaFeature), keys.AppendUint64(nil, state.LevelFirst)) }},
@@ -186,7 +186,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 		{"a graph run with a task", audit.RuleOrphanExecution, "run", func(s *plot) {
 			s.put(keys.Of(keys.Task, ns, "run"), recovery.AppendTask(nil, recovery.Task{ID: "run", Incarnation: run, State: recovery.TaskSuspended, Target: "$graph"}))
 		}},
-		{"an earlier life that has not ended", audit.RuleOrphanJournal, "run", func(s *plot) {
+		{"an earlier incarnation that has not ended", audit.RuleOrphanJournal, "run", func(s *plot) {
 			former := s.readHeader("run").Former
 			var last []byte
 			_ = s.state.Scan(keys.JournalPrefix(ns, "run", former), keys.After(keys.JournalPrefix(ns, "run", former)), func(key, _ []byte) bool {
@@ -195,7 +195,7 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			})
 			s.drop(last)
 		}},
-		{"an earlier life without a journal", audit.RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
+		{"an earlier incarnation without a journal", audit.RuleGraph, "run", func(s *plot) { s.drop(keys.JournalEntry(ns, "run", s.readHeader("run").Former, 0)) }},
 		{"a node of a run that is none", audit.RuleGraph, "done:0.0", func(s *plot) {
 			s.put(keys.NodeOf(ns, "done:0.0", 1, 0), (&state.NodeRow{Status: reduction.StatusPending}).Encode())
 		}},

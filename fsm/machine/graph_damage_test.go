@@ -88,7 +88,7 @@ func TestGraphDamage(t *testing.T) {
 			for what, changed := range map[string][]byte{"cutting": value[:len(value)-1], "growing": append(bytes.Clone(value), 0), "emptying": {}} {
 				var damage *state.CorruptError
 				if err := try(what, changed); !errors.As(err, &damage) && !formerLife(p, key) && !bytes.Contains(key, []byte("run:6.0\x00")) {
-					// What an earlier life leaves behind, and its subgraph, nobody reads.
+					// No reader uses the remains of an earlier incarnation and its subgraph.
 					t.Errorf("%s of %q went unnoticed: %v", what, key, err)
 				}
 			}

@@ -22,7 +22,7 @@ func slicesSorted(list []int32) []int32 {
 	return out
 }
 
-// startNode gives a node its promise and begins its work.
+// startNode creates a node's promise and begins its work.
 func (t *txn) startNode(ex *execution, r *graphRun, n int32) {
 	node, k := r.node(n), ex.j.NextChild()
 	promise := id.PromiseID(ex.h.ID).Child(k)
@@ -42,7 +42,7 @@ func (t *txn) startNode(ex *execution, r *graphRun, n int32) {
 	}
 }
 
-// nodePromise makes the promise of a node, in the place of one of an earlier life.
+// nodePromise creates the promise of a node and replaces one of an earlier incarnation.
 func (t *txn) nodePromise(ex *execution, req recovery.CreateRequest) recovery.Promise {
 	s := t.store(ex.ns)
 	if old, ok := s.Promise(req.ID); ok && old.Incarnation != ex.h.Incarnation && old.State.Settled() {
@@ -57,7 +57,7 @@ func (t *txn) nodePromise(ex *execution, req recovery.CreateRequest) recovery.Pr
 	return made.Promise
 }
 
-// engineStart tells the reduction that a node runs.
+// engineStart marks a node as running in the reduction.
 func (t *txn) engineStart(ex *execution, r *graphRun, n int32) {
 	_, err := r.engine.Start(r.name(n))
 	t.mustNot(ex, err)
@@ -87,7 +87,7 @@ func (t *txn) startWait(ex *execution, r *graphRun, n int32, row state.NodeRow, 
 	t.suspendNode(ex, r, n, signal)
 }
 
-// suspendNode has a node wait for a signal. One that has come before ends the wait at once.
+// suspendNode makes a node wait for a signal. An earlier delivery of it ends the wait at once.
 func (t *txn) suspendNode(ex *execution, r *graphRun, n int32, signal string) {
 	_, err := r.engine.Apply(reduction.Result{Node: r.name(n), Outcome: reduction.SuspendedOn{Signal: signal}})
 	t.mustNot(ex, err)
@@ -99,7 +99,7 @@ func (t *txn) suspendNode(ex *execution, r *graphRun, n int32, signal string) {
 	}
 }
 
-// startWork hands a node out: a function, a request, or a graph of its own.
+// startWork starts a node's work: a function, an HTTP request, or a graph of its own.
 func (t *txn) startWork(ex *execution, r *graphRun, n int32, row state.NodeRow, promise id.PromiseID) {
 	input, err := r.inputOf(n, promise)
 	if err == nil && len(input) > graph.MaxInputBytes {
@@ -169,7 +169,7 @@ func (t *txn) retryNode(ex *execution, r *graphRun, n int32) {
 	t.advance(ex)
 }
 
-// inputOf is what a node is given, made of what came before it. It is the same for every attempt.
+// inputOf builds a node's input from the nodes before it. It is the same for every attempt.
 func (r *graphRun) inputOf(n int32, promise id.PromiseID) ([]byte, error) {
 	node := r.node(n)
 	input, err := graph.Inputs(node, r.input, r.outputOf)
@@ -191,7 +191,7 @@ func (r *graphRun) inputOf(n int32, promise id.PromiseID) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-// httpRequest is what the function $http is given.
+// httpRequest is the input of the function $http.
 type httpRequest struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method"`
@@ -203,7 +203,8 @@ type httpRequest struct {
 	TimeoutMS      int64  `json:"timeout_ms,omitempty"`
 }
 
-// nodeDue takes up a deadline of a node's own promise: it has slept enough, or waited too long for a signal.
+// nodeDue processes an expired deadline of a node's own promise: the end of a sleep, or the timeout of a
+// signal wait.
 func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
 	r := t.graph(ex)
 	n, ok := r.nodeOf(promise)
@@ -228,8 +229,8 @@ func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
 	t.advance(ex)
 }
 
-// signalGraph delivers a signal to a run: it is kept for nodes that will wait for it, and ends the wait of all
-// that do.
+// signalGraph delivers a signal to a run: it stores the signal for later waits, and ends the waits of all
+// nodes that wait for it now.
 func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, error) {
 	r := t.graph(ex)
 	t.expireWaits(ex, name)
@@ -246,8 +247,8 @@ func (t *txn) signalGraph(ex *execution, name string, payload []byte) (uint64, e
 	return ex.j.Deliveries(name), nil
 }
 
-// expireWaits ends the nodes' waits for a signal whose deadline has come: a signal that comes now is for others. It may
-// end the run.
+// expireWaits ends the nodes' signal waits whose deadline has expired, so that a signal that arrives now is
+// not for them. It may end the run.
 func (t *txn) expireWaits(ex *execution, name string) {
 	r := t.graph(ex)
 	for _, node := range r.engine.WaitingOn(name) {
@@ -270,8 +271,7 @@ func (t *txn) signalled(ex *execution, r *graphRun, n int32, payload []byte) {
 		recovery.AppendOutcome(nil, recovery.Outcome{Data: payload}), nil)
 }
 
-// cancelNodes passes the request to stop on to all attempts under way. What pauses between two attempts has no
-// further one.
+// cancelNodes cancels all running attempts. A node that pauses between two attempts gets no further one.
 func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 	r := t.graph(ex)
 	r.busy = true
@@ -293,7 +293,7 @@ func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 	t.advance(ex)
 }
 
-// dropNode takes an open node back: it has no result, because its run ends before it does.
+// dropNode withdraws an open node without a result, because its run ends first.
 func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 	row := r.rows[n]
 	promise := row.Promise(ex.h.ID)
@@ -315,8 +315,7 @@ func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 	t.follow(ex, r, delta)
 }
 
-// leave ends what a graph run that was cancelled, terminated or timed out leaves behind: attempts under way end
-// with it, and so do waits.
+// leave ends the running attempts and open waits of a graph run that was cancelled, terminated or timed out.
 func (t *txn) leave(ex *execution, reason string) {
 	if ex.h.Kind != state.KindGraph {
 		return

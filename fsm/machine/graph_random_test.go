@@ -17,8 +17,8 @@ import (
 	"perdure/reduction"
 )
 
-// A graphDriver is the outside of one graph run: workers who end attempts as it is written in ends, people who
-// send signals, time, and a machine that is opened anew now and then.
+// A graphDriver drives one graph run: workers that end attempts according to ends, clients that send signals,
+// time, and occasional restarts of the machine.
 type graphDriver struct {
 	*world
 	draw func(n int) int
@@ -127,7 +127,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 				d.one(releaseCmd(v.token, "no", 0))
 			}
 		case trouble && choice == 2 && len(ends) > 0:
-			// The attempt ends, its node is told, and then the commit is refused: all of it is taken back.
+			// The attempt ends, its node is updated, and then the commit is refused: all of it rolls back.
 			if v := d.views[viewKey{"w1", ends[0].attempt}]; v != nil {
 				if reply := d.one(d.commitCmd(v, ends[0].how+"; step x -> 1")); wire.ReplyError(reply) == nil {
 					d.t.Fatalf("a commit with an event behind its end is answered %v", reply)
@@ -148,7 +148,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 			if v == nil {
 				d.t.Fatalf("nobody works at %s", e.attempt)
 			}
-			// The lease may be over; then the task was given out anew in the meantime.
+			// The lease may have ended; then the task was assigned again in the meantime.
 			if reply := d.one(d.commitCmd(v, e.how)); wire.ReplyError(reply) != nil && !trouble {
 				d.t.Fatalf("%s of %s: %v", e.how, e.attempt, wire.ReplyError(reply))
 			}

@@ -9,8 +9,8 @@ import (
 	"perdure/graph"
 )
 
-// Why a node was skipped is shown: its own reason as one, the failure it was skipped for as a failure. Both
-// are kept in a further life of the run.
+// Why a node was skipped is shown: its own reason as one, the failure it was skipped for as a failure. A
+// later incarnation of the run keeps both.
 func TestGraphSkipReason(t *testing.T) {
 	for _, wave := range []bool{false, true} {
 		w := newWorld(t, 1)
@@ -24,18 +24,18 @@ func TestGraphSkipReason(t *testing.T) {
 		w.end("run", "c", "fail graph.skipped:")
 		w.end("run", "d", "fail app:no")
 		w.end("run", "e", "fail graph.skipped:"+strings.Repeat("é", 501))
-		for life := range 2 {
+		for generation := range 2 {
 			for node, want := range map[string]string{"a": `"nothing" ""`, "b": `"" "app"`, "c": `"" ""`, "d": `"" "app"`,
 				"e": fmt.Sprintf("%q %q", strings.Repeat("é", 500), "")} {
-				if life == 1 && node == "d" {
+				if generation == 1 && node == "d" {
 					continue // it is tried again
 				}
 				s := w.nodeOutcome("run", node).State
-				if got := fmt.Sprintf("%q %q", s.SkipReason, s.Failure.GetType()); got != want || s.Kept != (life == 1) {
-					t.Errorf("wave %t, life %d: %s was skipped for %s, must be for %s", wave, life, node, got, want)
+				if got := fmt.Sprintf("%q %q", s.SkipReason, s.Failure.GetType()); got != want || s.Kept != (generation == 1) {
+					t.Errorf("wave %t, generation %d: %s was skipped for %s, must be for %s", wave, generation, node, got, want)
 				}
 			}
-			if life == 0 {
+			if generation == 0 {
 				w.do(retryCmd(w.request(), "run"))
 			}
 		}

@@ -14,9 +14,8 @@ import (
 	"perdure/reduction"
 )
 
-// graphRun is a graph run as the machine holds it while commands touch it: its graph, its rows, and the
-// reduction over them. It is a cache: everything in it follows from what is stored, so that a replica which has
-// it and one which reads it anew go on alike.
+// graphRun is a graph run in the machine's memory: its graph, its rows, and the reduction over them. It is a
+// cache derived from the stored state, so a replica that holds it and one that reads it again behave alike.
 type graphRun struct {
 	// graph is without its edges.
 	graph *perdurev1.Graph
@@ -36,7 +35,7 @@ type graphRun struct {
 	counts     runCounts
 	fixed      int // bytes of the graph
 
-	// busy: the run is being advanced; what ends meanwhile stands in ended. Neither outlasts a transaction.
+	// busy: advance is running; ended holds the attempts that end meanwhile. Neither outlasts a transaction.
 	busy  bool
 	ended []recovery.Promise
 	undo  *runUndo
@@ -49,7 +48,7 @@ type runCounts struct {
 	active, slots, attempts, held int
 }
 
-// runUndo remembers what a transaction has changed.
+// runUndo holds what a transaction has changed.
 type runUndo struct {
 	rows       []oldRow
 	toggled    []int32
@@ -149,7 +148,7 @@ func (r *graphRun) mayStart(n int32, may bool) {
 	}
 }
 
-// next is the node to start: the first in the order of the graph that has a place to run in.
+// next returns the node to start: the first in graph order that max_parallel admits.
 func (r *graphRun) next() (int32, bool) {
 	free, hasFree := r.startable[1].min()
 	if most := int(r.graph.MaxParallel); most == 0 || r.counts.slots < most {
@@ -193,7 +192,7 @@ func (t *txn) putRow(ex *execution, n int32, row state.NodeRow) {
 	t.put(keys.NodeOf(ex.ns, ex.h.ID, ex.h.Incarnation, uint32(n)), row.Encode())
 }
 
-// putGraph stores what a new graph run is made of.
+// putGraph stores the graph and input of a new graph run.
 func (t *txn) putGraph(ex *execution, b birth) {
 	t.level = state.LevelGraphs
 	t.put(keys.GraphOf(ex.ns, ex.h.ID, ex.h.Incarnation), state.EncodeGraph(b.spec, b.input))
@@ -202,7 +201,7 @@ func (t *txn) putGraph(ex *execution, b birth) {
 	}
 }
 
-// graph is the graph run of an execution, read from its rows if it is not in memory.
+// graph returns the graph run of an execution, and reads it from its rows if it is not in memory.
 func (t *txn) graph(ex *execution) *graphRun {
 	if ex.run == nil {
 		ex.run = t.readGraph(ex)
@@ -227,7 +226,7 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 		state.PanicCorrupt("graph", key, err)
 	}
 	for _, n := range g.Nodes {
-		n.After = nil // the relation has them, in less room
+		n.After = nil // the relation has them, in less memory
 	}
 	const decoded = 4 // times the size of the encoding, about
 	r.fixed = decoded*proto.Size(g) + len(input) + r.rel.Size()
@@ -284,12 +283,12 @@ func (t *txn) readGraph(ex *execution) *graphRun {
 	return r
 }
 
-// keptOutput reads the output of a node from the life of the run in which it completed.
+// keptOutput reads a node's output from the incarnation of the run in which the node completed.
 func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
 	b, ok := t.get(key)
 	if !ok {
-		state.PanicCorrupt("node", key, errors.New("a later life of the run has kept its output, and it is gone"))
+		state.PanicCorrupt("node", key, errors.New("a later incarnation of the run has kept its output, and it is gone"))
 	}
 	row, err := state.DecodeRow(b)
 	if err != nil {
@@ -298,7 +297,7 @@ func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	return row.Output
 }
 
-// latch is a signal that a run has got.
+// latch is a signal that a run has received.
 type latch struct {
 	name    string
 	payload []byte

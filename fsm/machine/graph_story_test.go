@@ -77,7 +77,7 @@ func TestGraphRetry(t *testing.T) {
 	w.pass(1)
 	w.shows("run", "progressing; a running #2 !app; b pending")
 	w.work()
-	w.pass(500) // nobody answers in time
+	w.pass(500) // no worker answers in time
 	w.shows("run", "progressing; a running #2 again at 1800 !timeout; b pending")
 	w.pass(200)
 	w.end("run", "a", "return 7")
@@ -164,7 +164,7 @@ func TestGraphSignals(t *testing.T) {
 	w.refused(signalCmd(nil, "run", "t", ""), perdurev1.Reason_REASON_ALREADY_FINISHED)
 }
 
-// A wait whose deadline has come has failed, whoever notices it.
+// A wait with an expired deadline has failed, whichever command finds it first.
 func TestGraphSignalDeadline(t *testing.T) {
 	for _, how := range []string{"tick", "signal"} {
 		w := newWorld(t, 1)
@@ -267,7 +267,7 @@ func TestGraphCancel(t *testing.T) {
 	if got := w.describe("run:0.0").Status; got != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.Errorf("a is %v", got)
 	}
-	w.end("run", "a", "return 1") // it had begun to end; the worker is told that it is cancelled
+	w.end("run", "a", "return 1") // it was ending; the answer tells the worker of the cancel
 	w.end("run", "b", "cancelled ok")
 	w.shows("run", "progressing; a pending; b pending; c pending; p pending !app; s waiting for s; n running; g running")
 	w.end("run:5.0", "x", "cancelled ok")
@@ -287,7 +287,7 @@ func TestGraphCancel(t *testing.T) {
 	w.shows("slow", "cancelled; a pending; b pending; g pending")
 	w.refused(w.commitCmd(w.views[viewKey{"w1", "slow:0.0"}], "return 1"), perdurev1.Reason_REASON_STALE_TASK)
 
-	// What had ended before the cancel reached its worker counts.
+	// The result of an attempt that ended before the cancel reached its worker counts.
 	w.submit("idle", graphOf("s signal s; t after s"), "")
 	w.do(cancelCmd("idle", "enough", 1000))
 	w.shows("idle", "cancelled; s pending; t pending")
@@ -334,7 +334,7 @@ func TestGraphTerminateAndDeadline(t *testing.T) {
 	}
 }
 
-// A finished run goes on from its failures, as a new incarnation that keeps what was done.
+// A finished run continues from its failures, as a new incarnation that keeps completed nodes.
 func TestGraphRetryRun(t *testing.T) {
 	w := newWorld(t, 1)
 	g := graphOf("a; k skip after a; b after a in a=a; s signal s after b; c after s in s=s")
@@ -436,7 +436,7 @@ func TestGraphRefused(t *testing.T) {
 	v := w.begin("e2", "other")
 	w.commitRefused(v, "child $http", perdurev1.Reason_REASON_BAD_REQUEST, "")
 	w.commitRefused(v, "spawn e3 $graph", perdurev1.Reason_REASON_BAD_REQUEST, "")
-	// Nobody outside settles a run or its nodes.
+	// A client cannot settle a run or its nodes.
 	for _, owned := range []string{"run", "run:0", "run:0.0", "run:3.0"} {
 		w.refused(settlePromiseCmd(owned, resolve, ""), perdurev1.Reason_REASON_NOT_SETTLEABLE)
 	}
@@ -485,7 +485,7 @@ func TestGraphStartsABit(t *testing.T) {
 }
 
 // The worked example of the paper: the machine is lost after one fact of a frontier was stored, and at every
-// other point. It goes on from the rows alone, to the same bytes.
+// other point. It continues from the rows alone, to the same bytes.
 func TestGraphCrash(t *testing.T) {
 	for _, last := range []string{`return "B"`, "fail app:no"} {
 		for lost := range 8 {
@@ -518,7 +518,7 @@ func TestGraphCrash(t *testing.T) {
 	}
 }
 
-// Whoever watches a run is told of every change of it, and of nothing else.
+// A watcher of a run is notified of every change of that run and of no other.
 func TestGraphTellsItsWatchers(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parts[0]
@@ -564,7 +564,7 @@ func TestGraphRollback(t *testing.T) {
 	}
 }
 
-// What a refused commit has made ready, and had no place for, is not ready any more.
+// Tasks that a refused commit has made ready are no longer ready.
 func TestGraphRollbackOfReadiness(t *testing.T) {
 	g := graphOf("a; b; c after a; d after a; e after b")
 	g.MaxParallel = 2
@@ -590,7 +590,7 @@ func TestGraphRetryInOneEntry(t *testing.T) {
 	w.do(retryCmd(w.request(), "run"))
 }
 
-// A further life of a run has as much time as the first had, from when it begins.
+// A later incarnation of a run has the same timeout as the first, from its own start.
 func TestGraphRetryHasItsTime(t *testing.T) {
 	w := newWorld(t, 1)
 	cmd := submitCmd(w.request(), "run", graphOf("a"), "")

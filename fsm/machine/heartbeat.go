@@ -7,7 +7,7 @@ import (
 	"perdure/recovery"
 )
 
-// applyHeartbeat extends the leases of the tasks that one worker process holds in this partition.
+// applyHeartbeat extends the leases of a worker process's tasks in this partition.
 func applyHeartbeat(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetHeartbeat()
 	reply := &commandv1.HeartbeatReply{}

@@ -2,7 +2,7 @@ package machine
 
 import "math/bits"
 
-// indexSet is a set of small numbers that knows its least.
+// indexSet is a set of small numbers with a fast minimum.
 type indexSet struct {
 	low, high []uint64
 }

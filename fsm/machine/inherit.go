@@ -11,12 +11,12 @@ import (
 	"perdure/recovery"
 )
 
-// defaultInheritLimit is how many leases one InheritLeases looks at, unless it says less.
+// defaultInheritLimit bounds the leases that one InheritLeases reads, unless the command sets less.
 const defaultInheritLimit = 4096
 
-// applyInheritLeases gives the leases that run their full time from a leader's clock on. It goes through the
-// deadlines of leases in their order; those that it moves come later in the same order, where they are looked at
-// once more and left alone. It is idempotent.
+// applyInheritLeases extends each running lease to its full time, counted from a new leader's clock. It walks
+// the lease deadlines in order. A lease that it moves appears later in the same order, where it is read again
+// and left unchanged. The command is idempotent.
 func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetInheritLeases()
 	limit := int(req.Limit)

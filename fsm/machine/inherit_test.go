@@ -51,7 +51,7 @@ func leaseOf(t *testing.T, w *world, id string) (at int64) {
 	return task.LeaseAt
 }
 
-// While there is no leader nobody can extend a lease. The next leader gives each its full time before its own
+// Without a leader no worker can extend a lease. The next leader gives each its full time before its own
 // clock ends any, in as many commands as it takes.
 func TestNewLeaderGivesLeasesTheirFullTime(t *testing.T) {
 	for _, limit := range []uint32{0, 1, 3} {

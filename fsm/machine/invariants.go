@@ -10,9 +10,9 @@ import (
 	"perdure/reduction"
 )
 
-// checkInvariants judges what a command leaves of the objects it has touched: promises, tasks and relations by the
-// server invariants of the recovery protocol, and executions, whose promise, task and journal must agree (the ending
-// table). Nothing of the entry is written when it finds something: the replica stops before.
+// checkInvariants checks the objects that a command has touched: promises, tasks and relations by the server
+// invariants of the recovery protocol, and executions, whose promise, task and journal must agree (the ending
+// table). A violation halts the replica before any write of the entry is stored.
 func (t *txn) checkInvariants() error {
 	for _, ex := range t.touched {
 		broken := func(rule, format string, args ...any) error {
@@ -64,7 +64,7 @@ func (t *txn) checkWritten() error {
 	})
 }
 
-// graphInvariant judges what a command leaves of a graph run, at a cost that does not depend on its size.
+// graphInvariant checks a graph run after a command, at a cost independent of the run's size.
 func (t *txn) graphInvariant(ex *execution, p recovery.Promise) (rule, detail string) {
 	switch status := ex.h.Status; {
 	case p.State.Settled() != status.Terminal():
@@ -79,9 +79,9 @@ func (t *txn) graphInvariant(ex *execution, p recovery.Promise) (rule, detail st
 	_, more := r.next()
 	switch {
 	case r.busy || len(r.ended) > 0:
-		return "graph_advanced", "an attempt has ended, and its node was not told"
+		return "graph_advanced", "an attempt has ended, and its node was not updated"
 	case phase.Settled() || phase == reduction.PhaseStuck:
-		return "graph_concluded", fmt.Sprintf("the graph is %s, and the run goes on", phase)
+		return "graph_concluded", fmt.Sprintf("the graph is %s, and the run has not ended", phase)
 	case r.graph.MaxParallel > 0 && r.counts.slots > int(r.graph.MaxParallel):
 		return "graph_max_parallel", fmt.Sprintf("%d nodes run, at most %d may", r.counts.slots, r.graph.MaxParallel)
 	case more && ex.h.Status == journal.StatusRunning && ex.h.GraphAt == 0:

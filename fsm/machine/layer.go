@@ -12,22 +12,22 @@ type write struct {
 	key     []byte
 	value   []byte
 	removed bool
-	// fresh: nothing has this key below, so removing it again leaves no trace. A task that becomes
-	// pending and is acquired in one entry would otherwise leave a tombstone where queues are scanned.
+	// fresh: the Reader below lacks this key, so a later removal leaves no tombstone. Otherwise a task that
+	// becomes pending and is acquired in one entry would leave one where queues are scanned.
 	fresh bool
-	// void: put fresh and removed again; it is no longer in the tree.
+	// void: put fresh and removed since; it is no longer in the tree.
 	void bool
 }
 
 func lessWrite(a, b *write) bool { return bytes.Compare(a.key, b.key) < 0 }
 
 // layer holds writes above a Reader, in key order for scans and in first-write order for the log of
-// mutations. Keys and values that are put belong to it from then on.
+// mutations. It owns the keys and values that are put.
 type layer struct {
 	below state.Reader
 	tree  *btree.BTreeG[*write]
 	log   []*write
-	// probe is what point reads look up with.
+	// probe is the lookup key of point reads.
 	probe write
 }
 
@@ -56,12 +56,12 @@ func (l *layer) Get(key []byte) ([]byte, bool, error) {
 func (l *layer) put(key, value []byte) { l.set(&write{key: key, value: value}) }
 func (l *layer) remove(key []byte)     { l.set(&write{key: key, removed: true}) }
 
-// putFresh is put of a key that nothing below the layer has.
+// putFresh is put of a key that the Reader below lacks.
 func (l *layer) putFresh(key, value []byte) {
 	l.set(&write{key: key, value: value, fresh: true})
 }
 
-// set takes x over; whoever had it must be done with it.
+// set takes ownership of x; the caller must not use it afterwards.
 func (l *layer) set(x *write) {
 	w, ok := l.tree.Get(x)
 	switch {
@@ -76,7 +76,7 @@ func (l *layer) set(x *write) {
 	}
 }
 
-// Scan merges the layer's writes with what is below.
+// Scan merges the layer's writes with the Reader below.
 func (l *layer) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 	if len(l.log) == 0 {
 		return l.below.Scan(lower, upper, fn)

@@ -16,18 +16,18 @@ import (
 	"perdure/fsm/wire"
 )
 
-// Config is what a machine needs to know of its surroundings. It must be the same on every replica of a
-// partition.
+// Config configures a machine. It must be the same on every replica of a partition.
 type Config struct {
-	// Partition is this one's number, Partitions how many the cluster has.
+	// Partition is this partition's number, Partitions the cluster's number of partitions.
 	Partition, Partitions uint32
-	// CachedExecutions bounds the decoded executions kept in memory, 0 means 8,192; CachedBytes what they
-	// take, 0 means 64 MiB. The few used last are kept in any case.
+	// CachedExecutions bounds the decoded executions in memory; 0 means 8,192. CachedBytes bounds their size;
+	// 0 means 64 MiB. The few most recently used ones stay regardless.
 	CachedExecutions, CachedBytes int
-	// MaxReplies bounds stored replies, 0 means 100,000; MaxReplyBytes what they take with their keys, 0 means 64 MiB.
+	// MaxReplies bounds the stored replies; 0 means 100,000. MaxReplyBytes bounds their size with their keys;
+	// 0 means 64 MiB.
 	MaxReplies, MaxReplyBytes uint64
-	// CheckInvariants judges what every command leaves by the rules' own invariants and fails the
-	// machine on a violation.
+	// CheckInvariants checks the state after every command by the rules' own invariants. A violation stops
+	// the machine.
 	CheckInvariants bool
 }
 
@@ -46,22 +46,22 @@ type Machine struct {
 	feature  uint64
 	evicted  int64
 	replies  uint64
-	// replyBytes is what the stored replies take, of those that say so: those stored at state.LevelReplies.
+	// replyBytes is the size of the stored replies that record a size: those stored at state.LevelReplies.
 	replyBytes uint64
 	cache      *execCache
 	// ready counts the pending tasks in each function's queue; a cache of the state.
 	ready map[state.Queue]int
-	// head is where each queue's first task was last found. Tasks are queued in the order of the clock,
-	// so nothing stands before it; starting there spares the scan the remains of tasks long gone.
+	// head is where each queue's first task was last found. Tasks are queued in the order of the clock, so no
+	// task is before it; a scan from there skips the tombstones of assigned tasks.
 	head map[state.Queue]int64
-	// due is where the search for deadlines begins, for the same reason.
+	// due holds the positions at which searches for deadlines begin, for the same reason.
 	due state.DueFrom
 	// invariants checks what commands write, if the configuration asks for it.
 	invariants audit.Invariants
 	broken     error
 }
 
-// New opens the machine over a state; an empty one is a new partition's.
+// New opens the machine over a state; an empty state is that of a new partition.
 func New(cfg Config, below state.Reader) (*Machine, error) {
 	if err := cfg.part().Check(); err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func (m *Machine) Applied() uint64  { return m.applied }
 func (m *Machine) Clock() int64     { return m.clock }    // see Applied
 func (m *Machine) Checksum() uint64 { return m.checksum } // see Applied
 
-// Writes are the mutations since the last Committed, to be made durable in one batch. A machine that has
-// stopped has none: what the last entry had written by then must not be kept.
+// Writes returns the mutations since the last Committed; the caller stores them in one batch. A stopped
+// machine returns none: the writes of its last entry must not be stored.
 func (m *Machine) Writes() []state.Write {
 	if m.broken != nil {
 		return nil
@@ -158,7 +158,7 @@ func (m *Machine) Writes() []state.Write {
 	return out
 }
 
-// Committed says that Writes are part of the state below now.
+// Committed notes that the state below contains Writes now.
 func (m *Machine) Committed() { m.batch.reset() }
 
 // Apply applies one entry at a Raft index. Entries at or below Applied are skipped (nil result). An
@@ -178,7 +178,8 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		}
 	}()
 	defer state.Catch(&err)
-	// A time of 0 means "not", of an end, a lease, a grace: no entry is applied then, whatever its leader's clock.
+	// A time of 0 means "none" for an end, a lease or a grace, so no entry has the time 0, whatever its
+	// leader's clock.
 	m.clock = max(m.clock, entry.TimeMs, 1)
 	res = &Result{Replies: make([]*commandv1.Reply, len(entry.Commands))}
 	for i, cmd := range entry.Commands {
@@ -207,7 +208,7 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 	return res, nil
 }
 
-// reportReady drops from Ready the queues that offers have emptied, and repetitions.
+// reportReady drops from Ready the queues that the entry's grants have emptied, and duplicates.
 func (m *Machine) reportReady(fx *Effects) {
 	kept := fx.Ready[:0]
 next:
@@ -232,7 +233,8 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		return nil, fmt.Errorf("unknown command kind %T: written by a newer version; this replica must not guess", cmd.Kind)
 	}
 	if run.about != cmd.Id {
-		// It was placed by one id and would change another, perhaps one of another partition.
+		// The router chose the partition by one id and the command would change another, perhaps of another
+		// partition.
 		return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST,
 			"a command for %q that is about %q", cmd.Id, run.about).With("id", cmd.Id)), nil
 	}
@@ -241,7 +243,7 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 			return wire.Refusal(api.Errorf(perdurev1.Reason_REASON_TRY_LATER,
 				"%q belongs to partition %d, not %d", cmd.Id, p, m.cfg.Partition).With("id", cmd.Id)), nil
 		}
-		// What is due on the object comes first, and stays even if the command is refused.
+		// The object's expirations run first, and stay applied even if the command is refused.
 		t.begin(index)
 		t.carryOutDue(cmd.Namespace, cmd.Id)
 		if err := t.commitChecked(fx); err != nil {
@@ -290,7 +292,6 @@ func (m *Machine) sum(w *write) {
 	m.checksum = d.Sum64()
 }
 
-// State is the state below with everything that was applied since the last Committed, as of now. It is for
-// looking at what entries would make of a state that is not to be changed; it must not be read while an
-// entry is applied.
+// State returns the state below with all changes since the last Committed. It serves to read the effect of
+// entries on a state that must not be written. It must not be read during Apply.
 func (m *Machine) State() state.Reader { return m.batch }

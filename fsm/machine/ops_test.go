@@ -10,8 +10,7 @@ import (
 	"perdure/id"
 )
 
-// A view is what a worker remembers of a task it was given: its token, and the journal as it has been
-// told of it.
+// A view is a worker's memory of its task: the token, and the journal entries that it has received.
 type view struct {
 	worker    string
 	token     *perdurev1.TaskToken
@@ -125,8 +124,8 @@ func (w *world) commit(v *view, text string) *perdurev1.CommitReply {
 	return reply
 }
 
-// learn merges a commit's answer into the worker's copy of the journal: the entries it was told of, and
-// its own events in the places that are left. The copy must be the journal.
+// learn merges a commit's answer into the worker's copy of the journal: the received entries, and its own
+// events at the remaining positions. The copy must be the journal.
 func (w *world) learn(v *view, c *perdurev1.Commit, reply *perdurev1.CommitReply) {
 	w.t.Helper()
 	if reply.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {

@@ -6,8 +6,8 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// send hands a message to the partition that owns an id: at once if that is this one, else through the
-// outbox of the channel to it, numbered without gaps within the channel's epoch.
+// send delivers a message to the partition that owns an id. If that is this one, it applies the message at
+// once. Else it appends it to the channel's outbox, numbered without gaps within the channel's epoch.
 func (t *txn) send(ns, toID string, msg *commandv1.Message) error {
 	msg.Namespace = ns
 	dst := state.PartitionOf(ns, toID, t.m.cfg.Partitions)

@@ -10,8 +10,8 @@ import (
 	"perdure/recovery"
 )
 
-// applySettlePromise settles a bare promise from outside. One that is settled is answered as it is. The
-// promise of an execution, of a timer or of a signal wait is not the outside's to settle.
+// applySettlePromise settles a bare promise for a client. It answers with a settled promise unchanged. It
+// refuses the promise of an execution, a timer or a signal wait.
 func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSettlePromise(), cmd.Namespace
 	p, ok := t.store(ns).Promise(req.Id)

@@ -48,7 +48,7 @@ func TestBarePromise(t *testing.T) {
 	}
 }
 
-// Its deadline settles it at its deadline, whoever comes first: a tick, a read, somebody who settles it.
+// Its deadline settles it at the deadline, whether a tick, a read or a settlement comes first.
 func TestPromiseDeadline(t *testing.T) {
 	const want = "promise p REJECTED_TIMEDOUT created=1000 timeout=6000 settled=6000 a=1 b=2 !timeout \"timed out\""
 	for _, how := range []string{"tick", "read", "settle", "create"} {
@@ -108,7 +108,7 @@ func TestPromiseRefused(t *testing.T) {
 	}
 }
 
-// Listeners are told once, by an effect, and only of the end.
+// One effect notifies each listener once, of the settlement only.
 func TestListeners(t *testing.T) {
 	w := newWorld(t, 1)
 	w.do(createPromiseCmd("p", 5000))

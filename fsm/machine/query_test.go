@@ -110,7 +110,7 @@ func TestListPages(t *testing.T) {
 	}
 }
 
-// What ends between two pages is shown once all the same.
+// An execution that ends between two pages is listed once.
 func TestListWhileTheyEnd(t *testing.T) {
 	w := newWorld(t, 1)
 	population(w, 60)
@@ -218,7 +218,7 @@ func TestWakeSources(t *testing.T) {
 		later     int64
 	}{
 		{"", "worker w1", 0},
-		{"", "worker w1", 50_000}, // its lease is over, and nobody has noticed
+		{"", "worker w1", 50_000}, // its lease has ended, before any expiration ran
 		{"sleep 5000; await 0", "timer e:0", 0},
 		{"sleep 5000; await 0", "timer e:0", 5000},
 		{"child g; await 0", "child e:0", 0},

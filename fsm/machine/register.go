@@ -6,8 +6,8 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// applyRegisterFunctions remembers that workers serve these functions, so that a start of a function
-// nobody has ever served can be refused by name.
+// applyRegisterFunctions records that workers serve these functions, so that a start of a function that no
+// worker has ever registered can be refused by name.
 func applyRegisterFunctions(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	for _, fn := range cmd.GetRegisterFunctions().Functions {
 		if err := reserved(fn); err != nil {

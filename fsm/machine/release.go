@@ -9,7 +9,7 @@ import (
 	"perdure/recovery"
 )
 
-// maxProblemBytes bounds what a release may say of its reason.
+// maxProblemBytes bounds the reason in a release.
 const maxProblemBytes = 4096
 
 // applyRelease gives a task back unfinished, now or after a delay.

@@ -9,14 +9,14 @@ import (
 	"perdure/recovery"
 )
 
-// Stored replies are kept for this long (machine time), and at most Config.MaxReplies of them, of Config.MaxReplyBytes.
+// How long stored replies are kept (machine time), within Config.MaxReplies and Config.MaxReplyBytes.
 const replyLifeMS = 10 * 60 * 1000
 
 // clockSlackMS is how far the caller's clock may have drifted from the machine's between two attempts.
 const clockSlackMS = 5_000
 
-// repeated looks for the answer to an earlier attempt of the same request. A retry that comes after its
-// answer may have been forgotten is told that the outcome is unknown; it is never run again.
+// repeated looks for the answer to an earlier attempt of the same request. A retry whose answer may have been
+// evicted gets an unknown outcome as its answer; it never runs again.
 func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, repeated bool, refused *api.Error) {
 	rid := cmd.GetRequest().GetId()
 	if !r.stored || len(rid) == 0 {
@@ -43,9 +43,9 @@ func (t *txn) repeated(cmd *commandv1.Command, r rule) (reply *commandv1.Reply, 
 	return nil, false, nil
 }
 
-// bindsRetries reports whether a refusal must be kept as the request's answer. A retry's must: an earlier attempt may
-// still be under way, and would otherwise be applied after its caller was told that nothing was. What is refused
-// for now only (to be tried again, or elsewhere) binds nobody.
+// bindsRetries reports whether a refusal must be stored as the request's answer. A retry's must: an earlier
+// attempt may still be in flight and could otherwise apply after its caller was refused. A temporary refusal
+// (retry later, or elsewhere) is not stored.
 func bindsRetries(cmd *commandv1.Command, refused *api.Error) bool {
 	if cmd.GetRequest().GetAgeMs() == 0 {
 		return false
@@ -57,7 +57,7 @@ func bindsRetries(cmd *commandv1.Command, refused *api.Error) bool {
 	return true
 }
 
-// storeReply keeps the answer of a request.
+// storeReply stores the answer of a request.
 func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	rid := cmd.GetRequest().GetId()
 	if len(rid) == 0 {
@@ -87,9 +87,9 @@ func (t *txn) storeReply(cmd *commandv1.Command, reply *commandv1.Reply) {
 	}
 }
 
-// shortAnswer is what is stored of an answer. An answer that shows a promise would keep its parameter and its value, of
-// megabytes, once more for each request; but nothing of a promise changes, other than that it is settled once. So its
-// name is stored, and whether it was pending then.
+// shortAnswer is the stored form of an answer. For a promise it stores only the name and whether the promise
+// was pending: parameter and value can take megabytes for each request, and a promise changes only once, when
+// it settles.
 func (t *txn) shortAnswer(cmd *commandv1.Command, reply *commandv1.Reply) *commandv1.Reply {
 	shown := reply.GetPromise().GetPromise()
 	if shown == nil {
@@ -104,8 +104,8 @@ func (t *txn) shortAnswer(cmd *commandv1.Command, reply *commandv1.Reply) *comma
 		Id: shown.Id, Incarnation: p.Incarnation, Pending: pending}}}
 }
 
-// wholeAnswer is the answer that a stored one stands for. If the promise has given way to a later incarnation of its
-// id, the caller is told that the outcome is unknown: it was applied, and what the answer showed is gone.
+// wholeAnswer rebuilds an answer from its stored form. If a later incarnation has replaced the promise, the
+// answer is that the outcome is unknown: the request was applied, but its promise no longer exists.
 func (t *txn) wholeAnswer(cmd *commandv1.Command, short *commandv1.PromiseAnswer) (*commandv1.Reply, *api.Error) {
 	p, ok := t.store(cmd.Namespace).Promise(short.Id)
 	if !ok || p.Incarnation != short.Incarnation {
@@ -119,11 +119,11 @@ func (t *txn) wholeAnswer(cmd *commandv1.Command, short *commandv1.PromiseAnswer
 	return promiseReply(cmd.Namespace, p), nil
 }
 
-// evictReplies forgets answers that are too old or too many, a bounded number at a time.
+// evictReplies deletes answers that are too old or too many, a bounded number per call.
 func (t *txn) evictReplies() {
 	const atOnce = 512
-	// Answers are kept and forgotten in the order of time, so nothing stands before the newest that was
-	// forgotten: only the traces of what was, which a scan from the front would walk over each time.
+	// Answers are stored and deleted in time order, so only tombstones are before the newest deleted one. The
+	// scan starts there, since one from the front would pass them each time.
 	prefix := []byte{byte(keys.ReplyAge)}
 	from := keys.AppendUint64(prefix[:1:1], uint64(max(t.m.evicted, 0)))
 	over := int64(t.m.replies) - int64(t.m.cfg.MaxReplies)

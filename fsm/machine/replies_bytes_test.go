@@ -68,8 +68,7 @@ func TestStoredRepliesHoldNoValues(t *testing.T) {
 	}
 }
 
-// A repeated request whose promise has given way to a later one is told that the outcome is unknown, and creates
-// nothing.
+// A repeated request whose promise was replaced by a later one gets an unknown outcome and creates nothing.
 func TestStoredReplyOfAPromiseThatIsGone(t *testing.T) {
 	w := newWorldAt(t, state.LevelAnswers, 1)
 	w.raise(w.parts[0], state.LevelReplies)
@@ -87,8 +86,8 @@ func TestStoredReplyOfAPromiseThatIsGone(t *testing.T) {
 	}
 }
 
-// Stored replies are bounded in bytes, the oldest go first, and their retries are told. Those that were stored before the
-// level was raised count nothing and go by their age.
+// Stored replies are bounded in bytes: the oldest are evicted first, and their retries get an unknown
+// outcome. Replies stored before the level was raised count no bytes and are evicted by age.
 func TestRepliesBoundedInBytes(t *testing.T) {
 	w := newWorldAt(t, state.LevelAnswers, 1, func(c *Config) { c.MaxReplyBytes = 4000 })
 	w.unaudited = true

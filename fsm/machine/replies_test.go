@@ -36,7 +36,7 @@ func TestSignalRepeated(t *testing.T) {
 	}
 }
 
-// An answer is forgotten after a while; a retry from before that is told so, and never run again.
+// An answer is evicted after a while; a later retry gets an unknown outcome and never runs again.
 func TestExpiredReplies(t *testing.T) {
 	w := newWorld(t, 1)
 	w.now = 1_000_000
@@ -126,8 +126,8 @@ func TestRepliesForgottenInSteps(t *testing.T) {
 	w.audit(w.parts[0])
 }
 
-// A retry that the rules refuse is refused for good: its first attempt, which comes late, does not take effect after
-// its caller was told so.
+// A retry that the rules refuse is refused for good: its first attempt, which comes late, does not take
+// effect after the caller got the refusal.
 func TestRefusedRetryBindsTheFirstAttempt(t *testing.T) {
 	w := newWorld(t, 1)
 	w.do(startCmd(w.request(), "other", "f", ""))
@@ -142,13 +142,13 @@ func TestRefusedRetryBindsTheFirstAttempt(t *testing.T) {
 	before := w.describe("e").JournalEvents
 	for range 2 {
 		if late := wire.ReplyError(w.one(signalCmd(request, "e", "go", "x"))); late == nil || late.Reason != e.Reason || late.Message != e.Message {
-			t.Errorf("the first attempt comes late: %v, its retry was told %v", late, e)
+			t.Errorf("the first attempt comes late: %v, its retry got %v", late, e)
 		}
 	}
 	if got := w.describe("e").JournalEvents; got != before {
 		t.Errorf("%d events, were %d", got, before)
 	}
-	// A first attempt that is refused binds nobody: nothing was said about an earlier one.
+	// The refusal of a first attempt is not stored, since there was no earlier attempt.
 	first := signalCmd(w.request(), "later", "go", "x")
 	w.refused(first, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	w.do(startCmd(w.request(), "later", "f", ""))

@@ -13,7 +13,7 @@ import (
 )
 
 // applyRetryGraph runs a graph that has failed, or was cancelled, again under the same id: a new incarnation,
-// which keeps what was completed or skipped and starts all else over. Idempotent by its stored reply.
+// which keeps completed and skipped nodes and restarts all others. It is idempotent by its stored reply.
 func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetRetryGraph(), cmd.Namespace
 	old, ok := t.execution(ns, req.Id)
@@ -52,7 +52,7 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	}
 	ex, err := t.start(ns, birth{
 		id: h.ID, function: state.FunctionGraph, digest: h.Digest, input: input, tags: h.Tags, deadlineMS: deadline,
-		request: h.StartRequest, graph: g, spec: spec, life: h.Generation + 1, former: h.Incarnation, signals: signals,
+		request: h.StartRequest, graph: g, spec: spec, generation: h.Generation + 1, former: h.Incarnation, signals: signals,
 	})
 	t.mustNot(old, err)
 	return &commandv1.Reply{Kind: &commandv1.Reply_RetryGraph{RetryGraph: &perdurev1.RetryGraphResponse{
@@ -60,8 +60,8 @@ func applyRetryGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Err
 	}}}, nil
 }
 
-// keepNodes writes the rows of the new incarnation: those of the nodes that were completed or skipped. Outputs
-// stay where they are.
+// keepNodes writes the new incarnation's rows of completed and skipped nodes. Outputs stay in the rows of the
+// incarnations that made them.
 func (t *txn) keepNodes(old *execution, nodes int) (kept int) {
 	prefix := keys.NodePrefix(old.ns, old.h.ID, old.h.Incarnation)
 	type keptRow struct {
@@ -94,7 +94,7 @@ func (t *txn) keepNodes(old *execution, nodes int) (kept int) {
 	return len(rows)
 }
 
-// latches reads the signals that a run has got.
+// latches reads the signals that a run has received.
 func (t *txn) latches(ex *execution) (out []latch) {
 	prefix := keys.LatchPrefix(ex.ns, ex.h.ID, ex.h.Incarnation)
 	t.scan(prefix, keys.After(prefix), func(key, value []byte) bool {
@@ -108,8 +108,8 @@ func (t *txn) latches(ex *execution) (out []latch) {
 	return out
 }
 
-// replace makes room for a new incarnation of an execution that has ended: its journal, its graph and its rows
-// stay, its promise and its place in the listing go.
+// replace frees the id of an ended execution for a new incarnation: it removes the promise and the listing
+// entry, and leaves journal, graph and rows.
 func (t *txn) replace(old *execution) {
 	t.store(old.ns).remove(old.h.ID)
 	t.remove(keys.VisibilityOf(old.ns, closedClass(old.h.Status), old.h.CreatedMS, old.h.ID))
@@ -123,7 +123,7 @@ func (t *txn) replace(old *execution) {
 	t.m.cache.drop(old)
 }
 
-// remove forgets a promise that is settled.
+// remove deletes a settled promise.
 func (s store) remove(objectID string) {
 	if p, ok := s.Promise(objectID); !ok || p.State == recovery.PromisePending {
 		return

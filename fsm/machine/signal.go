@@ -30,9 +30,9 @@ func applySignal(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	return &commandv1.Reply{Kind: &commandv1.Reply_Signal{Signal: &perdurev1.SignalResponse{DeliveryId: delivery}}}, nil
 }
 
-// deliverSignal buffers a signal durably, and hands it over if the execution waits for one of its name.
+// deliverSignal buffers a signal durably, and ends the execution's wait if it waits for that name.
 func (t *txn) deliverSignal(ex *execution, name string, payload []byte) (uint64, error) {
-	// A wait whose deadline has come is over: this signal is for the next one.
+	// A wait with an expired deadline has ended: this signal is for the next wait.
 	if wait := signalWait(ex); wait != "" {
 		t.timeout(ex.ns, wait)
 	}

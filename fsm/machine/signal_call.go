@@ -12,17 +12,17 @@ import (
 	"perdure/recovery"
 )
 
-// signal sends a signal to another execution. The journal records the send as completed when the answer of the
-// target's partition is there: in this commit if the target lives in this partition, else when a SignalDone comes.
-// The sender does not wait for it, unless it awaits the promise of the send.
+// signal sends a signal to another execution. The journal records the send as completed at the answer of the
+// target's partition: in this commit if that is this partition, else when a SignalDone arrives. The sender
+// does not wait for it, unless it awaits the promise of the send.
 func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *perdurev1.SignalSend) error {
 	t, ex := c.t, c.ex
 	remote := state.PartitionOf(ex.ns, msg.ToId, t.m.cfg.Partitions) != t.m.cfg.Partition
 	var target *execution
 	var result []byte
 	if !remote {
-		// The target's due deadlines are applied first. They may end or cancel the sender, when it is the target's child.
-		// The rest of the commit is void then.
+		// The target's expirations run first. They may end or cancel the sender, when it is the target's
+		// child. The rest of the commit is void then.
 		target, result = t.target(ex.ns, msg.ToId, sig.Name)
 		if ex.h.Status.Terminal() {
 			c.state = recovery.TaskFulfilled
@@ -57,8 +57,8 @@ func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *
 	return nil
 }
 
-// target finds the execution that is to get a signal, after everything due on it was carried out. It returns the
-// result that the sender records; the execution is nil if that is a failure.
+// target runs the expirations of a signal's target, then returns its execution. It also returns the result
+// that the sender records; the execution is nil if that is a failure.
 func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
 	t.carryOutDue(ns, objectID)
 	ex, ok := t.execution(ns, objectID)
@@ -74,9 +74,9 @@ func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
 	return ex, recovery.AppendOutcome(nil, recovery.Outcome{})
 }
 
-// receiveSignalCall delivers a signal of another partition and answers it. The inbox's high-water skips a repeated
-// SignalCall, and the outbox keeps the answer until the sender's partition has applied it: each signal is answered
-// once, by what its target was when it came.
+// receiveSignalCall delivers a signal of another partition and answers it. The inbox's high-water skips a
+// repeated SignalCall, and the outbox keeps the answer until the sender's partition has applied it: each
+// signal is answered once, by its target's state at its arrival.
 func (t *txn) receiveSignalCall(msg *commandv1.Message, w *commandv1.SignalCall) error {
 	t.level = max(t.level, state.LevelAnswers)
 	target, result := t.target(msg.Namespace, msg.ToId, w.Signal.GetName())
@@ -111,7 +111,7 @@ func (t *txn) receiveSignalDone(msg *commandv1.Message, w *commandv1.SignalDone)
 	return t.settle(msg.Namespace, msg.ToId, to, value)
 }
 
-// applyRaiseLevel raises the state's feature level. It is idempotent: a level that the state has is kept.
+// applyRaiseLevel raises the state's feature level. It is idempotent and never lowers the level.
 func applyRaiseLevel(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	level := cmd.GetRaiseLevel().Level
 	if level > state.FeatureLevel {

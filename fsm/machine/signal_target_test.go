@@ -142,7 +142,7 @@ func TestSignalAnsweredOnce(t *testing.T) {
 	if got := p.sendResult("e", 0); got != "" {
 		t.Errorf("an answer for an earlier incarnation is recorded: %s", got)
 	}
-	// The source's leader may have been told of the delivery, or not: the order of trim and answer is open.
+	// Trim and answer may come in either order: the source's leader may know of the delivery or not.
 	p.apply1(p.src, answer)
 	before = content(p.parts[p.src].state)
 	p.apply1(p.src, answer)
@@ -213,7 +213,7 @@ func TestSignalAnsweredAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Nobody but the target's partition says what became of a signal.
+// Only the target's partition reports the result of a signal.
 func TestSignalNotSettleable(t *testing.T) {
 	p := newPipe(t)
 	p.commit(p.sender, "signal "+p.far("nobody")+" s x; signal e s x")
@@ -332,7 +332,7 @@ func TestAuditSends(t *testing.T) {
 			s.event("e", doneSeq, with(done, state.EncodeFailure(state.FailureConflict, "")))
 		}},
 		{"an open send without a promise", audit.RuleOperation, "e", func(s *plot) { s.drop(keys.Of(keys.Promise, ns, "e:2")) }},
-		{"an answer that its journal was not told of", audit.RuleOperation, "e", func(s *plot) {
+		{"an answer that its journal did not get", audit.RuleOperation, "e", func(s *plot) {
 			s.promise("e:2", func(p *recovery.Promise) {
 				p.State, p.SettledAt, p.Value = recovery.PromiseResolved, 1000, recovery.AppendOutcome(nil, recovery.Outcome{})
 			})

@@ -134,7 +134,7 @@ func TestSignalRefused(t *testing.T) {
 	}
 }
 
-// The promise of a signal wait is nobody's to settle, and it ends when its execution does.
+// A client cannot settle the promise of a signal wait; the promise ends with its execution.
 func TestAbandonedSignalWait(t *testing.T) {
 	for _, how := range []string{"cancel", "terminate", "deadline"} {
 		w := newWorld(t, 1)
@@ -168,8 +168,8 @@ func TestAbandonedSignalWait(t *testing.T) {
 	}
 }
 
-// The sender of one-way operations goes on at once. A start is complete in the commit that sends it, whatever becomes of
-// the message; a signal is when the target's partition has answered, before its sender has ended or never.
+// The sender of one-way operations continues at once. A start completes in its own commit, whatever the
+// message's result. A signal completes when the target's partition answers, if its sender is still open then.
 func TestOneWay(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		w := newWorld(t, 2)
@@ -219,7 +219,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// What an execution sends to itself it is told of.
+// The answer to a commit carries a signal that the execution sends to itself.
 func TestSignalToItself(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")

@@ -264,8 +264,8 @@ func (s *simulation) signalNodes(run string) {
 	}
 }
 
-// life names an execution and, of a graph run, the life that it is in: deliveries are numbered anew in each.
-func (s *simulation) life(objectID string) string {
+// incarnationName names an execution and, for a graph run, its incarnation: deliveries are numbered from 1 in each.
+func (s *simulation) incarnationName(objectID string) string {
 	b, ok, _ := s.at(objectID).m.State().Get(keys.Of(keys.Header, ns, objectID))
 	if h, err := state.DecodeHeader(b); ok && err == nil && h.Kind == state.KindGraph {
 		return fmt.Sprint(objectID, " in ", h.Incarnation)
@@ -273,7 +273,7 @@ func (s *simulation) life(objectID string) string {
 	return objectID
 }
 
-// verifyGraphs judges all runs; they have ended.
+// verifyGraphs checks all runs; they have ended.
 func (s *simulation) verifyGraphs() {
 	s.t.Helper()
 	for _, p := range s.parts {
@@ -285,7 +285,7 @@ func (s *simulation) verifyGraphs() {
 	}
 }
 
-// verifyGraph judges a run that has ended: by the papers' definitions, and by what its attempts have come to.
+// verifyGraph checks an ended run by the papers' definitions and by the results of its attempts.
 func (s *simulation) verifyGraph(h state.Header) {
 	s.t.Helper()
 	st := &s.stats.graphs
@@ -337,8 +337,7 @@ func (s *simulation) verifyGraph(h state.Header) {
 	}
 }
 
-// verifyLatches checks that a further life began with the signals that the one before had got, each as it was
-// last.
+// verifyLatches checks that a later incarnation began with the last signals of the previous one.
 func (s *simulation) verifyLatches(h state.Header) {
 	s.t.Helper()
 	if h.Former == 0 {

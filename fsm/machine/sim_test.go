@@ -224,8 +224,8 @@ func (s *simulation) programOf(objectID string) int {
 	return n
 }
 
-// actWork lets a worker go on with one of its tasks: commit the next step, or repeat the one whose
-// answer was lost.
+// actWork lets a worker continue one of its tasks: commit the next step, or repeat the one whose answer was
+// lost.
 func (s *simulation) actWork(trouble bool) {
 	if len(s.work) == 0 {
 		return
@@ -354,7 +354,7 @@ func (s *simulation) actHeartbeat() {
 	})
 }
 
-// actStale lets a worker that has lost its task try something all the same. Nothing may come of it.
+// actStale lets a worker act on a task that it has lost. The action must have no effect.
 func (s *simulation) actStale() {
 	s.t.Helper()
 	if len(s.stale) == 0 {
@@ -363,7 +363,7 @@ func (s *simulation) actStale() {
 	v := s.stale[s.draw(len(s.stale))]
 	p := s.at(v.token.Id)
 	if task, ok := p.m.txn.store(ns).Task(v.token.Id); ok && task.Version == v.token.Version && task.State == recovery.TaskAcquired {
-		return // nobody has noticed yet: it is not stale
+		return // no command has expired it yet: it is not stale
 	}
 	c, err := ops(v.token.Id, v.nextChild, []string{"step stolen -> x", "return stolen", "child f0 0; wait s", "cancelled stolen", "nothing"}[s.draw(5)])
 	if err != nil {
@@ -430,7 +430,7 @@ func (s *simulation) signal(target, name string, times int) {
 				return // the same answer again, perhaps to a later incarnation, which was sent nothing
 			}
 			answered = true
-			key := s.life(target) + " " + name
+			key := s.incarnationName(target) + " " + name
 			if s.sent[key] == nil {
 				s.sent[key] = map[uint64]string{}
 			}
@@ -489,7 +489,7 @@ func (s *simulation) actRare() {
 	}
 }
 
-// finish lets everything come to its end: no more trouble, and a signal for whoever waits for one.
+// finish runs everything to its end: no more faults, and a signal for every open signal wait.
 func (s *simulation) finish() {
 	s.t.Helper()
 	for round := range 4000 {
@@ -525,8 +525,8 @@ func (s *simulation) finish() {
 	s.t.Fatalf("not finished:\n%s", strings.Join(left, "\n"))
 }
 
-// verify judges the end: every journal against its program, the results against what must come out, and
-// the signals against what was sent.
+// verify checks the end: every journal against its program, the results against what must come out, and the
+// signals against what was sent.
 func (s *simulation) verify() {
 	s.t.Helper()
 	for _, p := range s.parts {
@@ -597,7 +597,7 @@ func (s *simulation) verifyExecution(c *census, objectID string, h state.Header)
 		case journal.InvokeCompleted:
 			s.verifyResult(c, h, ev, bad)
 		case journal.SignalDelivered:
-			if want, ok := s.sent[s.life(objectID)+" "+ev.Name][ev.DeliveryID]; ok && textOf(ev.Payload) != want {
+			if want, ok := s.sent[s.incarnationName(objectID)+" "+ev.Name][ev.DeliveryID]; ok && textOf(ev.Payload) != want {
 				bad("delivery %d of %s is %q, %q was accepted", ev.DeliveryID, ev.Name, textOf(ev.Payload), want)
 			}
 		}
@@ -632,7 +632,7 @@ func (s *simulation) verifyResult(c *census, h state.Header, ev journal.InvokeCo
 	if p.Target != "" || h.Kind == state.KindGraph {
 		return
 	}
-	// A proxy: the child lives elsewhere, and must have come to the same end unless the proxy timed out.
+	// A proxy: the child is in another partition and must have the same end, unless the proxy timed out.
 	for _, other := range s.parts {
 		for _, child := range takeCensus(other.state).headers {
 			if child.ParentPromise == string(ev.Promise) && child.ParentIncarnation == h.Incarnation && p.State != recovery.PromiseRejectedTimedout {
@@ -717,7 +717,7 @@ func (s *simulation) verifySignals(objectID string, entries []journal.Entry, bad
 		}
 	}
 	for _, name := range []string{"a", "b"} {
-		for delivery := range s.sent[s.life(objectID)+" "+name] {
+		for delivery := range s.sent[s.incarnationName(objectID)+" "+name] {
 			if !delivered[fmt.Sprint(name, delivery)] {
 				bad("delivery %d of %s was accepted and is not there", delivery, name)
 			}

@@ -15,8 +15,8 @@ import (
 	"perdure/journal"
 )
 
-// applyStart starts an execution under an id of the caller's choice. The id is the idempotency key: the
-// same start again finds the execution, another one is a conflict.
+// applyStart starts an execution under an id of the caller's choice. The id is the idempotency key: the same
+// start again returns the existing execution, any other is a conflict.
 func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetStart(), cmd.Namespace
 	if err := id.ValidateRoot(req.Id); err != nil {
@@ -51,7 +51,7 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	return started(ex, true), nil
 }
 
-// reserved refuses the names of functions that are the server's own.
+// reserved refuses the function names that the server uses itself.
 func reserved(function string) *api.Error {
 	if !strings.HasPrefix(function, "$") {
 		return nil
@@ -71,7 +71,7 @@ func started(ex *execution, created bool) *commandv1.Reply {
 	}}}
 }
 
-// deadline is a timeout as a point in time; 0 for none.
+// deadline converts a timeout to a point in time; 0 for none.
 func (t *txn) deadline(timeoutMS int64) int64 {
 	if timeoutMS <= 0 || timeoutMS >= state.Never-t.now {
 		return 0
@@ -79,7 +79,7 @@ func (t *txn) deadline(timeoutMS int64) int64 {
 	return t.now + timeoutMS
 }
 
-// sameStart refuses a start that differs from the one that made the execution.
+// sameStart refuses a start that differs from the one that created the execution.
 func (t *txn) sameStart(ex *execution, req *perdurev1.StartRequest) *api.Error {
 	differs := ""
 	switch {

@@ -12,7 +12,7 @@ import (
 	"perdure/fsm/wire"
 )
 
-// The id is the idempotency key: one execution, whoever asks and however often.
+// The id is the idempotency key: any number of starts by any clients give one execution.
 func TestStartTwice(t *testing.T) {
 	w := newWorld(t, 1)
 	first, other := w.request(), w.request()
@@ -39,7 +39,7 @@ func TestStartTwice(t *testing.T) {
 	}
 }
 
-// Without a request id nobody can say which start was the first; it was not the second.
+// Without a request id the answer cannot say which start was the first.
 func TestStartWithoutRequest(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 3 {
@@ -68,7 +68,7 @@ func TestStartRefused(t *testing.T) {
 	w.do(createPromiseCmd("b:is-no-child", 1000))
 }
 
-// Tags go with an execution, whoever starts it, and come back in order.
+// An execution keeps the tags of its start, by a client or a parent, and shows them in order.
 func TestTags(t *testing.T) {
 	w := newWorld(t, 3)
 	tags := map[string]string{"z": "1", "a": "2", "m": ""}

@@ -6,8 +6,8 @@ import (
 	"perdure/recovery"
 )
 
-// retryMS is after how long a pending task is announced again. Workers find pending tasks by offering
-// room, so this only heals a lost announcement.
+// retryMS is the interval at which a pending task is announced again. Workers get pending tasks through their
+// grants, so this only repairs a lost announcement.
 const retryMS = 600_000
 
 // store is the recovery rules' view of one namespace, within a transaction. It keeps the deadline index
@@ -19,7 +19,7 @@ type store struct {
 
 func (t *txn) store(ns string) store { return store{t, ns} }
 
-// lastPromise and lastTask remember one decoded object; a cache of what stands in the transaction.
+// lastPromise and lastTask hold one decoded object each; a cache of the transaction's writes.
 type (
 	lastPromise struct {
 		ns    string

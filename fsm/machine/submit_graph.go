@@ -16,7 +16,7 @@ import (
 )
 
 // applySubmitGraph starts a graph run under an id of the caller's choice. The id is the idempotency key: the
-// same graph with the same input finds the run, another one is a conflict.
+// same graph with the same input returns the existing run, any other is a conflict.
 func applySubmitGraph(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSubmitGraph(), cmd.Namespace
 	if err := id.ValidateRoot(req.Id); err != nil {
@@ -77,7 +77,7 @@ func submitted(ex *execution, created bool) *commandv1.Reply {
 	}}}
 }
 
-// sameGraph refuses a submission that differs from the one that made the run.
+// sameGraph refuses a submission that differs from the one that created the run.
 func (t *txn) sameGraph(ex *execution, spec, input []byte) *api.Error {
 	differs := ""
 	if ex.h.Kind != state.KindGraph {

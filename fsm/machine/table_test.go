@@ -71,7 +71,7 @@ func TestCommandTable(t *testing.T) {
 	}
 }
 
-// A command of an unknown kind stops the machine: it must not go on without it.
+// A command of an unknown kind stops the machine: it must not skip the command.
 func TestUnknownCommandStops(t *testing.T) {
 	newer := protowire.AppendTag(nil, 9000, protowire.BytesType)
 	newer = protowire.AppendBytes(newer, nil)

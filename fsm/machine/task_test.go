@@ -83,7 +83,7 @@ func TestNoTombstones(t *testing.T) {
 	}
 }
 
-// What is due on a task comes before it is given out: the dead are not assigned.
+// A task's expirations run before its assignment: an ended task is not assigned.
 func TestAssignCarriesOutWhatIsDue(t *testing.T) {
 	w := newWorld(t, 1)
 	for i, timeout := range []int64{2000, 0} {
@@ -103,7 +103,7 @@ func TestAssignCarriesOutWhatIsDue(t *testing.T) {
 	}
 }
 
-// The lease: kept by heartbeats, lost by silence, and whoever has lost it counts for nothing.
+// Heartbeats extend the lease, their absence ends it, and a former holder is refused.
 func TestLease(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -120,7 +120,7 @@ func TestLease(t *testing.T) {
 		t.Errorf("a commit has changed the lease: %v at %d", got, w.now)
 	}
 	w.now++
-	// At the end of the lease, tick or no tick: whoever touches it gives it back.
+	// At the end of the lease the first command on the task ends it, with or without a tick.
 	twin := &world{t: t, now: w.now, views: w.views, parts: []*part{{cfg: w.parts[0].cfg, state: w.parts[0].state.Clone(), index: w.parts[0].index}}}
 	twin.open(twin.parts[0])
 	if e := wire.ReplyError(twin.one(w.commitCmd(v, "step b"))); e == nil || twin.describe("e").Task.State != "pending" {
@@ -158,7 +158,7 @@ func TestLease(t *testing.T) {
 	w.commit(next, "return x")
 }
 
-// A token of another life, another version or another id is refused, whoever presents it.
+// A token of another incarnation, another version or another id is refused, from any worker.
 func TestStaleTokens(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -177,7 +177,7 @@ func TestStaleTokens(t *testing.T) {
 		w.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
 		w.refused(releaseCmd(token, "", 0), perdurev1.Reason_REASON_STALE_TASK)
 		if token.Incarnation == 0 {
-			continue // in a heartbeat: whichever life
+			continue // in a heartbeat: any incarnation
 		}
 		if got := w.do(heartbeatCmd("w1", token)).GetHeartbeat(); len(got.Lost) != 1 {
 			t.Errorf("%v: heartbeat answers %v", token, got)
@@ -236,7 +236,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A task nobody takes is announced again, and keeps being one.
+// A task that no worker takes stays pending and is announced again.
 func TestRetryTimer(t *testing.T) {
 	w := newWorld(t, 1)
 	w.do(startCmd(w.request(), "e", "f", ""))

@@ -10,9 +10,9 @@ import (
 
 const defaultTickLimit = 256
 
-// applyTick carries out deadlines that have passed, in a fixed order: promises, then graces,
-// then graphs, then leases, then retries; within a kind by time and id (recovery protocol, sweep order). It also forgets
-// stored replies that are too old.
+// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries;
+// within a kind by time and id (recovery protocol, sweep order). It also evicts stored replies that are too
+// old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	limit := int(cmd.GetTick().Limit)
 	if limit <= 0 {
@@ -29,7 +29,7 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Tick{Tick: &commandv1.TickReply{Done: uint32(done)}}}, nil
 }
 
-// dueNow lists objects of a kind whose deadline has passed, earliest first.
+// dueNow lists objects of a kind whose deadline has expired, earliest first.
 func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
 	if limit <= 0 {
 		return nil
@@ -50,7 +50,7 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
 	return due
 }
 
-// carryOut does what one deadline asks for. Each rule looks again whether it is still due.
+// carryOut runs one expiration. Each rule checks again that the deadline has expired.
 func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
 	ref := recovery.Ref{ID: due.ID}
 	switch kind {
@@ -68,7 +68,7 @@ func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
 	}
 }
 
-// expireLease ends the lease of a task whose worker was silent, if that is due.
+// expireLease ends an expired lease, of a task whose worker sent no heartbeat.
 func (t *txn) expireLease(ns string, ref recovery.Ref) {
 	expired, fx := recovery.ExpireLease(t.store(ns), t.now, ref, retryMS)
 	if expired {

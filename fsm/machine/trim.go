@@ -9,7 +9,7 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// applyTrim removes from the outbox what its destination has acknowledged.
+// applyTrim removes acknowledged messages from the outbox.
 func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req := cmd.GetTrim()
 	lower := keys.OutboxPrefix(req.Destination, req.Epoch)

@@ -10,7 +10,7 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// txn is the writes of one command over the entry's, taken over or dropped as a whole.
+// txn holds one command's writes over the entry's. commit and abort apply to it as a whole.
 type txn struct {
 	*layer
 	m     *Machine
@@ -19,7 +19,8 @@ type txn struct {
 	fx    Effects
 	// touched are the executions this transaction has read or changed, in order.
 	touched []*execution
-	// promise and task are the last ones read or written, decoded: most commands ask for one several times.
+	// promise and task are the last ones read or written, decoded: most commands read the same one several
+	// times.
 	promise lastPromise
 	task    lastTask
 	// level is the feature level that the transaction needs; 0 for any.
@@ -28,7 +29,8 @@ type txn struct {
 	graphStarts int
 	// ready are changes of the queues' lengths.
 	ready []readyChange
-	// due is where this transaction's searches for deadlines have ended; 0 for kinds that it did not search.
+	// due holds the positions at which this transaction's searches for deadlines ended; 0 for kinds that it
+	// did not search.
 	due state.DueFrom
 }
 
@@ -49,7 +51,7 @@ func (t *txn) begin(index uint64) {
 	t.due = state.DueFrom{}
 }
 
-// commitChecked is commit, after the invariants were judged if the configuration asks for it.
+// commitChecked checks the invariants, if so configured, then commits.
 func (t *txn) commitChecked(fx *Effects) error {
 	if t.m.cfg.CheckInvariants {
 		if err := t.checkInvariants(); err != nil {
@@ -78,7 +80,7 @@ func (t *txn) commit(fx *Effects) {
 		}
 		ex.dirty, ex.touched, ex.born = false, false, false
 		if ex.h.ClosedMS != 0 {
-			t.m.cache.drop(ex) // it will hardly be asked for again
+			t.m.cache.drop(ex) // a further read is unlikely
 		}
 	}
 	t.m.cache.trim()
@@ -111,7 +113,7 @@ func (t *txn) commit(fx *Effects) {
 	t.ready = t.ready[:0]
 }
 
-// abort drops everything and takes back what the executions in memory have learned.
+// abort drops all writes and rolls back the executions in memory.
 func (t *txn) abort() {
 	for _, ex := range t.touched {
 		if ex.j != nil {
@@ -138,7 +140,7 @@ func (t *txn) scan(lower, upper []byte, fn func(key, value []byte) bool) {
 	state.Must{From: t}.Scan(lower, upper, fn)
 }
 
-// effects takes over what a recovery rule wants told.
+// effects adds the effects of a recovery rule to the entry's.
 func (t *txn) effects(ns string, fx recovery.Effects) {
 	for _, e := range fx.Executes {
 		task, ok := t.store(ns).Task(e.ID)
@@ -155,7 +157,7 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 	}
 }
 
-// ruleError turns a refusal of the rules into the wire's.
+// ruleError converts a refusal of the rules into an API error.
 func ruleError(ns string, err error) *api.Error {
 	switch e := err.(type) {
 	case nil:

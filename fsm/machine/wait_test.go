@@ -56,14 +56,14 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A wait that is satisfied when its commit applies is not recorded: the worker goes on, and is told what
-// it did not know.
+// A wait that is satisfied when its commit applies is not recorded: the worker continues, and the answer has
+// the missing entries.
 func TestNeedlessWait(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
 	w.commit(v, "child g; child g; sleep 400000")
 	child := w.take("w2", 2, "g")[0]
-	// The result comes while the worker is elsewhere: its next commit stands all the same.
+	// The result arrives between two commits of the worker: its next commit is still valid.
 	w.commit(child, "return a")
 	reply := w.commit(v, "step s -> t; await 0")
 	if reply.State != acquired || len(reply.Entries) != 1 || reply.Entries[0].Event.GetInvokeCompleted().GetPromiseId() != "e:0" {
@@ -92,7 +92,7 @@ func TestWaitOnWhatIsDue(t *testing.T) {
 	for _, c := range []struct {
 		name, first, wait string
 		state             perdurev1.TaskState
-		told              string
+		got              string
 	}{
 		{"timer", "sleep 3000", "await 0", acquired, "TimerFired ExecutionResumed"},
 		{"child", "child g timeout=3000", "await 0", acquired, "InvokeCompleted ExecutionResumed"},
@@ -111,11 +111,11 @@ func TestWaitOnWhatIsDue(t *testing.T) {
 			w.commit(v, c.first)
 			w.now += 3500
 			reply := w.commit(v, c.wait)
-			var told []string
+			var got []string
 			for _, e := range reply.Entries {
-				told = append(told, strings.Fields(showEvent(e.Event))[0])
+				got = append(got, strings.Fields(showEvent(e.Event))[0])
 			}
-			if reply.State != c.state || strings.Join(told, " ") != c.told {
+			if reply.State != c.state || strings.Join(got, " ") != c.got {
 				t.Errorf("answered %v", reply)
 			}
 			if c.state == suspended {
@@ -185,7 +185,7 @@ func TestMalformedWait(t *testing.T) {
 	}
 }
 
-// Callbacks of an any-wait that did not end it wake nobody later.
+// The other callbacks of an ended any-wait resume no task later.
 func TestLeftOverCallbacks(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")

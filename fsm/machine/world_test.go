@@ -28,9 +28,9 @@ type tester interface {
 
 const ns = "default"
 
-// A world is a cluster in one process: every partition with its state, and the workers as far as they
-// remember what they were told. Whatever is applied in it is checked: the effects against the change of
-// the state, and the state against every rule (audit).
+// A world is a cluster in one process: every partition with its state, and the workers with their received
+// journals. After every apply it checks the effects against the change of the state, and the state against
+// every rule (audit).
 type world struct {
 	t     tester
 	now   int64
@@ -56,7 +56,7 @@ type part struct {
 	// log is the partition's log as bytes, entry i+1 at i; results are what applying it gave.
 	log     [][]byte
 	results []*Result
-	// search is that of a leader, who is told what entries add.
+	// search is a leader's search for deadlines, which gets each entry's NextDue.
 	search query.DueSearch
 }
 
@@ -87,7 +87,7 @@ func (w *world) raise(p *part, level uint64) {
 	w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{raiseLevelCmd(level)}})
 }
 
-// open makes a partition's machine anew over its state, as a replica does when it starts.
+// open creates a partition's machine over its state again, as a replica does at its start.
 func (w *world) open(p *part) {
 	w.t.Helper()
 	m, err := New(p.cfg, p.state)

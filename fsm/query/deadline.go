@@ -5,19 +5,19 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// A DueSearch finds the earliest deadline of a state again and again, as the state moves on. Each search begins
-// where the last one of its kind has ended, so that it does not walk over what has gone since. The zero value
-// knows nothing and is ready for use. It is not safe for concurrent use.
+// DueSearch finds the earliest deadline of a changing state repeatedly. Deleted deadlines leave tombstones in
+// Pebble, so each search resumes at the previous position of its kind. The zero value is ready for use. It is
+// not safe for concurrent use.
 type DueSearch struct {
 	from state.DueFrom
 	// first is the kind of the deadline found last: what it has now bounds the search among the others.
 	first keys.DeadlineKind
 }
 
-// Next is the earliest deadline in the state, in unix milliseconds; ok is false when there is none. added is the
-// earliest one that came into the state since the call before this one began, 0 for none (see Effects.NextDue):
-// who has not been told of one yet, though the state has it, may not find it, and must call again when told.
-// The state must not be older than that of the call before. Errors are of the storage, or a *CorruptError.
+// Next returns the earliest deadline in the state, in unix milliseconds; ok is false when there is none.
+// added is the earliest deadline added since the previous call began, 0 for none (see Effects.NextDue). Next
+// may miss a deadline whose NextDue the caller has not received yet: the caller calls again when it arrives.
+// The state must not be older than the previous call's. Errors are the storage's, or a *CorruptError.
 func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err error) {
 	if added > 0 {
 		for kind := range s.from {
@@ -60,6 +60,6 @@ func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err er
 	return at, true, nil
 }
 
-// NextDue is the earliest deadline in a state, in unix milliseconds; ok is false when there is none. Who asks
-// often has a DueSearch.
+// NextDue returns the earliest deadline in a state, in unix milliseconds; ok is false when there is none. For
+// repeated searches use a DueSearch.
 func NextDue(r state.Reader) (at int64, ok bool, err error) { return new(DueSearch).Next(r, 0) }

@@ -15,7 +15,7 @@ import (
 // ListBudget bounds how many listing entries one query looks at before it answers with what it has.
 const ListBudget = 100_000
 
-// ListPosition is where a listing goes on: after the execution created at CreatedMS with this id.
+// ListPosition is where a listing continues: after the execution created at CreatedMS with this id.
 type ListPosition struct {
 	CreatedMS int64
 	ID        string
@@ -61,7 +61,7 @@ func classOf(s perdurev1.ExecutionStatus) keys.VisibilityClass {
 	}
 }
 
-// list reads one partition's part of a listing; whoever asks several partitions merges their answers.
+// list reads one partition's part of a listing; the caller merges the parts of several partitions.
 func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Error) {
 	limit := int(req.Limit)
 	if limit <= 0 {

@@ -11,9 +11,9 @@ import (
 	"perdure/recovery"
 )
 
-// Read is one read of a consistent state. Reads share nothing with the machine, so they may run beside
-// it. An object whose deadline the machine's clock has passed is shown as its next entry will find it
-// (recovery protocol, projection).
+// Read is one read of a consistent state. Reads share nothing with the machine, so they may run concurrently
+// with it. They show an object with an expired deadline as the machine's next entry will find it (recovery
+// protocol, projection).
 type Read struct {
 	state.Must
 	// ClockMS is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so

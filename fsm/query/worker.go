@@ -47,7 +47,7 @@ func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error
 	return nil
 }
 
-// functions tells which of the functions asked for nobody has registered here.
+// functions returns those of the requested functions that no worker has registered in this partition.
 func (x *Read) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 	reply := &commandv1.FunctionsReply{}
 	for _, fn := range req.Functions {

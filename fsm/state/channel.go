@@ -2,9 +2,9 @@ package state
 
 import "perdure/fsm/state/keys"
 
-// OutboxFront is a key that nothing in a state's outbox for a destination stands before. Messages are numbered
-// without gaps up to what their channel says, and go from the front, so that the first one that is left is found
-// by asking for numbers: a scan from the front would walk over the traces of all that have gone.
+// OutboxFront returns a lower bound of the keys in a state's outbox for a destination. Messages have numbers
+// without gaps up to their channel's last one and are deleted from the front. So point reads of numbers find
+// the first remaining message; a scan from the front would pass the tombstones of all deleted ones.
 func OutboxFront(r Reader, destination uint32) ([]byte, error) {
 	prefix := keys.Number(keys.Outbox, destination)
 	key := keys.Number(keys.Channel, destination)

@@ -2,32 +2,32 @@ package state
 
 import "perdure/fsm/state/keys"
 
-// Never is the deadline of a promise that has none: the latest time the wire can carry (2^53 - 1 ms).
-// It is not put into the deadline index.
+// Never is the deadline of a promise without one: the latest time that the wire can carry (2^53 - 1 ms). The
+// deadline index does not contain it.
 const Never int64 = 1<<53 - 1
 
-// DueFrom says for each kind of deadline (by its number) before which time there is none. It is a cache: zeroes
-// are always right. Deadlines come and go all the time, and what is gone leaves traces in the store, which a
-// search from the front would walk over each time; this is where the last one ended.
+// DueFrom holds, by kind number, a time before which no deadline of that kind exists. It is a cache: zeroes
+// are always right. Deleted deadlines leave tombstones in Pebble, so each search resumes at the previous
+// position.
 type DueFrom [keys.DueGraph + 1]int64
 
-// Lower takes note of a deadline that was added.
+// Lower records an added deadline.
 func (d *DueFrom) Lower(key []byte) {
 	if kind, at, _, _, err := keys.ParseDeadline(key); err == nil && int(kind) < len(d) {
 		d[kind] = min(d[kind], at)
 	}
 }
 
-// Begin is where a search for deadlines of a kind begins.
+// Begin returns the key at which a search for deadlines of a kind begins.
 func (d *DueFrom) Begin(kind keys.DeadlineKind) []byte {
-	front, from := keys.DeadlineBounds(kind, d[kind]-1) // the bound behind what is due before
+	front, from := keys.DeadlineBounds(kind, d[kind]-1) // the upper bound of all earlier deadlines
 	if d[kind] <= 0 {
 		return front
 	}
 	return from
 }
 
-// FirstDue is the time of the first deadline between two keys.
+// FirstDue returns the time of the first deadline between two keys.
 func FirstDue(r Reader, lower, upper []byte) (at int64, ok bool, err error) {
 	var bad error
 	err = r.Scan(lower, upper, func(key, _ []byte) bool {

@@ -6,7 +6,8 @@ import "perdure/recovery"
 // ends the panic.
 type Fault struct{ Err error }
 
-// Catch ends a panic with a Fault and leaves its error in err. Any other panic goes on. It is for defer.
+// Catch recovers a panic with a Fault and stores its error in err. It re-raises any other panic. Call it by
+// defer.
 func Catch(err *error) {
 	switch p := recover().(type) {
 	case nil:
@@ -41,7 +42,8 @@ func (m Must) Has(key []byte) bool {
 	return ok
 }
 
-// Scan is Reader.Scan. fn may panic with a Fault too, which goes on only when the Reader has closed what it opened.
+// Scan is Reader.Scan. fn may panic with a Fault too; Scan re-raises it after the Reader has closed what it
+// opened.
 func (m Must) Scan(lower, upper []byte, fn func(key, value []byte) bool) {
 	var met error
 	err := m.From.Scan(lower, upper, func(key, value []byte) (more bool) { // false after a panic

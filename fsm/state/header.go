@@ -12,7 +12,7 @@ import (
 // placement, and the answer to the last commit.
 type Header struct {
 	ID string
-	// Incarnation is the Raft index at which this life of the id began.
+	// Incarnation is the Raft index at which this use of the id began.
 	Incarnation uint64
 	Function    string
 	Digest      string
@@ -58,7 +58,7 @@ type Header struct {
 
 const headerVersion = 1
 
-// Kind is whose program an execution runs. The numbers are stored and are kept for ever.
+// Kind says which kind of program an execution runs. The numbers are stored and never change.
 type Kind uint8
 
 // The kinds of executions.
@@ -124,11 +124,11 @@ func DecodeHeader(b []byte) (Header, error) {
 	h.LastState = recovery.TaskState(d.u64())
 	h.Problem, h.Releases = d.str(), d.u64()
 	if len(d.b) > 0 {
-		kind, life := d.u64(), d.u64()
-		if d.err == nil && (kind != uint64(KindGraph) || life > MaxGeneration) {
+		kind, generation := d.u64(), d.u64()
+		if d.err == nil && (kind != uint64(KindGraph) || generation > MaxGeneration) {
 			d.fail("an execution of an unknown kind")
 		}
-		h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(life), d.u64(), d.u64(), d.i64()
+		h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(generation), d.u64(), d.u64(), d.i64()
 	}
 	return h, d.end()
 }

@@ -1,9 +1,9 @@
 package state
 
-// ListingOpen and ListingClosed are what stands under an execution's place in the listing.
+// ListingOpen is the value of an open execution's listing entry.
 func ListingOpen(function string) []byte { return []byte(function) }
 
-// ListingClosed is the same for an execution that has ended.
+// ListingClosed is the value of an ended execution's listing entry.
 func ListingClosed(function string, closedMS int64) []byte {
 	e := encoder{}
 	e.str(function)

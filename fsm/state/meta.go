@@ -22,7 +22,7 @@ func MetaNumber(r Reader, name string) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-// MachineMeta tells the machine's own values from those of the store that keeps the state.
+// MachineMeta reports whether a value is the machine's own, not the store's.
 func MachineMeta(name string) bool {
 	switch name {
 	case MetaApplied, MetaClock, MetaChecksum, MetaFeature, MetaEvicted, MetaReplies, MetaReplyBytes:

@@ -10,26 +10,26 @@ import (
 	"perdure/reduction"
 )
 
-// NodeRow is what is stored of one node of a graph run. A node without a row is pending.
+// NodeRow is the stored form of one node of a graph run. A node without a row is pending.
 type NodeRow struct {
 	Status reduction.StatusKind
-	// Signal is what the node waits for, or what its wait was for.
+	// Signal is the name that the node waits for or has waited for.
 	Signal string
-	// Child is the number of its promise in the run's journal, plus 1; 0 before it was started. life tells
-	// the life of the run in which that was, attempt the present or last attempt, from 1.
+	// Child is the number of its promise in the run's journal, plus 1; 0 before its start. Generation numbers
+	// the incarnation of the run that started it, Attempt the present or last attempt, from 1.
 	Child, Generation, Attempt uint32
 	Started, Ended             int64
-	// RetryAt is when the next attempt is due; 0 unless the node pauses between two.
+	// RetryAt is the time of the next attempt; 0 unless the node pauses between two.
 	RetryAt int64
-	// Wave is the number of the wave in which the result was recorded, in a graph that runs in waves. The
-	// result is observed when the header has come to that number.
+	// Wave is the number of the wave that recorded the result, in a graph that runs in waves. The result
+	// counts once the header has reached that number.
 	Wave uint64
-	// Kept: the result is that of an earlier life of the run; the output stands in the row of that life, whose
-	// incarnation from is. propagated: it failed because a node before it did.
+	// Kept says that the result is that of an earlier incarnation of the run, From, whose row has the output.
+	// Propagated says that the node failed because a node before it did.
 	Kept, Propagated bool
 	From             uint64
-	// Failure is why it failed, or its last attempt did, or why it was skipped (of the type FailureSkipped if it
-	// said so itself): an outcome in its encoding.
+	// Failure is an encoded outcome: why the node or its last attempt failed, or why it was skipped (type
+	// FailureSkipped if the attempt asked for it).
 	Failure []byte
 	Output  []byte
 }
@@ -90,11 +90,11 @@ func DecodeRow(b []byte) (NodeRow, error) {
 	return r, d.end()
 }
 
-// Observed reports whether a result counts, in a run that has come to the given wave.
+// Observed reports whether a result counts in a run that has reached the given wave.
 func (r *NodeRow) Observed(wave uint64) bool { return r.Wave <= wave }
 
-// Promise is the id of the node's promise, "" before it was started and for one that was kept: that promise
-// belonged to an earlier life of the run.
+// Promise is the id of the node's promise. It is "" before the node's start and for a kept node, whose
+// promise belonged to an earlier incarnation of the run.
 func (r *NodeRow) Promise(run string) string {
 	if r.Child == 0 || r.Kept {
 		return ""
@@ -102,10 +102,11 @@ func (r *NodeRow) Promise(run string) string {
 	return string(id.PromiseID(run).Child(r.Child - 1))
 }
 
-// An attempt's number among the children of the node's promise, so that no two lives share one.
+// AttemptsPerGeneration is the range of attempt numbers of one generation. Attempts are numbered children of
+// the node's promise, and no two incarnations of the run share a number.
 const AttemptsPerGeneration = 1024
 
-// MaxGeneration is the last life whose attempts have numbers.
+// MaxGeneration is the last generation whose attempts have numbers.
 const MaxGeneration = 1<<32/AttemptsPerGeneration - 1
 
 // AttemptID is the execution of the node's present or last attempt.
@@ -113,8 +114,8 @@ func (r *NodeRow) AttemptID(run string) string {
 	return string(id.PromiseID(run).Child(r.Child - 1).Child(r.Generation*AttemptsPerGeneration + r.Attempt - 1))
 }
 
-// FunctionGraph is what the executions of graphs are listed as, FunctionHTTP who makes the requests of
-// HTTP nodes.
+// FunctionGraph is the function under which graph runs are listed; FunctionHTTP is the one that makes the
+// requests of HTTP nodes.
 const (
 	FunctionGraph = "$graph"
 	FunctionHTTP  = "$http"
@@ -154,8 +155,8 @@ func NodeOfKey(key, prefix []byte, nodes int) (int, error) {
 	return n, nil
 }
 
-// ReductionState is the state of a run as its rows tell it, in a run that has come to the given wave. A result that
-// is not observed has not happened yet: its node runs, or waits for the signal that it has got.
+// ReductionState derives the reduction's state from the rows of a run that has reached the given wave. A node
+// whose result is not observed yet counts as running, or as waiting for the signal that it has received.
 func ReductionState(g *perdurev1.Graph, rows []NodeRow, wave uint64) reduction.State {
 	s := reduction.State{Statuses: make(map[reduction.NodeID]reduction.Status, len(rows)),
 		Outputs: make(map[reduction.NodeID][]byte, len(rows))}

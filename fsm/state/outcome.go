@@ -7,7 +7,7 @@ import (
 	"perdure/recovery"
 )
 
-// OutcomeOf is the result that a settled promise has for those who wait for it.
+// OutcomeOf returns the result that a settled promise gives its awaiters.
 func OutcomeOf(p recovery.Promise) []byte {
 	switch p.State {
 	case recovery.PromiseRejectedTimedout:
@@ -44,8 +44,8 @@ func OfSend(p recovery.Promise) bool {
 	return p.External && p.Target == "" && len(p.Param) > 0
 }
 
-// RetryBound reads how many retries a policy allows from its text: "attempts=N" first, and whatever the
-// worker's own terms are behind it.
+// RetryBound reads from a policy's text how many retries it allows: "attempts=N" comes first, the worker's
+// own terms follow.
 func RetryBound(policy string) int {
 	const standard = 3
 	digits, ok := strings.CutPrefix(policy, "attempts=")

@@ -50,7 +50,7 @@ func (m *MemReader) Scan(lower, upper []byte, fn func(key, value []byte) bool) e
 	return nil
 }
 
-// Apply carries out mutations and keeps their bytes, which nobody may change from then on.
+// Apply applies mutations and keeps their bytes; the caller must not change these afterwards.
 func (m *MemReader) Apply(writes []Write) {
 	for _, w := range writes {
 		if w.Value == nil {

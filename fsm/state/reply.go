@@ -9,12 +9,12 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// ReplyCost is what a stored reply counts beside its value and twice its request id.
+// ReplyCost is the fixed size that a stored reply counts, in addition to its value and twice its request id.
 const ReplyCost = 32
 
 var Deterministic = proto.MarshalOptions{Deterministic: true}
 
-// ReplySize is what the note of a reply's age says that the reply takes: nothing if it was stored below LevelReplies.
+// ReplySize reads a stored reply's size from its age record: 0 if the reply was stored below LevelReplies.
 func ReplySize(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -26,7 +26,7 @@ func ReplySize(b []byte) (uint64, error) {
 	return n, err
 }
 
-// StoredReply is the answer to a request, as it is kept for the request's retries.
+// StoredReply is the answer to a request, stored for the request's retries.
 type StoredReply struct {
 	At    int64
 	Reply *commandv1.Reply

@@ -7,9 +7,8 @@ import (
 	"perdure/journal"
 )
 
-// DecodeEntry is the inverse of EntryToWire, for whoever judges journals from outside. Outcomes come back
-// in their canonical encoding. The error says that the entry holds an event of a kind that this program does
-// not know.
+// DecodeEntry is the inverse of EntryToWire, for checks of journals outside the server. It returns outcomes
+// in their canonical encoding. The error says that this program does not know the kind of the entry's event.
 func DecodeEntry(w *perdurev1.JournalEntry) (journal.Entry, error) {
 	ev, err := decodeRecorded(w.GetEvent())
 	return journal.Entry{Seq: w.GetSeq(), Time: w.GetTimeMs(), Event: ev}, err

@@ -14,7 +14,7 @@ import (
 	"perdure/reduction"
 )
 
-// The wire's values against the rules' own. Results and payloads stand in journals and promises as
+// The API's values and the rules' values. Journals and promises store results and payloads as
 // recovery.Outcome in its canonical encoding.
 
 func DecodeOutcome(o *perdurev1.Outcome) ([]byte, *api.Error) {
@@ -156,7 +156,7 @@ func encodeEvent(ev journal.Event) *perdurev1.Event {
 	return out
 }
 
-// DecodeEvent reads an event as the API carries it. The journal's guard judges the rest.
+// DecodeEvent reads an event in the API's form. The journal's guard checks the rest.
 func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 	switch k := w.GetKind().(type) {
 	case *perdurev1.Event_ExecutionCompleted:

@@ -9,9 +9,9 @@ import (
 	"perdure/id"
 )
 
-// fields is one JSON object of the protocol. Every field of an event is always present (K15), so one that
-// is missing or of another type makes the object unreadable: the first such problem is kept, and reading
-// goes on with zero values, so that a caller asks once, at the end.
+// fields is one JSON object of the protocol. Every field of an event is always present (K15), so a missing
+// field, or one of another type, makes the object unreadable. fields keeps the first such problem and
+// continues with zero values, so that a caller checks once, at the end.
 type fields struct {
 	raw     map[string]json.RawMessage
 	problem error

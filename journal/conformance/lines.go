@@ -1,6 +1,6 @@
-// Package conformance owns the line protocol by which a journal is judged from outside: cases in as JSON
-// lines, verdicts out. It promises one verdict per case, from the same guards that the server applies, and
-// answers for a line it cannot read rather than stopping. It keeps nothing between lines.
+// Package conformance implements the line protocol for checks of journals by other programs: it reads cases
+// as JSON lines and writes verdicts. Each case gets one verdict, from the guards that the server applies; an
+// unreadable line gets one as well. The package keeps nothing between lines.
 //
 // A case names an execution, the entries of its journal and one more append; the verdict says whether that
 // append is accepted, and the status and the next child number afterwards. The identifier [7, 2, 0] of the
@@ -28,15 +28,15 @@ type verdict struct {
 	Next   *uint32         `json:"nextChildSeq,omitempty"`
 }
 
-// CheckLines judges every case in r and writes the verdicts to w, in order, until r ends. Lines may be of
-// any length; empty ones are skipped. The error is that of reading or writing: no verdict is one.
+// CheckLines checks every case in r and writes the verdicts to w, in order, until r ends. Lines may be of any
+// length; empty ones are skipped. The error is that of reading or writing, never a verdict.
 func CheckLines(r io.Reader, w io.Writer) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	out := bufio.NewWriter(w)
 	for {
 		line, readErr := in.ReadBytes('\n')
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			text, err := json.Marshal(judge(line))
+			text, err := json.Marshal(verdictOf(line))
 			if err != nil {
 				return err
 			}
@@ -57,8 +57,8 @@ func CheckLines(r io.Reader, w io.Writer) error {
 	}
 }
 
-// judge answers one line.
-func judge(line []byte) verdict {
+// verdictOf returns the verdict of one line.
+func verdictOf(line []byte) verdict {
 	c, err := parseObject(line)
 	if err != nil {
 		return verdict{ID: json.RawMessage("null"), Status: StatusInvalid}

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// ask judges one case: the journal's events, then the append's, as JSON texts.
+// ask checks one case: the journal's events, then the append's, as JSON texts.
 func ask(t *testing.T, appended string, journal ...string) string {
 	t.Helper()
 	var entries []string
@@ -107,7 +107,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A line that is no case gets its line too, and the rest goes on. Empty lines are none.
+// An unreadable line gets a verdict too, and CheckLines continues. Empty lines get none.
 func TestLinesThatAreNoCases(t *testing.T) {
 	input := "{\"id\":3}\n\n   \nnonsense\n[1]\nnull\n{\"eid\":[1],\"journal\":[],\"append\":{}}\r\n{\"id\":\"x\",\"eid\":[1],\"journal\":7}"
 	want := `{"id":3,"accept":false,"status":"Invalid"}
@@ -138,7 +138,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// Verdicts are no errors; a broken reader or writer is one, after what could be judged was written.
+// A verdict is no error. A broken reader or writer is one, after all verdicts before it.
 func TestBrokenStreams(t *testing.T) {
 	broken := errors.New("broken")
 	var out bytes.Buffer

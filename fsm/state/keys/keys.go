@@ -1,12 +1,12 @@
-// Package keys lays out a partition's state as keys: one family per kind of object, ordered so that
-// every read the machine makes is a point read or one short scan.
+// Package keys lays out a partition's state as keys: one family per kind of object, ordered so that every
+// read the machine makes is a point read or one short scan.
 //
-// It owns the family numbers and the key encoding. It promises that the encoding is canonical (same
-// object, same key), that keys of one family sort as their parts do, and that a number once given is
-// never reused. It keeps nothing, so a crash loses nothing.
+// It owns the family numbers and the key encoding. It promises that the encoding is canonical (same object,
+// same key), that keys of one family sort as their parts do, and that a number once given is never reused. It
+// keeps nothing, so a crash loses nothing.
 //
-// Strings inside a key end with 00 01, and a 00 in them is written as 00 FF, so any bytes may stand in
-// an id and no key is a prefix of another object's. Numbers are big endian.
+// Strings inside a key end with 00 01, and a 00 in them is written as 00 FF, so an id may contain any bytes
+// and no key is a prefix of another object's. Numbers are big endian.
 package keys
 
 import (
@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// Family is the first byte of every key. Numbers are for life: append, never renumber.
+// Family is the first byte of every key. Numbers never change: append, never renumber.
 type Family byte
 
 const (
@@ -69,8 +69,8 @@ func NameOf(key []byte) string {
 	return "unknown"
 }
 
-// DeadlineKind orders what is due within one tick: promises first, so that what they wake is seen by
-// the rest (recovery protocol, sweep order).
+// DeadlineKind orders the expirations of one tick. Promises come first, so that later kinds see what they
+// wake (recovery protocol, sweep order).
 type DeadlineKind byte
 
 const (
@@ -78,10 +78,10 @@ const (
 	DueLease   DeadlineKind = 2 // an acquired task's lease
 	DueRetry   DeadlineKind = 3 // a pending task's retry timer
 	DueGrace   DeadlineKind = 4 // a cancelling execution's grace
-	DueGraph   DeadlineKind = 5 // a graph run that is to go on, or the next attempt of a node
+	DueGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
 )
 
-// DeadlineKinds lists the kinds in the order a tick carries them out.
+// DeadlineKinds lists the kinds in the order in which a tick runs them.
 var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueLease, DueRetry}
 
 // AppendString appends a string part.
@@ -189,7 +189,7 @@ func DeadlineOf(kind DeadlineKind, at int64, namespace, id string) []byte {
 	return AppendString(AppendString(b, namespace), id)
 }
 
-// DeadlineBounds spans the deadlines of a kind that are due at now: [lower, upper).
+// DeadlineBounds spans the deadlines of a kind that have expired at now: [lower, upper).
 func DeadlineBounds(kind DeadlineKind, now int64) (lower, upper []byte) {
 	lower = []byte{byte(Deadline), byte(kind)}
 	upper = AppendUint64([]byte{byte(Deadline), byte(kind)}, uint64(max(now, 0))+1)
@@ -239,7 +239,7 @@ func OutboxPrefix(destination uint32, epoch uint64) []byte {
 	return AppendUint64(b, epoch)
 }
 
-// OutboxOf is the key of one message under way.
+// OutboxOf is the key of one outbox message.
 func OutboxOf(destination uint32, epoch, seq uint64) []byte {
 	return AppendUint64(OutboxPrefix(destination, epoch), seq)
 }
