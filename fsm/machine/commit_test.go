@@ -97,18 +97,18 @@ func TestCommitGuard(t *testing.T) {
 		}
 	}
 	reply := w.do(cmd).GetCommit()
-	var told []string
+	var received []string
 	for _, e := range reply.Entries {
-		told = append(told, strings.Fields(showEvent(e.Event))[0])
+		received = append(received, strings.Fields(showEvent(e.Event))[0])
 	}
-	if strings.Join(told, " ") != "SignalDelivered InvokeCompleted TimerFired" {
-		t.Errorf("told of %v", told)
+	if strings.Join(received, " ") != "SignalDelivered InvokeCompleted TimerFired" {
+		t.Errorf("received %v", received)
 	}
 	// One that claims to know more than there is gets nothing, and breaks nothing.
 	more := w.commitCmd(v, "nothing")
 	more.GetCommit().NextChild, more.GetCommit().KnownSeq = reply.NextChild, 1<<60
 	if got := w.do(more).GetCommit(); len(got.Entries) != 0 {
-		t.Errorf("told %v", got)
+		t.Errorf("received %v", got)
 	}
 }
 

@@ -137,16 +137,16 @@ func (w *world) learn(v *view, c *perdurev1.Commit, reply *perdurev1.CommitReply
 		w.read(v)
 		return
 	}
-	told := map[uint64]*perdurev1.JournalEntry{}
+	received := map[uint64]*perdurev1.JournalEntry{}
 	for _, e := range reply.Entries {
-		if _, twice := told[e.Seq]; twice {
+		if _, twice := received[e.Seq]; twice {
 			w.t.Fatalf("%s: the answer has entry %d twice", v.token.Id, e.Seq)
 		}
-		told[e.Seq] = e
+		received[e.Seq] = e
 	}
 	own := c.Events
 	for seq := uint64(len(v.journal)); seq < reply.NextSeq; seq++ {
-		e, ok := told[seq]
+		e, ok := received[seq]
 		if !ok {
 			if len(own) == 0 {
 				w.t.Fatalf("%s: the worker can not know entry %d", v.token.Id, seq)

@@ -144,7 +144,7 @@ func showReply(r *commandv1.Reply) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s %s, next entry %d, next child %d",
 			strings.ToLower(strings.TrimPrefix(c.State.String(), "TASK_STATE_")), status(c.Status), c.NextSeq, c.NextChild))
 		for _, line := range showEntries(c.Entries) {
-			lines = append(lines, "told "+line)
+			lines = append(lines, "sent "+line)
 		}
 		return lines
 	case *commandv1.Reply_Release:

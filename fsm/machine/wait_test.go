@@ -92,7 +92,7 @@ func TestWaitOnWhatIsDue(t *testing.T) {
 	for _, c := range []struct {
 		name, first, wait string
 		state             perdurev1.TaskState
-		got              string
+		got               string
 	}{
 		{"timer", "sleep 3000", "await 0", acquired, "TimerFired ExecutionResumed"},
 		{"child", "child g timeout=3000", "await 0", acquired, "InvokeCompleted ExecutionResumed"},

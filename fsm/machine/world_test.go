@@ -134,9 +134,9 @@ func (w *world) apply(p *part, entry *commandv1.Entry) *Result {
 	p.m.Committed()
 	p.log, p.results = append(p.log, raw), append(p.results, res)
 	if raises {
-		told := *res
-		told.Replies = told.Replies[1:]
-		res = &told
+		shown := *res
+		shown.Replies = shown.Replies[1:]
+		res = &shown
 	}
 	w.checkFronts(p, res)
 	if !w.effectsUnchecked {
@@ -391,8 +391,8 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 			sent = sent || !old
 			return true
 		})
-		if told := slices.Contains(res.Effects.Outbox, uint32(dst)); told != sent {
-			w.t.Fatalf("new messages for partition %d: %v, the effects say %v", dst, sent, told)
+		if shown := slices.Contains(res.Effects.Outbox, uint32(dst)); shown != sent {
+			w.t.Fatalf("new messages for partition %d: %v, the effects say %v", dst, sent, shown)
 		}
 	}
 	for _, a := range res.Effects.Assigned {
