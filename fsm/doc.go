@@ -1,12 +1,12 @@
 // Package fsm puts a partition's state machine on Pebble and under Raft.
 //
-// It owns one partition's state store: keys, batches, applied and covered index, checksum, and the
-// content of snapshots. It promises that the effects of an entry and its index are in one batch, so that
-// any crash leaves a prefix of the log applied whole, and that a store which cannot be trusted (damaged,
-// foreign, missing, newer) is refused by name. A crash may lose what was not flushed, back to an earlier
-// index; the Raft log holds it and replay skips what is still there.
+// It owns one partition's state store: keys, batches, applied and covered index, checksum, and the content of
+// snapshots. One batch holds an entry's writes and its index, so any crash leaves a prefix of the log applied
+// whole. Open refuses a store that it cannot trust (damaged, foreign, missing, newer) with a typed error. A
+// crash may lose unflushed entries, back to an earlier index; Raft replays them from its log, and the store
+// skips the entries that it still has.
 //
-// The store runs without Pebble's own write-ahead log. Only Flush makes it durable, and Cover is the one
-// place that promises durability to Raft: it notes the covered index, flushes, and only then may a
-// snapshot marker be written and the log behind it be cut.
+// The store runs without Pebble's own write-ahead log. Only Flush makes it durable. Only Cover promises
+// durability to Raft: it records the covered index and flushes. After that Raft may write a snapshot marker
+// and cut its log up to it.
 package fsm

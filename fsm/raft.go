@@ -24,7 +24,7 @@ func EncodeEntry(e *commandv1.Entry) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, e)
 }
 
-// DecodeEntry reads what EncodeEntry wrote.
+// DecodeEntry is the inverse of EncodeEntry.
 func DecodeEntry(b []byte) (*commandv1.Entry, error) {
 	if len(b) == 0 {
 		return nil, errors.New("fsm: an empty log entry")

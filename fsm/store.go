@@ -198,8 +198,8 @@ func newStore(dir string, opts Options) *Store {
 	return &Store{dir: dir, opts: opts}
 }
 
-// Open opens a partition's state. Errors: *MissingError, *ExistsError, *ForeignError, *DamagedError. A
-// store that is refused is left as it is.
+// Open opens a partition's state. Errors: *MissingError, *ExistsError, *ForeignError, *DamagedError. Open
+// leaves a refused store unchanged.
 func Open(dir string, opts Options) (*Store, error) {
 	s := newStore(dir, opts)
 	if _, err := s.inspect(); err != nil {
@@ -264,7 +264,7 @@ func (s *Store) openPebble(dir string, readOnly bool) (db *pebble.DB, err error)
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				if s.opts.Passing(err) {
-					// Pebble has dropped the table and begins again; what it was made of is still there.
+					// Pebble has dropped the new table and retries; the table's inputs still exist.
 					return
 				}
 				s.fail(s.damaged(err))
@@ -302,10 +302,10 @@ func (s *Store) adopt(db *pebble.DB) error {
 	return nil
 }
 
-// Dir is where the store is.
+// Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// read runs fn on the database, which cannot go away meanwhile.
+// read runs fn on the database, and prevents its replacement and Close meanwhile.
 func (s *Store) read(fn func(db *pebble.DB) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -343,7 +343,7 @@ func (s *Store) damaged(err error) error {
 	return &DamagedError{s.dir, err}
 }
 
-// Query answers a read of the applied state at the machine's clock, and the index it is of.
+// Query answers a read of the applied state at the machine's clock, and returns the state's index.
 func (s *Store) Query(q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
 	err = s.View(func(r state.Reader) error {
 		var err error
@@ -361,8 +361,8 @@ type Status struct {
 	// Applied is the index of the last applied entry. Covered is the highest index that a snapshot marker may
 	// record.
 	Applied, Covered uint64
-	// Received is what Applied was when the state came as a snapshot's content from another replica, which
-	// may be ahead of this one's log; 0 if it never did.
+	// Received is the applied index of the last snapshot content from another replica, which may be ahead of
+	// this replica's log; 0 if there was none.
 	Received uint64
 	// Checksum is over every mutation up to Applied; equal on every replica at the same index.
 	Checksum uint64
@@ -390,12 +390,12 @@ func status(r state.Reader) (st Status, err error) {
 	return st, errors.Join(errs[:]...)
 }
 
-// Cover makes the state durable and notes that it covers a snapshot's index, which counts entries the
-// machine never sees. When it returns nil, Raft may cut its log up to index. It blocks on the disk.
+// Cover makes the state durable and records that it covers a snapshot's index, which also counts entries that
+// the machine never sees. After it returns nil, Raft may cut its log up to index. It blocks on the disk.
 func (s *Store) Cover(index uint64) error {
 	return s.read(func(db *pebble.DB) error {
 		if err := s.failed(); err != nil {
-			return err // Raft takes for applied what was answered with an error
+			return err // Raft counts an entry with an error response as applied
 		}
 		covered, err := state.MetaNumber(view{db}, metaCovered)
 		if err != nil {
@@ -413,7 +413,7 @@ func (s *Store) Cover(index uint64) error {
 // Flush makes everything applied so far durable. It blocks on the disk.
 func (s *Store) Flush() error { return s.read(s.flush) }
 
-// flush promises nothing once the store has failed: what was lost then may have been part of it.
+// flush returns an error once the store has failed, since the lost writes may belong to the flushed state.
 func (s *Store) flush(db *pebble.DB) error {
 	if err := s.failed(); err != nil {
 		return err
@@ -424,12 +424,12 @@ func (s *Store) flush(db *pebble.DB) error {
 	return s.failed()
 }
 
-// Close flushes and closes the store. No ApplyBatch may be under way. It blocks on the disk, and for ever
-// if a read does; a store that has failed is closed without a flush.
+// Close flushes and closes the store; no ApplyBatch may run. It closes a failed store without a flush. It
+// blocks on the disk, and for ever if a read does.
 func (s *Store) Close() error {
 	failed, hung := s.failure.get()
 	if hung {
-		// Its files are left to the end of the process.
+		// The files stay open until the process ends.
 		return nil
 	}
 	s.giveWay.add(1)
@@ -443,8 +443,8 @@ func (s *Store) Close() error {
 	if failed != nil {
 		return closeDB(s.db)
 	}
-	// Close alone would throw the memtable away; replay would bring it back, but a clean stop should
-	// not need one. On a full disk it does.
+	// Without a flush Close drops the memtable, and the next start must replay it. A clean stop avoids that
+	// replay, except on a full disk.
 	err := s.flush(s.db)
 	if err != nil && s.opts.Passing(err) {
 		err = nil
@@ -452,15 +452,15 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.db.Close())
 }
 
-// Hung reports whether Pebble has stopped in the middle of an operation: Close leaves its files, and the lock on
-// the directory, to the end of the process.
+// Hung reports whether Pebble has stopped in the middle of an operation: then Close leaves its files and the
+// directory's lock open until the process ends.
 func (s *Store) Hung() bool {
 	_, hung := s.failure.get()
 	return hung
 }
 
-// closeDB closes a database that may have met damage: a read that failed can leave references behind, at
-// which Pebble panics instead of answering.
+// closeDB closes a database that may be damaged: a failed read can leave references behind, and Pebble's
+// Close then panics instead of returning an error.
 func closeDB(db *pebble.DB) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -470,7 +470,7 @@ func closeDB(db *pebble.DB) (err error) {
 	return db.Close()
 }
 
-// Metrics shows Pebble's own figures.
+// Metrics returns Pebble's own metrics.
 func (s *Store) Metrics() (m *pebble.Metrics, err error) {
 	err = s.read(func(db *pebble.DB) error {
 		m = db.Metrics()

@@ -6,13 +6,12 @@ import (
 	"perdure/id"
 )
 
-// Check reads a whole journal and returns everything that is wrong with it, in order of the entries; nil
-// means that every invariant of the spec and every ruling holds. It works on any list of entries.
+// Check reads a whole journal and returns all violations in it, in order of the entries; nil means that every
+// invariant of the spec and every ruling holds. It works on any list of entries.
 //
-// It shares no guard with State: each rule is a pass of its own over the entries with a memory of its own,
-// written as the spec words it. For a valid journal and any next event, State.Append refuses exactly when
-// Check then finds something. INV-4 is not among the passes: it compares with a stored status, which
-// StatusOf is there for.
+// It shares no guard with State: each rule is a separate pass over the entries with its own memory, worded as
+// in the spec. For a valid journal and any next event, State.Append refuses exactly when Check then finds
+// something. INV-4 is not among the passes: it compares with a stored status, which StatusOf is there for.
 func Check(eid id.PromiseID, entries []Entry, opts ...Option) []Violation {
 	a := &audit{eid: eid, entries: entries, bound: buildOptions(opts).bound, before: make([]Status, len(entries))}
 	status := StatusNone
@@ -28,7 +27,7 @@ func Check(eid id.PromiseID, entries []Entry, opts ...Option) []Violation {
 	return a.found
 }
 
-// audit is one Check under way.
+// audit is one running Check.
 type audit struct {
 	eid     id.PromiseID
 	entries []Entry

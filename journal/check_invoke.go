@@ -90,8 +90,8 @@ func checkRetryBounded(a *audit) {
 	}
 }
 
-// R5, R8, R9: attempts are numbered 1, 2, 3 …; one starts when the one before is recorded as failed, and the
-// one that fails or completes is the one that was started last and has not ended.
+// R5, R8, R9: attempts are numbered 1, 2, 3 …. Each starts after the previous one's recorded failure. Only
+// the last started attempt may fail or complete, and only once.
 func checkAttempts(a *audit) {
 	open := map[id.PromiseID]uint32{}
 	failed := map[id.PromiseID]uint32{}

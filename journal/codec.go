@@ -29,9 +29,9 @@ func (e *CorruptError) Error() string {
 	return "journal: corrupt entry: " + e.Kind.String() + " at byte " + strconv.Itoa(e.Offset) + ": " + e.Detail
 }
 
-// AppendEntry appends the canonical encoding of e to dst and returns the result. Every entry that a State
-// has accepted can be read back by DecodeEntry; of others (a malformed identifier, an unknown kind of
-// wait) that is not promised. e.Event must not be nil.
+// AppendEntry appends the canonical encoding of e to dst and returns the result. DecodeEntry can read back
+// every entry that a State has accepted, but not necessarily others (a malformed identifier, an unknown kind
+// of wait). e.Event must not be nil.
 func AppendEntry(dst []byte, e Entry) []byte {
 	dst = append(dst, byte(e.Event.Kind()))
 	dst = binary.AppendUvarint(dst, e.Seq)

@@ -32,8 +32,8 @@ type Recorded struct {
 	Function    string
 	Input       []byte
 	RetryPolicy string
-	// Open is the attempt that runs now (0: none); Retries counts the failed ones, the last of which left
-	// LastError and is followed by the next attempt at RetryAt, in unix milliseconds.
+	// Open is the running attempt (0: none). Retries counts the failed ones; the last of them left LastError,
+	// and the next attempt follows at RetryAt, in unix milliseconds.
 	Open, Retries uint32
 	LastError     []byte
 	RetryAt       int64

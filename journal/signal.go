@@ -2,7 +2,7 @@ package journal
 
 import "unsafe"
 
-// What State.Size counts for a signal name (with its place in the index) and for an unconsumed delivery.
+// The sizes that State.Size counts for a signal name (with its index entry) and for an unconsumed delivery.
 const (
 	perSignal   = int(unsafe.Sizeof(signal{})) + 48
 	perDelivery = int(unsafe.Sizeof(unconsumed{}))

@@ -18,7 +18,7 @@ const (
 	StatusCompleted Status = 4
 	// StatusFailed is terminal: the program returned an error.
 	StatusFailed Status = 5
-	// StatusCancelled is terminal: the cancel was carried out.
+	// StatusCancelled is terminal: the execution ended by its cancel.
 	StatusCancelled Status = 6
 )
 

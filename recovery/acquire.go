@@ -6,12 +6,12 @@ type Holding struct {
 	Promise Promise
 }
 
-// Acquire gives a pending task to the process pid for ttl milliseconds. ref presents the version of
-// the Execute; the answer carries the next one, which the worker presents from then on. What settled
-// before is known to the worker by its replay, so Resumes is cleared.
+// Acquire gives a pending task to the process pid for ttl milliseconds. ref presents the version of the
+// Execute; the answer carries the next one, which the worker presents from then on. Acquire clears Resumes,
+// since the worker's replay shows the earlier settlements.
 //
-// Acquiring again what one has already acquired is a [Conflict] like any other: a caller that may
-// lose an answer keeps answers.
+// Acquiring again what one has already acquired is a [Conflict] like any other: a caller that may lose an
+// answer keeps answers.
 //
 // Errors: [Invalid], [NotFound], [Conflict].
 func Acquire(s Store, now int64, ref TaskRef, pid string, ttl int64) (Holding, error) {

@@ -22,7 +22,7 @@ const (
 
 // CorruptError says that bytes are not the encoding of any value.
 type CorruptError struct {
-	// What was to be decoded: "promise", "task" or "outcome".
+	// The kind of the decoded value: "promise", "task" or "outcome".
 	What string
 	// Offset is where the first wrong byte, or the end of the input, was met.
 	Offset int

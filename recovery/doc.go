@@ -29,12 +29,12 @@
 // # The settlement chain
 //
 // Settlement is linear, never recursive (recovery protocol, settlement chain): settle, resume, execute. It
-// comes in two halves. [Settle], [Fulfill] and [TimeoutPromise] do the first: the promise is settled, its own
-// task fulfilled and taken out of every callback set, its callbacks and listeners consumed and returned in a
-// [Settlement]. [Resume] does the second for one awaiter. A caller whose awaiters have conditions of their
-// own (an execution waiting for several results) works between the halves and resumes only those whose
-// condition holds; an awaiter that is not resumed stays suspended, with its other callbacks. [Propagate]
-// resumes them all, and [Chain] is both halves at once.
+// comes in two halves. [Settle], [Fulfill] and [TimeoutPromise] do the first: they settle the promise, fulfil
+// its own task and remove that from every callback set. They consume the promise's callbacks and listeners
+// and return them in a [Settlement]. [Resume] does the second for one awaiter. Awaiters may have conditions
+// of their own (an execution that waits for several results). Their caller works between the halves and
+// resumes only those whose condition holds; the others stay suspended, with their other callbacks.
+// [Propagate] resumes them all, and [Chain] is both halves at once.
 //
 // # Effects
 //

@@ -1,8 +1,8 @@
 package recovery
 
-// Halt takes a task out of service, whatever it does: a holder loses its lease, a waiting task is not
-// woken (what settles meanwhile is remembered in Resumes). Halting a halted task changes nothing. It
-// is an operator's tool and needs no version.
+// Halt takes a task out of service in any state: a holder loses its lease, and a suspended task is not
+// resumed (Resumes collects the promises that settle meanwhile). Halting a halted task changes nothing. It is
+// an operator's tool and needs no version.
 //
 // Errors: [Invalid], [NotFound], [Conflict] if the task is fulfilled.
 func Halt(s Store, now int64, ref Ref) (Task, error) {

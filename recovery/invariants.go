@@ -59,12 +59,12 @@ const (
 	CallbackAwaiterNoTarget       = "callback_awaiter_no_target"
 )
 
-// What must hold besides, in every state.
+// Further invariants of every state.
 const (
 	// SettledNotFulfilled: a promise is settled exactly if its task is fulfilled.
 	SettledNotFulfilled = "settled_not_fulfilled"
-	// PromiseTimes: createdAt ≤ settledAt ≤ timeoutAt; a promise settled at its deadline is what its
-	// deadline makes of it; a pending promise has no settledAt and no value.
+	// PromiseTimes: createdAt ≤ settledAt ≤ timeoutAt; a promise settled at its deadline has the state and
+	// value of a timeout; a pending promise has no settledAt and no value.
 	PromiseTimes = "promise_times"
 	// CallbackIndex: both directions of the callback relation hold the same pairs.
 	CallbackIndex = "callback_index"

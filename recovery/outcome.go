@@ -19,7 +19,7 @@ type Failure struct {
 	NonRetryable bool
 }
 
-// The first byte of an encoded outcome. What a later layout needs gets a new number.
+// The first byte of an encoded outcome. A later layout gets a new number.
 const (
 	outcomeValue   byte = 0
 	outcomeFailure byte = 1

@@ -1,8 +1,8 @@
 package recovery
 
-// Release gives an acquired task back: it is pending at the same version. With delay 0 an Execute goes
-// out at once; with a delay (milliseconds) the retry timer sends it then, so that a task which fails
-// the same way every time does not spin.
+// Release gives an acquired task back: it is pending at the same version. With delay 0 an Execute goes out at
+// once; with a delay (milliseconds) the retry timer sends it then, so that a task that fails every time does
+// not spin.
 //
 // Errors: [Invalid] for a negative delay, [NotFound], [Conflict].
 func Release(s Store, now int64, ref TaskRef, delay, retry int64) (Task, Effects, error) {

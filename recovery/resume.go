@@ -31,8 +31,8 @@ func (r Resumed) String() string {
 // suspended task becomes pending, with by as its only resume, at its present version; a pending,
 // acquired or halted one keeps its state and remembers by.
 func Resume(s Store, now int64, awaiter, by string, retry int64) (Resumed, Effects) {
-	// The stored task, not its projection: a lease that has run out stays for ExpireLease to carry out,
-	// and pending and acquired are treated alike here.
+	// The stored task, not its projection: ExpireLease ends an expired lease, and Resume treats pending and
+	// acquired alike.
 	t, ok := s.Task(awaiter)
 	if !ok {
 		return ResumeSkipped, Effects{}

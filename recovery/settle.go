@@ -8,16 +8,16 @@ type Settlement struct {
 	// Changed says that this operation settled it. If not, it was settled before (or its deadline has passed,
 	// or [TimeoutPromise] found no expired deadline), and Awaiters and Listeners are empty.
 	Changed bool
-	// Awaiters are the tasks whose callbacks were consumed, ascending. Each is to be passed to
-	// [Resume], now or when its own condition holds.
+	// Awaiters are the tasks whose callbacks were consumed, ascending. The caller passes each to [Resume],
+	// now or when its own condition holds.
 	Awaiters []string
-	// Listeners are the addresses that were consumed, ascending. Each is to get an Unblock.
+	// Listeners are the addresses that were consumed, ascending. The caller sends each an Unblock.
 	Listeners []string
 }
 
 // Settle settles a promise as a request asks: state is resolved, rejected or rejected_canceled. It is the
-// first half of the chain: the promise is settled at now, its own task, in whatever state, is fulfilled and
-// waits for nothing any more, and its callbacks and listeners are consumed and returned.
+// first half of the chain. It settles the promise at now, fulfils its own task, in any state, and removes the
+// task from all callback sets. It consumes the promise's callbacks and listeners and returns them.
 //
 // If the promise is settled or its deadline has passed, Settle returns it and changes nothing; the caller
 // compares states.

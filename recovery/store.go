@@ -2,8 +2,7 @@ package recovery
 
 // Store is the state of one namespace within one partition, as the operations see it.
 //
-// Who calls it: the operations of this package, from one goroutine. A store need not be safe for concurrent
-// use.
+// Callers: the operations of this package, from one goroutine. A store need not be safe for concurrent use.
 //
 // Atomicity: an operation writes only after all its checks, so one that returns an error has written nothing.
 // One operation may make several writes; the store's owner makes those of one command durable together or not

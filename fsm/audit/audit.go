@@ -47,8 +47,8 @@ const (
 	RuleChannel = "channel_numbers"
 	// RuleReplies: stored replies and their ages go together, and are counted.
 	RuleReplies = "stored_replies"
-	// RuleGraph: the nodes of a graph run are what its graph, its journal, its promises and attempts say, and
-	// its state is one that accumulation can have left (staged reduction, Definition 1 and Proposition 1).
+	// RuleGraph: the nodes of a graph run agree with its graph, journal, promises and attempts, and
+	// accumulation can have left its state (staged reduction, Definition 1 and Proposition 1).
 	RuleGraph = "graph_run"
 	// RuleStuck: every open execution has something that will wake it.
 	RuleStuck = "stuck"
@@ -156,9 +156,9 @@ func New(part state.Partition, most int) (*Auditor, error) {
 	return &Auditor{auditor{part: part, most: most, namespaces: map[string]bool{}}}, nil
 }
 
-// Continue audits on from where the last call has ended, until everything has been looked at (done), or pause
-// says that it is enough for now. pause is asked between two objects, nil never pauses. After an error the
-// audit cannot be continued.
+// Continue resumes the audit where the last call ended. It runs until all keys are checked (done) or pause
+// returns true. It calls pause between two objects; nil never pauses. After an error the audit cannot be
+// continued.
 func (x *Auditor) Continue(r state.Reader, now int64, pause func() bool) (done bool, err error) {
 	a := &x.a
 	defer state.Catch(&err)
@@ -184,7 +184,7 @@ func (x *Auditor) Report() Report {
 	return out
 }
 
-// auditor is one audit under way.
+// auditor is one running audit.
 type auditor struct {
 	state.Must // the state that is being read
 	now        int64
@@ -199,11 +199,11 @@ type auditor struct {
 	content xxhash.Digest
 
 	namespaces map[string]bool
-	// group is the journal under way.
+	// group is the journal being read.
 	group journalGroup
 	// runs remembers, of graph runs of this state, when their nodes get their next attempt.
 	runs map[state.Ref]map[string]int64
-	// outbox is the channel whose messages are under way.
+	// outbox is the channel whose messages are being read.
 	outbox outbox
 	// counted: the replies of this audit were counted.
 	counted bool

@@ -115,7 +115,7 @@ type graphAudit struct {
 	graph  *perdurev1.Graph
 	rows   []state.NodeRow
 	replay *journal.Replay
-	// begun and done are when the journal says that an operation was scheduled, and that it ended.
+	// begun and done are the times in the journal at which operations were scheduled and ended.
 	begun, done map[id.PromiseID]int64
 }
 
@@ -135,7 +135,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	var input []byte
 	var err error
 	if g.graph, _, input, err = state.DecodeGraph(b); err != nil {
-		return // said to be damaged
+		return // reported as damaged
 	}
 	if h.Former != 0 && !a.Has(keys.JournalEntry(ns, h.ID, h.Former, 0)) || (h.Former != 0) != (h.Generation > 0) {
 		g.bad("it continues incarnation %d in generation %d, and that has no journal", h.Former, h.Generation)
@@ -155,10 +155,10 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	}
 	rel, err := state.RelationOf(g.graph)
 	if err != nil || !g.read() {
-		return // said to be damaged
+		return // reported as damaged
 	}
 	if g.replay, err = journal.NewReplay(id.PromiseID(h.ID), entries, journal.WithRetryBound(state.RetryBound)); err != nil {
-		return // the journal is broken, and said to be
+		return // the journal is broken, and reported so
 	}
 	g.times(entries)
 	g.signals(entries)
@@ -200,7 +200,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 		g.bad("%v", v)
 	}
 	for n := range g.rows {
-		// An entry is applied whole, so what is stored is closed.
+		// An entry is applied whole, so the stored state is closed.
 		if node := reduction.NodeID(g.graph.Nodes[n].Id); recovered.Statuses[node].Kind == reduction.StatusFailed && g.rows[n].Status != reduction.StatusFailed {
 			g.bad("node %q is %s, and comes after one that failed", node, g.rows[n].Status)
 		}
@@ -228,7 +228,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 	}
 }
 
-// read reads the rows; it answers false if one is damaged.
+// read reads the rows; it returns false if one is damaged.
 func (g *graphAudit) read() bool {
 	a, whole := g.a, true
 	g.rows = make([]state.NodeRow, len(g.graph.Nodes))
@@ -263,7 +263,7 @@ func (g *graphAudit) read() bool {
 	return whole
 }
 
-// signals compares what the run keeps of signals with what its journal says was delivered last.
+// signals compares the run's stored signals with the last deliveries in its journal.
 func (g *graphAudit) signals(entries []journal.Entry) {
 	last := map[string][]byte{}
 	var names []string
@@ -342,7 +342,7 @@ func (g *graphAudit) row(n int, row *state.NodeRow) {
 	promise := id.PromiseID(row.Promise(g.h.ID))
 	r, ok := g.replay.Lookup(promise)
 	if !ok {
-		return // said by children
+		return // reported by children
 	}
 	if !fitsKind(node, r) {
 		bad("the journal has %s of %q for it", r.Call, r.Function)
@@ -382,7 +382,7 @@ func (g *graphAudit) row(n int, row *state.NodeRow) {
 	}
 }
 
-// times notes when the journal says that operations began and ended.
+// times collects the times at which operations began and ended, from the journal.
 func (g *graphAudit) times(entries []journal.Entry) {
 	g.begun, g.done = map[id.PromiseID]int64{}, map[id.PromiseID]int64{}
 	for _, e := range entries {
@@ -418,7 +418,7 @@ func (g *graphAudit) waitsFor(n int, row *state.NodeRow, bad func(string, ...any
 	}
 }
 
-// values compares what a row has of a node's result, and when it was, with its journal and its promise.
+// values compares a node's result and times in its row with the journal and the promise.
 func (g *graphAudit) values(row *state.NodeRow, r journal.Recorded, p recovery.Promise, bad func(string, ...any)) {
 	timer := r.Call == journal.KindTimerScheduled
 	invoked := r.Call == journal.KindInvokeScheduled
@@ -458,7 +458,8 @@ func (g *graphAudit) values(row *state.NodeRow, r journal.Recorded, p recovery.P
 	}
 }
 
-// nodeRetry is when the node whose promise this is gets its next attempt; 0 if it is none, or gets none.
+// nodeRetry returns the time of the next attempt of the node with this promise; 0 if there is no such node or
+// no next attempt.
 func (a *auditor) nodeRetry(ns, promise string) int64 {
 	const most = 8 // deadlines are in the order of time, so they alternate between runs
 	parent, ok := id.PromiseID(promise).Parent()
@@ -488,7 +489,7 @@ func (a *auditor) nodeRetry(ns, promise string) int64 {
 	return retries[promise]
 }
 
-// fitsKind reports whether a journal has for a node what its kind asks for.
+// fitsKind reports whether a node's operation in the journal fits the node's kind.
 func fitsKind(node *perdurev1.GraphNode, r journal.Recorded) bool {
 	switch kind := node.Kind.(type) {
 	case *perdurev1.GraphNode_Sleep:

@@ -116,10 +116,9 @@ type Invariants struct {
 	waits map[state.Ref]string
 }
 
-// Check checks every promise, task, callback, listener and deadline whose key is among the written ones;
-// removed says that the key is gone. r is the state with the writes, now the machine's time. The error is an
-// *InvariantError, a *CorruptError, or the storage's. The cost does not grow with the number of awaiters of
-// an object.
+// Check checks every promise, task, callback, listener and deadline with a written key; removed says that the
+// key was deleted. r is the state with the writes, now the machine's time. The error is an *InvariantError, a
+// *CorruptError, or the storage's. The cost does not grow with the number of awaiters of an object.
 func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, bool]) (err error) {
 	defer state.Catch(&err)
 	x := touched{known: map[state.Ref]bool{}}

@@ -20,7 +20,7 @@ type journalGroup struct {
 	entries     []journal.Entry
 }
 
-// continues says that a key is of the journal under way.
+// continues reports whether a key belongs to the journal being read.
 func (g *journalGroup) continues(key []byte) bool {
 	return g.open && len(key) > len(g.prefix) && bytes.Equal(key[:len(g.prefix)], g.prefix)
 }
@@ -46,7 +46,7 @@ func (a *auditor) entry(key, value []byte) {
 	switch {
 	case err != nil:
 		a.damaged(ns, objectID, key, err.Error())
-		// What follows keeps its number; that there is no event here is found once more by the rules.
+		// Later entries keep their numbers; the rules report the missing event here as well.
 		e = journal.Entry{Seq: seq}
 	case e.Seq != seq:
 		a.violation(Violation{Rule: RuleMisplaced, Namespace: ns, ID: objectID,

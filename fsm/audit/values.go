@@ -68,7 +68,7 @@ func (a *auditor) entries(ns, objectID string, entries []journal.Entry) {
 			a.violation(Violation{Rule: rule, Namespace: ns, ID: objectID, Seq: e.Seq, HasSeq: true, Detail: fmt.Sprintf(format, args...)})
 		}
 		if e.Event == nil {
-			continue // said to be damaged
+			continue // reported as damaged
 		}
 		if e.Time < last || e.Time > a.report.ClockMS {
 			bad(RuleClock, "an entry of %d, after one of %d, and the clock is at %d", e.Time, last, a.report.ClockMS)
@@ -249,7 +249,7 @@ func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	}
 }
 
-// sendOutcome says whether bytes are a result that a send can have.
+// sendOutcome reports whether bytes are a result that a send can have.
 func sendOutcome(outcome []byte) bool {
 	o, err := recovery.DecodeOutcome(outcome)
 	switch {
@@ -261,7 +261,7 @@ func sendOutcome(outcome []byte) bool {
 	return len(o.Data) == 0
 }
 
-// failedBy says whether bytes are a failure of a type.
+// failedBy reports whether bytes are a failure of a given type.
 func failedBy(outcome []byte, kind string) bool {
 	o, err := recovery.DecodeOutcome(outcome)
 	return err == nil && o.Failure != nil && o.Failure.Type == kind
@@ -271,7 +271,7 @@ func failedBy(outcome []byte, kind string) bool {
 func (a *auditor) childOf(ns string, parent state.Header, r journal.Recorded) {
 	child, ok := a.storedHeader(ns, string(r.Promise))
 	if !ok {
-		return // it is elsewhere, or operation says that it is missing
+		return // it is in another partition, or operation reports that it is missing
 	}
 	a.startedWith(ns, child, parent, r)
 	if child.ParentPromise != string(r.Promise) {
@@ -284,7 +284,7 @@ func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.R
 	b, _ := a.Get(keys.JournalEntry(ns, child.ID, child.Incarnation, 0))
 	e, err := journal.DecodeEntry(b)
 	if err != nil {
-		return // said of its own journal
+		return // reported with its own journal
 	}
 	input := []byte(nil)
 	if s, ok := e.Event.(journal.ExecutionStarted); ok {
@@ -358,7 +358,7 @@ func (a *auditor) sender(msg *commandv1.Message) {
 	}
 }
 
-// canonical is an outcome as the wire carries it.
+// canonical returns the canonical encoding of an outcome in the API's form.
 func canonical(outcome []byte) []byte {
 	b, err := wire.DecodeOutcome(wire.EncodeOutcome(outcome))
 	if err != nil {

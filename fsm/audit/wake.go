@@ -11,9 +11,9 @@ import (
 	"perdure/recovery"
 )
 
-// wakeless says why nothing in the state will move an open execution, or "" if something will: a task that
-// is held or announced, a grace, its own deadline when it has come, or whatever settles what it waits for.
-// What only people or other partitions can do counts as something.
+// wakeless returns why no object in the state will advance an open execution, or "" if one will: a held or
+// announced task, a grace, its own expired deadline, or a settlement of an awaited promise. Actions of
+// clients and other partitions count as such settlements.
 func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recovery.Promise) string {
 	if !p.Live(a.now) && a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
 		return ""
@@ -34,7 +34,7 @@ func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recove
 		}
 		return ""
 	case recovery.TaskHalted:
-		return "" // by an operator, who will take it back into service
+		return "" // by an operator, who will continue it
 	case recovery.TaskFulfilled:
 		return "its task is fulfilled"
 	}
@@ -61,7 +61,7 @@ func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recove
 	return strings.Join(dead, "; ")
 }
 
-// unsettled says why an execution will not be woken by a promise it waits for, or "".
+// unsettled returns why an awaited promise will not resume an execution, or "".
 func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 	p, ok := a.storedPromise(ns, string(promise))
 	switch {

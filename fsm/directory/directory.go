@@ -1,10 +1,10 @@
-// Package directory is the state machine of the cluster's own Raft group: who the members are, which slots
-// each partition holds, and who keeps it.
+// Package directory is the state machine of the cluster's own Raft group: the members, the slots of each
+// partition, and its replicas.
 //
-// It owns the rules by which a cluster is made and a server takes another's place. It promises that a
-// refused command changes nothing, that the epoch counts the changes of members and partitions, that a partition that
-// once was made is never again to be made, and that the cluster's feature level is one that every member has announced
-// to know. It is pure and keeps everything in memory; the log is what lasts.
+// It defines how a cluster is created and how a server replaces another as a member. A refused command
+// changes nothing. The epoch counts the changes of members and partitions. A created partition is never
+// created again. Every member has announced that it knows the cluster's feature level. The package is pure
+// and holds its state in memory; the Raft log makes it durable.
 package directory
 
 import (
@@ -19,8 +19,8 @@ import (
 	"perdure/id"
 )
 
-// New is the directory of a new cluster: every member keeps every partition, and each should lead its
-// share.
+// New returns the directory of a new cluster: every member has a replica of every partition, and is preferred
+// for its share of them.
 func New(clusterID, logStore string, partitions uint32, members []*commandv1.DirectoryMember) *commandv1.Directory {
 	d := &commandv1.Directory{
 		Epoch: 1, ClusterId: clusterID, State: commandv1.DirectoryState_DIRECTORY_STATE_CREATING,
@@ -45,7 +45,7 @@ func New(clusterID, logStore string, partitions uint32, members []*commandv1.Dir
 	return d
 }
 
-// Slots are the first and the last slot of a partition of a cluster that has not moved any.
+// Slots returns the first and the last slot of a partition in a cluster that has moved no slots.
 func Slots(partition, partitions uint32) (first, last uint32) {
 	// The slots s with s*partitions/id.Slots == partition.
 	low := func(p uint32) uint32 {
@@ -57,11 +57,11 @@ func Slots(partition, partitions uint32) (first, last uint32) {
 // Machine applies the directory's commands. It is not safe for concurrent use.
 type Machine struct{ state *commandv1.Directory }
 
-// State is the present directory, nil before it was created. The caller must not change it; Apply replaces
+// State returns the present directory, nil before its creation. The caller must not change it; Apply replaces
 // it.
 func (m *Machine) State() *commandv1.Directory { return m.state }
 
-// Apply carries out one command. A refusal is an *api.Error and changes nothing.
+// Apply applies one command. A refusal is an *api.Error and changes nothing.
 func (m *Machine) Apply(cmd *commandv1.DirectoryCommand) error {
 	next := proto.CloneOf(m.state)
 	var err error
@@ -94,7 +94,7 @@ func refused(format string, args ...any) error {
 	return api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, format, args...)
 }
 
-// create makes the directory, once. The same founding again changes nothing.
+// create creates the directory once. A repetition with the same content changes nothing.
 func create(now *commandv1.Directory, c *commandv1.CreateDirectory) (*commandv1.Directory, error) {
 	if now != nil {
 		if now.ClusterId == c.Directory.GetClusterId() {
@@ -108,7 +108,7 @@ func create(now *commandv1.Directory, c *commandv1.CreateDirectory) (*commandv1.
 	return proto.CloneOf(c.Directory), nil
 }
 
-// made notes partitions that have had a leader. The cluster is ready when all have.
+// made records partitions that have had a leader. The cluster is ready when all have.
 func made(d *commandv1.Directory, c *commandv1.MadePartitions) error {
 	if d == nil {
 		return refused("there is no directory yet")
@@ -125,7 +125,7 @@ func made(d *commandv1.Directory, c *commandv1.MadePartitions) error {
 	return nil
 }
 
-// admit gives a place to the server that a node is now: one with a new data directory, or at a new address.
+// admit gives a node's membership to its present server, which has a new data directory or a new address.
 func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 	if d == nil {
 		return refused("there is no directory yet")
@@ -162,13 +162,12 @@ func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 	return nil
 }
 
-// Successor is the server that holds the place of a node instead of the server who, by a directory that was
-// shown; nil if the directory does not prove that. since is the epoch at which who is known to have got the place
-// (0 if that is not known), known the epoch of the newest directory it has seen.
+// Successor returns the server that has replaced server who as a node's member, according to a given
+// directory; nil if the directory does not prove that. since is the epoch at which who became the member (0
+// if unknown), known the epoch of the newest directory that it has seen.
 //
-// Only a later epoch proves anything: the directory that was shown may be older than the server that looks
-// at it, and then names its predecessor. Since ids of servers are drawn once and ask for a place once, a server
-// whose place was given away never has it again.
+// Only a later epoch is a proof: an older directory may name the server's predecessor. A server id is drawn
+// once and asks for membership once, so a replaced server never becomes the member again.
 func Successor(shown *commandv1.Directory, node, who string, since, known uint64) *commandv1.DirectoryMember {
 	if shown == nil || shown.Epoch < known {
 		return nil
@@ -181,7 +180,8 @@ func Successor(shown *commandv1.Directory, node, who string, since, known uint64
 	return nil
 }
 
-// Holds says since when a server has a place by a directory, as an epoch; ok is false if it has none.
+// Holds returns the epoch since which a server is a member according to a directory; ok is false if it is
+// none.
 func Holds(d *commandv1.Directory, server string) (since uint64, ok bool) {
 	for _, m := range d.GetMembers() {
 		if m.ServerId == server {

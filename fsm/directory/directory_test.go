@@ -111,7 +111,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestSuccessor: only a directory from after a server got its place says that another one has it.
+// TestSuccessor: only a directory with an epoch after a server's admission proves its replacement.
 func TestSuccessor(t *testing.T) {
 	m := &Machine{}
 	var shown []*commandv1.Directory // by epoch, from 1 on

@@ -11,15 +11,15 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// UnannouncedLevel is the newest feature level that a program may know which announces none.
+// UnannouncedLevel is the newest feature level of programs that announce none.
 const UnannouncedLevel = uint64(5)
 
 func levelRefused(format string, args ...any) error {
 	return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, format, args...)
 }
 
-// raise raises the cluster's feature level, if every member has announced that it knows it. A level that the cluster has
-// changes nothing.
+// raise raises the cluster's feature level if every member has announced that it knows the new one. A level
+// that the cluster has already changes nothing.
 func raise(d *commandv1.Directory, level uint64) error {
 	if d == nil {
 		return refused("there is no directory yet")
@@ -34,7 +34,7 @@ func raise(d *commandv1.Directory, level uint64) error {
 	return nil
 }
 
-// Lacking names the members that do not know a feature level, or have announced none; empty if all know it.
+// Lacking returns the members that do not know a feature level or have announced none; empty if all know it.
 func Lacking(members []*commandv1.DirectoryMember, level uint64) string {
 	var lacking []string
 	for _, m := range members {

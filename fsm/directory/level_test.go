@@ -66,7 +66,7 @@ func TestLevels(t *testing.T) {
 	refuse(announce("n2", "n2-aa", 6, ""), "cluster c is at feature level 7, node n2 knows up to 6")
 	refuse(announce("n2", "n2-bb", 6, "n2-aa"), "knows up to 6")
 	refuse(announce("n2", "n2-bb", 0, "n2-aa"), "knows up to 5")
-	// A move announces nothing, and keeps what was announced.
+	// A new address announces no level and keeps the announced one.
 	if err := apply(admitCmd("n2", "n2-aa", "n2:9", "")); err != nil || m.State().Members[1].FeatureLevel != 7 || m.State().Epoch != 3 {
 		t.Errorf("%v, %v", err, m.State())
 	}

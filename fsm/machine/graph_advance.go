@@ -236,8 +236,8 @@ func pauseOf(n *perdurev1.GraphNode, attempt uint32) int64 {
 	return max(pause, 1)
 }
 
-// endNode records the end of a node that has a promise and an open invocation. why is what its row keeps of the
-// reason, if there is one.
+// endNode records the end of a node that has a promise and an open invocation. why is the reason that its row
+// stores, if any.
 func (t *txn) endNode(ex *execution, r *graphRun, n int32, o reduction.Outcome, to recovery.PromiseState, outcome, why []byte) {
 	promise := id.PromiseID(r.rows[n].Promise(ex.h.ID))
 	t.settleNode(ex, promise, to, outcome)
@@ -303,7 +303,7 @@ func (t *txn) observe(ex *execution, r *graphRun, nodes []int32) {
 			results = append(results, reduction.Result{Node: node, Outcome: reduction.Succeeded{Output: row.Output}})
 		case reduction.StatusSkipped:
 			if waits {
-				// A wait ends by its signal, by failing, or by being taken back.
+				// A wait ends by its signal, by failure, or by withdrawal.
 				taken = append(taken, reduction.Result{Node: node, Outcome: reduction.NodeCancelled{}})
 			}
 			results = append(results, reduction.Result{Node: node, Outcome: reduction.Skipped{}})

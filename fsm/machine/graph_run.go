@@ -43,8 +43,8 @@ type graphRun struct {
 
 // runCounts are sums over the rows.
 type runCounts struct {
-	// active nodes run, pause between attempts, or sleep; slots are those without the sleeping ones;
-	// attempts are executions under way. held is what the rows hold in bytes.
+	// active nodes run, pause between attempts, or sleep; slots are those without the sleeping ones; attempts
+	// are running executions. held is the size of the rows in bytes.
 	active, slots, attempts, held int
 }
 

@@ -10,7 +10,8 @@ import (
 // not safe for concurrent use.
 type DueSearch struct {
 	from state.DueFrom
-	// first is the kind of the deadline found last: what it has now bounds the search among the others.
+	// first is the kind of the deadline found last: its present earliest deadline bounds the search among the
+	// others.
 	first keys.DeadlineKind
 }
 
@@ -37,7 +38,7 @@ func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err er
 		if there {
 			at, ok, s.first = min(at, found), true, kind
 		}
-		s.from[kind] = at // none is earlier: neither of this kind nor, where it was not looked, found
+		s.from[kind] = at // no deadline is earlier, of this kind or of a kind whose search was skipped
 		return nil
 	}
 	first := s.first

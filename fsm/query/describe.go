@@ -38,8 +38,8 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
 }
 
-// waiting finds the wait a blocked execution is in: the last ExecutionAwaiting of its journal. It decodes no other
-// entry: behind the wait may lie signals of many megabytes.
+// waiting finds a blocked execution's open wait: the last ExecutionAwaiting of its journal. It decodes no
+// other entry, since signals of many megabytes may follow the wait.
 func (x *Read) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 	window := uint64(8)
 	for upper := h.Events; upper > 0; window = min(2*window, 1024) {
@@ -67,8 +67,8 @@ func (x *Read) waiting(h state.Header) *perdurev1.ExecutionAwaiting {
 	return nil
 }
 
-// wakeSource names what will move an execution next. Every one that is not finished has such a source;
-// one that has none is a defect and is reported as stuck.
+// wakeSource names what will advance an execution next. Every open execution has a wake source; one without
+// is a defect and is reported as stuck.
 func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task, w *perdurev1.ExecutionAwaiting) string {
 	switch {
 	case h.Status.Terminal() || p.State.Settled():
@@ -90,7 +90,7 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 		return "signal " + w.SignalName
 	}
 	for _, on := range w.WaitingOn {
-		// As stored: one whose deadline has come is about to wake it, and nothing else is needed.
+		// The stored promise, not its projection: a promise with an expired deadline will wake the execution.
 		child, ok := x.Promise(x.Query.Namespace, on)
 		switch {
 		case !ok || child.State.Settled():

@@ -34,7 +34,7 @@ func (x *Read) graphHeader() (state.Header, *perdurev1.Graph, []byte, *api.Error
 	return h, g, input, nil
 }
 
-// graph is the graph as it was submitted.
+// graph returns the graph as submitted.
 func (x *Read) graph() (*commandv1.QueryReply, *api.Error) {
 	_, g, input, refused := x.graphHeader()
 	if refused != nil {
@@ -89,7 +89,7 @@ func (x *Read) graphStatus() (*commandv1.QueryReply, *api.Error) {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_GraphStatus{GraphStatus: out}}, nil
 }
 
-// nodeOutcome is what one node has come to.
+// nodeOutcome returns the outcome of one node.
 func (x *Read) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.QueryReply, *api.Error) {
 	h, g, _, refused := x.graphHeader()
 	if refused != nil {
@@ -170,7 +170,7 @@ func nodeState(h state.Header, node *perdurev1.GraphNode, row state.NodeRow) *pe
 	return out
 }
 
-// graphWakeSource names what will move a graph run next.
+// graphWakeSource names what will advance a graph run next.
 func (x *Read) graphWakeSource(h state.Header) string {
 	if h.Status == journal.StatusCancelling {
 		return "cancel grace"

@@ -8,7 +8,7 @@ import (
 	"perdure/recovery"
 )
 
-// A page of a journal holds at most so many entries and about so many bytes.
+// Bounds of a journal page: its entries, and approximately its bytes.
 const (
 	pageEntries = 1000
 	PageBytes   = 1 << 20
@@ -28,8 +28,8 @@ func (x *Read) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *a
 	}}}, nil
 }
 
-// task answers what a worker needs to advance an execution it has acquired, with the journal's first
-// page. A token that is not current is refused.
+// task returns the state that a worker needs to advance an acquired execution, with the journal's first page.
+// It refuses a stale token.
 func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error) {
 	h, ok := x.Header(x.Query.Namespace, x.Query.Id)
 	task, hasTask := x.Task(x.Query.Namespace, x.Query.Id)

@@ -12,7 +12,7 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// ListBudget bounds how many listing entries one query looks at before it answers with what it has.
+// ListBudget bounds the listing entries that one query reads before it returns a partial page.
 const ListBudget = 100_000
 
 // ListPosition is where a listing continues: after the execution created at CreatedMS with this id.
@@ -21,7 +21,7 @@ type ListPosition struct {
 	ID        string
 }
 
-// Encode is the position as an opaque cursor.
+// Encode returns the position as an opaque cursor.
 func (p ListPosition) Encode() []byte {
 	b := binary.AppendUvarint(binary.AppendVarint(nil, p.CreatedMS), uint64(len(p.ID)))
 	return append(b, p.ID...)
@@ -86,7 +86,7 @@ func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Err
 		}
 	}
 	var all []*perdurev1.ExecutionSummary
-	var stopped []*perdurev1.ExecutionSummary // the last looked at, of classes cut off by the budget
+	var stopped []*perdurev1.ExecutionSummary // the last entry read, of classes cut off by the budget
 	for _, class := range classes {
 		found, cut := x.listClass(req, class, after, limit)
 		all = append(all, found...)
@@ -100,7 +100,7 @@ func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Err
 	if more {
 		all = all[:limit]
 	}
-	// Nothing beyond where some class was cut off may be shown yet.
+	// The page must end before the position at which any class was cut off.
 	for _, cut := range stopped {
 		for len(all) > 0 && CompareListed(all[len(all)-1], cut) > 0 {
 			all, more = all[:len(all)-1], true

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Outgoing reads what a state's outbox holds for a destination, oldest first: at most limit messages, and at most
-// bytes of them as stored. It returns at least one message if there is any, however large. It reads no message
+// Outgoing reads a state's outbox messages for a destination, oldest first: at most limit messages, of at
+// most bytes as stored. It returns at least one message if there is any, however large. It reads no message
 // beyond the first one that exceeds a bound.
 func Outgoing(r state.Reader, destination uint32, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
 	prefix := keys.Number(keys.Outbox, destination)
@@ -45,8 +45,8 @@ func Outgoing(r state.Reader, destination uint32, limit, bytes int) (epoch uint6
 	return epoch, msgs, err
 }
 
-// Delivered reads how far the channel from another partition has been applied: the channel's epoch, and the number
-// of the last message. Both are 0 if none ever came.
+// Delivered reads up to where the channel from another partition was applied: the channel's epoch, and the
+// number of the last message. Both are 0 if none ever came.
 func Delivered(r state.Reader, source uint32) (epoch, through uint64, err error) {
 	c, err := state.ReadChannel(r, keys.Number(keys.Inbox, source))
 	return c.Epoch, c.Last, err

@@ -16,12 +16,12 @@ import (
 // protocol, projection).
 type Read struct {
 	state.Must
-	// ClockMS is the machine's, never a node's: what a node's clock alone has passed leaves no trace in the log, so
-	// a later entry with an earlier stamp could still settle what a reader saw expire.
+	// ClockMS is the machine's clock, never a node's. A later entry could have an earlier stamp than a node's
+	// clock and still settle a promise that a reader saw expire.
 	ClockMS   int64
 	Partition uint32
 	Query     *commandv1.Query
-	// ListBudget bounds how many listing entries of a class are looked at.
+	// ListBudget bounds the listing entries read per class.
 	ListBudget int
 }
 
@@ -71,7 +71,7 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 	return reply, nil
 }
 
-// promiseOf is a promise at the machine's clock, whether or not an entry has settled it by its deadline yet.
+// promiseOf returns a promise projected to the machine's clock, whether or not its expiration has run.
 func (x *Read) promiseOf(objectID string) (recovery.Promise, bool) {
 	p, ok := x.Promise(x.Query.Namespace, objectID)
 	return p.At(x.ClockMS), ok
@@ -97,7 +97,8 @@ func (x *Read) entries(h state.Header, from uint64, limit, maxBytes int) []*perd
 	return out
 }
 
-// status is what a reader is shown: a finished promise whose deadline is not carried out yet is over.
+// status returns the status for readers: an execution with an expired deadline counts as ended before the
+// expiration runs.
 func (x *Read) status(h state.Header, p recovery.Promise) perdurev1.ExecutionStatus {
 	if !h.Status.Terminal() && p.State.Settled() {
 		return perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED

@@ -25,8 +25,8 @@ func (x *Read) result() (*commandv1.QueryReply, *api.Error) {
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Result{Result: out}}, nil
 }
 
-// promise answers a promise by id. A local step has no record of its own: its promise is what the
-// journal of its execution says.
+// promise answers a promise by id. A local step has no stored promise: promise derives it from the
+// execution's journal.
 func (x *Read) promise() (*commandv1.QueryReply, *api.Error) {
 	p, ok := x.promiseOf(x.Query.Id)
 	if !ok {

@@ -6,9 +6,9 @@ import (
 	"github.com/google/btree"
 )
 
-// Reader is the state a machine runs on. The machine's own writes of the entry under way are layered
-// above it; a Reader sees whole batches only. Errors are of the storage (damage, I/O): they stop the
-// replica. Implementations need not be safe for concurrent use with the batch being written.
+// Reader is the state a machine runs on. The machine layers its writes of the present entry above it; a
+// Reader sees whole batches only. Errors are of the storage (damage, I/O): they stop the replica.
+// Implementations need not be safe for concurrent use with the batch being written.
 type Reader interface {
 	// Get answers a copy the caller may keep; ok is false when the key is not there.
 	Get(key []byte) (value []byte, ok bool, err error)

@@ -107,8 +107,8 @@ func (f *fields) invokeKind(name string) journal.InvokeKind {
 }
 
 // readAwaiting reads a wait. The members are a set, so their order in the line has no meaning; the event
-// wants them ascending. A signal wait names its promise a second time in its kind; where the set is not
-// exactly that promise (CF-4), the event is made to have none or several, which the guard refuses.
+// wants them ascending. A signal wait names its promise a second time in its kind. If the set is not exactly
+// that promise (CF-4), the decoded event has none or several, which the guard refuses.
 func readAwaiting(f *fields) journal.Event {
 	e := journal.ExecutionAwaiting{On: f.ids("waiting_on")}
 	kind := f.object("kind")

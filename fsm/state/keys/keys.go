@@ -1,9 +1,8 @@
 // Package keys lays out a partition's state as keys: one family per kind of object, ordered so that every
 // read the machine makes is a point read or one short scan.
 //
-// It owns the family numbers and the key encoding. It promises that the encoding is canonical (same object,
-// same key), that keys of one family sort as their parts do, and that a number once given is never reused. It
-// keeps nothing, so a crash loses nothing.
+// It defines the family numbers and the key encoding. The encoding is canonical (same object, same key), keys
+// of one family sort as their parts do, and a family number is never reused. It holds no state.
 //
 // Strings inside a key end with 00 01, and a 00 in them is written as 00 FF, so an id may contain any bytes
 // and no key is a prefix of another object's. Numbers are big endian.
@@ -131,7 +130,7 @@ func CutUint64(b []byte) (n uint64, rest []byte, err error) {
 	return binary.BigEndian.Uint64(b), b[8:], nil
 }
 
-// Of is a key of the given family made of string parts.
+// Of is a key of the given family with string parts.
 func Of(f Family, parts ...string) []byte {
 	n := 1
 	for _, p := range parts {
@@ -167,12 +166,12 @@ func NodePrefix(namespace, id string, incarnation uint64) []byte {
 	return AppendUint64(Of(Node, namespace, id), incarnation)
 }
 
-// NodeOf is the key of one node, by its place in the graph as it was submitted.
+// NodeOf is the key of one node, by its position in the submitted graph.
 func NodeOf(namespace, id string, incarnation uint64, node uint32) []byte {
 	return binary.BigEndian.AppendUint32(NodePrefix(namespace, id, incarnation), node)
 }
 
-// LatchPrefix is the common prefix of the signals that one incarnation of a run has got.
+// LatchPrefix is the common prefix of the signals that one incarnation of a run has received.
 func LatchPrefix(namespace, id string, incarnation uint64) []byte {
 	return AppendUint64(Of(Latch, namespace, id), incarnation)
 }
@@ -214,8 +213,8 @@ func ParseDeadline(key []byte) (kind DeadlineKind, at int64, namespace, id strin
 	return kind, int64(n), namespace, id, err
 }
 
-// ReadyOf is the place of a pending task in its function's queue: in the order of its retry time, which
-// is the order in which tasks became pending.
+// ReadyOf is the key of a pending task in its function's queue. It sorts by retry time, which is the order in
+// which tasks became pending.
 func ReadyOf(namespace, function string, order int64, id string) []byte {
 	return AppendString(AppendUint64(Of(Ready, namespace, function), uint64(max(order, 0))), id)
 }
@@ -244,7 +243,7 @@ func OutboxOf(destination uint32, epoch, seq uint64) []byte {
 	return AppendUint64(OutboxPrefix(destination, epoch), seq)
 }
 
-// Number is a key made of a family and one number.
+// Number is a key with a family and one number.
 func Number(f Family, n uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{byte(f)}, n)
 }
@@ -272,7 +271,7 @@ func VisibilityPrefix(namespace string, class VisibilityClass) []byte {
 	return append(Of(Visibility, namespace), byte(class))
 }
 
-// VisibilityOf is an execution's place in the listing: newest first, then by id.
+// VisibilityOf is the key of an execution's listing entry: newest first, then by id.
 func VisibilityOf(namespace string, class VisibilityClass, createdMS int64, id string) []byte {
 	return AppendString(AppendUint64(VisibilityPrefix(namespace, class), ^uint64(createdMS)), id)
 }
