@@ -84,8 +84,8 @@ func (c *crasher) before(op errorfs.Op) error {
 }
 
 // reordered reports whether a directory kept the file that points to a MANIFEST and not the MANIFEST, which
-// was made before it. Pebble makes both durable with one sync; every file system that journals its
-// directories keeps their order, and this one keeps each by the toss of a coin.
+// was made before it. Pebble makes both durable with one sync. Every file system that journals its
+// directories keeps their order; this one keeps each at random.
 func reordered(disk vfs.FS) bool {
 	for _, dir := range []string{"data/state", "data/state.incoming"} {
 		if desc, err := pebble.Peek(dir, disk); err == nil && desc.Exists {
@@ -159,8 +159,8 @@ func (c *crasher) look(disk vfs.FS) error {
 	return errors.Join(append(w.said(), err, store.Close())...)
 }
 
-// Whatever moment the power fails at, index and state agree, nothing promised is gone, and the log brings
-// the rest: while a store is made, applies, flushes, covers, is replaced by a content, and is closed.
+// After a power failure at any moment, index and state agree, no promised entry is lost, and the log restores
+// the rest. The store is created, applies, flushes, covers, is replaced by a content, and is closed.
 func TestCrashAnywhere(t *testing.T) {
 	rng := seeded(t)
 	began := time.Now()

@@ -146,8 +146,8 @@ func tick() *commandv1.Command {
 	return &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: 100}}}
 }
 
-// everyFamily gives a store a state with something in every family of keys. What it answers is the execution
-// that has sent a message to the other partition and received one from it.
+// everyFamily gives a store a state with something in every family of keys. It returns the execution that has
+// sent a message to the other partition and received one from it.
 func (s *pairedStore) everyFamily() (parent string) {
 	s.t.Helper()
 	parent = idOf(0, "parent")
@@ -236,8 +236,8 @@ func TestContentHoldsEveryFamily(t *testing.T) {
 		})
 	}
 
-	// What follows is applied to both. Each needs a family: the numbers of what is sent, and received, the stored
-	// reply, the queue of ready tasks, the deadlines.
+	// All later commands are applied to both. Each needs a family: the numbers of what is sent, and received,
+	// the stored reply, the queue of ready tasks, the deadlines.
 	receiver := openPaired(t, vfs.NewMem())
 	if err := receiver.Restore(io.NopCloser(bytes.NewReader(contentOfStore(t, source.Store)))); err != nil {
 		t.Fatal(err)

@@ -401,7 +401,7 @@ func TestFailedReads(t *testing.T) {
 		t.Fatalf("the read says %v", err)
 	}
 	if errs := w.said(); len(errs) != 1 || !errors.As(errs[0], &damaged) {
-		t.Errorf("told: %v", errs)
+		t.Errorf("OnFatal got: %v", errs)
 	}
 	for _, a := range store.ApplyBatch([]*raft.Log{{Index: 1 << 40, Type: raft.LogCommand, Data: s.logs[0].Data}}) {
 		if _, failed := a.(error); !failed {

@@ -32,8 +32,8 @@ func sparse(t testing.TB, seed uint64, n int) *script {
 	})
 }
 
-// marks are those that the rule asks for, told another way than the store does: for each multiple of
-// markEvery the first command entry at or behind it, with a replay's checksum.
+// marks are those of the rule, computed differently from the store: for each multiple of markEvery the first
+// command entry at or behind it, with a replay's checksum.
 func (s *script) marks() []Mark {
 	var out []Mark
 	end := s.logs[len(s.logs)-1].Index
@@ -232,7 +232,7 @@ func TestMarksShowFlippedValue(t *testing.T) {
 	}
 }
 
-// Marks are read beside the machine, and are always a replay's.
+// Marks are read concurrently with the machine and always equal a replay's.
 func TestMarksBesideApply(t *testing.T) {
 	s := sparse(t, 44, 300)
 	all := s.marks()
@@ -290,7 +290,7 @@ func TestHooks(t *testing.T) {
 	opts.OnRestored = func() {
 		restored++
 		if st, err := s.agrees(store); err != nil || st.Applied != s.last(100) {
-			t.Errorf("told of the content at %+v, %v", st, err)
+			t.Errorf("OnRestored for the content at %+v, %v", st, err)
 		}
 	}
 	var err error
@@ -318,7 +318,7 @@ func TestHooks(t *testing.T) {
 	for _, step := range []struct{ from, to int }{{0, 1}, {1, 20}, {5, 20}, {15, 60}} {
 		answers := store.ApplyBatch(s.logs[step.from:step.to])
 		if step.to == 60 && len(told) == 0 {
-			t.Error("told of nothing")
+			t.Error("OnRestored was not called")
 		}
 		expect(fmt.Sprint(step), answers, s.last(step.to))
 	}
@@ -327,10 +327,10 @@ func TestHooks(t *testing.T) {
 	s.apply(t, source, 0, 100, 10)
 	content := contentOfStore(t, source)
 	if store.Restore(io.NopCloser(strings.NewReader("nothing"))) == nil || restored != 0 {
-		t.Errorf("told %d times of content that was refused", restored)
+		t.Errorf("OnRestored ran %d times for content that was refused", restored)
 	}
 	if err := store.Restore(io.NopCloser(bytes.NewReader(content))); err != nil || restored != 1 {
-		t.Errorf("told %d times of the content, %v", restored, err)
+		t.Errorf("OnRestored ran %d times for the content, %v", restored, err)
 	}
 	expect("what the content brought", nil, 0)
 	expect("after it", store.ApplyBatch(s.logs[90:110]), s.last(110))

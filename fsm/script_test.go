@@ -252,7 +252,7 @@ func (w *watcher) await(open func() error) error {
 	}
 }
 
-// quiet is a logger that says nothing. What Pebble calls fatal does not return.
+// quiet is a logger that says nothing. Fatalf never returns, as Pebble expects.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)  {}

@@ -261,7 +261,7 @@ func TestUnreadableEntryStops(t *testing.T) {
 				}
 			}
 			if errs := w.said(); len(errs) != 1 || !strings.Contains(errs[0].Error(), c.says) || !strings.Contains(errs[0].Error(), "state store state") {
-				t.Errorf("told: %v", errs)
+				t.Errorf("OnFatal got: %v", errs)
 			}
 			if _, err := store.Snapshot(); err == nil {
 				t.Error("a halted store made a snapshot")
@@ -279,7 +279,7 @@ func TestUnreadableEntryStops(t *testing.T) {
 	}
 }
 
-// Reads beside the machine see whole entries, also while the store is replaced under them.
+// Reads concurrent with the machine see whole entries, also during an exchange of the store.
 func TestReadsBesideApplyAndRestore(t *testing.T) {
 	s := newScript(t, 6, 400)
 	source := open(t, vfs.NewMem(), "source", true)

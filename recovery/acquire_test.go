@@ -32,7 +32,7 @@ func TestAcquire(t *testing.T) {
 	w.refused(NotFound, RuleTask, acquire(6, TaskRef{"m", 0, 0}))
 	w.refused(Invalid, RuleID, acquire(6, TaskRef{}))
 
-	// A lease that has run out is as good as expired, also before anybody has carried it out.
+	// An expired lease counts as ended before ExpireLease has run.
 	if err := acquire(55, TaskRef{"a", 7, 1})(); err != nil {
 		t.Fatal(err)
 	}

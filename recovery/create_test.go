@@ -109,7 +109,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// An existing promise is answered as it stands at the time of the request, and left as stored.
+// Create returns an existing promise projected to the time of the request, and leaves the stored one
+// unchanged.
 func TestCreateEchoesWhatIsDue(t *testing.T) {
 	w := newWorld(t)
 	w.hold("a", 1000)

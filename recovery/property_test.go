@@ -302,8 +302,7 @@ func (r *run) histories(o op, before *MemStore) {
 	}
 }
 
-// early checks that an answer is the same when everything that was due on the objects of the request
-// had been carried out before.
+// early checks that an answer is the same when the expirations of the request's objects have run before.
 func (r *run) early(o op, before *MemStore, got answer) {
 	switch o.kind {
 	case "deadline", "lease timer", "retry timer", "tick":

@@ -49,7 +49,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// Whatever the task is doing, settling its promise ends it and takes it out of what it waits for.
+// Settling a promise fulfils its task in any state and removes the task's callbacks.
 func TestSettleFulfillsTheTask(t *testing.T) {
 	w := newWorld(t)
 	w.make("x", false, 1000)

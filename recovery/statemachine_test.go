@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// The task state machine, every event in every state. The task is at version 2, r is among its resumes
-// where it can have any. A cell is the state after, with version and resumes; "exec" if an Execute was
-// returned; = if nothing changed and the event was accepted or ignored; else the refusal, after which
-// nothing has changed either. "lapsed" is acquired with a lease that has run out; "dead" stands for any
-// state but fulfilled with a promise whose deadline has come.
+// The task state machine, every event in every state. The task is at version 2, r is among its resumes where
+// it can have any. A cell is the state after, with version and resumes; "exec" if an Execute was returned; =
+// if nothing changed and the event was accepted or ignored; else the refusal, after which nothing has changed
+// either. "lapsed" is acquired with an expired lease; "dead" is any state except fulfilled, with a promise
+// whose deadline has passed.
 const stateTable = `
 event              | none            | pending            | acquired           | lapsed             | suspended          | halted             | fulfilled | dead
 create             | pending v0 exec | =                  | =                  | =                  | =                  | =                  | =         | =

@@ -63,8 +63,8 @@ func (o objects) HasAwaitedBy(awaiter, awaited string) bool {
 	return state.Must{From: o.from}.Has(keys.Of(keys.AwaitedBy, o.ns, awaiter, awaited))
 }
 
-// TimersOfPromise implements recovery.Objects: it lists the timer that the promise needs. The index holds no
-// deadline at Never; deadline checks all other entries.
+// TimersOfPromise implements recovery.Objects: it lists the timer that the promise needs, if the index
+// has it. The index holds no deadline at Never; deadline checks all other entries.
 func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
 	if p.TimeoutAt == state.Never || (state.Must{From: o.from}).Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
 		return []int64{p.TimeoutAt}

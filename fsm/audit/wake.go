@@ -68,7 +68,7 @@ func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 	case !ok:
 		return "which does not exist"
 	case p.State != recovery.PromisePending:
-		return "which is " + p.State.String() + ", and its journal was not told"
+		return "which is " + p.State.String() + ", and its journal does not record it"
 	case !a.Has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
 		return "and has no callback on it"
 	case p.Timer && !a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):

@@ -160,7 +160,7 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	return w, home, name
 }
 
-// Whatever is planted is found, by its rule and its object.
+// The audit finds every planted violation, with its rule and its object.
 func TestAuditFindsWhatIsPlanted(t *testing.T) {
 	_, home, name := garden(t)
 	if found := audited(t, home.state, home.cfg); len(found) > 0 {
@@ -171,7 +171,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 		what, rule, object string
 		plant              func(s *plot)
 	}{
-		// What cannot be read.
+		// Unreadable values.
 		{"a promise cut short", audit.RuleDamaged, "bare", func(s *plot) {
 			key := keys.Of(keys.Promise, ns, name("bare"))
 			s.put(key, s.get(key)[:9])
@@ -360,7 +360,7 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 				ID: name("nobody") + ":0", Incarnation: 1, State: recovery.PromisePending, External: true, TimeoutAt: state.Never, CreatedAt: 5}))
 		}},
 
-		// Values that stand in two places.
+		// Values that are stored twice.
 		{"a result that is no outcome", audit.RuleOutcome, "done", func(s *plot) {
 			s.event(name("done"), 3, journal.InvokeCompleted{Promise: id.PromiseID(name("done") + ":0"), Attempt: 1, Result: []byte{9, 9}})
 		}},

@@ -415,7 +415,7 @@ func (c *census) children(h state.Header, s *journal.State, replay *journal.Repl
 				c.problem("%q: an open timer with the promise %+v", child, p)
 			}
 		case r.Call == journal.KindInvokeScheduled && h.Kind == state.KindGraph:
-			// What a run that is being cancelled has dropped stays open in the journal.
+			// Nodes that a cancelling run has dropped stay open in the journal.
 			if !pending && h.Status != journal.StatusCancelling {
 				c.problem("%q: an open node with the promise %+v", child, p)
 			}
@@ -431,7 +431,7 @@ func (c *census) children(h state.Header, s *journal.State, replay *journal.Repl
 	}
 }
 
-// auditChannels checks that what is under way is numbered without gaps up to the channel's number.
+// auditChannels checks that outbox messages have numbers without gaps up to the channel's number.
 func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
 		ch := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))

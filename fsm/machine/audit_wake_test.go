@@ -55,7 +55,7 @@ func TestAuditFindsStuck(t *testing.T) {
 		}},
 		{"sleeping", "which does not exist", func(s *plot, e string) { s.drop(keys.Of(keys.Promise, ns, e+":0")) }},
 		{"sleeping", "has no callback on it", func(s *plot, e string) { noCallback(s, e, e+":0") }},
-		{"sleeping", "which is resolved, and its journal does not record", func(s *plot, e string) {
+		{"sleeping", "which is resolved, and its journal does not record it", func(s *plot, e string) {
 			s.promise(e+":0", func(p *recovery.Promise) { p.State, p.SettledAt = recovery.PromiseResolved, p.TimeoutAt })
 		}},
 		{"sleeping", "", func(s *plot, e string) { // due already, and about to end by its own deadline
@@ -91,7 +91,7 @@ func TestAuditFindsStuck(t *testing.T) {
 	}
 }
 
-// What describe reports as stuck is so for the audit too, with a reason.
+// The audit reports an execution that describe shows as stuck, with a reason.
 func TestStuckIsOneWord(t *testing.T) {
 	_, home, name := garden(t)
 	for _, object := range []string{"sleeping", "calling"} {

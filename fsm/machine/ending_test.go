@@ -253,7 +253,7 @@ func TestGraceOnTouch(t *testing.T) {
 	}
 }
 
-// In Cancelling only facts are recorded: the result of an attempt that was under way, and nothing new.
+// In Cancelling only facts are recorded: the result of a running attempt, and no new work.
 func TestCommitWhileCancelling(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
@@ -299,7 +299,7 @@ func TestChildAfterParent(t *testing.T) {
 	}
 }
 
-// What ends while the clock stands at 0, as that of a leader without a clock does, has ended all the same.
+// An execution that ends at clock 0, as under a leader without a clock, has ended.
 func TestEndingAtTimeZero(t *testing.T) {
 	w := newWorld(t, 1)
 	w.now = 0

@@ -257,8 +257,8 @@ func drawer(t *rapid.T) func(n int) int {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "draw") }
 }
 
-// Random graphs with random outcomes, in any order and with whatever is lost from memory, come to what the
-// reduction makes of the outcomes; and every replica that follows comes to the same bytes.
+// Random graphs with random outcomes, in any order and with restarts, reach the result of the reduction over
+// these outcomes. Every following replica reaches the same bytes.
 func TestGraphsReduce(t *testing.T) {
 	testkit.Checks(t, testkit.Choose(100, 30, 100))
 	rapid.Check(t, func(rt *rapid.T) {

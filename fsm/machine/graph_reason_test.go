@@ -42,8 +42,8 @@ func TestGraphSkipReason(t *testing.T) {
 	}
 }
 
-// A run whose outputs are too many bytes completes and says so; each output is there to be read. What takes
-// an input from a part with such a result fails, and says why.
+// A run whose outputs are too many bytes completes and says so; each output is there to be read. A node with
+// an input from such a result fails, and says why.
 func TestGraphResultTooLarge(t *testing.T) {
 	w := newWorld(t, 1)
 	w.submit("run", graphOf("s graph 0; t after s in x=s; u after s", graphOf("a; b")), "")

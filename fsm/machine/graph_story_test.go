@@ -17,7 +17,7 @@ func (w *world) submit(run string, g *perdurev1.Graph, input string) {
 	w.do(submitCmd(w.request(), run, g, input))
 }
 
-// pass moves the clock and carries out what is due.
+// pass moves the clock and runs the expirations.
 func (w *world) pass(ms int64) {
 	w.t.Helper()
 	w.now += ms
@@ -606,8 +606,8 @@ func TestGraphRetryHasItsTime(t *testing.T) {
 	w.shows("run", "cancelled; a pending")
 }
 
-// An attempt that sends something to its own run, whose time is up, ends by that: the rest of its commit is
-// void, the send too, and the commit is not refused.
+// An attempt that sends a message to its own expired run ends by that. The send and the rest of its commit
+// are void, and the commit is not refused.
 func TestGraphAttemptThatEndsItself(t *testing.T) {
 	w := newWorld(t, 1)
 	cmd := submitCmd(w.request(), "run", graphOf("a; b signal s"), "")

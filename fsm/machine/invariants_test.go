@@ -78,7 +78,7 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 			putPromise(x, plain("other"))
 			x.store(ns).AddCallback(name("sleeping")+":0", "other")
 		},
-		// The rules beside the thirteen.
+		// The rules other than the thirteen.
 		recovery.SettledNotFulfilled: func(x *txn) {
 			task(x, "done", func(task *recovery.Task) { task.State = recovery.TaskHalted })
 		},

@@ -133,7 +133,7 @@ func (w *world) learn(v *view, c *perdurev1.Commit, reply *perdurev1.CommitReply
 	}
 	v.nextChild = reply.NextChild
 	if reply.Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
-		// What a commit brings to an execution that is being cancelled is kept in part only.
+		// A commit to a cancelling execution is recorded only in part.
 		w.read(v)
 		return
 	}

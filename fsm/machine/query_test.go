@@ -211,7 +211,7 @@ func TestDescribeWaiting(t *testing.T) {
 	}
 }
 
-// What wakes an execution next, in every state it can be in.
+// The wake source of an execution in each of its states.
 func TestWakeSources(t *testing.T) {
 	for _, c := range []struct {
 		ops, want string

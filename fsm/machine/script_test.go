@@ -162,7 +162,7 @@ func split(line string) words {
 	return w
 }
 
-// play carries out one line and answers what it showed.
+// play runs one line and returns its output.
 func (p *player) play(line string) []string {
 	p.t.Helper()
 	a := split(line)
@@ -228,7 +228,7 @@ func (p *player) playChannel(a words) (out []string) {
 	return out
 }
 
-// command makes the command of a line, with the partition it goes to and the offers beside it.
+// command returns the command of a line, its partition, and the entry's grants.
 func (p *player) command(line string, a words) (*commandv1.Command, *part, []*commandv1.Offer) {
 	p.t.Helper()
 	request := func(cmd *commandv1.Command) *commandv1.Command {

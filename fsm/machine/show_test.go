@@ -13,7 +13,7 @@ import (
 	"perdure/fsm/wire"
 )
 
-// What the machine answers, as text for people: one line each.
+// The machine's answers as text, one line each.
 
 func showFailure(f *perdurev1.Failure) string {
 	s := "!" + f.GetType()

@@ -271,7 +271,7 @@ func TestRaiseLevel(t *testing.T) {
 	}
 }
 
-// The audit finds a send whose promise, journal entry and messages under way do not agree.
+// The audit finds a send whose promise, journal entry and outbox messages do not agree.
 func TestAuditSends(t *testing.T) {
 	p := newPipe(t)
 	nobody, open := p.far("nobody"), p.far("open")

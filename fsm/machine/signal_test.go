@@ -225,7 +225,7 @@ func TestSignalToItself(t *testing.T) {
 	v := w.begin("e", "f")
 	reply := w.commit(v, "signal e s hello; spawn e f x; step a")
 	if got := strings.Join(showEntries(reply.Entries), "\n"); strings.Count(got, "\n") != 4 || !strings.Contains(got, "SignalDelivered s 1") {
-		t.Errorf("told\n%s", got)
+		t.Errorf("received\n%s", got)
 	}
 	if got := w.commit(v, "wait s"); len(got.Entries) != 1 || got.State != acquired {
 		t.Errorf("answered %v", got)

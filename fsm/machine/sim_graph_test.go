@@ -69,7 +69,7 @@ func (s *simulation) writePool() {
 		if s.draw(3) > 0 {
 			p.ops = p.ops[:min(len(p.ops), s.draw(2))]
 		}
-		// What awaits handles that were cut off would wait for nothing.
+		// An await on handles that were cut off would never end.
 		p.ops = slices.DeleteFunc(p.ops, func(op simOp) bool { return op.kind == simAll || op.kind == simAny || op.kind == simSet })
 		switch s.draw(6) {
 		case 0:

@@ -134,8 +134,8 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 	return len(b.programs) - 1
 }
 
-// expect is what a program comes to if nothing and nobody cuts it short; certain is false when that is
-// up to what happens.
+// expect is a program's result without timeouts and cancels; certain is false if the result depends on the
+// course of events.
 func (b *book) expect(program int) (outcome string, certain bool) {
 	p := b.programs[program]
 	acc, certain := accumulator{}, true

@@ -84,7 +84,7 @@ type pending struct {
 	reply func(*commandv1.Reply)
 }
 
-// simWork is a task in the hands of a worker, and its commit under way.
+// simWork is a worker's task, and its commit in flight.
 type simWork struct {
 	v   *view
 	ran map[uint32]uint32
@@ -211,7 +211,7 @@ func (s *simulation) actStart() {
 	}
 	for range 1 + s.draw(2) {
 		s.send(s.placed(cmd), cmd, func(r *commandv1.Reply) {
-			// Two first starts may be under way at once; then one of them loses.
+			// Two first starts may be in flight at once; then one of them loses.
 			if e := wire.ReplyError(r); e != nil && e.Reason != perdurev1.Reason_REASON_ID_CONFLICT {
 				s.t.Fatalf("start: %v", e)
 			}
@@ -286,7 +286,7 @@ func (s *simulation) badCommit(good *commandv1.Command) {
 		case e == nil && r.GetCommit().Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING:
 			// There what is new is left out, not refused.
 		case e == nil && r.GetCommit().Status == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED && r.GetCommit().State == perdurev1.TaskState_TASK_STATE_FULFILLED:
-			// What it sent has ended its graph run, and it: the rest is void.
+			// Its message has ended its graph run and itself: the rest is void.
 		case e == nil || e.Reason != perdurev1.Reason_REASON_RULE_BROKEN && e.Reason != perdurev1.Reason_REASON_STALE_TASK:
 			s.t.Fatalf("a commit that breaks a rule is answered with %v\n%v", r, bad)
 		default:
@@ -474,7 +474,7 @@ func (s *simulation) actRare() {
 		cmd := settlePromiseCmd(fmt.Sprint("bare-", s.draw(5)), resolve, "v")
 		s.send(s.placed(cmd), cmd, nil)
 	case choice == 5:
-		// What cannot be, and must leave nothing.
+		// Impossible requests, which must change nothing.
 		s.refused(startCmd(s.request(), "a:0", "f0", "0"), perdurev1.Reason_REASON_BAD_ID)
 		s.refused(signalCmd(s.request(), "never-started", "a", ""), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	case choice == 6:
@@ -585,7 +585,7 @@ func (s *simulation) verifyExecution(c *census, objectID string, h state.Header)
 	if !h.Status.Terminal() {
 		bad("it is %v", h.Status)
 	}
-	// No step is recorded twice, and nobody has stolen in.
+	// No step is recorded twice, and no entry is foreign.
 	steps := map[string]bool{}
 	for _, e := range entries {
 		switch ev := e.Event.(type) {
@@ -739,7 +739,7 @@ func simulate(t tester, draw func(n int) int, actions int) *simulation {
 	}
 	s.finish()
 	s.verifyGraphs()
-	// What has failed is tried again, in the midst of the same trouble.
+	// Failed runs are retried, under the same faults.
 	for range 2 {
 		s.retryGraphs()
 		for range actions / 10 {

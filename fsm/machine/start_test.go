@@ -59,7 +59,7 @@ func TestStartRefused(t *testing.T) {
 	w.do(unknown)
 	w.refused(startCmd(w.request(), "p", "f", ""), perdurev1.Reason_REASON_ID_CONFLICT)
 	w.refused(startCmd(w.request(), "b", "", ""), perdurev1.Reason_REASON_BAD_REQUEST)
-	// What an execution's own operations are named is not to be had from outside.
+	// A client cannot start an execution under the id of an operation.
 	for _, bad := range []string{"a:0", "a:", "x:1.2", "nul\x00"} {
 		w.refused(startCmd(w.request(), bad, "f", ""), perdurev1.Reason_REASON_BAD_ID)
 	}

@@ -59,7 +59,7 @@ func TestCommandTable(t *testing.T) {
 		// An empty command of any kind is answered or refused, and is no end of the machine.
 		w := newWorld(t, 1)
 		w.one(cmd)
-		// What names one object and is placed by another is refused before it touches either.
+		// A command that names one object and is placed by another id is refused before it touches either.
 		cmd.Namespace, cmd.Id = ns, "e"
 		w.refused(cmd, perdurev1.Reason_REASON_BAD_REQUEST)
 	}

@@ -50,7 +50,7 @@ func TestAssignInTheSameEntry(t *testing.T) {
 	if got := w.assigned(res); len(got) != 1 || got[0].token.Id != "e" || len(res.Effects.Ready) != 1 {
 		t.Fatalf("assigned %v, ready %v", got, res.Effects.Ready)
 	}
-	// What all is taken is not announced.
+	// A function without remaining pending tasks is not announced.
 	if res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{startCmd(w.request(), "h", "solo", "")},
 		Offers: []*commandv1.Offer{offer("w1", 2, "solo")}}); len(res.Effects.Assigned) != 1 || len(res.Effects.Ready) != 0 {
 		t.Errorf("effects %+v", res.Effects)

@@ -187,7 +187,7 @@ func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Er
 	return e
 }
 
-// settleDue carries out everything that is due in a partition.
+// settleDue runs all expirations of a partition.
 func (w *world) settleDue(p *part) {
 	w.t.Helper()
 	for range 1000 {
@@ -203,7 +203,7 @@ func (w *world) settleDue(p *part) {
 	w.t.Fatalf("there is no end to what is due")
 }
 
-// tick carries out everything that is due, everywhere.
+// tick runs all expirations of all partitions.
 func (w *world) tick() {
 	w.t.Helper()
 	for _, p := range w.parts {

@@ -38,7 +38,7 @@ func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err er
 		if there {
 			at, ok, s.first = min(at, found), true, kind
 		}
-		s.from[kind] = at // no deadline is earlier, of this kind or of a kind whose search was skipped
+		s.from[kind] = at // this kind has no deadline before at
 		return nil
 	}
 	first := s.first

@@ -306,8 +306,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What a parser accepts is a key, and the only one of its parts; what it refuses it refuses without
-// harm.
+// A parser accepts only the canonical key of its parts, and refuses all other bytes without a panic.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][]byte{
 		DeadlineOf(DueLease, 5, "n", "a\x00b"), ReadyOf("n", "f", 1<<40, "a"), VisibilityOf("n", Failed, 7, "a:0"),
@@ -324,7 +323,7 @@ func FuzzParse(f *testing.F) {
 		if n, rest, err := CutUint64(b); err == nil && !bytes.Equal(append(AppendUint64(nil, n), rest...), b) {
 			t.Fatalf("%x is read as %d", b, n)
 		}
-		// What follows the last part is left alone, so a key's parts give at least its beginning.
+		// Bytes after the last part are ignored, so a key's parts give at least its beginning.
 		if kind, at, ns, id, err := ParseDeadline(b); err == nil && at >= 0 && !bytes.HasPrefix(b, DeadlineOf(kind, at, ns, id)) {
 			t.Fatalf("%x is read as %d %d %q %q", b, kind, at, ns, id)
 		}
