@@ -21,7 +21,7 @@ func contentOfStore(t testing.TB, s *Store) []byte {
 	var b bytes.Buffer
 	size, err := s.WriteContent(&b)
 	if err != nil || size != int64(b.Len()) {
-		t.Fatalf("%d bytes written, %d told, %v", b.Len(), size, err)
+		t.Fatalf("%d bytes written, %d returned, %v", b.Len(), size, err)
 	}
 	return b.Bytes()
 }

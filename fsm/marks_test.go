@@ -272,12 +272,12 @@ func TestMarksBesideApply(t *testing.T) {
 	s.wantMarks(t, "at last", store, 0, len(s.logs))
 }
 
-// OnApplied tells every entry once, in order, when reads see it; OnRestored tells that a state was replaced.
+// OnApplied runs once for every entry, in order, when reads see the entry; OnRestored runs after a replacement of the state.
 func TestHooks(t *testing.T) {
 	s := newScript(t, 45, 120)
 	var store *Store
-	var told []*machine.Result
-	var toldAt []uint64
+	var applied []*machine.Result
+	var appliedAt []uint64
 	restored := 0
 	opts := newWatcher().options(vfs.NewMem(), true)
 	opts.OnApplied = func(res *machine.Result) {
@@ -285,7 +285,7 @@ func TestHooks(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		told, toldAt = append(told, res), append(toldAt, st.Applied)
+		applied, appliedAt = append(applied, res), append(appliedAt, st.Applied)
 	}
 	opts.OnRestored = func() {
 		restored++
@@ -305,20 +305,20 @@ func TestHooks(t *testing.T) {
 				want = append(want, res)
 			}
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("%s: told of %d entries, not of the %d applied", what, len(told), len(want))
+		if !slices.Equal(applied, want) {
+			t.Errorf("%s: OnApplied got %d entries, not the %d applied", what, len(applied), len(want))
 		}
-		for _, at := range toldAt {
+		for _, at := range appliedAt {
 			if at != last {
-				t.Errorf("%s: told when the state was at %d, not %d", what, at, last)
+				t.Errorf("%s: OnApplied ran when the state was at %d, not %d", what, at, last)
 			}
 		}
-		told, toldAt = nil, nil
+		applied, appliedAt = nil, nil
 	}
 	for _, step := range []struct{ from, to int }{{0, 1}, {1, 20}, {5, 20}, {15, 60}} {
 		answers := store.ApplyBatch(s.logs[step.from:step.to])
-		if step.to == 60 && len(told) == 0 {
-			t.Error("OnRestored was not called")
+		if step.to == 60 && len(applied) == 0 {
+			t.Error("OnApplied was not called")
 		}
 		expect(fmt.Sprint(step), answers, s.last(step.to))
 	}

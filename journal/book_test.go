@@ -94,13 +94,13 @@ func (b *book) refuseAt(seq uint64, rule string, ev Event) *Violation {
 func (b *book) offer(seq uint64, ev Event) *Violation {
 	b.t.Helper()
 	before := b.state.Clone()
-	judged := b.state.Check(seq, ev)
+	checked := b.state.Check(seq, ev)
 	if !reflect.DeepEqual(comparable(before), comparable(b.state)) {
 		b.t.Fatalf("Check of %#v changed the state", ev)
 	}
 	err := b.state.Append(seq, ev)
-	if !reflect.DeepEqual(judged, err) {
-		b.t.Fatalf("Check says %v, Append %v", judged, err)
+	if !reflect.DeepEqual(checked, err) {
+		b.t.Fatalf("Check says %v, Append %v", checked, err)
 	}
 	if accepts := b.twin.accepts(seq, ev); accepts != (err == nil) {
 		b.t.Fatalf("%#v after %#v: State says %v, the twin says %v", ev, b.entries, err, accepts)
@@ -166,7 +166,7 @@ func (b *book) checkState(e Entry) {
 		b.t.Fatalf("a wait without being blocked: %#v", open)
 	}
 	for n := range s.NextChild() + 1 {
-		b.judgeChild(kid(n))
+		b.checkChild(kid(n))
 	}
 	data := AppendEntry(nil, e)
 	back, err := DecodeEntry(data)
@@ -178,7 +178,7 @@ func (b *book) checkState(e Entry) {
 	}
 }
 
-func (b *book) judgeChild(p id.PromiseID) {
+func (b *book) checkChild(p id.PromiseID) {
 	b.t.Helper()
 	s, w := b.state, &b.twin
 	if s.Resolved(p) != w.resolved(p) {

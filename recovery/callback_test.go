@@ -31,7 +31,7 @@ func TestRegisterCallback(t *testing.T) {
 
 	// An awaited promise has a timer, even if it is not awaitable by itself.
 	if _, armed := w.promise("plain").Deadline(false); armed {
-		t.Error("nobody waits for it yet")
+		t.Error("no task waits for it yet")
 	}
 	if !register(1, Ref{ID: "plain"}, Ref{ID: "a"}, true).Waiting {
 		t.Error("not registered")

@@ -8,12 +8,12 @@ func TestInheritLease(t *testing.T) {
 	w.hold("short", 45)
 	w.make("waits", true, 1000)
 	for _, c := range []struct {
-		what       string
-		id         string
-		life       uint64
-		now, since int64
-		want       bool
-		shows      string
+		what        string
+		id          string
+		incarnation uint64
+		now, since  int64
+		want        bool
+		shows       string
 	}{
 		{"a moment ago", "a", 7, 30, 40, true, "task a#7 acquired v1 target=w pid=p ttl=50 lease=90"},
 		{"the leader's clock is behind the machine's", "a", 7, 60, 20, true, "task a#7 acquired v1 target=w pid=p ttl=50 lease=110"},
@@ -24,7 +24,7 @@ func TestInheritLease(t *testing.T) {
 		{"not acquired", "waits", 7, 40, 50, false, ""},
 		{"missing", "none", 0, 40, 50, false, ""},
 	} {
-		if got := InheritLease(w.s, c.now, Ref{c.id, c.life}, c.since); got != c.want {
+		if got := InheritLease(w.s, c.now, Ref{c.id, c.incarnation}, c.since); got != c.want {
 			t.Errorf("%s: extended %v, want %v", c.what, got, c.want)
 		}
 		w.sound(c.now)

@@ -98,7 +98,7 @@ func TestInvariants(t *testing.T) {
 		{"acquired, no timer", noTimer("acquired"), []string{"acquired_task_no_lease:acquired"}},
 		{"acquired, a retry timer", timer("acquired", RetryTimer, 50), []string{"acquired_task_no_lease:acquired"}},
 		{"acquired, another time", timer("acquired", LeaseTimer, 51), []string{"acquired_task_no_lease:acquired"}},
-		{"acquired by nobody", task("acquired", func(t *Task) { t.PID = "" }), []string{"acquired_task_no_lease:acquired"}},
+		{"acquired without a holder", task("acquired", func(t *Task) { t.PID = "" }), []string{"acquired_task_no_lease:acquired"}},
 		{"acquired for no time", task("acquired", func(t *Task) { t.TTL = 0 }), []string{"acquired_task_no_lease:acquired"}},
 		{"acquired and retried", task("acquired", func(t *Task) { t.RetryAt = 4 }), []string{"pending_task_no_ttimeout:acquired"}},
 		{"acquired before it was", task("acquired", func(t *Task) { t.Version = 0 }), []string{"acquired_task_no_lease:acquired"}},

@@ -57,7 +57,7 @@ type op struct {
 // answer is what an operation returned, as text: first "ok" or the code of a refusal.
 type answer struct {
 	lines []string
-	told  []string
+	sent  []string
 }
 
 const modelRetry = 7
@@ -227,7 +227,7 @@ func (m *model) do(o op) answer {
 	m.now, m.out = o.now, nil
 	lines := m.step(o)
 	slices.Sort(m.out)
-	return answer{lines: lines, told: m.out}
+	return answer{lines: lines, sent: m.out}
 }
 
 func (m *model) step(o op) []string {

@@ -59,7 +59,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 	}
-	for _, event := range []string{"told: execute", "told: unblock", "woken", "buffered", "slept on", "lease lapsed", "timed out", "ready"} {
+	for _, event := range []string{"sent: execute", "sent: unblock", "woken", "buffered", "slept on", "lease lapsed", "timed out", "ready"} {
 		if results[event] < total/4_000 {
 			t.Errorf("%s happened %d times", event, results[event])
 		}
@@ -236,8 +236,8 @@ func (r *run) step() {
 	o := r.draw()
 	before := r.s.Clone()
 	got, want := perform(r.s, o), r.m.do(o)
-	if !slices.Equal(got.lines, want.lines) || !slices.Equal(got.told, want.told) {
-		r.Fatalf("%+v\ngot  %q\n     %q\nwant %q\n     %q\nin\n%s", o, got.lines, got.told, want.lines, want.told, dump(before))
+	if !slices.Equal(got.lines, want.lines) || !slices.Equal(got.sent, want.sent) {
+		r.Fatalf("%+v\ngot  %q\n     %q\nwant %q\n     %q\nin\n%s", o, got.lines, got.sent, want.lines, want.sent, dump(before))
 	}
 	if state, want := fingerprint(r.s), r.m.fingerprint(); state != want {
 		r.Fatalf("%+v\nleads to\n%snot as in the model, from\n%s", o, dump(r.s), dump(before))
@@ -346,9 +346,9 @@ func (r *run) early(o op, before *MemStore, got answer) {
 
 func (r *run) count(o op, before *MemStore, got answer) {
 	r.results[o.kind+": "+got.lines[0]]++
-	for _, line := range got.told {
+	for _, line := range got.sent {
 		word, _, _ := strings.Cut(line, " ")
-		r.results["told: "+word]++
+		r.results["sent: "+word]++
 	}
 	if o.kind == "suspend" && len(got.lines) > 2 {
 		r.results["ready"]++
@@ -385,9 +385,9 @@ func perform(s *MemStore, o op) answer {
 		}
 		return answer{lines: []string{e.Code.String()}}
 	}
-	told := showEffects(fx)
-	slices.Sort(told)
-	return answer{lines: append([]string{"ok"}, lines...), told: told}
+	sent := showEffects(fx)
+	slices.Sort(sent)
+	return answer{lines: append([]string{"ok"}, lines...), sent: sent}
 }
 
 func rules(s *MemStore, o op, id string, ref Ref) (lines []string, fx Effects, err error) {

@@ -42,9 +42,9 @@ import (
 //	node: signal                   row, graph or the attempt's result             graphAudit.waitsFor
 //	node: output, failure          row, journal, promise                          graphAudit.values
 //	node: times                    row, journal                                   graphAudit.values
-//	node: output kept              row of a later life, row of the former         graphAudit.read
+//	node: output kept              row of a later incarnation, the former's       graphAudit.read
 //	outputs, statuses              rows, Definition 1                             reduction.Recover, WellFormed
-//	graph, input                   graph, journal, former life's graph            graphRun
+//	graph, input                   graph, journal, former incarnation's graph     graphRun
 //	result of a graph run          journal, outputs of its sinks                  graphRun
 //	deadline                       object, deadline index                         deadline, recovery.CheckPromise, CheckTask, grace, row
 //	pending task                   task, ready queue                              queued, place

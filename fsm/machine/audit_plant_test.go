@@ -29,7 +29,7 @@ func (s *plot) get(key []byte) []byte {
 	s.t.Helper()
 	value, ok, err := s.state.Get(key)
 	if err != nil || !ok {
-		s.t.Fatalf("nothing stands at %q (%v)", key, err)
+		s.t.Fatalf("no value is at %q (%v)", key, err)
 	}
 	return value
 }

@@ -165,7 +165,7 @@ func TestAuditRefuses(t *testing.T) {
 		t.Errorf("a newer state: %v", err)
 	}
 	if _, err := audit.Run(p.state, 0, state.Partition{Number: 2, Count: 2}); err == nil {
-		t.Errorf("partition 2 of 2 was judged")
+		t.Errorf("partition 2 of 2 was accepted")
 	}
 }
 

@@ -94,11 +94,11 @@ func takeCensus(r state.Reader) *census {
 			var objectID string
 			at, objectID, err = keys.ParseReady(key, keys.Of(keys.Ready, ns, fn))
 			if _, twice := c.ready[objectID]; twice {
-				c.problem("task %q stands in the queues twice", objectID)
+				c.problem("task %q is queued twice", objectID)
 			}
 			c.ready[objectID] = at
 			if t, ok := c.tasks[objectID]; !ok || t.State != recovery.TaskPending || t.RetryAt != at || t.Target != fn {
-				c.problem("task %q stands in the queue of %q at %d, and is %+v", objectID, fn, at, t)
+				c.problem("task %q is in the queue of %q at %d, and is %+v", objectID, fn, at, t)
 			}
 		case keys.Reply:
 			replies[string(key[1:])] = true
@@ -137,7 +137,7 @@ func takeCensus(r state.Reader) *census {
 
 func (c *census) named(key, want []byte) {
 	if !bytes.Equal(key, want) {
-		c.problem("what stands at %q belongs at %q", key, want)
+		c.problem("the value at %q belongs at %q", key, want)
 	}
 }
 

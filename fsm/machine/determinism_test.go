@@ -23,8 +23,8 @@ func TestReplicasAgree(t *testing.T) {
 			entries += len(p.log)
 			for _, r := range []replica{
 				{name: "in one go", reopen: 1 << 30, batch: 1},
-				{name: "opened anew every time", reopen: 1, batch: 1},
-				{name: "opened anew now and then", reopen: 7, batch: 1},
+				{name: "reopened every time", reopen: 1, batch: 1},
+				{name: "reopened now and then", reopen: 7, batch: 1},
 				{name: "one cached execution", reopen: 1 << 30, batch: 1, cached: 1},
 				{name: "few cached bytes", reopen: 1 << 30, batch: 1, bytes: 1},
 				{name: "batches of three", reopen: 1 << 30, batch: 3},

@@ -16,7 +16,7 @@ import (
 
 // graphState is a state with graph runs in every condition:
 //
-//	run      in its second life: kept, completed, running, waiting, pausing and sleeping nodes, a signal that came
+//	run      in its second incarnation: kept, completed, running, waiting, pausing and sleeping nodes, a signal that came
 //	wave     has results that are not observed
 //	many     is to go on at the next tick
 //	failed, done, stopped   have ended

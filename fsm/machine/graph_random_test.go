@@ -146,7 +146,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 			e := ends[d.draw(len(ends))]
 			v := d.views[viewKey{"w1", e.attempt}]
 			if v == nil {
-				d.t.Fatalf("nobody works at %s", e.attempt)
+				d.t.Fatalf("no worker has %s", e.attempt)
 			}
 			// The lease may have ended; then the task was assigned again in the meantime.
 			if reply := d.one(d.commitCmd(v, e.how)); wire.ReplyError(reply) != nil && !trouble {
@@ -269,7 +269,7 @@ func TestGraphsReduce(t *testing.T) {
 		d.pure("run")
 		for _, r := range []replica{
 			{name: "in one go", reopen: 1 << 30, batch: 1},
-			{name: "opened anew every time", reopen: 1, batch: 1},
+			{name: "reopened every time", reopen: 1, batch: 1},
 			{name: "batches of three", reopen: 2, batch: 3},
 		} {
 			if got := r.follow(t, d.parts[0]); got != "" {
@@ -339,7 +339,7 @@ func TestGraphsEnd(t *testing.T) {
 			d.one(retryCmd(d.request(), "run"))
 		}
 		d.drive("run", true)
-		r := replica{name: "opened anew every time", reopen: 1, batch: 1}
+		r := replica{name: "reopened every time", reopen: 1, batch: 1}
 		if got := r.follow(t, d.parts[0]); got != "" {
 			rt.Fatalf("%s: %s", r.name, got)
 		}

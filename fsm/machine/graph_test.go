@@ -147,7 +147,7 @@ func (w *world) end(run, node, how string) {
 	shown := w.nodeOutcome(run, node).State
 	v := w.views[viewKey{"w1", shown.AttemptId}]
 	if v == nil {
-		w.t.Fatalf("nobody works at %s of %s: %v", node, run, shown)
+		w.t.Fatalf("no worker has %s of %s: %v", node, run, shown)
 	}
 	w.commit(v, how)
 }

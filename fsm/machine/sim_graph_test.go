@@ -364,7 +364,7 @@ func (s *simulation) verifyLatches(h state.Header) {
 	has, _ := signals(h.Incarnation)
 	for name, payload := range had {
 		if has[name] != payload {
-			s.t.Fatalf("%s had got signal %q with %q, and began anew with %q", h.ID, name, payload, has[name])
+			s.t.Fatalf("%s had received signal %q with %q, and continued with %q", h.ID, name, payload, has[name])
 		}
 		s.stats.graphs.latches++
 	}

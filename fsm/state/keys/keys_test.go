@@ -220,15 +220,15 @@ func TestQueuesAndListings(t *testing.T) {
 func TestJournals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ns, id := text().Draw(t, "namespace"), text().Draw(t, "id")
-		life, seq := number().Draw(t, "incarnation"), number().Draw(t, "seq")
-		prefix, key := JournalPrefix(ns, id, life), JournalEntry(ns, id, life, seq)
+		incarnation, seq := number().Draw(t, "incarnation"), number().Draw(t, "seq")
+		prefix, key := JournalPrefix(ns, id, incarnation), JournalEntry(ns, id, incarnation, seq)
 		if !bytes.HasPrefix(key, prefix) || !bytes.Equal(key[len(prefix):], AppendUint64(nil, seq)) {
 			t.Fatalf("%x below %x", key, prefix)
 		}
-		ns2, id2, life2 := text().Draw(t, "namespace 2"), text().Draw(t, "id 2"), number().Draw(t, "incarnation 2")
-		same := ns == ns2 && id == id2 && life == life2
-		if got := bytes.HasPrefix(JournalEntry(ns2, id2, life2, seq), prefix); got != same {
-			t.Fatalf("(%q %q %d) below (%q %q %d): %v", ns2, id2, life2, ns, id, life, got)
+		ns2, id2, incarnation2 := text().Draw(t, "namespace 2"), text().Draw(t, "id 2"), number().Draw(t, "incarnation 2")
+		same := ns == ns2 && id == id2 && incarnation == incarnation2
+		if got := bytes.HasPrefix(JournalEntry(ns2, id2, incarnation2, seq), prefix); got != same {
+			t.Fatalf("(%q %q %d) below (%q %q %d): %v", ns2, id2, incarnation2, ns, id, incarnation, got)
 		}
 		epoch := number().Draw(t, "epoch")
 		dst := rapid.Uint32().Draw(t, "destination")
