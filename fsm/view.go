@@ -42,5 +42,5 @@ func (v view) Scan(lower, upper []byte, fn func(key, value []byte) bool) error {
 			break
 		}
 	}
-	return it.Close() // with what went wrong on the way
+	return it.Close() // with the errors of the read
 }

@@ -20,8 +20,8 @@ type Event interface {
 type Entry struct {
 	// Seq is the entry's index in its journal, from 0 without gaps (S-1, INV-2).
 	Seq uint64
-	// Time is the wall clock in unix milliseconds when the entry was made. It is for people: no rule
-	// reads it, and it may go backwards (ruling K2).
+	// Time is the wall clock in unix milliseconds at the entry's creation. It is informational: no rule reads
+	// it, and it may go backwards (ruling K2).
 	Time int64
 	// Event is what happened.
 	Event Event

@@ -52,8 +52,8 @@ func (e ExecutionAwaiting) guardSignal(s *State) *Violation {
 	return nil
 }
 
-// The other waits are on invocations and timers of this journal, which alone resolve (R12), and not all
-// that is needed is there already (R13).
+// The other waits are on invocations and timers of this journal, which alone resolve (R12), and are not
+// satisfied already (R13).
 func (e ExecutionAwaiting) guardPromises(s *State) *Violation {
 	switch {
 	case len(e.On) == 0:

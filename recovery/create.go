@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// CreateRequest describes a promise to be made. See [Promise] for the meaning of the fields.
+// CreateRequest describes a promise to create. See [Promise] for the meaning of the fields.
 type CreateRequest struct {
 	ID string
-	// Incarnation is given to the promise if it is made; at least 1. An existing promise keeps its own.
+	// Incarnation is that of a newly created promise; at least 1. An existing promise keeps its own.
 	Incarnation     uint64
 	Param           []byte
 	Tags            []Tag // in any order
@@ -25,7 +25,7 @@ type Created struct {
 	// Task is the task of the promise, if HasTask.
 	Task    Task
 	HasTask bool
-	// New says that this request made the promise.
+	// New says that this request created the promise.
 	New bool
 	// Acquired says that this request acquired the task ([CreateAcquired] only).
 	Acquired bool

@@ -29,7 +29,7 @@ type Store interface {
 	Callbacks(awaited string) []string
 	// AddCallback makes awaiter wait for awaited; adding it again changes nothing.
 	AddCallback(awaited, awaiter string)
-	// RemoveCallback undoes AddCallback; removing what is not there changes nothing.
+	// RemoveCallback undoes AddCallback; the removal of a missing callback changes nothing.
 	RemoveCallback(awaited, awaiter string)
 	// AwaitedBy returns the promises whose callback set holds awaiter.
 	AwaitedBy(awaiter string) []string

@@ -22,7 +22,7 @@ const (
 type touched struct {
 	ids   []state.Ref
 	known map[state.Ref]bool
-	// Each pair of the callback relation, and each listener and deadline that is there now.
+	// Each existing pair of the callback relation, each listener and each deadline.
 	pairs     []touchedPair
 	listeners []touchedPair
 	timers    []touchedTimer

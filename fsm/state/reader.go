@@ -10,7 +10,7 @@ import (
 // Reader sees whole batches only. Errors are of the storage (damage, I/O): they stop the replica.
 // Implementations need not be safe for concurrent use with the batch being written.
 type Reader interface {
-	// Get answers a copy the caller may keep; ok is false when the key is not there.
+	// Get returns a copy that the caller may keep; ok is false when the key does not exist.
 	Get(key []byte) (value []byte, ok bool, err error)
 	// Scan calls fn for the keys in [lower, upper) in order until fn answers false. Key and value are
 	// valid only during the call. A nil upper means no bound. fn may read; it does not panic for what it

@@ -101,7 +101,7 @@ func load(c *fields) (*journal.State, error) {
 	return state, nil
 }
 
-// attempt offers the last append of a case. An event that cannot be read is refused like any other (K15).
+// attempt tries the last append of a case. It refuses an unreadable event (K15).
 func attempt(state *journal.State, raw json.RawMessage) error {
 	c, err := parseObject(raw)
 	if err != nil {
