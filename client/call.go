@@ -80,9 +80,9 @@ func ofMachine(err error) bool {
 	return false
 }
 
-// call runs one call with retries. attempt is called with a context of its own and the node to ask; it
-// must build the request anew each time (its age grows). write says that an unanswered attempt may have
-// changed something. wait is how long the server may hold the answer back (a long poll).
+// call runs one call with retries. attempt is called with a context of its own and the node to ask. It must
+// build the request each time, because the request's age grows. write means that an unanswered attempt may
+// have changed something. wait is how long the server may hold the answer back (a long poll).
 func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.Duration, attempt func(context.Context, *node) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -119,7 +119,7 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 			gone.cause = err
 			return gaveUp()
 		}
-		// That the time was up says less than what was said before. The server may notice it first.
+		// A passed deadline says less than the error before it. The server may notice the deadline first.
 		if gone.cause == nil || ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded {
 			gone.cause = err
 		}

@@ -233,10 +233,9 @@ func (c *Client) leave(n *node) {
 // Nodes is how many addresses the client was given.
 func (c *Client) Nodes() int { return len(c.nodes) }
 
-// Work opens a raw worker stream, as package durable and tools use it. Each call tries the nodes in
-// order, beginning one further than the call before, and returns the first stream that opens, or
-// ErrUnavailable with the last failure; it does not wait and does not retry. The stream lives until it
-// breaks or ctx ends.
+// Work opens a raw worker stream, as package durable and tools use it. Each call tries the nodes in order,
+// beginning one further than the call before. It returns the first stream that opens, or ErrUnavailable with
+// the last failure; it does not wait and does not retry. The stream stays open until it breaks or ctx ends.
 func (c *Client) Work(ctx context.Context) (perdurev1.Tasks_WorkClient, error) {
 	var last error
 	for range c.nodes {

@@ -19,7 +19,7 @@ import (
 
 var started = &perdurev1.StartResponse{Id: "x", Incarnation: 3, Created: true, Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}
 
-// One write is one request id, whatever becomes of its attempts, and every attempt says how old it is.
+// One write has one request id over all its attempts, and every attempt carries its age.
 func TestRetriesKeepTheRequestID(t *testing.T) {
 	c := newCluster(t, "a", "b")
 	clock := &fakeClock{now: time.Unix(1, 0)}
@@ -202,7 +202,7 @@ func TestRefusedAfterUnknown(t *testing.T) {
 
 // The error of a call that was given up says whether the write may have been applied.
 func TestGivenUp(t *testing.T) {
-	// What comes before the end has this long, on a busy machine too; less than an attempt may take.
+	// The events before the end have this long, on a busy machine too; less than an attempt may take.
 	const enough = 2500 * time.Millisecond
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -268,7 +268,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// What a node said stays the cause when the time is up while another attempt is on its way.
+// A node's answer stays the cause when the deadline passes during another attempt.
 func TestGivenUpSaysWhatWasSaid(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	c := newCluster(t, "a")

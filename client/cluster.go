@@ -54,11 +54,11 @@ type Rebuilt struct {
 	Before time.Duration
 }
 
-// RebuildReplica rebuilds a node's replica of a partition from the others and quarantines its current files
-// aside, and waits until it has caught up: for as long as ctx lasts, an hour if that is for ever.
-// What was done a minute ago or less is not done again. When ctx ends first, the rebuild may go on (ErrOutcomeUnknown):
-// ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with BAD_REQUEST,
-// NODE_NOT_FOUND or PARTITION_NOT_FOUND; others as with Start.
+// RebuildReplica rebuilds a node's replica of a partition from the others, and quarantines its current files.
+// It blocks until the replica has caught up or ctx ends; a ctx without a deadline gets an hour. A rebuild
+// that finished at most a minute ago is not repeated. When ctx ends first, the rebuild may continue
+// (ErrOutcomeUnknown): ClusterStatus shows it, and calling again waits for it. Errors: *api.Error with
+// BAD_REQUEST, NODE_NOT_FOUND or PARTITION_NOT_FOUND; others as with Start.
 func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition uint32) (Rebuilt, error) {
 	var resp *perdurev1.RebuildReplicaResponse
 	what := fmt.Sprintf("partition %d on %s", partition, nodeID)
@@ -115,10 +115,11 @@ func (c *Client) longest(ctx context.Context, most time.Duration) time.Duration 
 // verifyWait is how long a verification may take at most.
 const verifyWait = 24 * time.Hour
 
-// Verify has every node audit its replicas by all rules, each on a snapshot of its state, and returns their events
-// in the end: an audit of each replica, and of each node that it is done or why it refused. event, if not nil, is
-// called for everything as it comes, progress too; after a connection was lost it may hear things again. Nothing is
-// changed. It gives up when nothing is heard for Options.Timeout: nodes tell their progress every second. Errors: as with ClusterStatus.
+// Verify has every node audit its replicas by all rules, each on a snapshot of its state. It returns the
+// final events: one for each replica, and one for each node that it is done or why it refused. If event is
+// not nil, Verify calls it with each event as it arrives, progress included; after a lost connection it may
+// repeat events. Verify changes nothing. It fails when no event arrives for Options.Timeout: nodes report
+// progress every second. Errors: as with ClusterStatus.
 func (c *Client) Verify(ctx context.Context, event func(*perdurev1.VerifyEvent)) ([]*perdurev1.VerifyEvent, error) {
 	var events []*perdurev1.VerifyEvent
 	ctx, cancel := context.WithTimeout(ctx, verifyWait)

@@ -103,7 +103,7 @@ func TestClusterPatience(t *testing.T) {
 	}
 	within("a transfer", 20*time.Second, time.Minute)
 
-	// When its caller gives up, the rebuild may be going on.
+	// When its caller gives up, the rebuild may continue.
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	c.answer = func(ctx context.Context, _ int, _ any) (any, error) {

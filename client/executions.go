@@ -153,7 +153,7 @@ func Stale() ReadOption {
 // FromSeq makes Journal begin at this sequence number.
 func FromSeq(seq uint64) ReadOption { return func(o *readOptions) { o.from = seq } }
 
-// Follow makes Journal go on after the last entry: it looks for new ones every so often, until the
+// Follow makes Journal continue after the last entry: it asks for new entries at this interval until the
 // execution has finished.
 func Follow(every time.Duration) ReadOption {
 	return func(o *readOptions) { o.wait = max(every, time.Millisecond) }

@@ -18,7 +18,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// cluster is a number of nodes in memory. What they answer is up to the test; what they were asked is kept.
+// cluster is a number of nodes in memory. The test sets their answers; the nodes record the requests.
 type cluster struct {
 	t     testing.TB
 	nodes map[string]*fakeNode
@@ -196,7 +196,7 @@ func script(resp any, errs ...error) func(context.Context, int, any) (any, error
 
 func refusal(reason perdurev1.Reason) error { return api.Errorf(reason, "as the test says") }
 
-// fakeClock moves only when somebody waits: then it is that much later at once.
+// fakeClock advances only when a goroutine waits on it, at once and by the time waited for.
 type fakeClock struct {
 	mu    sync.Mutex
 	now   time.Time

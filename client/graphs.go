@@ -64,13 +64,12 @@ func (c *Client) graphStatus(ctx context.Context, r *perdurev1.GraphStatusReques
 	return resp, err
 }
 
-// WatchGraph yields the status of a run as it is now, and then whenever it has changed, until the run has
-// ended: the last one says how. The cluster reports a change as soon as it has happened; those that follow
-// each other within a tenth of a second, or while the loop's body runs, are seen as one, in the newest state.
-// A run that was retried before its end was seen continues under a new incarnation, whose versions count anew;
-// once the end was seen, a later incarnation takes a new call. An error is yielded once and ends it: those of
-// GraphStatus, and the context's. Nodes that cannot be reached for longer than Options.Timeout are
-// ErrUnavailable.
+// WatchGraph yields the status of a run as it is now, and then each change, until the run has ended; the last
+// status says how. The cluster reports a change at once. Changes within a tenth of a second of each other, or
+// while the loop's body runs, arrive as one, in the newest state. If a run was retried before its end was
+// seen, the watch continues under the new incarnation, whose versions start again. Once the end was seen, a
+// later incarnation takes a new call. An error is yielded once and ends the watch: those of GraphStatus, and
+// the context's. When no node answers for longer than Options.Timeout, the error is ErrUnavailable.
 func (c *Client) WatchGraph(ctx context.Context, id string) iter.Seq2[*perdurev1.GraphStatus, error] {
 	return func(yield func(*perdurev1.GraphStatus, error) bool) {
 		var last *perdurev1.GraphStatus

@@ -177,7 +177,7 @@ func TestWatchGraph(t *testing.T) {
 		t.Errorf("asked %s", got)
 	}
 
-	// Who has seen enough is not asked again.
+	// A caller that stops watching asks no further.
 	c.asked, answers = nil, []*perdurev1.GraphStatus{at(7, 2, running)}
 	for range cl.WatchGraph(t.Context(), "r") {
 		break
@@ -210,7 +210,7 @@ func TestWatchGraphEnds(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("a refusal was told %d times", n)
+		t.Errorf("a refusal was yielded %d times", n)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,8 +17,8 @@ type PromiseOptions struct {
 	Timeout time.Duration
 }
 
-// CreatePromise creates a bare promise, or answers with the one that exists under this id, whatever its
-// arguments were. Errors as with Start.
+// CreatePromise creates a bare promise, or returns the existing one of this id and ignores the arguments.
+// Errors as with Start.
 func (c *Client) CreatePromise(ctx context.Context, id string, o PromiseOptions) (*perdurev1.Promise, error) {
 	r := c.NewRequest()
 	return c.promise(ctx, "create promise", id, true, 0, func(ctx context.Context, n *node) (*perdurev1.PromiseResponse, error) {

@@ -96,8 +96,8 @@ func describe(c *Client) error {
 	return err
 }
 
-// refused makes calls that must fail, each a few times and no longer, whatever time that takes: the first
-// attempt may have to wait for a handshake on a busy machine, the last one knows how it went.
+// refused makes calls that must fail, each a fixed number of times. The first attempt may have to wait for a
+// handshake on a busy machine; the last one has its outcome.
 func (v *vault) refused(t *testing.T, opts Options) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -232,7 +232,7 @@ func TestClientCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Both ends move to the next authority. The connection there is goes on; the next one needs the files.
+	// Both ends move to the next authority. The open connection continues; the next one needs the files.
 	certstest.WritePair(t, dir, "node", next.Issue(t, certstest.Leaf{}))
 	certstest.Write(t, dir, "clients", next.PEM)
 	node.Look()

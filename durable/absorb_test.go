@@ -33,7 +33,7 @@ func event(kind any) *perdurev1.Event {
 	panic(fmt.Sprintf("%T", kind))
 }
 
-// A reply names its entries by number: whatever is missing is the worker's own, and nothing else may be.
+// A reply names its entries by number: the missing ones are the worker's own, and no others.
 func TestAbsorb(t *testing.T) {
 	random := event(&perdurev1.RandomGenerated{PromiseId: "x:0", Value: []byte("12345678")})
 	timer := event(&perdurev1.TimerScheduled{PromiseId: "x:1", DurationMs: 5})

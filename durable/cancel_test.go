@@ -21,11 +21,11 @@ func checkCancelled(t *testing.T, f *fakeServer, want string) {
 	}
 }
 
-// A cancel that finds the execution waiting makes the wait and everything after it end with ErrCancelled;
-// what was recorded is still answered, and the context lives until then.
+// A cancel of a waiting execution makes the wait and everything after it end with ErrCancelled. Recorded
+// results are still returned, and the context stays open until then.
 func TestCancelWhileWaiting(t *testing.T) {
 	f := newFake(t)
-	f.patient = true
+	f.manual = true
 	var during, after atomic.Int32
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		n, err := Run(ctx, "s", func(context.Context) (int, error) { return 5, nil })
@@ -54,7 +54,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	}
 }
 
-// A heartbeat tells a running step; its result is recorded only with intent.
+// A heartbeat's answer cancels a running step; its result is recorded only with intent.
 func TestCancelWhileRunning(t *testing.T) {
 	for _, c := range []struct {
 		name, journal string
@@ -151,7 +151,7 @@ func TestCancelOvertakesCommit(t *testing.T) {
 	}
 }
 
-// A cancelled child is a failure its parent can tell, and the parent itself goes on.
+// A cancelled child is a failure that its parent can tell from others, and the parent itself continues.
 func TestCancelledChild(t *testing.T) {
 	f := newFake(t)
 	f.children["c"] = func([]byte) *perdurev1.Outcome { return failure(TypeCancelled, "elsewhere") }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fakeClock stands still until a test moves it, one wait at a time.
+// fakeClock stops until a test moves it, one wait at a time.
 type fakeClock struct {
 	mu      sync.Mutex
 	now     time.Time
@@ -41,10 +41,10 @@ func (c *fakeClock) After(d time.Duration) <-chan time.Time {
 	return w.ch
 }
 
-// pass waits until somebody waits for exactly d, and lets that much time pass for the first who does.
+// pass waits until a goroutine waits for exactly d, and lets that much time pass for the first that does.
 func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		c.mu.Lock()
 		for i, w := range c.waits {
@@ -61,7 +61,7 @@ func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("nobody waits for %v", d)
+			t.Fatalf("no goroutine waits for %v", d)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (c *fakeClock) pass(t testing.TB, d time.Duration) {
 // reach waits for a timer that ends exactly at the given time, and moves the clock there. All timers due by then fire.
 func (c *fakeClock) reach(t testing.TB, at time.Time) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		c.mu.Lock()
 		if slices.ContainsFunc(c.waits, func(w *fakeWait) bool { return w.at.Equal(at) }) {
@@ -89,7 +89,7 @@ func (c *fakeClock) reach(t testing.TB, at time.Time) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("nobody waits until %v", at)
+			t.Fatalf("no goroutine waits until %v", at)
 		}
 	}
 }

@@ -1,12 +1,12 @@
-// Package durable is the SDK to write durable functions in: ordinary Go functions that survive the crash
-// of their process and continue in another one.
+// Package durable is the SDK for durable functions: ordinary Go functions that survive the crash of their
+// process and continue in another one.
 //
-// It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of
-// journals, and the operations a function is made of. It promises that an operation whose result was
-// recorded is never run again: a function that starts over gets every recorded result from its journal.
-// A crash loses the step that was running, with every effect of it that the journal has not seen: steps
-// run at least once, results count once. A step begins only while the lease holds; see lease.go for how a
-// worker counts it, and the README's promises for what that cannot exclude.
+// It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of journals,
+// and the operations a function is made of. It promises that an operation whose result was recorded is never
+// run again: a function that starts over gets every recorded result from its journal. A crash loses the step
+// that was running, with every effect of it that the journal has not seen: steps run at least once, results
+// count once. A step begins only while the lease holds: see lease.go for how a worker counts it, and the
+// README's promises for the cases that remain.
 //
 // # Writing a function
 //
@@ -23,13 +23,12 @@
 //		return durable.Call(ctx, ship, Parcel{Order: in.ID, Payment: paid.ID})
 //	})
 //
-// The function is run from its beginning whenever its execution comes to a worker again, so it must ask
-// for the same operations in the same order every time. Whatever differs between two runs (the time,
-// chance, the outside world) comes from an operation: Now, Random, Run. Every operation takes the next
-// child number of the execution (order-42:0, order-42:1, ...); the journal keeps its kind, its name and
-// its result under that number. When code and journal disagree, nothing is guessed: the task is released
-// with a problem that names both (MismatchError), and is tried again later, perhaps by a worker with
-// the right code.
+// A worker runs the function from its beginning in each activation, so the function must ask for the same
+// operations in the same order every time. Anything that differs between two runs (the time, chance, the
+// outside world) comes from an operation: Now, Random, Run. Every operation takes the next child number of
+// the execution (order-42:0, order-42:1, ...); the journal keeps its kind, its name and its result under that
+// number. When code and journal disagree, the worker releases the task with a problem that names both
+// (MismatchError). The task is delivered again later, perhaps to a worker with the right code.
 //
 // # What the worker guarantees
 //

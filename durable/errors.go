@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// ErrCancelled is what every operation returns that has no recorded result once the execution was
-	// asked to cancel. Clean up without durable operations and return; whatever the function returns, its
-	// execution ends as cancelled. The failure of a cancelled child matches it too (see Error.Is).
+	// ErrCancelled is the error of every operation without a recorded result once the execution was asked to
+	// cancel. Clean up without durable operations and return; the execution ends as cancelled, with any
+	// result of the function. The failure of a cancelled child matches it too (see Error.Is).
 	ErrCancelled = errors.New("durable: cancelled")
 	// ErrTargetNotFound is matched (errors.Is) by the *Error of a signal to an id that no execution has.
 	ErrTargetNotFound = errors.New("durable: no such execution")
@@ -37,8 +37,8 @@ const (
 	TypeTargetFinished = "target_finished"  // a signal to an execution that had ended
 )
 
-// What a failure may carry. The message is for people, and is cut; a type beyond its bound is cut as
-// well, and details beyond theirs are left out, which the message then says.
+// Bounds of a failure. The worker cuts the message, which is for people, and the type. It leaves out details
+// beyond their bound, and the message then says so.
 const (
 	maxMessageBytes = 64 << 10
 	maxTypeBytes    = 256
@@ -91,7 +91,7 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error of a step as final: it is not retried whatever the policy. Permanent(nil) is nil.
+// Permanent marks an error of a step as final: no policy retries it. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

@@ -25,7 +25,7 @@ var ship = durable.NewFunction("ship", func(ctx durable.Context, order string) (
 
 var order = durable.NewFunction("order", func(ctx durable.Context, in Order) (string, error) {
 	payment, err := durable.Run(ctx, "charge", func(ctx context.Context) (string, error) {
-		// The promise id is the same at every attempt: the bank can tell a repetition by it.
+		// The promise id is the same at every attempt: the bank recognizes a repetition by it.
 		return fmt.Sprintf("charged %d under %s", in.Amount, durable.StepInfo(ctx).PromiseID), nil
 	}, durable.WithRetry(durable.RetryPolicy{MaxAttempts: 10}))
 	if err != nil {

@@ -46,8 +46,8 @@ func (f *fakeServer) Result(ctx context.Context, r *perdurev1.ResultRequest) (*p
 	}
 }
 
-// toJournal is an event as the journal's guard takes it. Outcomes are compared, never read: their wire
-// form stands for them.
+// toJournal converts an event for the journal's guard. Outcomes are compared, never read, so their wire form
+// represents them.
 func toJournal(ev *perdurev1.Event) journal.Event {
 	outcome := func(o *perdurev1.Outcome) []byte {
 		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(o)

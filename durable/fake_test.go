@@ -24,13 +24,13 @@ import (
 	"perdure/journal"
 )
 
-// patience bounds every wait of these tests. It is long because the machine may be busy; nothing waits for it
-// to pass.
-const patience = 90 * time.Second
+// testTimeout bounds every wait of these tests. It is long because the machine may be busy; no test waits for
+// it to pass.
+const testTimeout = 90 * time.Second
 
-// fakeServer is a cluster in memory: tasks, journals and streams, one lock, no clock. Every event is
-// judged by the journal's own guard, so a worker that breaks a rule fails its test. What the world does
-// (timers, children, signals) it does when an execution waits for it, in an order that is always the same.
+// fakeServer is a cluster in memory: tasks, journals and streams, one lock, no clock. The journal's own guard
+// checks every event, so a worker that breaks a rule fails its test. The world's events (timers, children,
+// signals) happen when an execution waits for them, in a fixed order.
 type fakeServer struct {
 	perdurev1.UnimplementedTasksServer
 	perdurev1.UnimplementedExecutionsServer
@@ -48,16 +48,16 @@ type fakeServer struct {
 	// children are the results of functions that no worker runs here, and the answers to signals of that name by
 	// another partition, which come when they are awaited; the input is the target.
 	children map[string]func(input []byte) *perdurev1.Outcome
-	// nobody are the targets of signals that are not there.
-	nobody map[string]bool
+	// missing are the targets of signals that do not exist.
+	missing map[string]bool
 	// signals are what the world sends when an execution waits for that name, by number of delivery.
 	signals map[string][]string
 	// others is how many nodes the cluster has besides one; all of them are this server.
 	others int
 	// page, if positive, is how many entries a task or a page carries.
 	page int
-	// patient: the world does nothing by itself.
-	patient bool
+	// manual: the test causes the world's events.
+	manual bool
 	// refuse, if set, decides whether a worker is welcome; hangs whether its n-th Hello gets no answer at all.
 	refuse func(n int) error
 	hangs  func(n int) bool
@@ -81,7 +81,7 @@ type fault struct {
 	reason perdurev1.Reason // refused
 	before bool             // the stream breaks before it is applied
 	after  bool             // it is applied, and the stream breaks instead of the answer
-	lost   bool             // besides, the task goes to whoever comes next
+	lost   bool             // besides, the task goes to the next worker
 }
 
 type fakeExec struct {
@@ -92,7 +92,7 @@ type fakeExec struct {
 	state        perdurev1.TaskState
 	version      uint64
 	worker       string
-	parked       bool // released; nobody is offered it until wake
+	parked       bool // released; delivered to no worker until wake
 	tags         map[string]string
 }
 
@@ -168,7 +168,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 				if err != nil {
 					f.t.Errorf("Run: %v", err)
 				}
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				f.t.Error("Run did not return")
 			}
 		})
@@ -176,7 +176,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 	f.t.Cleanup(stop)
 	select {
 	case <-w.Ready():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		f.t.Fatal("the worker was not welcomed")
 	}
 	return w, stop
@@ -185,7 +185,7 @@ func (f *fakeServer) worker(opts WorkerOptions, fns ...Registration) (*Worker, f
 // wait waits until cond holds, which is asked with the lock held.
 func (f *fakeServer) wait(what string, cond func() bool) {
 	f.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		f.mu.Lock()
 		ok, changed := cond(), f.changed
@@ -292,7 +292,7 @@ func (f *fakeServer) tryAppend(ex *fakeExec, ev *perdurev1.Event) error {
 	return nil
 }
 
-// dispatch gives pending tasks to workers with room, in the order of their ids.
+// dispatch gives pending tasks to workers with capacity, in the order of their ids.
 func (f *fakeServer) dispatch() {
 	var ids []string
 	for id := range f.execs {
@@ -374,7 +374,7 @@ func (f *fakeServer) cancelLocked(ex *fakeExec, reason string) {
 	}
 }
 
-// resume lets an execution whose wait is satisfied go on.
+// resume makes an execution pending whose wait is satisfied.
 func (f *fakeServer) resume(ex *fakeExec) {
 	if ex.j.Status() == journal.StatusBlocked && ex.j.WaitSatisfied() {
 		f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionResumed{ExecutionResumed: &perdurev1.ExecutionResumed{}}})
@@ -387,7 +387,7 @@ func (f *fakeServer) resume(ex *fakeExec) {
 // world does what a waiting execution waits for: the member with the highest number first, one for ANY.
 func (f *fakeServer) world(ex *fakeExec) {
 	kind, on, name, blocked := ex.j.Wait()
-	if !blocked || f.patient {
+	if !blocked || f.manual {
 		return
 	}
 	if ex.j.WaitSatisfied() {
@@ -499,7 +499,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 			return err
 		}
 	}
-	f.conns = slices.DeleteFunc(f.conns, func(o *fakeConn) bool { // an earlier stream's room ends with it
+	f.conns = slices.DeleteFunc(f.conns, func(o *fakeConn) bool { // an earlier stream's capacity ends with it
 		if o.worker == c.worker {
 			o.breakOff()
 		}
@@ -721,7 +721,7 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 				}
 				switch target := string(s.GetInput()); {
 				case f.children[s.GetFunctionName()] != nil:
-				case f.nobody[target]:
+				case f.missing[target]:
 					add(completed(s.GetPromiseId(), 1, failure(TypeTargetNotFound, "no execution "+target)))
 				default:
 					add(completed(s.GetPromiseId(), 1, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{}}))

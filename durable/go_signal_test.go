@@ -13,7 +13,7 @@ import (
 // The future of a signal says what became of it, the same at every replay; Signal does not wait for it.
 func TestGoSignal(t *testing.T) {
 	f := newFake(t)
-	f.nobody = map[string]bool{"nobody": true}
+	f.missing = map[string]bool{"nobody": true}
 	f.children["far"] = func(target []byte) *perdurev1.Outcome {
 		switch string(target) {
 		case "over":
@@ -59,7 +59,7 @@ func TestGoSignal(t *testing.T) {
 // A cancelled execution waits for no answer.
 func TestGoSignalCancelled(t *testing.T) {
 	f := newFake(t)
-	f.patient = true
+	f.manual = true
 	f.children["far"] = func([]byte) *perdurev1.Outcome { return nil }
 	var wrong atomic.Int32
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {

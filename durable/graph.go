@@ -78,9 +78,9 @@ func (n *Node) problem(format string, args ...any) {
 	n.g.problems = append(n.g.problems, fmt.Errorf("node %q: %w", n.ID(), fmt.Errorf(format, args...)))
 }
 
-// Function is a node that runs a durable function as an execution of its own, on whatever worker serves it.
+// Function is a node that runs a durable function as an execution of its own, on any worker that serves it.
 // The function's input is a JSON object with a member for each Input of the node, or null without any; it
-// must use the JSON codec to read it. See Skip and SuspendOn for what it may answer besides a result.
+// must use the JSON codec to read it. See Skip and SuspendOn for the answers besides a result.
 func (g *Graph) Function(id string, fn Registration, opts ...NodeOption) *Node {
 	return g.FunctionName(id, fn.Name(), opts...)
 }
@@ -119,8 +119,8 @@ func (g *Graph) Sleep(id string, d time.Duration, opts ...NodeOption) *Node {
 }
 
 // Subgraph is a node that is a run of another graph, whose input is the node's inputs; its output is an
-// object of the outputs of that graph's last nodes, by their ids. What is added to sub before Build counts.
-// Subgraphs nest at most 8 deep.
+// object of the outputs of that graph's last nodes, by their ids. Nodes that are added to sub before Build
+// count. Subgraphs nest at most 8 deep.
 func (g *Graph) Subgraph(id string, sub *Graph, opts ...NodeOption) *Node {
 	n := g.node(id, &perdurev1.GraphNode{}, opts)
 	n.sub = sub

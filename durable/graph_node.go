@@ -53,8 +53,8 @@ func NodeTimeout(d time.Duration) NodeOption {
 	}
 }
 
-// SkipOnFailure lets the run go on when the node has failed: it counts as skipped, and what comes after it
-// runs. Without it, everything after the node fails with it.
+// SkipOnFailure lets the run continue when the node has failed: the node counts as skipped, and its
+// descendants run. Without it, all descendants fail with the node.
 func SkipOnFailure() NodeOption {
 	return func(n *Node) { n.wire.OnFailure = perdurev1.OnFailure_ON_FAILURE_SKIP }
 }

@@ -17,13 +17,13 @@ import (
 	"perdure/embed"
 )
 
-// patience bounds every wait for the node.
-const patience = 3 * time.Minute
+// testTimeout bounds every wait for the node.
+const testTimeout = 3 * time.Minute
 
 // aNode is a whole node in this process, a client of it, and a worker with these functions.
 func aNode(t *testing.T, fns ...durable.Registration) (context.Context, *client.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	n, err := embed.Start(ctx, embed.Config{DataDir: t.TempDir(), Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
@@ -41,7 +41,7 @@ func aNode(t *testing.T, fns ...durable.Registration) (context.Context, *client.
 	go func() { stopped <- w.Run(working) }()
 	t.Cleanup(func() {
 		stop()
-		closing, cancel := context.WithTimeout(context.Background(), patience)
+		closing, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := errors.Join(<-stopped, c.Close(), n.Close(closing)); err != nil {
 			t.Error(err)
@@ -60,8 +60,8 @@ type words struct {
 	Times int    `json:"times"`
 }
 
-// What is built in Go is run by the cluster: inputs by path, all a function may answer, signals, subgraphs,
-// and a retry that keeps what was done.
+// The cluster runs a graph that was built in Go: inputs by path, all answers of a function, signals,
+// subgraphs, and a retry that keeps completed nodes.
 func TestGraphOnANode(t *testing.T) {
 	var (
 		tries  atomic.Int32

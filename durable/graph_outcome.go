@@ -2,11 +2,11 @@ package durable
 
 import "errors"
 
-// A function that is a node of a graph may answer more than a result or an error: it may say that there is
-// nothing to do, or that it cannot go on before a signal. It says so by the error it returns, as it is or
-// wrapped; like any error, a step that returns it ends at once, and a child's comes out of Call. Otherwise
-// nothing differs from an execution of its own: an error fails the node, after its retries, a time-out is a
-// failure, and a worker that stops or is lost releases the task, so that another one continues.
+// A function that is a node of a graph may answer more than a result or an error: that there is nothing to
+// do, or that its node needs a signal to complete. It says so by the error it returns, as it is or wrapped.
+// Like any error, a step that returns it ends at once, and a child's comes out of Call. Otherwise nothing
+// differs from an execution of its own: an error fails the node, after its retries, a time-out is a failure.
+// A worker that stops or is lost releases the task, so that another one continues.
 
 // The failure types by which the cluster knows the answers of Skip and SuspendOn.
 const (
@@ -24,12 +24,11 @@ func Skip(reason string) error {
 	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
 }
 
-// SuspendOn is what a graph's function returns when it waits for an answer from outside: its node
-// waits for the signal (client.Client.Signal, or perdure signal, with the run's id), occupies no worker
-// meanwhile, and is completed by it: the payload is the node's output, and the function is not run again.
-// To wait within the function, and go on from there, is WaitSignal; its signals are sent to the id of the
-// node's own execution. Outside a graph the execution fails with the type "graph.suspended" and the name
-// as its message.
+// SuspendOn is the error with which a graph's function waits for an answer from outside. Its node waits for
+// the signal (client.Client.Signal, or perdure signal, with the run's id) and occupies no worker meanwhile.
+// The signal completes the node: the payload is its output, and the function is not run again. To wait within
+// the function and continue there, use WaitSignal; its signals are sent to the id of the node's own
+// execution. Outside a graph the execution fails with the type "graph.suspended" and the name as its message.
 func SuspendOn(signal string) error {
 	return &Error{Type: TypeSuspended, Message: signal, NonRetryable: true}
 }

@@ -186,8 +186,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// What a function answers besides a result reaches the cluster under its type, wrapped or out of a step;
-// and a step that answers so is not tried again.
+// A function's answers besides a result reach the cluster under their types, wrapped or out of a step; a step
+// that answers so is not retried.
 func TestSkipAndSuspend(t *testing.T) {
 	steps := counter{}
 	inStep := func(ctx Context, answer error) error {

@@ -78,7 +78,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// The laws of algebraic graphs hold whatever the shapes are, cyclic ones too.
+// The laws of algebraic graphs hold for all shapes, cyclic ones too.
 func TestShapesKeepTheLaws(t *testing.T) {
 	_, nodes := letters(6)
 	g := nodes[0].g
@@ -196,7 +196,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// All that is wrong with the expressions is told at once, and then all that is wrong with the graph.
+// Build reports all problems of the expressions at once, and then all problems of the graph.
 func TestBuildRefuses(t *testing.T) {
 	other := NewGraph("other")
 	stranger := other.Sleep("stranger", time.Second)
@@ -212,7 +212,7 @@ func TestBuildRefuses(t *testing.T) {
 		`the input "z": encoding`, `the input "n": the node is nil`, "-1ns is negative", `node "none": the subgraph is nil`,
 		`a shape has node "stranger", which is of another graph`, "a node that is nil"} {
 		if n := strings.Count(err.Error(), want); n != 1 {
-			t.Errorf("%q is told %d times in:\n%v", want, n, err)
+			t.Errorf("%q is reported %d times in:\n%v", want, n, err)
 		}
 	}
 

@@ -6,7 +6,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestLacks tells a reply that leaves out what others wrote from one that has nothing to tell.
+// TestLacks tells a reply that leaves out others' entries from one that has nothing to report.
 func TestLacks(t *testing.T) {
 	const (
 		running    = perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING
@@ -26,12 +26,12 @@ func TestLacks(t *testing.T) {
 		{"nothing new, cancelling", nil, 0, 10, cancelling, false},
 		{"its own", []*perdurev1.Event{step}, 0, 11, running, false},
 		{"its own, and a wait that is not recorded", []*perdurev1.Event{step, wait}, 0, 11, running, false},
-		{"others' too, told", []*perdurev1.Event{step}, 2, 13, running, false},
+		{"others' too, reported", []*perdurev1.Event{step}, 2, 13, running, false},
 		{"others' too, left out", []*perdurev1.Event{step}, 0, 13, running, true},
 		{"one of another's instead of the wait", []*perdurev1.Event{step, wait}, 0, 12, running, true},
 		{"others' only, left out", []*perdurev1.Event{wait}, 0, 11, running, true},
-		{"cancelling: whose, nobody knows", []*perdurev1.Event{step}, 0, 11, cancelling, true},
-		{"cancelling, told", []*perdurev1.Event{step}, 1, 11, cancelling, false},
+		{"cancelling: by an unknown writer", []*perdurev1.Event{step}, 0, 11, cancelling, true},
+		{"cancelling, reported", []*perdurev1.Event{step}, 1, 11, cancelling, false},
 		{"repeated after more was seen", []*perdurev1.Event{step}, 0, 9, running, false},
 	} {
 		r := replay{next: 10}

@@ -20,7 +20,7 @@ func lateWorker(t *testing.T, f *fakeServer, seen *events) (runs *counter, clock
 	return runs, clock, w
 }
 
-// sleep advances the clock without running timers: the process stands still, or a message is under way.
+// sleep advances the clock without running timers: the process is paused, or a message is under way.
 func (c *fakeClock) sleep(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (f *fakeServer) acquire(c *fakeConn, ex *fakeExec) *perdurev1.WorkResponse 
 	return f.message(ex, c.stamp)
 }
 
-// park begins an execution that nobody is offered.
+// park begins an execution that is delivered to no worker.
 func (f *fakeServer) park(id string) *fakeExec {
 	ex := f.newExec(id, "f")
 	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{Input: []byte(`"` + id + `"`)}}})
@@ -47,8 +47,8 @@ func (f *fakeServer) park(id string) *fakeExec {
 	return ex
 }
 
-// A task whose message was under way for longer than its lease, and which another worker has gone on with, is not
-// begun. The same holds for a process that stood still: it cannot tell the one from the other.
+// A worker does not begin a task whose message was under way for longer than its lease, and which another
+// worker has continued. The same holds for a paused process: it cannot tell the two cases apart.
 func TestLateTaskIsNotBegun(t *testing.T) {
 	f := newFake(t)
 	var seen events
@@ -69,7 +69,7 @@ func TestLateTaskIsNotBegun(t *testing.T) {
 		t.Errorf("the step ran %d times without the task", n)
 	}
 	if seen.count(EventTask)+seen.count(EventLost)+seen.count(EventActivationEnded) != 0 {
-		t.Errorf("the user was told of a task that was not the worker's: %v", seen.all)
+		t.Errorf("the function was called for a task that was not the worker's: %v", seen.all)
 	}
 	f.wait("its room", func() bool { return f.rooms == 1 })
 }
@@ -114,8 +114,8 @@ func TestTaskInTimeIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A second message about a task that the worker has finished with begins nothing, however fresh it looks: a former
-// leader's, which waited behind a cut while the new leader told of the task as well.
+// A second message about a task that the worker has finished begins nothing, however fresh it looks: a former
+// leader's, which waited behind a network cut while the new leader delivered the task too.
 func TestFinishedTaskIsNotBegunAgain(t *testing.T) {
 	f := newFake(t)
 	var seen events
@@ -136,7 +136,7 @@ func TestFinishedTaskIsNotBegunAgain(t *testing.T) {
 		t.Errorf("the step ran %d times", n)
 	}
 	if got := seen.count(EventTask); got != 2 {
-		t.Errorf("the user was told of %d tasks", got)
+		t.Errorf("the function was called for %d tasks", got)
 	}
 }
 
@@ -164,8 +164,8 @@ func TestEarlierVersionIsNotBegun(t *testing.T) {
 	}
 }
 
-// A process that stands still after it has asked for a place, and before its step is called, asks again: the check is
-// the last thing before the step.
+// A process that is paused after it got a slot, and before its step is called, asks again: the check is the
+// last thing before the step.
 func TestLeaseEndsBeforeTheStep(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()

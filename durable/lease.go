@@ -26,8 +26,8 @@ func leaseLeft(from, now time.Time, length time.Duration) time.Duration {
 	return length - length/leaseMargin - elapsed(from, now)
 }
 
-// timestamps numbers the moments at which a worker made its messages. Moments closer than step share a number, which
-// then stands for the first of them. Numbers begin at 1; the latest keep of them are remembered.
+// timestamps numbers the moments at which a worker made its messages. Moments closer than step share a
+// number, which then means the first of them. Numbers begin at 1; the latest keep of them are remembered.
 type timestamps struct {
 	step time.Duration
 	keep int
@@ -54,7 +54,7 @@ func (s *timestamps) next(now time.Time) uint64 {
 	return s.last
 }
 
-// when is the moment that a number stands for; the zero time if unknown.
+// when is the moment of a number; the zero time if unknown.
 func (s *timestamps) when(n uint64) time.Time {
 	if n == 0 || n > s.last || s.last-n >= uint64(len(s.at)) {
 		return time.Time{}
@@ -72,10 +72,10 @@ func (k tokenKey) upTo(other tokenKey) bool {
 	return k.incarnation < other.incarnation || k.incarnation == other.incarnation && k.version <= other.version
 }
 
-// ended remembers the tokens that a worker has finished with, so that a message that comes late begins none of them
-// again: 0 <= len(byExec) <= maxEnded, and the ids have at most maxEndedBytes. An entry lasts for two leases. What
-// had to go before is covered by gone: a task that was acquired after a moment not later than gone may have been
-// forgotten, and is not begun before the cluster has confirmed it.
+// ended remembers the tokens that a worker has finished with, so that a late message begins none of them
+// again: 0 <= len(byExec) <= maxEnded, and the ids have at most maxEndedBytes. An entry lasts for two leases.
+// gone covers entries that were dropped earlier: a task that was acquired after a moment not later than gone
+// may have been forgotten. It begins only after the cluster has confirmed it.
 type ended struct {
 	lasts  time.Duration
 	byExec map[execKey]endedToken

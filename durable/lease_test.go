@@ -31,8 +31,8 @@ func TestLeaseLeft(t *testing.T) {
 	}
 }
 
-// Of the two clocks that a time.Time reads, the one on which more has passed counts: the monotonic one stands in a
-// suspended machine, the other may be set back.
+// Of the two clocks that a time.Time reads, the one on which more has passed counts. The monotonic clock
+// pauses in a suspended machine; the wall clock may be set back.
 func TestElapsed(t *testing.T) {
 	from := time.Now() // has both
 	for _, c := range []struct {

@@ -40,8 +40,8 @@ func timedOut(err error) error {
 	return err
 }
 
-// Code that asks for anything else than the journal has is stopped at that operation, whatever the two
-// are, and so is code that ends early; the journal stays as it was.
+// The worker stops code that asks for anything else than the journal has at that operation, for every pair of
+// kinds, and code that ends early. The journal does not change.
 func TestMismatch(t *testing.T) {
 	type none struct{}
 	follow := func(body func(Context) error) *Function[none, none] {
@@ -144,7 +144,7 @@ func TestProblemsAreTriedAgainLater(t *testing.T) {
 	}
 }
 
-// What cannot be run here is given back with its reason.
+// The worker releases a task that it cannot run, with the reason.
 func TestGivenBack(t *testing.T) {
 	type tc struct {
 		name, problem string
@@ -225,7 +225,7 @@ func TestGivenBack(t *testing.T) {
 func TestUnregisteredAndUnreadable(t *testing.T) {
 	f := newFake(t)
 	w, _ := f.worker(WorkerOptions{}, NewFunction("f", func(_ Context, n int) (int, error) { return n + 1, nil }))
-	// An input nobody can read fails the execution: trying again would not help.
+	// An unreadable input fails the execution: trying again would not help.
 	f.start("bad input", "f", `"text"`)
 	if o := f.finished("bad input"); o.GetFailure().GetType() != TypeEncoding {
 		t.Errorf("outcome %v", o)

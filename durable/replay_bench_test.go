@@ -39,9 +39,9 @@ func entriesOf(events []*perdurev1.Event) []*perdurev1.JournalEntry {
 	return out
 }
 
-// BenchmarkReplay replays an execution that called children one after the other, up to its frontier. read folds the
-// journal only, call calls the function as well. A function of n waits is replayed n times: its whole cost grows
-// with the square of n, whatever one operation costs.
+// BenchmarkReplay replays an execution that called children one after the other, up to its frontier. read
+// folds the journal only, call calls the function as well. A function of n waits is replayed n times: its
+// whole cost grows with the square of n, for any cost of one operation.
 func BenchmarkReplay(b *testing.B) {
 	for _, n := range []int{100, 400, 1200} {
 		entries := journalOfCalls("x", "child", n)

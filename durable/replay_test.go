@@ -232,7 +232,7 @@ func TestReplayFromEveryPrefix(t *testing.T) {
 						t.Errorf("step %s ran %d times, want %d", name, n, want)
 					}
 				}
-				// What was recorded is still there, entry by entry.
+				// The recorded entries are unchanged.
 				for i, e := range f.journalOf("trip")[:k] {
 					if e.String() != full[i].String() {
 						t.Errorf("entry %d changed: %v", i, e)

@@ -51,10 +51,10 @@ func beats(t *testing.T, f *fakeServer, w *Worker, clock *fakeClock, third time.
 	until(t, "its answer", func() bool { return w.session().silent.Load() == 0 })
 }
 
-// until waits for a state that nobody announces.
+// until waits for a state without a notification.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	testkit.Eventually(t, patience, what, cond, nil)
+	testkit.Eventually(t, testTimeout, what, cond, nil)
 }
 
 func TestHeartbeats(t *testing.T) {
@@ -85,8 +85,8 @@ func TestHeartbeats(t *testing.T) {
 	if seen.count(EventLost) != 0 {
 		t.Error("a task was lost although heartbeats were sent")
 	}
-	// The lease of one ends (say the worker was stopped for a while): its step is told, nothing is
-	// committed for it, and its room is offered again.
+	// The lease of one ends (say the worker was stopped for a while): its step's context ends, nothing is
+	// committed for it, and its capacity is announced again.
 	f.mu.Lock()
 	f.expire(f.execs["x"])
 	f.execs["x"].parked = true
@@ -97,8 +97,8 @@ func TestHeartbeats(t *testing.T) {
 		if !errors.Is(err, errLost) {
 			t.Errorf("the step ended by %v", err)
 		}
-	case <-time.After(patience):
-		t.Fatal("the lost step was not told")
+	case <-time.After(testTimeout):
+		t.Fatal("the lost step was not cancelled")
 	}
 	f.wait("the room", func() bool { return f.rooms == 1 })
 	close(release)
@@ -150,8 +150,8 @@ func TestUnansweredHeartbeat(t *testing.T) {
 	}
 }
 
-// What happened while the stream was broken shows in the Welcome: the lost task ends without effect and
-// its unanswered commit is not sent again.
+// The Welcome shows what happened while the stream was broken: the lost task ends without effect, and its
+// unanswered commit is not sent again.
 func TestLostWhileDisconnected(t *testing.T) {
 	f := newFake(t)
 	var seen events
@@ -181,7 +181,7 @@ func TestLostWhileDisconnected(t *testing.T) {
 	}
 }
 
-// A task that is sent again is not run twice; one that was given to us anew replaces the older.
+// A task that is sent again is not run twice; one that was acquired again replaces the older.
 func TestTaskSentAgain(t *testing.T) {
 	f := newFake(t)
 	release := make(chan struct{})
@@ -214,10 +214,11 @@ func TestTaskSentAgain(t *testing.T) {
 	}
 }
 
-// No more functions run than there is room for, all tasks get their activation, and room never runs dry.
+// No more functions run than the capacity allows, all tasks get their activation, and capacity never runs
+// out.
 func TestRoom(t *testing.T) {
 	f := newFake(t)
-	f.patient = true
+	f.manual = true
 	var running, most atomic.Int32
 	f.worker(WorkerOptions{Concurrency: 3}, NewFunction("f", func(ctx Context, n int) (int, error) {
 		v, err := Run(ctx, "s", func(context.Context) (int, error) {
@@ -305,7 +306,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A worker that stops gives nothing back before its room is withdrawn: no task comes to it again.
+// A worker that stops releases nothing before it has withdrawn its capacity: no task is delivered to it
+// again.
 func TestStopWithdrawsItsRoomFirst(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()
@@ -335,7 +337,7 @@ func TestStopWithdrawsItsRoomFirst(t *testing.T) {
 	}
 }
 
-// A commit that is repeated when the worker stops does not offer the room that it offered before.
+// A commit that is repeated when the worker stops does not announce the capacity of its first attempt.
 func TestRepeatedCommitOffersNoRoomAtTheStop(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()
@@ -366,7 +368,8 @@ func TestRepeatedCommitOffersNoRoomAtTheStop(t *testing.T) {
 	}
 }
 
-// Steps that outlive the grace are told by their contexts; one that does not listen is left behind.
+// Steps that outlive the grace get the end of their contexts; the worker leaves a step behind that does not
+// heed it.
 func TestStopGrace(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()
@@ -411,7 +414,7 @@ func TestStopGrace(t *testing.T) {
 // or panic is seen.
 func TestUnwinding(t *testing.T) {
 	f := newFake(t)
-	f.patient = true
+	f.manual = true
 	var defers, saw, after atomic.Int32
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (out string, err error) {
 		defer func() {
@@ -456,7 +459,7 @@ func TestUnwinding(t *testing.T) {
 // A panic in a deferred function while unwinding is the function's fault, and does not take the process.
 func TestPanicWhileUnwinding(t *testing.T) {
 	f := newFake(t)
-	f.patient = true
+	f.manual = true
 	once := sync.OnceFunc(func() { panic("in a defer") })
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		done := false
@@ -472,7 +475,7 @@ func TestPanicWhileUnwinding(t *testing.T) {
 	f.start("x", "f", "")
 	f.wait("the wait", func() bool { return f.execs["x"].state == perdurev1.TaskState_TASK_STATE_SUSPENDED })
 	f.mu.Lock()
-	f.patient = false
+	f.manual = false
 	f.world(f.execs["x"])
 	f.dispatch()
 	f.mu.Unlock()
@@ -518,7 +521,7 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// A failure crosses from step to child to parent to whoever asked for the result.
+// A failure crosses from step to child to parent to the caller that asked for the result.
 func TestFailureCrosses(t *testing.T) {
 	f := newFake(t)
 	inner := NewFunction("inner", func(ctx Context, _ string) (string, error) {
@@ -556,7 +559,7 @@ func TestFailureCrosses(t *testing.T) {
 	}
 }
 
-// What needs no answer travels with the next commit, unless there is too much of it.
+// Operations that need no answer travel with the next commit, unless the buffer is full.
 func TestBuffer(t *testing.T) {
 	f := everythingServer(t)
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, n int) (int, error) {
@@ -598,7 +601,7 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// What a step could act upon is recorded before it runs.
+// Operations whose results a step could act upon are recorded before it runs.
 func TestBufferIsCommittedBeforeAStep(t *testing.T) {
 	f := newFake(t)
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (bool, error) {
@@ -716,7 +719,7 @@ func TestRefusedWorker(t *testing.T) {
 	}
 }
 
-// A node that stops says so and ends the stream; the worker goes on at the next one.
+// A node that stops sends a drain and ends the stream; the worker continues at the next node.
 func TestDrain(t *testing.T) {
 	f := newFake(t)
 	var seen events

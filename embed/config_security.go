@@ -187,7 +187,7 @@ func (s *security) close() {
 }
 
 // readGossipKeys reads base64 keys, one for each line; empty lines and those that begin with # are passed
-// over. What it complains of never contains a key.
+// over. Its errors never contain a key.
 func readGossipKeys(path string) ([][]byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

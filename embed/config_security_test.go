@@ -123,7 +123,7 @@ func TestSecurityFiles(t *testing.T) {
 	off.close()
 }
 
-// Everything that is wrong with the files is told at once, of the flag that names the file.
+// All problems of the files are reported at once, each under the flag that names the file.
 func TestProblemsOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	cfg := safe(t, dir)

@@ -14,11 +14,11 @@ type Setting struct {
 	Flag string
 	// Unit says how a value is written: "host:port", "duration", "bytes", "number", "bool", …
 	Unit string
-	// Help is one line of at most 60 characters that stands alone: what the value is, and its bounds.
+	// Help is one line of at most 60 characters, complete in itself: the value and its bounds.
 	Help string
 	// Default is the default as text; empty when there is none.
 	Default string
-	// Bool says that the flag may stand without a value.
+	// Bool says that the flag may be given without a value.
 	Bool bool
 	// Cluster marks what has no meaning for a node that is alone.
 	Cluster bool

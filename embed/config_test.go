@@ -154,7 +154,7 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("File is %q", cfg.File)
 	}
 
-	// A bad value that a better source replaces is nobody's problem.
+	// A bad value that a better source replaces is no problem.
 	if got := load(Sources{Flags: map[string]string{"partitions": "5"},
 		LookupEnv: configEnv(map[string]string{"PERDURE_PARTITIONS": "many"})}); got.Partitions != 5 {
 		t.Errorf("partitions %d, want 5", got.Partitions)
@@ -191,7 +191,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		"jwt-issuer": "https://id.example", "jwt-audience": "perdure",
 		"auto-upgrade": "true",
 	}
-	// What a setting needs beside it.
+	// Settings that need another setting.
 	together := map[string]string{
 		"leader-lease": "5ms", // keeps the order of the timeouts true
 		"join":         "127.0.0.1:1", "bootstrap-expect": "3",
@@ -225,7 +225,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 	}
 }
 
-// The story: an operator gets everything wrong at once, in three places, and is told all of it at once.
+// An operator gets everything wrong at once, in three places, and gets all problems in one answer.
 func TestAllProblemsInOneAnswer(t *testing.T) {
 	_, err := Load(Sources{
 		Flags: map[string]string{

@@ -32,9 +32,9 @@ const (
 	maxAuditInterval    = 7 * 24 * time.Hour
 )
 
-// Validate reports every problem of the configuration, in one *ConfigError; nil when there is none
-// is. It looks at values only: whether the data folder can be written and the ports are free is found out
-// at start. Zero fields count as they stand: call WithDefaults first where they mean the default.
+// Validate reports every problem of the configuration in one *ConfigError, or nil. It checks values only:
+// whether the data folder is writable and the ports are free shows at start. It takes zero fields literally:
+// call WithDefaults first where they mean the default.
 func (c Config) Validate() error {
 	return problemsError(c.problems(nil))
 }

@@ -33,7 +33,7 @@ type Percent float64
 // NoShare is a Percent that was chosen to be 0.
 const NoShare Percent = -1
 
-// Share is the part of 1 that p stands for; 0 for NoShare.
+// Share is p as a fraction of 1; 0 for NoShare.
 func (p Percent) Share() float64 { return max(float64(p), 0) / 100 }
 
 // parseValue reads text into the field that value points to. The error is a reason for people and does

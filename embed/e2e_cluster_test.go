@@ -81,7 +81,7 @@ func TestThreeMembers(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	defer cancel()
 	c := clusterClient(t, cfgs...)
 	create := func(from, to int) {
@@ -188,16 +188,16 @@ func TestMembersThatDisagree(t *testing.T) {
 // eventually waits until a state is there; see says what is there instead.
 func eventually(t *testing.T, what string, is func() bool, see func() string) {
 	t.Helper()
-	testkit.Eventually(t, patience, what, is, see)
+	testkit.Eventually(t, testTimeout, what, is, see)
 }
 
-// TestNoiseOnEveryPort: whoever throws bytes at the ports of a cluster is refused, logged, and disturbs
-// nothing.
+// TestNoiseOnEveryPort: a caller that sends random bytes to the ports of a cluster is refused, logged, and
+// disturbs nothing.
 func TestNoiseOnEveryPort(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	noise := func() []byte {

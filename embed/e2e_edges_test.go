@@ -182,8 +182,8 @@ func TestWorkersComeAndGo(t *testing.T) {
 	arrived(w, executions)
 }
 
-// TestMismatch runs an execution with other code than it began with. Nothing is guessed, the problem is
-// shown, and the right code goes on.
+// TestMismatch runs an execution with other code than it began with. The worker reports the problem, and a
+// worker with the right code continues.
 func TestMismatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -335,8 +335,8 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
-// TestFrozenAddress gives a client an address that takes its calls and never answers: it goes on to the
-// next one, and what was sent to both is done once.
+// TestFrozenAddress gives a client an address that accepts its calls and never answers: it tries the next
+// address, and a request that was sent to both takes effect once.
 func TestFrozenAddress(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits until an unanswered call is given up, which takes seconds; left out with -short")

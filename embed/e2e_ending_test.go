@@ -174,7 +174,7 @@ func TestDeadlines(t *testing.T) {
 		t.Run(c.state, func(t *testing.T) {
 			w := &world{w.Client, t, w.addr}
 			for timeout := 250 * time.Millisecond; last[c.state] == ""; timeout *= 4 { // a busy machine needs longer to get there
-				if timeout > patience {
+				if timeout > testTimeout {
 					t.Fatal("the deadline always comes first")
 				}
 				if id := fmt.Sprintf("%s-%d", c.state, timeout.Milliseconds()); timesOut(w, c.fn, id, timeout) {
@@ -183,7 +183,7 @@ func TestDeadlines(t *testing.T) {
 			}
 		})
 	}
-	// The step that was running is told, and what it returns is not used.
+	// The running step's context ends, and its result is not used.
 	if err := receive(t, "the end of the step's context", s.ctxEnded); err == nil {
 		t.Error("the step's context has no cause")
 	}
@@ -241,7 +241,7 @@ func TestCancel(t *testing.T) {
 			} else {
 				w.reaches(c.state, blocked)
 			}
-			status, err := w.Cancel(soon(t), c.state, "enough", patience)
+			status, err := w.Cancel(soon(t), c.state, "enough", testTimeout)
 			if err != nil || status != cancelling {
 				t.Errorf("cancel says %v, %v", status, err)
 			}
@@ -309,7 +309,7 @@ func TestGraceAndTerminate(t *testing.T) {
 	// A result that comes within the grace is recorded, and the execution ends as cancelled.
 	begin(w, s.deaf, "in-time", "made it")
 	receive(t, "the step to begin", s.begun)
-	if _, err := w.Cancel(soon(t), "in-time", "enough", patience); err != nil {
+	if _, err := w.Cancel(soon(t), "in-time", "enough", testTimeout); err != nil {
 		t.Error(err)
 	}
 	if e := w.describe("in-time"); e.GetStatus() != cancelling {
@@ -321,7 +321,7 @@ func TestGraceAndTerminate(t *testing.T) {
 	if counts := w.validJournal("in-time"); counts["InvokeCompleted"] != 1 {
 		t.Errorf("a result that came within the grace is not in the journal: %v", counts)
 	}
-	// What the others bring too late changes nothing.
+	// Results that arrive too late change nothing.
 	x.saw(durable.EventActivationEnded, "grace", 1)
 	x.saw(durable.EventActivationEnded, "terminated", 1)
 	if after := w.journal("grace"); len(after) != len(before) {
@@ -370,7 +370,7 @@ func TestFailures(t *testing.T) {
 		return nil
 	})
 	if x.count(durable.EventProblem, "panics") == 0 {
-		t.Error("the worker told nobody of the panic")
+		t.Error("the worker did not report the panic")
 	}
 	if _, err := w.Terminate(soon(t), "panics", "bad code"); err != nil {
 		t.Error(err)

@@ -23,13 +23,14 @@ import (
 )
 
 const (
-	// patience bounds every wait of these tests. It is long because the machine may be busy; nothing waits
+	// testTimeout bounds every wait of these tests. It is long because the machine may be busy; no test waits
 	// for it to pass.
-	patience = 90 * time.Second
+	testTimeout = 90 * time.Second
 	// stopTime bounds the stop of a node, which gives a part of it to calls that do not end by themselves.
 	stopTime = 30 * time.Second
-	// longLease is that of workers whose silence is not what a test is about: no stall of the machine is as long.
-	// It is well below patience, for a worker that stops may leave a task to the end of its lease.
+	// longLease is the lease of workers in tests that are not about lost workers: longer than any stall of
+	// the machine. It is well below testTimeout, because a worker that stops may leave a task to the end of
+	// its lease.
 	longLease = 30 * time.Second
 )
 
@@ -79,7 +80,7 @@ func nodeConfig(dir string) embed.Config {
 func start(cfg embed.Config) (*running, error) {
 	log := &logBuffer{}
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	n, err := embed.Start(ctx, cfg)
 	if err != nil {
@@ -145,10 +146,10 @@ func connect(t *testing.T, addr string) *world {
 	return &world{c, t, addr}
 }
 
-// soon is a context that ends when patience does, or the test.
+// soon is a context that ends after testTimeout, or with the test.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -156,7 +157,7 @@ func soon(t *testing.T) context.Context {
 // until waits for a state. check says why it is not reached yet, or nil.
 func until(t *testing.T, what string, check func() error) {
 	t.Helper()
-	testkit.EventuallyNil(t, patience, what, check)
+	testkit.EventuallyNil(t, testTimeout, what, check)
 }
 
 // receive waits for a value.
@@ -165,8 +166,8 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %v for %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %v for %s", testTimeout, what)
 		panic("unreachable")
 	}
 }
@@ -225,8 +226,8 @@ func (w *world) workAt(addr string, opts durable.WorkerOptions, fns ...durable.R
 	case <-x.Ready():
 	case err := <-x.ended:
 		w.t.Fatalf("the worker ended: %v", err)
-	case <-time.After(patience):
-		w.t.Fatalf("waited %v for the worker's welcome", patience)
+	case <-time.After(testTimeout):
+		w.t.Fatalf("waited %v for the worker's welcome", testTimeout)
 	}
 	return x
 }
@@ -437,8 +438,8 @@ func (l *logBuffer) tail() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
 
-// fixedAddr finds a port that nobody listens on and that the system does not hand out by itself, so that
-// a node can come back to it.
+// fixedAddr finds a port without a listener that the system does not assign by itself, so that a node can
+// return to it.
 func fixedAddr(t *testing.T) string { return freeport.Embed.Addr(t) }
 
 // wantReason checks why a call was refused.

@@ -21,7 +21,7 @@ import (
 // serviceCall is a request that a service has got.
 type serviceCall struct {
 	path, key, body string
-	ended           <-chan struct{} // closed when nobody waits for the answer any more
+	ended           <-chan struct{} // closed when no caller waits for the answer any more
 	answer          chan func(http.ResponseWriter)
 }
 
@@ -161,7 +161,7 @@ func TestGraphEndsCalls(t *testing.T) {
 	w, s := newWorld(t), newService(t)
 	// On a busy machine a node's time may be over before its call is made: then there is more of it.
 	for limit, called := 200*time.Millisecond, false; !called; limit *= 4 {
-		if limit > patience {
+		if limit > testTimeout {
 			t.Fatal("the call is never made in time")
 		}
 		id := fmt.Sprintf("late-%d", limit.Milliseconds())
@@ -181,7 +181,7 @@ func TestGraphEndsCalls(t *testing.T) {
 	for call.path != "/cancelled" { // one that came too late
 		call = s.next(t)
 	}
-	if _, err := w.Cancel(soon(t), "cancelled", "not needed", patience); err != nil {
+	if _, err := w.Cancel(soon(t), "cancelled", "not needed", testTimeout); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, "the end of the call", call.ended)

@@ -29,7 +29,7 @@ func (w *world) journal(eid string) []*perdurev1.JournalEntry {
 	return all
 }
 
-// validJournal reads a journal and has every rule judge it. It returns how many events of each kind it has.
+// validJournal reads a journal and checks it by every rule. It returns how many events of each kind it has.
 func (w *world) validJournal(eid string) map[string]int {
 	w.t.Helper()
 	entries := w.journal(eid)
@@ -52,7 +52,7 @@ func (w *world) validJournal(eid string) map[string]int {
 	return count
 }
 
-// validJournals judges every journal of the namespace and returns them by execution.
+// validJournals checks every journal of the namespace and returns them by execution.
 func (w *world) validJournals() map[string][]*perdurev1.JournalEntry {
 	w.t.Helper()
 	all := map[string][]*perdurev1.JournalEntry{}

@@ -32,7 +32,7 @@ func TestLargeValues(t *testing.T) {
 			}
 			futures = append(futures, f)
 		}
-		// All children end while this one runs: what it is told by its next commit is large.
+		// All children end while this one runs, so the reply to its next commit is large.
 		if _, err := durable.Run(ctx, "watch", func(step context.Context) (int, error) {
 			for _, f := range futures {
 				if _, err := w.Result(step, f.ID()); err != nil {

@@ -18,8 +18,8 @@ import (
 	"perdure/embed"
 )
 
-// TestDueWhileDown stops a node over every kind of deadline. What was due is carried out at the start,
-// with the times it was due at.
+// TestDueWhileDown stops a node over every kind of deadline. At its start the node runs the expirations, with
+// the times of the deadlines.
 func TestDueWhileDown(t *testing.T) {
 	t.Parallel()
 	cfg := nodeConfig(t.TempDir())
@@ -57,7 +57,7 @@ func TestDueWhileDown(t *testing.T) {
 	if _, err := w.Cancel(soon(t), "parted", "enough", due); err != nil {
 		t.Error(err)
 	}
-	x.stop() // nobody acknowledges the cancel any more, unless it was quicker
+	x.stop() // the cancel stays unacknowledged, unless its acknowledgement was quicker
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,8 +225,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	})
 }
 
-// openFiles names the files and connections that the process has open; none where that cannot be told. It leaves out
-// the files of the node that the tests share, which opens and closes tables as it likes.
+// openFiles names the files and connections that the process has open, or none where the system does not show
+// them. It leaves out the files of the shared node, which opens and closes tables at any time.
 func openFiles(t *testing.T) (open []string) {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")

@@ -135,8 +135,8 @@ func TestList(t *testing.T) {
 	x.stop()
 }
 
-// TestListWhileItGrows reads pages while new executions are started: what was there before is listed
-// exactly once all the same.
+// TestListWhileItGrows reads pages while new executions are started: every earlier execution is still listed
+// exactly once.
 func TestListWhileItGrows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

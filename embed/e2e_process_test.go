@@ -66,8 +66,8 @@ func launch(t *testing.T, binary, dir, grpcAddr string) *process {
 	case <-p.ready:
 	case <-p.ended:
 		t.Fatalf("the node ended:\n%s", p.log.tail())
-	case <-time.After(patience):
-		t.Fatalf("the node was not ready within %v:\n%s", patience, p.log.tail())
+	case <-time.After(testTimeout):
+		t.Fatalf("the node was not ready within %v:\n%s", testTimeout, p.log.tail())
 	}
 	return p
 }

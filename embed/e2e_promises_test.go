@@ -42,7 +42,7 @@ func TestPromises(t *testing.T) {
 		p.GetTimeoutAtMs()-p.GetCreatedAtMs() != time.Hour.Milliseconds() || p.GetSettledAtMs() != 0 || p.GetValue() != nil {
 		t.Errorf("created %v", p)
 	}
-	// Idempotent by id, whatever the arguments.
+	// Idempotent by id, for any arguments.
 	if again := w.create("p", client.PromiseOptions{Param: []byte("other"), Timeout: time.Minute}); !proto.Equal(again, p) {
 		t.Errorf("created again: %v", again)
 	}
@@ -75,7 +75,7 @@ func TestPromises(t *testing.T) {
 		}
 	}
 
-	// It settles once: who comes later is told how.
+	// It settles once: a later settlement gets the outcome.
 	for _, late := range []struct {
 		state perdurev1.PromiseState
 		value *perdurev1.Outcome
@@ -108,7 +108,7 @@ func TestPromises(t *testing.T) {
 		t.Errorf("reject without a failure: %v, %v", got, err)
 	}
 
-	// One that nobody settles times out, at its time.
+	// An unsettled promise times out, at its deadline.
 	short := w.create("short", client.PromiseOptions{Timeout: 60 * time.Millisecond})
 	got, err := w.AwaitPromise(soon(t), "short")
 	if err != nil || got.GetState() != timedOut || got.GetSettledAtMs() != short.GetTimeoutAtMs() || got.GetTimeoutAtMs() != short.GetTimeoutAtMs() ||
@@ -119,7 +119,7 @@ func TestPromises(t *testing.T) {
 		t.Errorf("settled after its timeout: %v, %v", late, err)
 	}
 
-	// What is not there.
+	// A missing promise.
 	_, err = w.GetPromise(soon(t), "nobody")
 	wantReason(t, "get", err, "PROMISE_NOT_FOUND")
 	_, err = w.AwaitPromise(soon(t), "nobody")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// proxy stands between a worker and its node, on an address of its own, and can do what networks do:
-// break connections, refuse them, hold everything back without a word, or lose one direction.
+// proxy forwards between a worker and its node, on an address of its own, and simulates network faults: it
+// breaks connections, refuses them, holds all bytes back, or drops one direction.
 type proxy struct {
 	t      *testing.T
 	target string
@@ -18,8 +18,8 @@ type proxy struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	conns   map[net.Conn]bool
-	// refuse closes new connections. frozen holds back whatever is under way in either direction. deaf
-	// loses what the node answers.
+	// refuse closes new connections. frozen holds back the bytes of both directions. deaf drops the node's
+	// answers.
 	refuse, frozen, deaf, closed bool
 }
 

@@ -18,9 +18,9 @@ import (
 	"perdure/partition/identity"
 )
 
-// TestReplacedServer: a member loses its disk and comes back as a new server; then the old disk turns up again,
-// and somebody starts it as a process on other ports. It says whose place it has lost and exits with 1, and again
-// when it is started once more; it never opens a port to clients, and the cluster does not mind.
+// TestReplacedServer: a member loses its disk and returns as a new server. Then the old disk is started as a
+// process on other ports. It reports whose membership it has lost and exits with 1, and again at the next
+// start. It never opens a port to clients, and the cluster is not disturbed.
 func TestReplacedServer(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	if testing.Short() {
@@ -28,7 +28,7 @@ func TestReplacedServer(t *testing.T) {
 	}
 	cfgs := memberConfigs(t)
 	nodes := startAll(t, cfgs...)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*testTimeout)
 	defer cancel()
 	c := clusterClient(t, cfgs...)
 	create := func(id string) {

@@ -121,10 +121,10 @@ func travel(w *world, journey *durable.Function[int, int], executions, atOnce in
 	finished = new(atomic.Int64)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	w.t.Cleanup(func() {
 		cancel()
-		wg.Wait() // they tell the test what went wrong, so they end before it
+		wg.Wait() // they report failures to the test, so they end before it
 	})
 	for range atOnce {
 		wg.Add(1)

@@ -103,7 +103,7 @@ func (h *house) get(t *testing.T, path, token string) int {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: testTimeout}).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestSecuredNode(t *testing.T) {
 		cfg.TokensFile = certstest.Write(t, h.dir, "tokens",
 			rows(t, [3]string{nodeReader, "a", "read"}, [3]string{nodeWriter, "a", "write"}, [3]string{nodeOperator, "*", "admin"}))
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	defer cancel()
 	writer := h.client(t, "a", nodeWriter)
 	if _, err := writer.Start(ctx, client.StartOptions{Function: "f", ID: "x", AllowUnknownFunction: true}); err != nil {
@@ -191,7 +191,7 @@ func TestSecuredNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(testTimeout))
 			_, _ = io.WriteString(conn, garbage) // it may be cut off before it has all been said
 			answer, err := io.ReadAll(conn)
 			if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
@@ -207,7 +207,7 @@ func TestSecuredNode(t *testing.T) {
 		t.Errorf("strangers have disturbed a worker: %v", err)
 	}
 
-	// The certificate is renewed; connections go on.
+	// The certificate is renewed; connections stay open.
 	renewed := h.ca.Issue(t, certstest.Leaf{NotAfter: time.Now().Add(90 * time.Minute)})
 	certstest.WritePair(t, h.dir, "node", renewed)
 	wanted, err := tls.X509KeyPair(renewed.Cert, renewed.Key)
@@ -246,7 +246,7 @@ func TestSecuredNode(t *testing.T) {
 	}
 }
 
-// Whatever a node serves, health apart, asks for a token.
+// TestNothingIsOpen: every port and method of a node, health apart, asks for a token.
 func TestNothingIsOpen(t *testing.T) {
 	h := newHouse(t, func(h *house, cfg *embed.Config) {
 		cfg.TokensFile = certstest.Write(t, h.dir, "tokens", rows(t, [3]string{nodeReader, "a", "read"}))
@@ -256,7 +256,7 @@ func TestNothingIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+nodeReader))
 	if err != nil {
@@ -305,7 +305,7 @@ func TestClientCertificatesInsteadOfTokens(t *testing.T) {
 		}
 		timeout := 2 * time.Second
 		if by == h.ca {
-			timeout = patience
+			timeout = testTimeout
 		}
 		c, err := client.Dial(client.Options{Addrs: []string{h.GRPCAddr()}, TLS: &options, Timeout: timeout, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -328,7 +328,7 @@ func TestClientCertificatesInsteadOfTokens(t *testing.T) {
 	conn, err := tls.Dial("tcp", h.HTTPAddr(), h.trust())
 	if err == nil {
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(testTimeout))
 		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // the refusal shows in the answer
 		var answer []byte
 		if answer, err = io.ReadAll(conn); err == nil {
@@ -355,7 +355,7 @@ func TestSecuredMembers(t *testing.T) {
 	}
 	nodes := startAll(t, cfgs...)
 	c := clusterClient(t, cfgs...)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*testTimeout)
 	defer cancel()
 	create := func(id string) {
 		t.Helper()
@@ -365,14 +365,14 @@ func TestSecuredMembers(t *testing.T) {
 	}
 	create("before")
 
-	// The peer port takes nobody without a certificate of the authority.
+	// The peer port refuses every caller without a certificate of the authority.
 	for name, cfg := range map[string]*tls.Config{
 		"no certificate":      {InsecureSkipVerify: true},
 		"another authority's": {InsecureSkipVerify: true, Certificates: []tls.Certificate{pairOf(t, next)}},
 	} {
 		conn, err := tls.Dial("tcp", cfgs[0].PeerAddr, cfg)
 		if err == nil {
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(testTimeout))
 			_, err = conn.Read(make([]byte, 1)) // with TLS 1.3 the refusal comes after the handshake
 			conn.Close()
 		}

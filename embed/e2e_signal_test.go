@@ -24,9 +24,9 @@ func deliveryOf(err error) string {
 	return err.Error()
 }
 
-// TestSignalsToNobody: in a cluster of three nodes with four partitions, an execution learns which of its signals found
-// their targets, wherever these live, and learns the same when it is replayed after all nodes were restarted. The
-// journal of an execution that does not ask says it too.
+// TestSignalsToNobody: in a cluster of three nodes with four partitions, an execution learns which of its
+// signals found their targets, in any partition. It learns the same when it is replayed after all nodes were
+// restarted. The journal of an execution that does not ask has the outcome too.
 func TestSignalsToNobody(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
@@ -116,7 +116,7 @@ func TestSignalsToNobody(t *testing.T) {
 		}
 		return nil
 	})
-	for i := range each { // too late: what the sender learned stands
+	for i := range each { // too late: the sender's outcome does not change
 		begin(w, over, fmt.Sprint("nobody-", i), 0)
 	}
 	for _, n := range nodes {

@@ -82,11 +82,11 @@ func TestWhatNoMessageCarries(t *testing.T) {
 	if end := w.ending("large-details"); end.Failure.GetType() != "mine" || !strings.HasPrefix(end.Failure.GetMessage(), "look") {
 		t.Errorf("the error reads %v", end)
 	}
-	// What is wrong with the code is a problem of its execution, and said.
+	// A problem of the code becomes a problem of its execution, with a message.
 	for _, in := range []string{"panic", "step name", "signal name", "function name", "tags", "receiver", "no step name"} {
 		id := strings.ReplaceAll(in, " ", "-")
 		begin(w, stuck, id, in)
-		until(t, in+" to be told", func() error {
+		until(t, in+" to be reported", func() error {
 			e := w.describe(id)
 			if e.GetLastProblem() == "" {
 				return fmt.Errorf("it is %v", e)

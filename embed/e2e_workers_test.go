@@ -13,7 +13,7 @@ import (
 	"perdure/durable"
 )
 
-// blocker is a function with one step that says who runs it and waits until it may go on.
+// blocker is a function with one step that reports its worker and waits until the test opens its gate.
 type blocker struct {
 	*durable.Function[int, string]
 	runs tally // by worker
@@ -41,7 +41,7 @@ func newBlockers(workers ...string) map[string]*blocker {
 				select {
 				case <-b.gates[name]:
 					return fmt.Sprintf("%s did %d", name, in), nil
-				case <-time.After(2 * patience):
+				case <-time.After(2 * testTimeout):
 					return "", errors.New("nobody opened the gate")
 				}
 			}, durable.NoRetry())
@@ -51,10 +51,10 @@ func newBlockers(workers ...string) map[string]*blocker {
 	return all
 }
 
-// open lets the worker's steps go on.
+// open lets the worker's steps continue.
 func (b *blocker) open(name string) { close(b.gates[name]) }
 
-// TestWorkersShare gives more work than one worker has room for to two.
+// TestWorkersShare gives two workers more work than one has capacity for.
 func TestWorkersShare(t *testing.T) {
 	t.Parallel()
 	const each = 8
@@ -87,7 +87,8 @@ func TestWorkerVanishes(t *testing.T) {
 	p := newProxy(t, w.addr)
 	fns := newBlockers("a", "b")
 	const lease = 8 * time.Second // long enough for a busy machine to keep it until the network is frozen
-	// Its one place is taken: with more room, the silent worker would be given the task again, each time for a lease.
+	// It has capacity for one task: with more, the silent worker would get the task again, each time for a
+	// lease.
 	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: lease, Concurrency: 1}, fns["a"])
 	h := begin(w, fns["a"].Function, "vanishing", 7)
 	if who := receive(t, "the step to begin", fns["a"].begun); who != "a" {
@@ -184,8 +185,8 @@ func TestWorkerReconnects(t *testing.T) {
 	a.noProblems()
 }
 
-// TestDrain stops a node under a worker that is in the middle of a step. The worker is told, keeps its
-// task over the restart, and goes on.
+// TestDrain stops a node under a worker that is in the middle of a step. The worker gets the drain message,
+// keeps its task over the restart, and continues.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	cfg := nodeConfig(t.TempDir())

@@ -117,7 +117,7 @@ func disagree(self, m membership.Member) string {
 	return ""
 }
 
-// digest stands for a set of founders, in their order.
+// digest identifies a set of founders, in their order.
 func digest(founders []identity.Founder) string {
 	h := xxhash.New()
 	for _, f := range founders {

@@ -56,7 +56,7 @@ func TestNextStep(t *testing.T) {
 	strange := n1
 	strange.Founding = "c9:0000000000000000"
 	waits("others seen", "node n1 takes part in making a cluster of other members", n2, strange, n2, n3)
-	// A cluster that is there is joined, whoever else waits; two are an error.
+	// The node joins an existing cluster, even if other nodes wait; two clusters are an error.
 	member := freshMember("m1")
 	member.ClusterID = "c1"
 	if s, err := nextStep(n1, []membership.Member{n1, n2, n3, member}); err != nil || s.join != "c1" || len(s.contacts) != 1 || s.contacts[0] != "m1:1" {

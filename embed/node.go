@@ -21,10 +21,10 @@ import (
 	"perdure/rpc"
 )
 
-// snapshotBytes of log since the last marker ask for a new one, whatever the number of entries.
+// snapshotBytes of log since the last marker ask for a new one, for any number of entries.
 const snapshotBytes = 64 << 20
 
-// trailingBytes of log are kept behind a marker, whatever the number of entries.
+// trailingBytes of log are kept behind a marker, for any number of entries.
 const trailingBytes = 64 << 20
 
 // A node that is its cluster's only member has no other candidate, so it need not
@@ -110,7 +110,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}, n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
 	}
-	// 6. What graphs call. A node that may call nothing fails their HTTP nodes, so that no run waits for ever.
+	// 6. Outbound calls of graphs. A node without permission to call fails their HTTP nodes, so that no run
+	// waits for ever.
 	if n.outbound, err = rpc.ServeOutbound(rpc.OutboundConfig{NodeID: cfg.NodeID, Lease: cfg.Lease, Policy: cfg.outbound(), Version: Version(), Logger: log},
 		n.parts.Router(), n.parts.Dispatcher()); err != nil {
 		return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -151,9 +152,9 @@ func (n *Node) Err() error { return n.parts.Err() }
 // NotReady says why the node cannot serve every partition now, or nil.
 func (n *Node) NotReady() error { return n.parts.NotReady() }
 
-// Close stops the node in order, within ctx: no new calls, calls under way end, groups down, states
-// flushed, logs closed. What is not done in time is what a crash leaves too. Closing again answers the
-// same.
+// Close stops the node in order, within ctx: it refuses new calls, waits for calls under way, stops the
+// groups, flushes the states and closes the logs. Work that is not done in time is left as after a crash. A
+// second call returns the same error.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
 	return n.closeErr

@@ -18,8 +18,8 @@ const nodePackage, cliPackage = "perdure/cmd/node", "perdure/cmd/perdure"
 type Patch struct {
 	// Package holds File; Go's own packages and those of modules may be patched too.
 	Package, File string
-	// From occurs in the file exactly once; To stands there instead. A file that is not there is made of To, and From is
-	// empty then.
+	// From occurs in the file exactly once; To replaces it. If From is empty, To is the content of a new
+	// file.
 	From, To string
 }
 
@@ -27,7 +27,8 @@ type Patch struct {
 type BuildOptions struct {
 	// Race has the race detector in it.
 	Race bool
-	// Previous stands for the previous version: it knows a lower feature level and not the newest kinds of commands.
+	// Previous makes a build of the previous version: it knows a lower feature level and not the newest kinds
+	// of commands.
 	Previous bool
 	Patches  []Patch
 }

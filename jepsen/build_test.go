@@ -10,7 +10,7 @@ import (
 // TestOverlay sees that patches are applied where they fit, and refused where they do not.
 func TestOverlay(t *testing.T) {
 	dir := t.TempDir()
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	list, err := overlay(ctx, dir, FaultPatches())
 	if err != nil {
 		t.Fatalf("the patches do not fit this version of Go or of a module: %v", err)

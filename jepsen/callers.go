@@ -161,7 +161,7 @@ func unfinishedRequests(ctx context.Context, n *Node, o CallersOptions, r *Calle
 			return ctx.Err()
 		case <-over:
 			for _, c := range callers {
-				_ = c.Close() // whoever still pushes ends
+				_ = c.Close() // stops a caller that still sends
 			}
 			wg.Wait()
 			r.Sent = sent.Load()
@@ -170,7 +170,7 @@ func unfinishedRequests(ctx context.Context, n *Node, o CallersOptions, r *Calle
 	}
 }
 
-// idleConnections opens connections and has new callers call beside them.
+// idleConnections opens connections and makes calls of new callers meanwhile.
 func idleConnections(ctx context.Context, n *Node, o CallersOptions, r *CallersReport, good *goodCallers) error {
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	conns := make([]net.Conn, 0, o.Idle)

@@ -48,7 +48,7 @@ type Options struct {
 	Args []string
 	// Seed draws addresses.
 	Seed uint64
-	// Logger hears what the harness does; default: nobody.
+	// Logger gets the harness's actions; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -150,8 +150,8 @@ func (o Options) build() BuildOptions {
 	return BuildOptions{}
 }
 
-// freePorts draws ports that nobody listens on, below those the kernel gives to outgoing connections: a
-// node that is down for a while must find its ports free again.
+// freePorts draws ports without a listener, below those that the kernel assigns to outgoing connections: a
+// node that was down must find its ports free again.
 type freePorts struct {
 	rng  *rand.Rand
 	used []int
@@ -214,8 +214,8 @@ func (c *Cluster) Addrs() []string {
 	return out
 }
 
-// Client makes a client that knows all nodes, or only those given. A call gives up after patience.
-func (c *Cluster) Client(patience time.Duration, only ...*Node) (*client.Client, error) {
+// Client makes a client that knows all nodes, or only the given ones. Each call fails after timeout.
+func (c *Cluster) Client(timeout time.Duration, only ...*Node) (*client.Client, error) {
 	addrs := c.Addrs()
 	if len(only) > 0 {
 		addrs = nil
@@ -223,7 +223,7 @@ func (c *Cluster) Client(patience time.Duration, only ...*Node) (*client.Client,
 			addrs = append(addrs, n.GRPCAddr)
 		}
 	}
-	return client.Dial(client.Options{Addrs: addrs, Timeout: patience, Logger: c.log})
+	return client.Dial(client.Options{Addrs: addrs, Timeout: timeout, Logger: c.log})
 }
 
 // surprise notes something that no run may have.
@@ -235,15 +235,15 @@ func (c *Cluster) surprise(format string, args ...any) {
 	c.surprises = append(c.surprises, text)
 }
 
-// Surprises are what must not happen to any node under any fault, so far: processes that ended although
-// nobody had killed them.
+// Surprises lists the processes so far that ended although the harness had not killed them. No fault may
+// cause one.
 func (c *Cluster) Surprises() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.surprises)
 }
 
-// Complaints are the lines of all logs that tell of a bug in the server: panics, broken invariants, races.
+// Complaints returns the lines of all logs that show a bug in the server: panics, broken invariants, races.
 func (c *Cluster) Complaints() []string {
 	var all []*process
 	for _, n := range c.nodes {

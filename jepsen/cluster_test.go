@@ -20,8 +20,8 @@ func (p progress) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// judge fails the test for each violation.
-func judge(t *testing.T, report fmt.Stringer, violations []string, err error) {
+// check fails the test for each violation.
+func check(t *testing.T, report fmt.Stringer, violations []string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestFailover(t *testing.T) {
 		Seed: *flagSeed, Out: progress{t}}
 	o.Rounds, o.Load.Pause = len(o.Faults), 5*time.Millisecond
 	r, err := Failover(t.Context(), c, o)
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	for _, x := range r.Rounds {
 		if x.Verdict.Acked < o.Least {
 			t.Errorf("%s: only %d writes were acknowledged", x.Fault, x.Verdict.Acked)
@@ -73,14 +73,14 @@ func TestHistories(t *testing.T) {
 		Seed: *flagSeed, Out: progress{t}}
 	o.Histories = len(o.Faults)
 	r, err := Histories(t.Context(), c, o)
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 }
 
 func TestExecutions(t *testing.T) {
 	c := sharedCluster(t)
 	r, err := Executions(t.Context(), c, ExecutionOptions{N: testkit.Choose(0, 100, 200), Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, LongEvery: -1, Warm: time.Second,
 		Hold: 2 * time.Second, Cool: time.Second, Patience: 2 * time.Minute, Journals: testkit.Choose(0, 50, 100), Seed: *flagSeed, Out: progress{t}})
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 }
 
 func TestRecoverKillAll(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRecoverKillAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Recover(t.Context(), c, all, RecoverOptions{Writes: testkit.Choose(0, 300, 1000), Seed: *flagSeed, Out: progress{t}})
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 }
 
 // TestSteady is the one test with a cluster that -short runs: a history without a fault.
@@ -111,7 +111,7 @@ func TestSteady(t *testing.T) {
 	}
 	defer c.Close()
 	r, err := Histories(t.Context(), c, HistoryOptions{Warm: 500 * time.Millisecond, Hold: time.Millisecond, Cool: time.Millisecond, Seed: *flagSeed})
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	if !testing.Short() { // which has no time to build the command line
 		wrong, err := c.Verify(t.Context())
 		if err != nil {

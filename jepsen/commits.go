@@ -76,7 +76,7 @@ func (r *CommitRun) write(ctx context.Context, cl *client.Client, who int) {
 	box := ""
 	for n, signals := 0, 0; ctx.Err() == nil; n++ {
 		w := Write{Name: fmt.Sprintf("%s-%d-%d", r.o.Prefix, who, n), Found: -1}
-		// The run's end does not cut a write short: Patience does.
+		// The run's end does not cut a write short: only its timeout does.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
 		w.Called = time.Since(r.began)
 		var err error
@@ -144,8 +144,8 @@ func (r *CommitRun) Stop() (writes []Write, refusals []string) {
 	return r.writes, r.refusals
 }
 
-// Look finds out, by linearizable reads or else by reads of whatever only's replicas have, how often each
-// write took effect. It fills Found and keeps -1 where no answer could be had.
+// Look finds out how often each write took effect: by linearizable reads, or by reads of the replicas on
+// only's nodes. It fills Found, and leaves -1 for a write without an answer.
 func Look(ctx context.Context, c *Cluster, writes []Write, only ...*Node) error {
 	cl, err := c.Client(30*time.Second, only...)
 	if err != nil {

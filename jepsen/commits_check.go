@@ -24,7 +24,7 @@ type Write struct {
 	Fate WriteFate
 	// Called and Answered are times since the run began.
 	Called, Answered time.Duration
-	// Found is how many times the effect is there afterwards; -1 when nobody has looked.
+	// Found is how many times the effect is there afterwards; -1 when no read has answered.
 	Found int
 }
 
@@ -34,16 +34,16 @@ type CommitVerdict struct {
 	// Lost were acknowledged and are not there. Doubled are there more than once. Ghosts are there although
 	// the client was sure that they were not applied.
 	Lost, Doubled, Ghosts []string
-	// Unchecked counts the writes that nobody looked for. They are no pass.
+	// Unchecked counts the writes that no read has looked up. They do not pass.
 	Unchecked int
 }
 
-// OK says that every write had the fate that its client was told.
+// OK reports whether every write had the outcome that its client was given.
 func (v *CommitVerdict) OK() bool {
 	return len(v.Lost)+len(v.Doubled)+len(v.Ghosts)+v.Unchecked == 0
 }
 
-// CheckCommits compares what clients were told with what was found.
+// CheckCommits compares the clients' answers with the effects that were found.
 func CheckCommits(writes []Write) CommitVerdict {
 	var v CommitVerdict
 	for _, w := range writes {

@@ -24,9 +24,9 @@ func (f Flipped) String() string { return fmt.Sprintf("%s at byte %d", f.File, f
 // ErrNothingToFlip says that the node has no such file yet.
 var ErrNothingToFlip = errors.New("there is no file to damage")
 
-// Flip changes one byte of the largest table file of a partition's state, as a disk does that lies. The
-// node must not run. Only the first half of the file is hit: that is where its data is; what stands at the
-// end describes the file, and is read at every start.
+// Flip changes one byte of the largest table file of a partition's state, as a corrupting disk does. The node
+// must not run. Flip damages only the first half of the file, where the data is; the end describes the file,
+// and is read at every start.
 func (n *Node) Flip(partition int, rng *rand.Rand) (Flipped, error) {
 	if n.Running() {
 		return Flipped{}, fmt.Errorf("damaging %s: it runs", n.Name)

@@ -24,7 +24,7 @@ import (
 type ExecutionOptions struct {
 	// N executions at least; default 200. More are run while faults still last.
 	N int
-	// Clients each start one, wait for its result, and go on to the next; default 64.
+	// Clients each start one, wait for its result, and start the next; default 64.
 	Clients int
 	// Workers are processes that run the steps, each up to 64 functions at once; default 3. Lease is how long
 	// the cluster waits for them; default 5 s. A cluster that has so many workers keeps them as they are.
@@ -202,7 +202,7 @@ func (r *ExecutionRun) openBoxes(ctx context.Context) error {
 	return inParallel(ctx, boxCount, jobs)
 }
 
-// hold judges who held the tasks. Where the cluster had no majority it could renew no lease.
+// hold checks which workers held the tasks. A cluster without a majority could renew no lease.
 func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound) {
 	var outages []Outage
 	var breaks []time.Time
@@ -259,8 +259,8 @@ func (r *ExecutionRun) ended() int {
 	return len(r.executions)
 }
 
-// one runs one execution and writes down what the client was told. Every second one sleeps, sends signals to a box and
-// waits for one of its client's.
+// one runs one execution and records the client's answer. Every second execution sleeps, sends signals to a
+// box and waits for a signal of its client.
 func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
 	n := r.made.Add(1)
 	e := Execution{ID: fmt.Sprintf("%s-%d", r.o.Prefix, n), Acked: -1, Done: -1, Words: -1}

@@ -14,14 +14,15 @@ type Execution struct {
 	// there; -1 for what has not come.
 	Called, Acked, Done time.Duration
 	Result              string
-	// Err is what the client was told instead, if anything.
+	// Err is the client's error instead, if any.
 	Err string
 	// Found is what a later look-up found: the result, or Missing, or NotFinished.
 	Found string
-	// Journal is what is wrong with its journal; empty when nothing is, or when nobody has looked.
+	// Journal names what is wrong with its journal; empty when nothing is, or when the journal was not read.
 	Journal string
-	// Word is what the signal holds that it waits for; empty when it waits for none. WordAcked says that the signal was
-	// acknowledged, WordSent counts how often it was sent, Words how often it was delivered: -1 when nobody has looked.
+	// Word is the payload of the signal that it waits for; empty when it waits for none. WordAcked says that
+	// the signal was acknowledged, WordSent counts how often it was sent, Words how often it was delivered:
+	// -1 when unknown.
 	Word            string
 	WordAcked       bool
 	WordSent, Words int
@@ -31,7 +32,7 @@ type Execution struct {
 	Sent []int
 }
 
-// What a look-up finds instead of a result.
+// Outcomes of a lookup without a result.
 const (
 	Missing     = "(missing)"
 	NotFinished = "(not finished)"
@@ -55,7 +56,7 @@ type ExecutionVerdict struct {
 	Started, Finished int
 	// Repeated counts runs of steps beyond the first whose result was not recorded yet: they are allowed.
 	Repeated int
-	// Errors are what clients were told although the cluster could have done what they asked.
+	// Errors are the clients' errors although the cluster could have done what they asked.
 	Errors []string
 	// Lost were acknowledged, as started or as finished, and are not there or not finished afterwards.
 	Lost []string
@@ -131,7 +132,7 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 	known := map[string]bool{}
 	for _, e := range executions {
 		known[e.ID] = true
-		v.judge(e, of[e.ID], stepsEach)
+		v.check(e, of[e.ID], stepsEach)
 	}
 	for _, s := range steps {
 		if !known[s.Execution] {
@@ -145,7 +146,7 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 // clockSlack is by how much the cluster may be wrong about the time while a node's clock is.
 const clockSlack = 500 * time.Millisecond
 
-// CheckSleeps adds what the books tell of sleeps. Each may end sooner by slack.
+// CheckSleeps adds the sleeps in the workers' books. Each may end sooner by slack.
 func (v *ExecutionVerdict) CheckSleeps(sleeps []SleepRecord, slack time.Duration) {
 	var over []time.Duration
 	for _, s := range sleeps {
@@ -162,7 +163,7 @@ func (v *ExecutionVerdict) CheckSleeps(sleeps []SleepRecord, slack time.Duration
 	v.Overslept = SpreadOf(over)
 }
 
-// signals judges the signals of one execution: what it sent, and what it waits for.
+// signals checks the signals of one execution: those that it sent, and the one that it waits for.
 func (v *ExecutionVerdict) signals(e Execution) {
 	ended := e.Found != Missing && e.Found != NotFinished && e.Found != ""
 	for i, n := range e.Sent {
@@ -188,8 +189,8 @@ func (v *ExecutionVerdict) signals(e Execution) {
 	}
 }
 
-// judge adds one execution.
-func (v *ExecutionVerdict) judge(e Execution, steps []StepRecord, stepsEach int) {
+// check adds one execution.
+func (v *ExecutionVerdict) check(e Execution, steps []StepRecord, stepsEach int) {
 	if e.Acked >= 0 {
 		v.Started++
 	}

@@ -15,8 +15,8 @@ type FailoverOptions struct {
 	Rounds int
 	// Faults are taken in turn; default kill-leader.
 	Faults []Fault
-	// Warm is how long the load runs before the fault, default 2 s; Hold how long the fault lasts, default
-	// 5 s; Cool how long the load goes on once all nodes are ready again, default 1 s.
+	// Warm is how long the load runs before the fault, default 2 s. Hold is how long the fault lasts, default
+	// 5 s. Cool is how long the load continues once all nodes are ready again, default 1 s.
 	Warm, Hold, Cool time.Duration
 	Load             CommitOptions
 	// Least is how many writes have to be acknowledged before the fault, however long that takes beyond Warm.
@@ -24,7 +24,7 @@ type FailoverOptions struct {
 	// MaxGap, if set, makes a longer gap under a fault that leaves a majority a violation.
 	MaxGap time.Duration
 	Seed   uint64
-	// Out hears of each round; default nobody.
+	// Out gets a line for each round; nil discards them.
 	Out io.Writer
 }
 
@@ -53,7 +53,7 @@ type FailoverRound struct {
 }
 
 const (
-	// overTime is what a write should not take, whatever one node does.
+	// overTime is the bound of a write, for any fault of one node.
 	overTime = time.Second
 	// afterTime is how long the rate after a fault is followed.
 	afterTime = 5 * time.Second
@@ -143,7 +143,7 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 		return nil, err
 	}
 	if warmed != nil {
-		begin, cancel := context.WithTimeout(ctx, mendPatience)
+		begin, cancel := context.WithTimeout(ctx, mendTimeout)
 		defer cancel()
 		if err := waitFor(begin, "the load to be under way", func(context.Context) error { return warmed() }); err != nil {
 			return nil, err
@@ -156,7 +156,7 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 	if err := pause(ctx, hold); err != nil {
 		return nil, err
 	}
-	mending, cancel := context.WithTimeout(ctx, mendPatience)
+	mending, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	if err := w.Mend(mending, c); err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func fewer(have, want int, of string) error {
 	return nil
 }
 
-// mendPatience bounds how long a cluster may take to be ready again.
-const mendPatience = 90 * time.Second
+// mendTimeout bounds how long a cluster may take to be ready again.
+const mendTimeout = 90 * time.Second
 
 // pause waits.
 func pause(ctx context.Context, d time.Duration) error {
@@ -248,7 +248,7 @@ func (v *CommitVerdict) Violations() []string {
 // Aftermath waits until all replicas are equal again and lists what no fault of the table excuses: replicas
 // that differ or have halted, and the Evidence.
 func Aftermath(ctx context.Context, c *Cluster) []string {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	var out []string
 	if err := c.WaitEqual(ctx); err != nil {
@@ -257,8 +257,8 @@ func Aftermath(ctx context.Context, c *Cluster) []string {
 	return append(out, Evidence(c)...)
 }
 
-// Evidence is what the processes and their logs tell of bugs: processes that ended by themselves, panics,
-// races and broken invariants.
+// Evidence returns the signs of bugs in the processes and their logs: processes that ended by themselves,
+// panics, races and broken invariants.
 func Evidence(c *Cluster) []string {
 	var out []string
 	for _, s := range c.Surprises() {

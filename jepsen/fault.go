@@ -69,7 +69,7 @@ type Fault struct {
 	Target      Target
 	// Break is done to each node that is hit, action by action; Mend mends it.
 	Break, Mend []Action
-	// Quorum says that a majority goes on: whatever lasts longer than a failover is the cluster's fault.
+	// Quorum says that a majority keeps running: an outage longer than a failover is the cluster's fault.
 	Quorum bool
 	// Netns says that it takes network namespaces.
 	Netns bool
@@ -228,7 +228,7 @@ func FindFaults(names string) ([]Fault, error) {
 // diskBytes is the size of the disks of nodes that need one of their own.
 const diskBytes = 512 << 20
 
-// Need changes options so that a cluster can suffer the faults. What was asked for already stays.
+// Need changes options so that a cluster can suffer the faults. It keeps the options that were set already.
 func (o *Options) Need(faults []Fault) {
 	for _, f := range faults {
 		o.Netns = o.Netns || f.Netns
@@ -261,7 +261,7 @@ func NeedsNetns(faults []Fault) bool {
 	return o.Netns
 }
 
-// Wound is a fault that has been done to somebody.
+// Wound is an injected fault with its targets.
 type Wound struct {
 	Fault Fault
 	Nodes []*Node
@@ -289,7 +289,7 @@ func (w *Wound) Names() string {
 // Restart is how long the nodes took from the start of mending until they were ready.
 func (w *Wound) Restart() time.Duration { return w.Mended.Sub(w.Mending) }
 
-// Inject does a fault. What was begun when an error comes is mended by Mend.
+// Inject injects a fault. After an error, Mend repairs the part that was injected.
 func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, error) {
 	if f.Target == AWorker {
 		return c.injectWorker(f, rng)
@@ -303,7 +303,7 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 	if !f.InTurn {
 		return w, w.do(ctx, nodes, f.Break)
 	}
-	turns, cancel := context.WithTimeout(ctx, mendPatience)
+	turns, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	for _, n := range nodes {
 		if err := w.do(turns, []*Node{n}, f.Break); err != nil {
@@ -410,7 +410,7 @@ func (c *Cluster) choose(ctx context.Context, t Target, rng *rand.Rand) ([]*Node
 		return []*Node{c.nodes[rng.IntN(len(c.nodes))]}, nil
 	}
 	var leader *Node
-	look, cancel := context.WithTimeout(ctx, mendPatience)
+	look, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	if err := waitFor(look, "a leader", func(ctx context.Context) (err error) { leader, err = c.Leader(ctx); return err }); err != nil {
 		return nil, err

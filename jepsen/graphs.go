@@ -31,8 +31,8 @@ type GraphOptions struct {
 	Lease   time.Duration
 	// Samplers read statuses of runs that are under way, all the time; default 3.
 	Samplers int
-	// Faults of nodes are taken in turn, those of workers beside them, until all runs were submitted, and each
-	// at least once; default kill-leader and kill-worker.
+	// Faults of nodes are injected in turn, and those of workers at the same time, until all runs were
+	// submitted, each at least once; default kill-leader and kill-worker.
 	Faults []Fault
 	// Warm, Hold and Cool are as with Failover; defaults 1 s each.
 	Warm, Hold, Cool time.Duration
@@ -74,13 +74,13 @@ type GraphReport struct {
 	// its result was recorded, without the time that its script takes; Slowest is the slowest of them.
 	Spread, Nodes Spread
 	Slowest       string
-	// Samples is how many statuses were judged while runs were under way; Signals how many were sent.
+	// Samples is how many statuses were checked while runs were under way; Signals how many were sent.
 	Samples, Signals int
 	// Late is how much later than its client the watcher of a run saw the end; Shown is how many statuses all
 	// watchers were shown.
 	Late  Spread
 	Shown int
-	// Repeats is how often a client asked again, because it had no answer within its patience.
+	// Repeats is how often a client asked again, because no answer came within its timeout.
 	Repeats    int
 	Faults     map[string]int
 	Verdict    GraphVerdict
@@ -108,8 +108,8 @@ type GraphRun struct {
 	faults map[string]int
 }
 
-// Graphs runs drawn graphs while nodes and workers are broken and mended, judges what is seen of them
-// meanwhile, and looks all of them up afterwards. An error means that the run could not be made. The
+// Graphs runs drawn graphs while nodes and workers are broken and repaired. It checks the statuses that are
+// seen meanwhile, and looks up all runs afterwards. An error means that the run could not be made. The
 // program has to call BeWorker.
 func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, error) {
 	o.fill()
@@ -314,14 +314,14 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, watched bool, cl *
 		}
 		return err
 	})
-	var told time.Time
+	var reported time.Time
 	if err != nil {
 		r.note(ctx, rec.ID+": waiting for its end: "+err.Error())
 	} else {
-		told = time.Now()
+		reported = time.Now()
 	}
 	watching.Wait()
-	r.watched(ctx, rec, told, seen, shown)
+	r.watched(ctx, rec, reported, seen, shown)
 	if err := r.look(ctx, samples, rec); err != nil {
 		r.note(ctx, rec.ID+": its status: "+err.Error())
 	}
@@ -348,7 +348,7 @@ func (r *GraphRun) look(ctx context.Context, samples *GraphSamples, rec *GraphRe
 		return err
 	})
 	if err == nil && !ended(rec.Seen) {
-		wrong = append(wrong, rec.ID+": its end was told, and then it is "+rec.Seen.GetPhase())
+		wrong = append(wrong, rec.ID+": its end was reported, and then it is "+rec.Seen.GetPhase())
 	}
 	for _, text := range wrong {
 		r.note(context.Background(), text)
@@ -401,7 +401,7 @@ func (r *GraphRun) note(ctx context.Context, text string) {
 // samplePause is between two samples of one sampler.
 const samplePause = 5 * time.Millisecond
 
-// sample reads statuses of runs under way, drawn at random, and judges them.
+// sample reads statuses of runs under way, drawn at random, and checks them.
 func (r *GraphRun) sample(ctx context.Context, rng *rand.Rand) {
 	for pause(ctx, samplePause) == nil {
 		r.mu.Lock()
@@ -416,7 +416,7 @@ func (r *GraphRun) sample(ctx context.Context, rng *rand.Rand) {
 		wrong, err := s.Sample(func() (*perdurev1.GraphStatus, error) { return r.all.GraphStatus(ctx, s.id) })
 		if api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {
 			wrong = append(wrong, s.id+" was acknowledged, and is not there")
-		} // without an answer there is nothing to judge
+		} // without an answer there is nothing to check
 		for _, text := range wrong {
 			r.note(ctx, text)
 		}

@@ -17,8 +17,8 @@ import (
 type GraphRecord struct {
 	ID     string
 	Script *GraphScript
-	// Acked says that the submission was acknowledged. Seen is the status that the waiting client was told
-	// last, nil if it never saw the end.
+	// Acked says that the submission was acknowledged. Seen is the last status that the waiting client got,
+	// nil if it never saw the end.
 	Acked bool
 	Seen  *perdurev1.GraphStatus
 	// Status is what a later look-up found, nil if there is no such run; Outputs are of its completed nodes.
@@ -61,7 +61,7 @@ func (v *GraphVerdict) Violations() []string {
 	return out
 }
 
-// CheckGraphs judges runs that had all the time they need. calls are the books of the workers. twins are runs
+// CheckGraphs checks runs that had all the time they need. calls are the books of the workers. twins are runs
 // of one script, one node by node and one in waves.
 func CheckGraphs(records []*GraphRecord, calls []Call, twins [][2]string) GraphVerdict {
 	v := GraphVerdict{Ends: map[string]int{}}
@@ -138,7 +138,7 @@ func ended(s *perdurev1.GraphStatus) bool {
 	return false
 }
 
-// unfinished says where a run stands.
+// unfinished describes the state of a run that has not ended.
 func unfinished(s *perdurev1.GraphStatus) string {
 	var open []string
 	for _, n := range s.GetNodes() {
@@ -155,7 +155,7 @@ func nodeWord(s perdurev1.NodeStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "NODE_STATUS_"))
 }
 
-// run judges one run, or subgraph, that has ended.
+// run checks one run, or subgraph, that has ended.
 func (v *GraphVerdict) run(r *GraphRecord, attempts map[string]attempt) []string {
 	var wrong []string
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -315,7 +315,7 @@ func checkReduction(r *GraphRecord) []string {
 		shown[n.GetId()] = n
 	}
 	var out []string
-	for _, n := range r.Script.Graph.GetNodes() { // those before a node stand before it
+	for _, n := range r.Script.Graph.GetNodes() { // a node's predecessors precede it in the list
 		s, node := shown[n.GetId()], reduction.NodeID(n.GetId())
 		var o reduction.Outcome
 		switch {

@@ -83,8 +83,8 @@ func newScript() *GraphScript {
 	return &GraphScript{Graph: &perdurev1.Graph{}, Plans: map[string]NodePlan{}, Subs: map[string]*GraphScript{}}
 }
 
-// aScript is a diamond a → (b, c) → d in which b fails after a retry, with what comes beside it: e is skipped,
-// f waits for a signal, g comes after both, h is a graph of its own.
+// aScript is a diamond a → (b, c) → d in which b fails after a retry, and four more nodes: e is skipped, f
+// waits for a signal, g comes after both, h is a graph of its own.
 func aScript() *GraphScript {
 	s := newScript()
 	s.Signals = []string{"go"}
@@ -199,7 +199,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// status is what a cluster shows of aScript under way: the statuses of a to h, with a run that goes on.
+// status is a cluster's answer about aScript under way: the statuses of a to h, with a running run.
 func status(version uint64, kinds ...perdurev1.NodeStatus) *perdurev1.GraphStatus {
 	s := &perdurev1.GraphStatus{Version: version, Phase: "progressing", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}
 	for i, k := range kinds {

@@ -24,7 +24,7 @@ type GraphCrashReport struct {
 	Violations []string
 }
 
-// GraphStory is one run, told by its states.
+// GraphStory is one run as a sequence of states.
 type GraphStory struct {
 	ID, Title string
 	Stages    []GraphStage
@@ -44,8 +44,8 @@ type diamond struct {
 	gates map[string]*gate
 }
 
-// gate lets through whoever comes, once it is open, and with the same answer: a function whose worker has lost its
-// lease unawares may stand there beside the one that counts.
+// gate blocks its callers until it is open, and gives each the same answer. A function whose worker has lost
+// its lease without notice may wait here at the same time as the one that counts.
 type gate struct {
 	open chan struct{}
 	err  error // set before open is closed
@@ -54,7 +54,7 @@ type gate struct {
 // gateFunction is the function of the diamond's nodes.
 const gateFunction = "jepsen-gate"
 
-// GraphCrash tells both stories and judges each state. An error means that they could not be told.
+// GraphCrash runs both stories and checks each state. An error means that a story could not be run.
 func GraphCrash(ctx context.Context, c *Cluster, prefix string, out io.Writer) (*GraphCrashReport, error) {
 	d := &diamond{gates: map[string]*gate{}}
 	report := &GraphCrashReport{}
@@ -133,13 +133,13 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 		ended <- err
 		stop()
 		return nil, fmt.Errorf("the worker ended: %w", err)
-	case <-time.After(mendPatience):
+	case <-time.After(mendTimeout):
 		stop()
-		return nil, fmt.Errorf("no node has welcomed the worker within %v", mendPatience)
+		return nil, fmt.Errorf("no node has welcomed the worker within %v", mendTimeout)
 	}
 }
 
-// crashStory is a story being told.
+// crashStory is a story under way.
 type crashStory struct {
 	GraphStory
 	c       *Cluster
@@ -226,7 +226,7 @@ func (s *crashStory) killed(ctx context.Context, when string, states ...string) 
 	if err := leader.Kill(); err != nil {
 		return err
 	}
-	// Only the state that was read before the kill may be found: whatever differs was lost or made up.
+	// Only the state that was read before the kill may be found: any difference was lost or invented.
 	status, err := s.cl.GraphStatus(ctx, s.ID)
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (s *crashStory) killed(ctx context.Context, when string, states ...string) 
 	if err := leader.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendPatience)
+	ready, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	if err := s.c.WaitReady(ready); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 		return nil, 0, err
 	}
 	var found *Node
-	look, cancel := context.WithTimeout(ctx, mendPatience)
+	look, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	err = waitFor(look, "the partition's leader", func(ctx context.Context) error {
 		status, err := s.c.Status(ctx)
@@ -308,7 +308,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 
 // expect waits for a state of a, b, c and d, and adds it to the story.
 func (s *crashStory) expect(ctx context.Context, when string, states ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	var status *perdurev1.GraphStatus
 	err := waitFor(ctx, "the state: "+when, func(ctx context.Context) (err error) {
@@ -326,7 +326,7 @@ func (s *crashStory) expect(ctx context.Context, when string, states ...string) 
 	return err
 }
 
-// add judges a state and adds it to the story.
+// add checks a state and adds it to the story.
 func (s *crashStory) add(when string, status *perdurev1.GraphStatus) {
 	wrong, _ := s.samples.Sample(func() (*perdurev1.GraphStatus, error) { return status, nil })
 	_, normal := states(status)

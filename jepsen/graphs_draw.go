@@ -134,11 +134,11 @@ func (d *drawer) kind(s *GraphScript, n *perdurev1.GraphNode, outermost bool) {
 		n.Kind = &perdurev1.GraphNode_Function{Function: &perdurev1.FunctionNode{Function: graphFunctionName}}
 		p := d.plan(s, n, outermost)
 		s.Plans[n.Id] = p
-		told, err := json.Marshal(p)
+		encoded, err := json.Marshal(p)
 		if err != nil {
 			panic(err) // strings and numbers
 		}
-		n.Inputs = append(n.Inputs, &perdurev1.NodeInput{Name: planInput, Source: &perdurev1.NodeInput_Value{Value: told}})
+		n.Inputs = append(n.Inputs, &perdurev1.NodeInput{Name: planInput, Source: &perdurev1.NodeInput_Value{Value: encoded}})
 		for i, p := range n.After[:min(len(n.After), mostInputs)] {
 			n.Inputs = append(n.Inputs, &perdurev1.NodeInput{Name: fmt.Sprintf("in%d", i), Source: &perdurev1.NodeInput_Node{Node: p}})
 		}

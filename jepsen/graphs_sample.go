@@ -8,7 +8,7 @@ import (
 	"perdure/reduction"
 )
 
-// GraphSamples judges the statuses of one run that are read while it runs, one after the other: each by
+// GraphSamples checks the statuses of one run that are read while it runs, one after the other: each by
 // itself, against Definition 1 in the normalised view, and each against those before it. Make it with
 // NewGraphSamples.
 type GraphSamples struct {
@@ -20,7 +20,7 @@ type GraphSamples struct {
 
 	mu   sync.Mutex
 	last *perdurev1.GraphStatus
-	// Seen is how many were judged.
+	// Seen is how many were checked.
 	Seen int
 }
 
@@ -42,8 +42,8 @@ func NewGraphSamples(id string, s *GraphScript) (*GraphSamples, error) {
 	return g, nil
 }
 
-// Sample reads a status and judges it. Reads of one run must not overlap, or a later answer may be of an
-// earlier state; so Sample does one at a time. An error is read's.
+// Sample reads a status and checks it. It reads one status at a time: if reads of one run overlapped, a later
+// answer could show an earlier state. Its error is read's.
 func (g *GraphSamples) Sample(read func() (*perdurev1.GraphStatus, error)) (wrong []string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +90,7 @@ func states(s *perdurev1.GraphStatus) (shown, normal reduction.State) {
 	return shown, reduction.Normalize(shown)
 }
 
-// alone judges a status by itself.
+// alone checks a status by itself.
 func (g *GraphSamples) alone(s *perdurev1.GraphStatus) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -149,8 +149,8 @@ func (g *GraphSamples) alone(s *perdurev1.GraphStatus) []string {
 	return out
 }
 
-// after judges what has changed since the sample before: nothing that was recorded is taken back, whoever
-// was killed meanwhile.
+// after checks what has changed since the sample before: no recorded result is taken back, for any process
+// that was killed meanwhile.
 func (g *GraphSamples) after(s *perdurev1.GraphStatus) []string {
 	if g.last == nil {
 		return nil
@@ -187,7 +187,7 @@ func (g *GraphSamples) after(s *perdurev1.GraphStatus) []string {
 // rankEnd is the rank of what is final.
 const rankEnd = 4
 
-// rankOf orders the statuses that a node may go through when nobody retries or cancels its run.
+// rankOf orders the statuses that a node may go through in a run without retries and cancels.
 func rankOf(s perdurev1.NodeStatus) int {
 	switch s {
 	case perdurev1.NodeStatus_NODE_STATUS_PENDING:

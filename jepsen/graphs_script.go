@@ -33,8 +33,8 @@ const (
 	EndHang    NodeEnd = "hang"    // not at all: every attempt runs into the node's time-out
 )
 
-// NodePlan is what a function node does. It is told to the function as an input, and depends on nothing but
-// the number of the attempt, which the attempt's id tells: a worker that dies changes nothing about it.
+// NodePlan is the behaviour of a function node. The function gets it as an input. It depends only on the
+// number of the attempt, which is in the attempt's id, so a worker that dies does not change it.
 type NodePlan struct {
 	Node string `json:"node"`
 	// Fails is how many attempts fail before the one that ends as End says.
@@ -47,14 +47,14 @@ type NodePlan struct {
 	Signal string `json:"signal,omitempty"`
 }
 
-// planInput is the input that tells a function its plan.
+// planInput is the input that carries a function's plan.
 const planInput = "plan"
 
 // failureScripted is the failure type of attempts that fail by their plan.
 const failureScripted = "scripted"
 
 // AttemptNumber reads the number of an attempt, from 1, off its id: run:k.a, run:k.a.k.a in a subgraph. Each
-// life of a run has 1024 numbers. It is 0 for an id of another form.
+// incarnation of a run has 1024 numbers. It is 0 for an id of another form.
 func AttemptNumber(id string) uint32 {
 	at := strings.LastIndexAny(id, ".:")
 	n, err := strconv.ParseUint(id[at+1:], 10, 32)
@@ -151,7 +151,7 @@ type GraphScript struct {
 	// Plans are of the function nodes, Subs of the subgraphs, by node.
 	Plans map[string]NodePlan
 	Subs  map[string]*GraphScript
-	// Signals are sent to the run, with SignalPayload. What other nodes wait for never comes.
+	// Signals are sent to the run, with SignalPayload. The signals that other nodes wait for never come.
 	Signals []string
 }
 
@@ -166,7 +166,7 @@ type NodeExpect struct {
 	Attempt uint32
 	// Output is JSON, nil unless it completes.
 	Output []byte
-	// Failure is the failure's type, Message what it says, "" if that is not told.
+	// Failure is the failure's type, Message its text, "" if unknown.
 	Failure, Message string
 	// Waited: it is a signal, or suspends on one.
 	Waited bool
@@ -181,8 +181,8 @@ func (s *GraphScript) Nodes() int {
 	return n
 }
 
-// Expect says how every node ends, and whether the run completes. It knows nothing of the reduction: a walk
-// along the nodes, which stand after those before them.
+// Expect says how every node ends, and whether the run completes. It does not use the reduction: it walks
+// along the nodes, whose predecessors precede them.
 func (s *GraphScript) Expect() (nodes map[string]NodeExpect, completes bool) {
 	nodes, completes = make(map[string]NodeExpect, len(s.Graph.GetNodes())), true
 	output := func(node string) ([]byte, bool) { return nodes[node].Output, nodes[node].Output != nil }

@@ -33,7 +33,7 @@ type GraphSpeedReport struct {
 // GraphPace is one graph's.
 type GraphPace struct {
 	Nodes, Width int
-	// Submit is how long its submission took, Took from then until its end was told.
+	// Submit is how long its submission took, Took from then until a client got its end.
 	Submit, Took time.Duration
 	// Rates are nodes completed per second in each tenth of the nodes, Rate in all.
 	Rates []float64
@@ -81,12 +81,12 @@ func Layers(n, width int) *GraphScript {
 	name := func(i int) string { return fmt.Sprintf("n%05d", i) }
 	for i := range n {
 		p := NodePlan{Node: name(i), End: EndSucceed}
-		told, err := json.Marshal(p)
+		encoded, err := json.Marshal(p)
 		if err != nil {
 			panic(err) // strings and numbers
 		}
 		node := &perdurev1.GraphNode{Id: p.Node,
-			Inputs: []*perdurev1.NodeInput{{Name: planInput, Source: &perdurev1.NodeInput_Value{Value: told}}},
+			Inputs: []*perdurev1.NodeInput{{Name: planInput, Source: &perdurev1.NodeInput_Value{Value: encoded}}},
 			Kind:   &perdurev1.GraphNode_Function{Function: &perdurev1.FunctionNode{Function: graphFunctionName}}}
 		if layer := i / width; layer > 0 {
 			for j, column := range slices.Compact([]int{i % width, (i + 1) % width}) {

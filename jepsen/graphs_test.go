@@ -32,7 +32,7 @@ func drawnGraphs(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	if r.Verdict.Runs != 16 || r.Verdict.Calls == 0 || r.Faults["kill-worker"] == 0 || r.Faults["kill-leader"] == 0 {
 		t.Errorf("16 runs under two faults: %+v", r)
 	}
@@ -46,7 +46,7 @@ func graphCrash(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	for i, want := range [][]string{{"completed", "running", "completed", "pending"}, {"completed", "failed, not observed", "running", "pending"}} {
 		stages := r.Stories[i].Stages
 		if len(stages) != 6 || !slices.Equal(words(stages[3].Status), want) || !slices.Equal(words(stages[4].Status), want) {
@@ -60,7 +60,7 @@ func graphSpeed(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	if p := r.Graphs[0]; len(p.Rates) != 10 || p.Rate <= 0 {
 		t.Errorf("no pace: %+v", p)
 	}

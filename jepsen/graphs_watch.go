@@ -9,20 +9,20 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Every watchedEach-th run has a watcher beside the client that waits for its result.
+// Every watchedEach-th run has a watcher besides the client that waits for its result.
 const watchedEach = 4
 
-// lateBound is how much later than whoever waits for a run's end its watcher may see it. It is well above the time that
-// a client needs to find another node, and below the time after which a node looks by itself: a watcher that
-// was not told shows.
+// lateBound is how much later than the client that waits for a run's end its watcher may see it. It is well
+// above the time that a client needs to find another node, and below the time after which a node reads by
+// itself: a watcher that was not notified shows.
 const lateBound = 6 * time.Second
 
-// watch follows a run to its end as a watcher does, and judges each status that it is shown. It answers when
-// the end was seen, or the zero time.
+// watch follows a run to its end as a watcher does, and checks each status that it gets. It returns when the
+// end was seen, or the zero time.
 func (r *GraphRun) watch(ctx context.Context, rec *GraphRecord) (end time.Time, shown int) {
 	samples, err := NewGraphSamples(rec.ID, rec.Script)
 	if err != nil {
-		return end, 0 // told already
+		return end, 0 // reported already
 	}
 	err = r.until(ctx, func(bool) error {
 		for s, err := range r.all.WatchGraph(ctx, rec.ID) {
@@ -47,11 +47,11 @@ func (r *GraphRun) watch(ctx context.Context, rec *GraphRecord) (end time.Time, 
 }
 
 // watched notes how much later than its client the watcher of a run saw the end.
-func (r *GraphRun) watched(ctx context.Context, rec *GraphRecord, told, seen time.Time, shown int) {
-	if told.IsZero() || seen.IsZero() {
+func (r *GraphRun) watched(ctx context.Context, rec *GraphRecord, reported, seen time.Time, shown int) {
+	if reported.IsZero() || seen.IsZero() {
 		return
 	}
-	late := max(0, seen.Sub(told))
+	late := max(0, seen.Sub(reported))
 	if late > lateBound {
 		r.note(ctx, fmt.Sprintf("%s: its watcher saw the end %s later than its client", rec.ID, short3(late)))
 	}

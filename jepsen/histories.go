@@ -34,8 +34,8 @@ type HistoryReport struct {
 	Violations                []string
 }
 
-// Histories records histories of registers while the cluster is broken and mended, and has each judged by
-// the checker. An error means that the run could not be made.
+// Histories records histories of registers while the cluster is broken and repaired, and has the checker
+// verify each. An error means that the run could not be made.
 func Histories(ctx context.Context, c *Cluster, o HistoryOptions) (*HistoryReport, error) {
 	o.Histories = fallback(o.Histories, 1)
 	o.Warm, o.Hold, o.Cool = fallback(o.Warm, time.Second), fallback(o.Hold, 3*time.Second), fallback(o.Cool, time.Second)

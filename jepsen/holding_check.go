@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Outage is a time in which a worker renews no lease, by the harness's doing: from when it was killed or frozen
-// until it was started again or went on. What it held then may go to others, also later.
+// Outage is a time in which the harness keeps a worker from renewing leases: from its kill or freeze until
+// its restart or thaw. Others may get its tasks, also later.
 type Outage struct {
 	Worker   string
 	From, To time.Time
@@ -16,8 +16,8 @@ type Outage struct {
 type Holding struct {
 	// Tasks came to workers; Kept of them were held by one worker across a fault of a node.
 	Tasks, Kept int
-	// Moved went on at another worker because the one that held them was hit, GivenBack because it gave them
-	// back.
+	// Moved counts tasks that continued at another worker because their holder was hit, GivenBack those that
+	// their holder released.
 	Moved, GivenBack int
 	// Again came to the same process a second time.
 	Again int
@@ -25,9 +25,9 @@ type Holding struct {
 	Taken []string
 }
 
-// CheckHolding says who held the tasks of executions that never wait: such a task comes to one worker, and goes to
-// another only when that one was hit or gave it back. A worker that lives renews its leases, whichever node
-// leads. notes stand in the order of time; breaks are when nodes were hit.
+// CheckHolding checks which workers held the tasks of executions that never wait. Such a task comes to one
+// worker, and to another only when the first was hit or released it. A running worker renews its leases, for
+// any leader. notes are in the order of time; breaks are when nodes were hit.
 func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holding {
 	var h Holding
 	type holder struct {

@@ -99,7 +99,7 @@ func Late(ctx context.Context, c *Cluster, o LateOptions) (*LateReport, error) {
 
 // settleDown waits until every node is ready and every partition has a leader.
 func (c *Cluster) settleDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	if err := c.WaitReady(ctx); err != nil {
 		return err
@@ -127,9 +127,9 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 			others = append(others, n)
 		}
 	}
-	whole, cancel := context.WithTimeout(ctx, mendPatience)
+	whole, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
-	atOthers, err := r.c.Client(mendPatience, others...)
+	atOthers, err := r.c.Client(mendTimeout, others...)
 	if err != nil {
 		return 0, err
 	}
@@ -178,8 +178,8 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 		}()
 	}
 	var running sync.WaitGroup
-	// Writes at the old leader: their entries reach the followers, whose answers are lost. They never end there, so
-	// nobody waits for them; what they create nobody reads.
+	// Writes at the old leader: their entries reach the followers, whose answers are lost. They never end
+	// there, so the round does not wait for them; nothing reads the promises that they create.
 	nudging, enough := context.WithCancel(ctx)
 	defer enough()
 	running.Go(func() {
@@ -224,7 +224,7 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 			}
 			for _, n := range r.c.nodes {
 				running.Go(func() {
-					_ = r.do(reading, all[n], RegisterOp{ID: r.id(i), Kind: RegisterGet}, n) // without an answer it tells nothing
+					_ = r.do(reading, all[n], RegisterOp{ID: r.id(i), Kind: RegisterGet}, n) // without an answer it shows nothing
 				})
 			}
 		}
@@ -244,8 +244,8 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 	return opened, err
 }
 
-// noElection is the time within which no other node is elected. What is acknowledged within it was led by another
-// node all the time.
+// noElection is the time within which no other node is elected. A write that is acknowledged within it had
+// one leader all the time.
 const noElection = 300 * time.Millisecond
 
 // moved says that the settle of a promise was acknowledged, and late enough for a new leader to have done it.
@@ -290,7 +290,7 @@ func (r *lateRound) do(ctx context.Context, cl *client.Client, op RegisterOp, at
 	return err
 }
 
-// add judges a round and describes it.
+// add checks a round and describes it.
 func (report *LateReport) add(r *lateRound, opened time.Duration, elected *[]time.Duration) string {
 	risk, stale := 0, 0
 	var when time.Duration

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// fakeNode, in the environment, makes the test binary a node that only says that it is ready; echo makes
-// it answer what it is told on an address.
+// fakeNode, in the environment, makes the test binary a node that only reports that it is ready; echo makes
+// it send back the bytes that reach an address.
 const fakeNode, echo = "JEPSEN_TEST_FAKE_NODE", "JEPSEN_TEST_ECHO"
 
 var (
@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// beFakeNode is ready until it is told to stop. One that is "weak" ends by itself when somebody asks
-// whether it is ready.
+// beFakeNode is ready until a signal stops it. One that is "weak" ends by itself at the first readiness
+// check.
 func beFakeNode(how string, args []string) int {
 	var addr string
 	for i, a := range args {
@@ -103,7 +103,7 @@ var (
 	shared          *Cluster
 )
 
-// binary builds the server, if nobody has, in a folder that TestMain removes.
+// binary builds the server once, in a folder that TestMain removes.
 func binary(ctx context.Context) (string, error) {
 	if *flagBinary != "" {
 		return *flagBinary, nil
@@ -136,7 +136,7 @@ func startCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	if err := c.WaitReady(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -144,8 +144,8 @@ func startCluster(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// sharedCluster is the cluster that tests share which leave it whole. It lives in network namespaces when
-// the machine allows that.
+// sharedCluster is the cluster of the tests that leave it whole. It is in network namespaces when the machine
+// allows that.
 func sharedCluster(t *testing.T) *Cluster {
 	t.Helper()
 	if testing.Short() {

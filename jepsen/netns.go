@@ -32,12 +32,12 @@ func CheckNetns() error {
 	return nil
 }
 
-// netPrefix begins the name of everything the harness makes of the network. The owner's process id follows,
-// so that a later run knows what nobody uses any more.
+// netPrefix begins the name of everything that the harness makes of the network. The owner's process id
+// follows, so that a later run knows which names are unused.
 const netPrefix = "pj"
 
-// wires is a bridge and, for each node, a network namespace whose only cable goes to it. The harness
-// itself stands at the bridge.
+// wires is a bridge and, for each node, a network namespace whose only cable goes to it. The harness itself
+// is at the bridge.
 type wires struct {
 	name   string // of the bridge; the other names begin with it
 	subnet string // "10.77.5"
@@ -111,7 +111,7 @@ func (w *wires) addr(i int) string      { return fmt.Sprintf("%s.%d", w.subnet, 
 func (w *wires) namespace(i int) string { return fmt.Sprintf("%s%d", w.name, i+1) }
 func (w *wires) cable(i int) string     { return w.namespace(i) }
 
-// cut pulls a node's cable: nothing reaches it or leaves it, and nobody is told.
+// cut pulls a node's cable: nothing reaches it or leaves it, and no process gets an error.
 func (w *wires) cut(ctx context.Context, i int) error {
 	_, err := ip(ctx, "link", "set", w.cable(i), "down")
 	return err
@@ -123,10 +123,10 @@ func (w *wires) join(ctx context.Context, i int) error {
 	return err
 }
 
-// nowhere is a hardware address that nobody has. What is sent there is lost without a word.
+// nowhere is an unused hardware address. Packets to it are lost without an error.
 const nowhere = "02:00:00:00:00:fe"
 
-// mute loses everything that node i sends to node j. Both go on hearing from, and reaching, all others.
+// mute drops everything that node i sends to node j. Both still hear from all others, and reach them.
 func (w *wires) mute(ctx context.Context, i, j int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

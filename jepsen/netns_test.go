@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wiresForTest is a network of so many nodes, each with somebody who echoes at port 7000.
+// wiresForTest is a network of so many nodes, each with an echo server at port 7000.
 func wiresForTest(t *testing.T, nodes int) *wires {
 	t.Helper()
 	if err := CheckNetns(); err != nil {
@@ -47,7 +47,8 @@ func wiresForTest(t *testing.T, nodes int) *wires {
 	return w
 }
 
-// Whoever is to hear has answerTime, which ends with the answer; silence is believed after silentTime.
+// A node that must answer has answerTime, which ends with the answer; a node counts as silent after
+// silentTime.
 const answerTime, silentTime = 30 * time.Second, 500 * time.Millisecond
 
 // hears says whether an open connection still carries.
@@ -66,7 +67,7 @@ func dial(addr string, within time.Duration) (net.Conn, error) {
 
 func TestCable(t *testing.T) {
 	w := wiresForTest(t, 2)
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	conns := make([]net.Conn, 2)
 	for i := range conns {
 		if err := waitFor(ctx, "an echo", func(context.Context) (err error) { conns[i], err = dial(w.addr(i), answerTime); return err }); err != nil {
@@ -113,7 +114,7 @@ func TestMute(t *testing.T) {
 		}
 	}
 	w := wiresForTest(t, 3)
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	// reach says whether the host i reaches the host j.
 	reach := func(i, j int, within time.Duration) bool {
 		err := exec.CommandContext(ctx, "ip", "netns", "exec", w.namespace(i), "timeout", fmt.Sprint(within.Seconds()),
@@ -167,7 +168,7 @@ func TestMute(t *testing.T) {
 // TestSweep sees that a network whose harness is gone is removed by the next one, and this one's is not.
 func TestSweep(t *testing.T) {
 	w := wiresForTest(t, 1)
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Skip(err)

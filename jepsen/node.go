@@ -69,7 +69,7 @@ func (n *Node) args() []string {
 		args = append(args, "--join", strings.Join(gossip, ","), "--bootstrap-expect", strconv.Itoa(len(gossip)))
 	}
 	if n.namespace != "" {
-		args = append(args, "--insecure") // the address is not loopback, though nobody else is on that network
+		args = append(args, "--insecure") // the address is not loopback, though no other host is on that network
 	}
 	if !n.c.opts.NoInvariants {
 		args = append(args, "--check-invariants")
@@ -83,8 +83,8 @@ func (n *Node) args() []string {
 // use has the node run another server from its next start on.
 func (n *Node) use(binary string) { n.binary.Store(&binary) }
 
-// refused starts the node and returns what it says last when it ends by itself. One that goes on is killed after
-// mendPatience, and says so.
+// refused starts the node and returns the last line that it prints when it ends by itself. It kills a node
+// that still runs after mendTimeout, and reports that.
 func (n *Node) refused(ctx context.Context) string {
 	n.mu.Lock()
 	cmd := n.command()
@@ -97,7 +97,7 @@ func (n *Node) refused(ctx context.Context) string {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	select {
 	case err := <-ended:
@@ -112,7 +112,7 @@ func (n *Node) refused(ctx context.Context) string {
 // ErrNeedsNetns says that a fault needs a cluster in network namespaces.
 var ErrNeedsNetns = errors.New("this fault needs each node in a network namespace of its own (Options.Netns)")
 
-// Cut pulls the node's cable: its host has vanished, for clients and for nodes. Nobody gets an error.
+// Cut pulls the node's cable: its host has vanished, for clients and for nodes. No peer gets an error.
 func (n *Node) Cut(ctx context.Context) error { return n.wire(ctx, (*wires).cut) }
 
 // Join puts the cable back.
@@ -141,7 +141,8 @@ func (n *Node) Mute(ctx context.Context, both bool, others ...*Node) error {
 	return nil
 }
 
-// Deafen loses what all other nodes send to this one. What it sends them arrives, and so does what clients send.
+// Deafen drops everything that other nodes send to this one. Its messages to them arrive, and so do those of
+// clients.
 func (n *Node) Deafen(ctx context.Context) error {
 	var errs []error
 	for _, m := range n.c.nodes {

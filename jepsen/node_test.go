@@ -32,8 +32,8 @@ func fakeCluster(t *testing.T, how string, o Options) *Cluster {
 	return c
 }
 
-// patience bounds every wait of these tests; nothing waits for it to pass.
-const patience = 2 * time.Minute
+// testTimeout bounds every wait of these tests; no test waits for it to pass.
+const testTimeout = 2 * time.Minute
 
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
@@ -42,7 +42,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// processState is R, S, T (stopped), … as the kernel tells it.
+// processState is R, S, T (stopped), … as the kernel reports it.
 func processState(t *testing.T, pid int) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -54,7 +54,7 @@ func processState(t *testing.T, pid int) string {
 }
 
 func TestNodeLife(t *testing.T) {
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	c := fakeCluster(t, "good", Options{Nodes: 3})
 	if err := c.WaitReady(ctx); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestNodeLife(t *testing.T) {
 // TestDeathIsNoticed sees that a node that ends by itself is a surprise, and ends the wait for it.
 func TestDeathIsNoticed(t *testing.T) {
 	c := fakeCluster(t, "weak", Options{Nodes: 1})
-	err := c.WaitReady(within(t, patience))
+	err := c.WaitReady(within(t, testTimeout))
 	if err == nil || !strings.Contains(err.Error(), "oh no") {
 		t.Errorf("the wait ended with %v", err)
 	}
@@ -130,7 +130,7 @@ func TestDeathIsNoticed(t *testing.T) {
 
 func TestComplaints(t *testing.T) {
 	c := fakeCluster(t, "good", Options{Nodes: 1, Args: []string{"--check-invariants"}})
-	if err := c.WaitReady(within(t, patience)); err != nil {
+	if err := c.WaitReady(within(t, testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.Complaints(); len(got) > 0 {

@@ -52,8 +52,8 @@ func (o *PayloadOptions) fill() {
 // PayloadReport is what became of them.
 type PayloadReport struct {
 	Signals, Bytes int
-	// Delivered is how many different signals stand in the receiver's journal, Took from the first sender's start
-	// until the last had arrived.
+	// Delivered is how many different signals are in the receiver's journal, Took from the first sender's
+	// start until the last had arrived.
 	Delivered int
 	Took      time.Duration
 	// Before and During are the small executions' latencies.
@@ -65,7 +65,7 @@ type PayloadReport struct {
 
 const (
 	payloadSender   = "jepsen-payload-sender"
-	payloadReceiver = "jepsen-payload-receiver" // nobody serves it: signals are buffered
+	payloadReceiver = "jepsen-payload-receiver" // no worker serves it: signals are buffered
 	payloadSignal   = "large"
 )
 
@@ -102,8 +102,8 @@ func readPayload(data []byte) (n int, err error) {
 	return strconv.Atoi(parts[0])
 }
 
-// Payload sends large signals from executions of other partitions to one execution, while small executions go on. An
-// error means that the run could not be made.
+// Payload sends large signals from executions of other partitions to one execution, while small executions
+// run. An error means that the run could not be made.
 func Payload(ctx context.Context, c *Cluster, o PayloadOptions) (*PayloadReport, error) {
 	o.fill()
 	r := &PayloadReport{Signals: o.Signals, Bytes: o.Bytes, Memory: map[string]int64{}}
@@ -181,7 +181,7 @@ func Payload(ctx context.Context, c *Cluster, o PayloadOptions) (*PayloadReport,
 	cancel()
 	under.Wait()
 	r.Memory = memory.most()
-	r.judge(o, lost)
+	r.check(o, lost)
 	if r.Delivered == o.Signals {
 		r.Violations = append(r.Violations, r.read(context.WithoutCancel(ctx), c, to)...)
 		r.Violations = append(r.Violations, Aftermath(context.WithoutCancel(ctx), c)...)
@@ -213,7 +213,7 @@ func (r *PayloadReport) wait(ctx context.Context, cl *client.Client, to string, 
 	}
 }
 
-func (r *PayloadReport) judge(o PayloadOptions, failed int64) {
+func (r *PayloadReport) check(o PayloadOptions, failed int64) {
 	bad := func(format string, args ...any) { r.Violations = append(r.Violations, fmt.Sprintf(format, args...)) }
 	if r.Delivered != o.Signals {
 		bad("%d of %d signals were delivered within %s", r.Delivered, o.Signals, o.Bound)

@@ -52,15 +52,15 @@ func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
 // TestLateAnswers sees that answers which come late confirm no read.
 func TestLateAnswers(t *testing.T) {
 	testkit.NeedsLong(t, "it cuts a cluster twice; the rule of reads has tests in partition")
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	r, err := Late(ctx, lateCluster(ctx, t, nil), LateOptions{Rounds: 2, Seed: *flagSeed, Out: progress{t}})
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 }
 
 // TestUnconfirmedReadsAreFound plants reads without a confirmation of leadership: the driver must see a stale read.
 func TestUnconfirmedReadsAreFound(t *testing.T) {
 	testkit.NeedsLong(t, "it builds a server with the bug planted")
-	ctx := within(t, patience)
+	ctx := within(t, testTimeout)
 	c := lateCluster(ctx, t, unconfirmedReads)
 	for round := range 8 {
 		r, err := Late(ctx, c, LateOptions{Rounds: 1, Seed: *flagSeed + uint64(round), Out: progress{t}})

@@ -14,7 +14,7 @@ import (
 // process is a program of the harness's that can be killed, frozen and started again: a node, or a worker.
 type process struct {
 	c *Cluster
-	// Name is what reports call it; LogFile gets all that it prints, over all of its lives.
+	// Name is its name in reports; LogFile gets all its output, over all of its starts.
 	Name, LogFile string
 	command       func() *exec.Cmd // a new one for each start
 
@@ -106,7 +106,7 @@ func (p *process) running() bool {
 	}
 }
 
-// Running says whether there is a process; one that stands still counts.
+// Running reports whether there is a process; a paused one counts.
 func (p *process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +141,7 @@ func (p *process) end(sig os.Signal) error {
 	}
 }
 
-// Pause makes the process stand still (SIGSTOP); Resume lets it go on, with all its deadlines passed.
+// Pause stops the process (SIGSTOP); Resume lets it continue, with all its deadlines passed.
 func (p *process) Pause() error { return p.signal(sigStop) }
 
 // Resume ends a Pause.

@@ -150,7 +150,7 @@ func (r *recovery) note(format string, args ...any) {
 	fmt.Fprintln(r.o.Out, text)
 }
 
-// look looks for the writes so far; with a node in that node's replicas, whose answers are judged at once.
+// look looks up the writes so far; with a node in that node's replicas, whose answers are checked at once.
 func (r *recovery) look(what string, in *Node) error {
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
 	defer cancel()
@@ -171,7 +171,7 @@ func (r *recovery) look(what string, in *Node) error {
 
 // ready starts nodes and measures until all are ready, and until all replicas are equal.
 func (r *recovery) ready(what string, nodes ...*Node) error {
-	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
 	defer cancel()
 	began := time.Now()
 	for _, n := range nodes {
@@ -257,17 +257,17 @@ func (r *recovery) wipe() error {
 	return nil
 }
 
-// waitCalm waits until all replicas are equal, within the patience of mending.
+// waitCalm waits until all replicas are equal, for at most mendTimeout.
 func (c *Cluster) waitCalm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	return c.WaitEqual(ctx)
 }
 
-// waitCaughtUp is waitCalm for all partitions but one. What is read from a node itself may lack the newest writes
-// until then.
+// waitCaughtUp is waitCalm for all partitions but one. Until then a read from a node itself may lack the
+// newest writes.
 func (c *Cluster) waitCaughtUp(ctx context.Context, but uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	var goal map[uint32]uint64
 	return waitFor(ctx, "the other partitions to be equal", func(ctx context.Context) error {
@@ -310,8 +310,9 @@ func (r *recovery) lag() error {
 	return r.look("what it had missed", n)
 }
 
-// flip damages one replica, Rounds times. The cluster must go on with the others and never answer wrongly; the node
-// must either not need the byte or refuse its replica by name; and it must be whole again after a rebuild.
+// flip damages one replica, Rounds times. The cluster must continue with the others and never answer wrongly.
+// The node must either not need the byte or refuse its replica by name, and it must be whole again after a
+// rebuild.
 func (r *recovery) flip() error {
 	if err := r.load(r.o.Writes, nil); err != nil {
 		return err
@@ -390,7 +391,7 @@ var errReplicaHalted = errors.New("the replica has halted")
 
 // calmOrHalted waits until all replicas are equal, or until that of one node has halted, which is an error.
 func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
-	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
 	defer cancel()
 	var halted bool
 	err := waitFor(ctx, "all replicas to be equal, or one to halt", func(ctx context.Context) error {
@@ -418,7 +419,7 @@ func (r *recovery) forgetKept(n *Node, partition uint32) error {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
 	defer cancel()
 	_, err = perdurev1.NewClusterClient(cl.Conn()).ForgetKept(ctx, &perdurev1.ForgetKeptRequest{Partition: partition, NodeId: n.Name})
 	return err
@@ -439,7 +440,7 @@ func (r *recovery) lookAtDamage(n *Node) {
 	}
 }
 
-// replicaState tells how the cluster sees one replica.
+// replicaState is one replica's state as the cluster reports it.
 func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
 	if !n.Running() {
 		return "gone with its process, which said: " + n.LastWords(), nil
@@ -458,7 +459,7 @@ func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
 	return "not in the status", nil
 }
 
-// rebuild has the cluster make the replica anew.
+// rebuild has the cluster rebuild the replica.
 func (r *recovery) rebuild(n *Node, partition uint32) error {
 	return r.timed("rebuilding the replica", func() error {
 		cl, err := r.c.Client(time.Minute, n)
@@ -466,7 +467,7 @@ func (r *recovery) rebuild(n *Node, partition uint32) error {
 			return err
 		}
 		defer cl.Close()
-		ctx, cancel := context.WithTimeout(r.ctx, mendPatience)
+		ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
 		defer cancel()
 		_, err = perdurev1.NewClusterClient(cl.Conn()).RebuildReplica(ctx,
 			&perdurev1.RebuildReplicaRequest{Partition: partition, NodeId: n.Name})

@@ -21,11 +21,12 @@ type RegisterOptions struct {
 	// Live is how many promises are in use at a time, default 6; each for about OpsPerID operations,
 	// default 18. Then another takes its place.
 	Live, OpsPerID int
-	// Deadlines is how many more promises are in use that time out within 1.6 s, if nobody settles them before; every
-	// second operation is on one of these. Default 40; negative for none.
+	// Deadlines is how many more promises are in use that time out within 1.6 s unless a client settles them
+	// before; every second operation is on one of these. Default 40; negative for none.
 	Deadlines int
-	// Patience bounds one operation; default 4 s. What has no answer by then stays open. Every second one of
-	// the clients that know one node has a quarter of it, so that faults leave operations open.
+	// Patience is the timeout of one operation; default 4 s. An operation without an answer by then stays
+	// open. Every second one of the clients that know one node has a quarter of it, so that faults leave
+	// operations open.
 	Patience time.Duration
 	// Pause is what a client does nothing for after an operation; default 2 ms.
 	Pause time.Duration
@@ -89,11 +90,11 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 		if i%3 != 0 {
 			only = []*Node{c.nodes[i%len(c.nodes)]}
 		}
-		patience := o.Patience
+		timeout := o.Patience
 		if i%3 != 0 && i%2 == 0 {
-			patience /= 4
+			timeout /= 4
 		}
-		cl, err := c.Client(patience, only...)
+		cl, err := c.Client(timeout, only...)
 		if err != nil {
 			cancel()
 			r.wait.Wait()
@@ -103,7 +104,7 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 		r.wait.Go(func() {
 			defer cl.Close()
 			for ctx.Err() == nil {
-				r.one(ctx, cl, i, patience, rng)
+				r.one(ctx, cl, i, timeout, rng)
 				select {
 				case <-time.After(o.Pause):
 				case <-ctx.Done():
@@ -143,7 +144,7 @@ func (r *RegisterRun) pick(rng *rand.Rand) register {
 const promiseTimeout = 24 * time.Hour
 
 // one makes one operation and writes it down.
-func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patience time.Duration, rng *rand.Rand) {
+func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, timeout time.Duration, rng *rand.Rand) {
 	on := r.pick(rng)
 	op := RegisterOp{Client: who, ID: on.id, Deadline: on.deadline, Kind: RegisterGet}
 	value := fmt.Sprintf("%d.%d", who, rng.Uint32())
@@ -159,8 +160,8 @@ func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patie
 	}
 	var p *perdurev1.Promise
 	var err error
-	// The run's end does not cut an operation short: its own patience does.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	// The run's end does not cut an operation short: only its timeout does.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	op.Called = time.Since(r.began)
 	switch op.Kind {
@@ -181,7 +182,7 @@ func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, patie
 	r.note(op, p, err)
 }
 
-// note judges the answer and writes the operation down.
+// note classifies the answer and records the operation.
 func (r *RegisterRun) note(op RegisterOp, p *perdurev1.Promise, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,7 +190,7 @@ func (r *RegisterRun) note(op RegisterOp, p *perdurev1.Promise, err error) {
 	case err == nil:
 		op.Seen = seen(p)
 	case api.Is(err, perdurev1.Reason_REASON_PROMISE_NOT_FOUND) && op.Kind != RegisterCreate:
-		// That is an answer too: the register is absent.
+		// This is an answer too: the register is absent.
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		op.Open = true
 	case errors.Is(err, client.ErrUnavailable):
@@ -214,7 +215,7 @@ func seen(p *perdurev1.Promise) RegisterState {
 	case perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT:
 		s.Value = timedOut
 	default:
-		s.Value = p.GetState().String() // nobody asked for that: no order explains it
+		s.Value = p.GetState().String() // no client asked for that state: no order explains it
 	}
 	return s
 }

@@ -80,10 +80,10 @@ func (o RegisterOp) next(s RegisterState) RegisterState {
 	return s
 }
 
-// registerModel is the write-once register. Every operation answers with the state it leaves. An open one
-// answers nothing and ends with the history, so it may stand anywhere after its call, and at the end,
-// where it changes what nobody sees. A pending promise with a deadline times out at some moment before the first
-// answer that shows so, and has timed out from then on.
+// registerModel is the write-once register. Every operation answers with the state it leaves. An open
+// operation has no answer and ends with the history. So it may take effect at any moment after its call, also
+// at the end, where its change is not seen. A pending promise with a deadline times out at some moment before
+// the first answer that shows so, and has timed out from then on.
 var registerModel = porcupine.Model{
 	Init: func() any { return RegisterState{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -130,11 +130,11 @@ func (v *RegisterVerdict) word() string {
 }
 
 // CheckRegister asks for each id whether some order of its operations, in keeping with their times, explains
-// every answer. Each id is given patience; 0 means half a minute, which an id of a few dozen operations does not
-// need by far, wherever the checker waits for a core meanwhile. A deadline may pass sooner by slack.
-func CheckRegister(history []RegisterOp, patience, slack time.Duration) RegisterVerdict {
-	if patience == 0 {
-		patience = 30 * time.Second
+// every answer. The checker gives up on an id after timeout; 0 means 30 s, far more than a few dozen
+// operations need, even while the checker waits for a core. A deadline may pass sooner by slack.
+func CheckRegister(history []RegisterOp, timeout, slack time.Duration) RegisterVerdict {
+	if timeout == 0 {
+		timeout = 30 * time.Second
 	}
 	byID := map[string][]RegisterOp{}
 	var ids []string
@@ -151,10 +151,10 @@ func CheckRegister(history []RegisterOp, patience, slack time.Duration) Register
 	v.IDs = len(ids)
 	slices.Sort(ids)
 	for _, name := range ids {
-		verdict := porcupine.CheckOperationsTimeout(registerModel, operations(byID[name], false), patience)
+		verdict := porcupine.CheckOperationsTimeout(registerModel, operations(byID[name], false), timeout)
 		late := false
 		if verdict == porcupine.Illegal {
-			verdict = porcupine.CheckOperationsTimeout(registerModel, operations(byID[name], true), patience)
+			verdict = porcupine.CheckOperationsTimeout(registerModel, operations(byID[name], true), timeout)
 			late = verdict == porcupine.Ok
 		}
 		switch {
@@ -163,7 +163,7 @@ func CheckRegister(history []RegisterOp, patience, slack time.Duration) Register
 		case verdict == porcupine.Illegal:
 			v.Violations = append(v.Violations, describe(name, "no order explains the answers", byID[name]))
 		case verdict == porcupine.Unknown:
-			v.Undecided = append(v.Undecided, describe(name, fmt.Sprintf("not decided within %v", patience), byID[name]))
+			v.Undecided = append(v.Undecided, describe(name, fmt.Sprintf("not decided within %v", timeout), byID[name]))
 		}
 		v.checkDeadline(name, byID[name], slack)
 	}

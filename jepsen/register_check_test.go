@@ -82,7 +82,7 @@ func TestRegisterChecker(t *testing.T) {
 	}
 }
 
-// TestLateAnswer sees that an answer that was read after its create's effect is told from a wrong one.
+// TestLateAnswer: the checker tells an answer that was read after its create's effect from a wrong one.
 func TestLateAnswer(t *testing.T) {
 	const create, settle, get = RegisterCreate, RegisterSettle, RegisterGet
 	// The create takes effect by 3, since it is seen; its answer has what was settled from 4 on.

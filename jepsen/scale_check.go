@@ -73,8 +73,8 @@ func CheckScaleSignals(sent []int, delivered, received []string, result string) 
 	return f.list()
 }
 
-// CheckScaleSteps reports steps that were lost or counted twice. proofs are the results that the journal completes with,
-// in order; records are the steps as the workers' books tell of them.
+// CheckScaleSteps reports steps that were lost or counted twice. proofs are the results that the journal
+// completes with, in order; records are the steps in the workers' books.
 func CheckScaleSteps(n int, proofs []string, records []StepRecord, result string) []string {
 	var f findings
 	if len(proofs) != n {
@@ -158,7 +158,7 @@ type ScaleTimer struct {
 	// State is a promise's state after the run, SettledMs the time at which it was settled.
 	State     perdurev1.PromiseState
 	SettledMs int64
-	// HeardMs is when a client that awaited the promise was answered; 0 when nobody awaited it.
+	// HeardMs is when a client that awaited the promise was answered; 0 when no client awaited it.
 	HeardMs int64
 }
 

@@ -82,7 +82,7 @@ func (c *Cluster) waitLevel(ctx context.Context) error {
 	})
 }
 
-// Status asks the nodes in turn until one of them tells how the cluster is, each for at most a few
+// Status asks the nodes in turn until one of them answers with the cluster's state, each for at most a few
 // seconds.
 func (c *Cluster) Status(ctx context.Context) (*perdurev1.ClusterStatus, error) {
 	var errs []error

@@ -23,7 +23,7 @@ var stepNames = []string{"reserve", "charge", "ship"}
 // functionName is that function's name; waitingName is the name of the one that waits between its steps.
 const functionName, waitingName = "jepsen-three-steps", "jepsen-waiting-steps"
 
-// stepsInput is what the functions are told.
+// stepsInput is the input of the functions.
 type stepsInput struct {
 	// ID is the execution's own.
 	ID string `json:"id"`
@@ -44,7 +44,8 @@ const (
 // nobodyOf is an id that no execution has: the waiting function sends a signal to it.
 func nobodyOf(id string) string { return id + "-nobody" }
 
-// answersWanted are the answers that the waiting function must get to its signals: to the box, to nobody, to the box.
+// answersWanted are the answers that the waiting function must get to its signals: to the box, to a missing
+// target, to the box.
 var answersWanted = []string{"delivered", durable.TypeTargetNotFound, "delivered"}
 
 // answerOf is one of them. The error is one that is no answer.
@@ -72,7 +73,7 @@ type receipt struct {
 // NoteKind says what a worker notes.
 type NoteKind string
 
-// What a worker notes, each before it does anything further.
+// Kinds of a worker's notes. A worker writes each before it does anything further.
 const (
 	NoteTask NoteKind = "task" // a task came
 	NoteAct  NoteKind = "act"  // a step is about to act on the world outside
@@ -80,7 +81,7 @@ const (
 	NoteRest NoteKind = "rest" // the function is about to sleep, for so many milliseconds
 	NoteWake NoteKind = "wake" // Sleep has returned
 	NoteBack NoteKind = "back" // the worker gives a task back, of its own will
-	NoteLost NoteKind = "lost" // the worker was told that a task is not its own any more
+	NoteLost NoteKind = "lost" // the cluster reported that a task is not the worker's any more
 )
 
 // StepNote is a line of a worker's book of steps. Times of all workers are of one machine's clock.
@@ -104,8 +105,8 @@ func (note notes) must(kind NoteKind, words ...string) {
 	}
 }
 
-// step runs one step. It acts on a world outside that does what it is told as often as it is told: the book. The time of
-// an act is read before it, the time of an acknowledgement after it, so an act that is noted later than an
+// step runs one step. Its outside world is the book, which repeats an act as often as a step does. The time
+// of an act is read before it, the time of an acknowledgement after it. So an act that is noted later than an
 // acknowledgement began after the cluster had recorded the step.
 func (note notes) step(ctx durable.Context, in stepsInput, name string) (proof string, err error) {
 	r, err := durable.Run(ctx, name, func(ctx context.Context) (receipt, error) {
@@ -251,8 +252,8 @@ func parseNote(line string) (n StepNote, err error) {
 	return StepNote{time.Unix(0, at), words[1], pid, NoteKind(words[3]), words[4], words[5], words[6]}, cmp.Or(err, err2)
 }
 
-// StepRecords are the steps that notes tell of, in the order in which they ran first. The notes stand in the
-// order of time. An act counts as one after the acknowledgement when it is later than the first one of any worker.
+// StepRecords are the steps in notes, in the order in which they ran first. The notes are in the order of
+// time. An act counts as one after the acknowledgement when it is later than the first one of any worker.
 func StepRecords(notes []StepNote) []StepRecord {
 	steps := map[string]*StepRecord{}
 	acked := map[string]StepNote{} // the first of each step
@@ -288,15 +289,15 @@ func StepRecords(notes []StepNote) []StepRecord {
 	return out
 }
 
-// SleepRecord is what the books tell of an execution's sleep.
+// SleepRecord is the sleep of one execution, from the books.
 type SleepRecord struct {
 	Execution string
-	// For is how long it was to last; Took is from the first time that the function was about to sleep until it went on
-	// for the first time, or 0 when it has not.
+	// For is how long it was to last; Took is from the first time that the function was about to sleep until
+	// it continued for the first time, or 0 when it has not.
 	For, Took time.Duration
 }
 
-// SleepRecords are the sleeps that notes tell of. The notes stand in the order of time.
+// SleepRecords are the sleeps in notes. The notes are in the order of time.
 func SleepRecords(notes []StepNote) []SleepRecord {
 	began := map[string]time.Time{}
 	at := map[string]int{}

@@ -88,8 +88,8 @@ func TestStepRecords(t *testing.T) {
 	}
 }
 
-// A step that acts after its acknowledgement is found whoever acts, also a worker that has stood still; one that acts at the
-// moment of the acknowledgement, or before it, is not.
+// A step that acts after its acknowledgement is found for every worker, also one that was paused. One that
+// acts at the moment of the acknowledgement, or before it, is not.
 func TestActsAfterAcknowledgement(t *testing.T) {
 	for _, c := range []struct {
 		name, notes string

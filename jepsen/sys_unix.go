@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// What is sent to a node's process. stop and resume cannot be caught: the process stands still and knows
-// nothing of it.
+// Signals to a node's process. It cannot catch stop and resume: the process is paused without notice.
 var (
 	sigKill   os.Signal = syscall.SIGKILL
 	sigTerm   os.Signal = syscall.SIGTERM

@@ -23,8 +23,8 @@ type UpgradeOptions struct {
 	// Executions and Graphs are how many of each are under way at a time; defaults 16 and 6. MaxNodes bounds the nodes of a
 	// graph; default 30.
 	Executions, Graphs, MaxNodes int
-	// Each is how many executions have to end between two restarts; default 50. Patience is what a client gives one of them;
-	// default 60 s.
+	// Each is how many executions have to end between two restarts; default 50. Patience is a client's
+	// timeout for one of them; default 60 s.
 	Each     int
 	Patience time.Duration
 	Prefix   string
@@ -263,7 +263,8 @@ func (u *upgrade) tooEarly(ctx context.Context) {
 	}
 }
 
-// replace stops a node in order and starts it with another server. The load goes on before the next one.
+// replace stops a node in order and starts it with another server. The load runs on it before the next
+// replacement.
 func (u *upgrade) replace(ctx context.Context, n *Node, binary string) error {
 	if err := n.Stop(); err != nil {
 		return err
@@ -272,7 +273,7 @@ func (u *upgrade) replace(ctx context.Context, n *Node, binary string) error {
 	if err := n.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendPatience)
+	ready, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	if err := u.c.WaitReady(ready); err != nil {
 		return err
@@ -285,7 +286,7 @@ func (u *upgrade) replace(ctx context.Context, n *Node, binary string) error {
 // progress waits until Each more executions have ended.
 func (u *upgrade) progress(ctx context.Context) error {
 	goal := u.ended.Load() + int64(u.o.Each)
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	return waitFor(ctx, "executions to go on", func(context.Context) error {
 		if n := u.ended.Load(); n < goal {
@@ -298,7 +299,7 @@ func (u *upgrade) progress(ctx context.Context) error {
 // all waits until all nodes are known to know a level, and finds a cluster that is not at its own, or a replica that has
 // halted.
 func (u *upgrade) all(ctx context.Context, what string, knows, at uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	return waitFor(ctx, fmt.Sprintf("all nodes to run the %s server", what), func(ctx context.Context) error {
 		s, err := u.c.Status(ctx)
@@ -357,7 +358,7 @@ func (u *upgrade) refuse(ctx context.Context) error {
 	if err := n.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendPatience)
+	ready, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	return u.c.WaitReady(ready)
 }

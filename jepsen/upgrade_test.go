@@ -34,7 +34,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge(t, r, r.Violations, err)
+	check(t, r, r.Violations, err)
 	if r.Restarts != 9 || r.To <= r.From || r.Executions == 0 || r.Verdict.Runs == 0 || r.TooEarly == "" || r.Refused == "" {
 		t.Errorf("an upgrade, back, and again: %+v", r)
 	}

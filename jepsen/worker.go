@@ -56,7 +56,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, mendPatience)
+	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
 	for _, w := range c.workers {
 		if err := waitFor(ctx, w.Name+" to be welcomed", func(context.Context) error {
@@ -136,8 +136,8 @@ func (c *Cluster) Calls() ([]Call, error) {
 	return out, nil
 }
 
-// BeWorker works until the process is told to stop, if the process was started to be a worker, and returns
-// its exit code; otherwise it returns at once, and is is false.
+// BeWorker works until a signal stops the process, if the process was started as a worker, and returns its
+// exit code. Otherwise it returns at once, and is is false.
 func BeWorker() (code int, is bool) {
 	how := os.Getenv(workerEnv)
 	if how == "" {
@@ -216,5 +216,5 @@ func (b *book) line(words ...string) error {
 	return err
 }
 
-// stepsBook is the book of steps that lies beside a book.
+// stepsBook is the book of steps next to a book.
 func stepsBook(book string) string { return strings.TrimSuffix(book, ".book") + ".steps" }

@@ -112,7 +112,7 @@ func (s *Server) firstBytes(plain int) int {
 	return plain
 }
 
-// connState tells the listener which of the HTTP port's connections are idle.
+// connState notifies the listener which of the HTTP port's connections are idle.
 func connState(c net.Conn, state http.ConnState) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()

@@ -13,10 +13,10 @@ import (
 	"perdure/id"
 )
 
-// Operator answers for the whole cluster, whichever node is asked. Its methods block until the answer is
-// there or ctx ends; their requests have been checked for form. All are safe to repeat: a
-// leadership that is where it should be stays there, a rebuild under way is waited for, and what is deleted stays so. What does
-// not exist is refused with NODE_NOT_FOUND or PARTITION_NOT_FOUND.
+// Operator answers for the whole cluster, on whichever node is asked. Its methods block until the answer is
+// there or ctx ends, and expect a request whose form was checked. All are safe to repeat: a leadership that
+// is already at its target stays there, a running rebuild is joined, a deleted copy stays deleted. An unknown
+// node or partition is refused with NODE_NOT_FOUND or PARTITION_NOT_FOUND.
 type Operator interface {
 	// ClusterStatus shows everything that can be found out now; nodes that do not answer are shown as such.
 	ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error)

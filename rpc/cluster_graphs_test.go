@@ -9,8 +9,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestGraphsAtAnyNode: a run is submitted at one node, watched at another and signalled at the third, whoever
-// leads its partition; and who waits is answered though all leaderships move meanwhile.
+// TestGraphsAtAnyNode submits a run at one node, watches it at another and signals it at the third, for any
+// leader of its partition. The watchers are answered although all leaderships move meanwhile.
 func TestGraphsAtAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
@@ -41,7 +41,7 @@ func TestGraphsAtAnyNode(t *testing.T) {
 		r.version = s.Version
 		go func() {
 			s, err := other.graphs().GetStatus(soon(t), &perdurev1.GraphStatusRequest{Namespace: at.ns, Id: r.id, AfterVersion: r.version,
-				WaitMs: patience.Milliseconds()})
+				WaitMs: testTimeout.Milliseconds()})
 			if err == nil && s.Version <= r.version {
 				err = fmt.Errorf("%s: was answered %v", r.id, s)
 			}
@@ -61,7 +61,7 @@ func TestGraphsAtAnyNode(t *testing.T) {
 			t.Errorf("%s: %v", r.id, err)
 		}
 		nodes[(i+2)%3].signal(r.id, "two", "2")
-		end, err := nodes[i%3].executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: nodes[0].ns, Id: r.id, WaitMs: patience.Milliseconds()})
+		end, err := nodes[i%3].executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: nodes[0].ns, Id: r.id, WaitMs: testTimeout.Milliseconds()})
 		if err != nil || string(end.GetOutcome().GetValue()) != `{"second":2}` {
 			t.Errorf("%s ended with %v, %v", r.id, end, err)
 		}

@@ -147,7 +147,7 @@ func TestClusterAsksTheOperator(t *testing.T) {
 	refused(t, "what the operator refuses", err, perdurev1.Reason_REASON_NODE_NOT_FOUND)
 }
 
-// What has not the form of a request does not reach the operator.
+// TestClusterRefusals sends malformed requests: none of them reaches the operator.
 func TestClusterRefusals(t *testing.T) {
 	o := newOperator()
 	_, c := serveOperator(t, o)

@@ -11,7 +11,7 @@ import (
 	"perdure/internal/freeport"
 )
 
-// freeAddr is an address on which nobody listens, by either protocol: gossip speaks both.
+// freeAddr is an address without a listener, by either protocol: gossip uses both.
 func freeAddr(t *testing.T) string { return freeport.RPC.Addr(t) }
 
 // threeNodes is a cluster of three in this process, each as a client sees it.
@@ -50,8 +50,9 @@ func threeNodes(t *testing.T) []*world {
 	return worlds
 }
 
-// TestWorkAtAnyNode: a worker at one node is told of what is started at the others, whoever leads its
-// partition; who waits at the third hears of the end; a node that goes stops none of it.
+// TestWorkAtAnyNode attaches a worker to one node: it gets the tasks of executions started at the others, for
+// any leader of their partition. A caller that waits at the third node gets the result. A node that stops
+// interrupts none of it.
 func TestWorkAtAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
@@ -60,19 +61,19 @@ func TestWorkAtAnyNode(t *testing.T) {
 	const many = 24 // of four partitions
 	serve := func(prefix string, n int) map[string]*perdurev1.Task {
 		t.Helper()
-		told := map[string]*perdurev1.Task{}
+		tasks := map[string]*perdurev1.Task{}
 		for range n {
 			task := s.task()
-			told[task.Token.Id] = task
+			tasks[task.Token.Id] = task
 			m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: []*perdurev1.Event{completed(prefix)}, Credit: 1})
 			if m.GetCommit().GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED {
 				t.Fatalf("%s: %v", task.Token.Id, m)
 			}
 		}
-		if len(told) != n {
-			t.Errorf("%d tasks for %d executions", n, len(told))
+		if len(tasks) != n {
+			t.Errorf("%d tasks for %d executions", n, len(tasks))
 		}
-		return told
+		return tasks
 	}
 	results := make(chan string, many)
 	for i := range many {
@@ -82,7 +83,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 			t.Fatalf("start %s: %v", id, err)
 		}
 		go func() {
-			r, err := waits.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: waits.ns, Id: id, WaitMs: patience.Milliseconds()})
+			r, err := waits.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: waits.ns, Id: id, WaitMs: testTimeout.Milliseconds()})
 			results <- fmt.Sprint(r.GetDone(), string(r.GetOutcome().GetValue()), err)
 		}()
 	}
@@ -109,7 +110,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 	}
 	serve("second", many)
 	s.noTask()
-	// The worker comes back at the other node, and is told what of its claims is lost.
+	// The worker reconnects at the other node, which reports the claims that are lost.
 	for i := range 4 {
 		starts.start(fmt.Sprint("z", i), "g")
 	}
@@ -128,7 +129,7 @@ func TestWorkAtAnyNode(t *testing.T) {
 	}
 	for range 2 {
 		if task := back.task(); task.Token.Id != "z2" && task.Token.Id != "z3" {
-			t.Errorf("told of %v", task.Token)
+			t.Errorf("a task %v", task.Token)
 		}
 	}
 	for id, task := range held {

@@ -19,7 +19,7 @@ func waitsFor(id, signal string, after ...string) *perdurev1.GraphNode {
 	return &perdurev1.GraphNode{Id: id, After: after, Kind: &perdurev1.GraphNode_Signal{Signal: &perdurev1.SignalNode{Name: signal}}}
 }
 
-// twoSignals is a graph that goes on when somebody says so, and needs no worker.
+// twoSignals is a graph that advances by signals only and needs no worker.
 func twoSignals() *perdurev1.Graph {
 	return &perdurev1.Graph{Name: "two", Nodes: []*perdurev1.GraphNode{waitsFor("first", "one"), waitsFor("second", "two", "first")}}
 }
@@ -146,7 +146,7 @@ func TestGraphThroughANode(t *testing.T) {
 
 	w.signal("run", "one", `{"by":"ann"}`)
 	w.signal("run", "two", `2`)
-	r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: patience.Milliseconds()})
+	r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: testTimeout.Milliseconds()})
 	if err != nil || r.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED || string(r.Outcome.GetValue()) != `{"second":2}` {
 		t.Errorf("the run ended with %v, %v", r, err)
 	}
@@ -193,13 +193,13 @@ func TestGraphStatusWaits(t *testing.T) {
 	}
 
 	s := submit("run")
-	if a := receive(t, "answer", ask(soon(t), "run", s.Version-1, patience)); a.err != nil || a.s.Version != s.Version {
+	if a := receive(t, "answer", ask(soon(t), "run", s.Version-1, testTimeout)); a.err != nil || a.s.Version != s.Version {
 		t.Errorf("what is new already: %v, %v", a.s, a.err)
 	}
 	if a := receive(t, "answer", ask(soon(t), "run", s.Version, 50*time.Millisecond)); a.err != nil || a.s.Version != s.Version {
 		t.Errorf("nothing new in time: %v, %v", a.s, a.err)
 	}
-	waiting := ask(soon(t), "run", s.Version, patience)
+	waiting := ask(soon(t), "run", s.Version, testTimeout)
 	w.signal("run", "one", `1`)
 	a := receive(t, "answer", waiting)
 	if a.err != nil || a.s.Version <= s.Version {
@@ -213,7 +213,7 @@ func TestGraphStatusWaits(t *testing.T) {
 		}
 		return nil
 	})
-	waiting = ask(soon(t), "run", s.Version, patience)
+	waiting = ask(soon(t), "run", s.Version, testTimeout)
 	if _, err := w.executions.Terminate(soon(t), &perdurev1.TerminateRequest{Namespace: w.ns, Id: "run", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
@@ -226,11 +226,11 @@ func TestGraphStatusWaits(t *testing.T) {
 		}
 		return nil
 	})
-	if a = receive(t, "answer", ask(soon(t), "run", 1<<40, patience)); a.err != nil || a.s.Phase != "cancelled" {
+	if a = receive(t, "answer", ask(soon(t), "run", 1<<40, testTimeout)); a.err != nil || a.s.Phase != "cancelled" {
 		t.Errorf("after the end: %v, %v", a.s, a.err)
 	}
 
-	// What has ended runs again under the same id, and keeps what was done.
+	// An ended run is retried under the same id, and keeps the nodes that completed.
 	r, err := g.Retry(soon(t), &perdurev1.RetryGraphRequest{Namespace: w.ns, Id: "run"})
 	if err != nil || r.FormerIncarnation != s.Incarnation || r.Incarnation <= s.Incarnation || r.Reset_ != 1 {
 		t.Fatalf("retried: %v, %v", r, err)
@@ -239,15 +239,15 @@ func TestGraphStatusWaits(t *testing.T) {
 		t.Errorf("after a retry: %v", s)
 	}
 	w.signal("run", "two", `2`)
-	if r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: patience.Milliseconds()}); err != nil ||
+	if r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: testTimeout.Milliseconds()}); err != nil ||
 		string(r.GetOutcome().GetValue()) != `{"second":2}` {
 		t.Errorf("the second life ended with %v, %v", r, err)
 	}
 
-	// Whoever asks may go.
+	// A caller may leave a watch.
 	s = submit("left")
 	ctx, cancel := context.WithCancel(soon(t))
-	waiting = ask(ctx, "left", s.Version, patience)
+	waiting = ask(ctx, "left", s.Version, testTimeout)
 	cancel()
 	if a = receive(t, "answer", waiting); a.err == nil {
 		t.Errorf("who has gone was answered %v", a.s)

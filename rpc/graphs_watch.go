@@ -8,8 +8,8 @@ import (
 	"perdure/partition"
 )
 
-// Bounds of a watch of a run. What watches is a call that is made again and again, each with what the last
-// one was answered; so a watch holds only the current call, and a slow caller gets the newest state.
+// Bounds of a watch of a run. A watcher repeats one call, each time with the version that it saw last. So a
+// watch holds only the current call, and a slow caller gets the newest state.
 const (
 	// watchPace is the least time from one call to its answer, unless the run has ended: about ten states a
 	// second. A later change is answered at once.

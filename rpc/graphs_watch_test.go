@@ -8,8 +8,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// told is below what the last resort of a watch takes, and far above what being told does.
-const told = 8 * time.Second
+// notifiedWithin is below watchAgain, after which a watch reads without a notification, and far above what a
+// notification takes.
+const notifiedWithin = 8 * time.Second
 
 // manySignals is a graph of nodes that wait for a signal each, s0, s1 and so on, in any order.
 func manySignals(n int) *perdurev1.Graph {
@@ -31,7 +32,7 @@ func (w *world) submit(id string, g *perdurev1.Graph) *perdurev1.GraphStatus {
 // next asks for what comes after a status, as a watcher does.
 func (w *world) next(last *perdurev1.GraphStatus) (*perdurev1.GraphStatus, error) {
 	return w.graphs().GetStatus(soon(w.t), &perdurev1.GraphStatusRequest{Namespace: w.ns, Id: last.Id, AfterVersion: last.Version,
-		AfterIncarnation: last.Incarnation, WaitMs: patience.Milliseconds()})
+		AfterIncarnation: last.Incarnation, WaitMs: testTimeout.Milliseconds()})
 }
 
 // A run that changes all the time is shown about ten times a second, in the newest state, up to its end.
@@ -75,7 +76,7 @@ func TestGraphWatchPace(t *testing.T) {
 	t.Logf("%d versions in %d answers, %v", s.Version-first, answers, took)
 }
 
-// A change is told at once, whichever node leads the run and whichever is asked.
+// A watcher gets a change at once, on whichever node it is and whichever leads the run.
 func TestGraphWatchTold(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
@@ -109,13 +110,14 @@ func TestGraphWatchTold(t *testing.T) {
 			last = nodes[(n+1)%3].graphStatus(id)
 		}
 	}
-	if slowest > told {
-		t.Errorf("the slowest was told after %v", slowest)
+	if slowest > notifiedWithin {
+		t.Errorf("the slowest was notified after %v", slowest)
 	}
-	t.Logf("the slowest was told after %v", slowest)
+	t.Logf("the slowest was notified after %v", slowest)
 }
 
-// Who has seen a run before it ended and was retried is shown its next life at once, whatever that one's version.
+// A watcher that saw a run before its end and its retry gets the next incarnation at once, at any version of
+// it.
 func TestGraphWatchRetry(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
@@ -139,19 +141,19 @@ func TestGraphWatchRetry(t *testing.T) {
 		}
 		now := at.graphStatus(id)
 		for _, other := range nodes {
-			// At a lower version than the next life's, at the same, and at a higher one.
+			// At a lower version than the next incarnation's, at the same, and at a higher one.
 			for _, version := range []uint64{seen.Version, now.Version, later.Version + 100} {
 				began := time.Now()
 				s, err := other.next(&perdurev1.GraphStatus{Id: id, Incarnation: seen.Incarnation, Version: version})
 				if err != nil || s.Incarnation != r.Incarnation {
 					t.Fatalf("after version %d of life %d: %v, %v", version, seen.Incarnation, s, err)
 				}
-				if took := time.Since(began); took > told {
+				if took := time.Since(began); took > notifiedWithin {
 					t.Errorf("after version %d of life %d it took %v", version, seen.Incarnation, took)
 				}
 			}
 		}
-		// It goes on, and whoever has seen the new life is told.
+		// The run advances, and a watcher that has seen the new incarnation is notified.
 		answer := make(chan *perdurev1.GraphStatus, 1)
 		go func() {
 			s, err := nodes[(i+1)%3].next(now)

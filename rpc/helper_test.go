@@ -24,12 +24,12 @@ import (
 	"perdure/internal/testkit"
 )
 
-// patience bounds every wait of these tests; nothing waits for it to pass.
-const patience = time.Minute
+// testTimeout bounds every wait of these tests; no test waits for it to pass.
+const testTimeout = time.Minute
 
-// prompt is how long a stop may take that waits for nobody: far below patience, at whose end whoever is still
-// there is cut off.
-const prompt = patience / 2
+// prompt is how long a stop may take that waits for no caller. It is far below testTimeout, at whose end the
+// node closes the remaining connections.
+const prompt = testTimeout / 2
 
 // shared is a node that tests use together, each in a namespace of its own.
 var shared = sync.OnceValues(func() (*embed.Node, error) {
@@ -67,13 +67,13 @@ func nodeConfig(dir string) embed.Config {
 }
 
 func begin(cfg embed.Config) (*embed.Node, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	return embed.Start(ctx, cfg)
 }
 
 func finish(n *embed.Node) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	return n.Close(ctx)
 }
@@ -129,10 +129,10 @@ func connect(t *testing.T, n *embed.Node) *world {
 		promises: perdurev1.NewPromisesClient(conn), tasks: perdurev1.NewTasksClient(conn)}
 }
 
-// soon is a context that ends when patience does, or the test.
+// soon is a context that ends after testTimeout, or with the test.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -140,7 +140,7 @@ func soon(t *testing.T) context.Context {
 // until waits for a state. check says why it is not reached yet, or nil.
 func until(t *testing.T, what string, check func() error) {
 	t.Helper()
-	testkit.EventuallyNil(t, patience, what, check)
+	testkit.EventuallyNil(t, testTimeout, what, check)
 }
 
 // receive waits for a value.
@@ -152,8 +152,8 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 			t.Fatalf("no %s will come", what)
 		}
 		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %v for %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %v for %s", testTimeout, what)
 		panic("unreachable")
 	}
 }
@@ -230,7 +230,7 @@ type stream struct {
 	mu      sync.Mutex
 	waiting map[uint64]chan *perdurev1.WorkResponse
 	tasks   chan *perdurev1.Task
-	pushed  chan *perdurev1.WorkResponse // what nobody asked for, tasks apart
+	pushed  chan *perdurev1.WorkResponse // pushed without a request, except tasks
 	welcome *perdurev1.Welcome
 	ended   chan error
 }
@@ -301,8 +301,8 @@ func (w *world) hello(h *perdurev1.Hello) *stream {
 		}
 	case err := <-s.ended:
 		w.t.Fatalf("a hello was answered by %v", err)
-	case <-time.After(patience):
-		w.t.Fatalf("waited %v for a welcome", patience)
+	case <-time.After(testTimeout):
+		w.t.Fatalf("waited %v for a welcome", testTimeout)
 	}
 	return s
 }

@@ -66,15 +66,15 @@ func (c *outboundCall) run() {
 	}
 }
 
-// sinceEither is the time since a moment, by the clock on which more has passed: the monotonic one stands in a
-// suspended machine, the other may be set back.
+// sinceEither is the time since a moment, by the clock on which more has passed. The monotonic clock pauses
+// in a suspended machine; the wall clock may be set back.
 func sinceEither(from, now time.Time) time.Duration {
 	return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))
 }
 
-// secureLease returns when the service may be called: the lease surely holds, and an eighth of it is left. It asks the
-// partition while that is in doubt: this node may have stood still, or have lost its leadership. It also returns when
-// the call's context has ended; nothing is called then.
+// secureLease blocks until the service may be called: the lease surely holds, and an eighth of it is left. It
+// asks the partition while that is unknown: this process may have been paused, or the node may have lost its
+// leadership. It also returns when the call's context has ended; then nothing is called.
 func (c *outboundCall) secureLease() {
 	o := c.o
 	for pause := 5 * time.Millisecond; c.ctx.Err() == nil; pause = min(2*pause, 500*time.Millisecond) {
@@ -125,8 +125,9 @@ func (c *outboundCall) input() ([]byte, error) {
 	return entries[0].Event.GetExecutionStarted().Input, nil
 }
 
-// commit tells how the call has ended, until it is taken, or refused because the task is not the node's any
-// more. What is refused otherwise would be called for ever: the task rests, and says why.
+// commit commits the call's end, and repeats that until the partition takes it, or refuses it because the
+// task is not the node's any more. After any other refusal a further attempt would call the service for ever.
+// So commit releases the task with the problem, and it is delivered again after outboundProblemDelay.
 func (c *outboundCall) commit(end *perdurev1.Event) {
 	rid, err := request(nil)
 	if err != nil {
@@ -210,14 +211,14 @@ func (o *Outbound) beating() {
 	}
 }
 
-// beat tells the partitions of all tasks under way. It does not wait for the answers.
+// beat sends heartbeats to the partitions of all tasks under way. It does not wait for the answers.
 func (o *Outbound) beat() {
 	held := map[*outboundSession][]*perdurev1.TaskToken{}
 	now := time.Now()
 	o.mu.Lock()
 	for _, c := range o.calls {
 		if c.begun && sinceEither(c.confirmed, now) > o.cfg.Lease {
-			c.cancel(errCallLost) // nobody has said that it is still ours
+			c.cancel(errCallLost) // no answer has confirmed it for a whole lease
 			continue
 		}
 		held[c.session] = append(held[c.session], c.task.Token)
@@ -234,7 +235,8 @@ func (o *Outbound) beat() {
 	}
 }
 
-// heartbeat tells one partition of a worker's tasks, and ends the calls that it says are lost or cancelled.
+// heartbeat sends one partition the tokens of a worker's tasks, and ends the calls that it reports as lost or
+// cancelled.
 func (o *Outbound) heartbeat(s *outboundSession, p uint32, tokens []*perdurev1.TaskToken) {
 	ctx, cancel := context.WithTimeout(o.sends, o.cfg.Lease)
 	defer cancel()

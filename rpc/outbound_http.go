@@ -63,9 +63,9 @@ var (
 	errBodyTooLarge = fmt.Errorf("the answer has more than %d bytes", maxResponseBytes)
 )
 
-// newOutboundClient is the client of all calls under a policy. Credentials that a graph gives for one server are not
-// told to another that the first redirects to. Proxies that the environment names are not used: they would connect to
-// addresses that the policy does not see.
+// newOutboundClient is the client of all calls under a policy. It does not send a graph's credentials for one
+// server to another that the first redirects to. It ignores the environment's proxies: they would connect to
+// addresses that the policy does not check.
 func newOutboundClient(policy *OutboundPolicy) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -233,7 +233,7 @@ func requestFailure(err error) *perdurev1.Failure {
 	return &perdurev1.Failure{Type: failureRequest, Message: excerpt([]byte(innermost(err))), NonRetryable: true}
 }
 
-// statusFailure tells the status line, and how the body begins.
+// statusFailure is the failure for a status line, with the beginning of the body.
 func statusFailure(resp *http.Response, body []byte) *perdurev1.Failure {
 	message := excerpt([]byte(resp.Status))
 	if text := excerpt(body); text != "" {

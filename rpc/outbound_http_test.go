@@ -46,7 +46,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// What a service is told.
+// TestOutboundRequest checks the request that a service gets.
 func TestOutboundRequest(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -75,7 +75,7 @@ func TestOutboundRequest(t *testing.T) {
 	}
 }
 
-// What becomes of an answer's body.
+// TestOutboundResults checks the result that each kind of body becomes.
 func TestOutboundResults(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{"", "null"},
@@ -134,7 +134,8 @@ func TestOutboundStatuses(t *testing.T) {
 	fails(t, outboundRequest{URL: s.URL + "/304", Method: "GET"}, "http_304")
 }
 
-// Nobody there, another one there, and what is no HTTP.
+// TestOutboundConnections calls an address without a listener, one of another server, and one that does not
+// speak HTTP.
 func TestOutboundConnections(t *testing.T) {
 	const nobody = "127.0.0.1:1" // the system gives this port to no one
 	f := fails(t, outboundRequest{URL: "http://" + nobody + "/?token=secret", Method: "GET"}, failureConnect)
@@ -204,7 +205,7 @@ func TestOutboundTimeout(t *testing.T) {
 	for _, path := range []string{"/", "/body"} {
 		fails(t, outboundRequest{URL: s.URL + path, Method: "GET", TimeoutMS: 500}, failureTimeout)
 	}
-	// Who ends the call from outside gets neither result nor failure.
+	// A call that is ended from outside has neither result nor failure.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(errCallCancelled) })
 	if result, failed := callOnce(t, ctx, outboundRequest{URL: s.URL, Method: "GET"}); result != nil || failed != nil {
@@ -245,11 +246,11 @@ func TestOutboundRedirects(t *testing.T) {
 	fails(t, outboundRequest{URL: s.URL + "/scheme", Method: "GET"}, failureRedirects)
 	call("/own")
 	if seen.Get("X-Api-Key") != "secret" || seen.Get("Authorization") == "" || seen.Get("Idempotency-Key") != "k" {
-		t.Errorf("the same server, after a redirect, is told %v", seen)
+		t.Errorf("the same server, after a redirect, gets %v", seen)
 	}
 	call("/other")
 	if seen.Get("X-Api-Key") != "" || seen.Get("Authorization") != "" || seen.Get("Idempotency-Key") != "k" || seen.Get("Content-Type") == "" {
-		t.Errorf("another server is told %v", seen)
+		t.Errorf("another server gets %v", seen)
 	}
 }
 

@@ -37,8 +37,8 @@ func (n *outboundNode) under(s *outboundSession) int {
 	return s.under
 }
 
-// TestOutboundAsksForItsLease: a task that came late, or told again by a new leader, is called once its partition has
-// said that the lease holds, and not at all when it has gone to another.
+// TestOutboundAsksForItsLease delivers a task late, or again by a new leader. The service is called once the
+// partition has confirmed the lease, and not at all when the task has gone to another worker.
 func TestOutboundAsksForItsLease(t *testing.T) {
 	n := newOutboundNode(t, callLease, time.Minute)
 	var asked atomic.Int64
@@ -86,8 +86,8 @@ func TestOutboundAsksForItsLease(t *testing.T) {
 	}
 }
 
-// TestOutboundEndsWithItsLease: a call under way ends when nobody has confirmed its lease for as long as it lasts, and
-// goes on while somebody does.
+// TestOutboundEndsWithItsLease: a call under way ends when its lease was not confirmed for a whole lease, and
+// continues while it is confirmed.
 func TestOutboundEndsWithItsLease(t *testing.T) {
 	n := newOutboundNode(t, callLease, time.Minute)
 	url, came, answer := heldCall(t)

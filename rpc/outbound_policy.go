@@ -229,8 +229,8 @@ func embeddedIPv4(addr netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// checkGraph refuses a graph with an HTTP node that could not be carried out here. What can be known only when the
-// node runs (what a name resolves to, redirects) fails the node then.
+// checkGraph refuses a graph with an HTTP node that this node could not run. Problems that show only when the
+// graph's node runs (what a name resolves to, redirects) fail that node then.
 func (p *OutboundPolicy) checkGraph(g *perdurev1.Graph) *api.Error {
 	for _, n := range g.GetNodes() {
 		if sub := n.GetSubgraph(); sub != nil {

@@ -99,7 +99,7 @@ func (n *outboundNode) status(ns, id string) *perdurev1.GraphStatus {
 	return reply.GetGraphStatus()
 }
 
-// room is what no session has, and the number of sessions.
+// room is the credit that no session has reserved, and the number of sessions.
 func (n *outboundNode) room() (free, sessions int) {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
@@ -118,7 +118,7 @@ func (n *outboundNode) completes(ns, id string) {
 		func() string { return n.status(ns, id).String() })
 }
 
-// heldCall is a service that answers when it is told to. It counts on nobody asking twice.
+// heldCall is a service that answers when the test lets it. It expects one call.
 func heldCall(t *testing.T) (url string, came chan (<-chan struct{}), answer chan struct{}) {
 	came, answer = make(chan (<-chan struct{}), 10), make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +144,7 @@ func await[T any](t *testing.T, what string, from <-chan T) (v T) {
 // A call that takes longer than a lease stays one call.
 func TestOutboundKeepsItsTasks(t *testing.T) {
 	t.Parallel()                  // it waits most of the time
-	const lease = 6 * time.Second // a machine that stands still for a moment loses none
+	const lease = 6 * time.Second // longer than a pause of the machine
 	n := newOutboundNode(t, lease, 0)
 	url, came, answer := heldCall(t)
 	n.submit("a", "r", url)
@@ -210,7 +210,7 @@ func TestOutboundRetires(t *testing.T) {
 	}
 }
 
-// What waits when the node begins to serve is found.
+// TestOutboundFindsWhatWaits: a node that begins to serve finds the tasks that wait already.
 func TestOutboundFindsWhatWaits(t *testing.T) {
 	n := newOutboundNode(t, 10*time.Second, 0)
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
@@ -223,7 +223,7 @@ func TestOutboundFindsWhatWaits(t *testing.T) {
 	n.completes("a", "r")
 }
 
-// The server's own functions are nobody else's.
+// TestOwnFunctionsAreReserved: only the server may serve its own functions.
 func TestOwnFunctionsAreReserved(t *testing.T) {
 	for name, reserved := range map[string]bool{"$http": true, "$": true, "$anything": true, "f$": false, "http": false} {
 		err := function(name)

@@ -51,7 +51,8 @@ func get(t *testing.T, n *embed.Node, path string) (code int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// What METRICS.md tells of the callers' ports is there. A counter by reason has no sample before its first event.
+// TestMetricsOfCallersAreThere checks that METRICS.md's series of the callers' ports exist. A counter by
+// reason has no sample before its first event.
 func TestMetricsOfCallersAreThere(t *testing.T) {
 	w := newWorld(t)
 	doc, err := os.ReadFile("../partition/METRICS.md")
@@ -255,7 +256,7 @@ func TestStopIsAnnounced(t *testing.T) {
 		}
 	}
 	if m := receive(t, "drain", s.pushed); m.GetDrain() == nil {
-		t.Errorf("the worker was told %v", m)
+		t.Errorf("the worker got %v", m)
 	}
 	if err := receive(t, "end of the worker's stream", s.ended); status.Code(err) != codes.Unavailable {
 		t.Errorf("the worker's stream ended with %v", err)
@@ -294,7 +295,7 @@ func noise() map[string][]byte {
 	}
 }
 
-// TestNoise sends both ports what they are not for. Nobody else is disturbed, and nothing stays behind.
+// TestNoise sends both ports what they are not for. Other callers are not disturbed, and nothing stays open.
 func TestNoise(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -303,7 +304,7 @@ func TestNoise(t *testing.T) {
 	stop := make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Add(1)
-	go func() { // somebody who must not notice
+	go func() { // a caller that must not notice
 		defer reading.Done()
 		for {
 			select {
@@ -325,7 +326,7 @@ func TestNoise(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", what, err)
 				}
-				if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+				if err := c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 					t.Fatal(err)
 				}
 				_, _ = c.Write(b) // the port may hang up while it is still being talked at
@@ -402,7 +403,7 @@ func TestNoise(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 	for _, c := range open {
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, 64<<10)
@@ -431,7 +432,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// TestStopCutsOff ends a node whose callers do not end: within its context all the same.
+// TestStopCutsOff stops a node whose callers do not end: Close still returns within its context.
 func TestStopCutsOff(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -444,7 +445,7 @@ func TestStopCutsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	// An HTTP request that takes longer than the stop may.
-	const takes = 4 * patience
+	const takes = 4 * testTimeout
 	profile := make(chan error, 1)
 	go func() {
 		resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", n.HTTPAddr(), takes/time.Second))
@@ -460,14 +461,15 @@ func TestStopCutsOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()
 	began := time.Now()
-	_ = n.Close(ctx) // whether somebody was cut off is not an error that matters
+	_ = n.Close(ctx) // a connection that was cut off is no error that matters
 	if took := time.Since(began); took > prompt {
 		t.Errorf("a stop within 8 s took %v", took)
 	}
 	receive(t, "end of the profile", profile)
 }
 
-// TestTransferAlone asks the only member of a cluster to hand its leaderships on: it says at once that there is nobody.
+// TestTransferAlone asks the only member of a cluster to transfer its leaderships: it answers at once that
+// there is no target.
 func TestTransferAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

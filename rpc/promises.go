@@ -71,7 +71,7 @@ func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseReques
 }
 
 // settlement checks that the state and the value of a settlement go together, and names the failure of one
-// that gives none: whoever waits must not take it for a value.
+// that gives none, so that a waiting caller does not take it for a value.
 func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) {
 	var kind string
 	switch in.State {

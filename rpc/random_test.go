@@ -108,8 +108,8 @@ func (b *babbler) value(f protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// TestRandomRequests has a worker and a client say things that mean something, in an order that does not.
-// The node judges every result by its invariants, and halts on a breach.
+// TestRandomRequests has a worker and a client send valid requests in a random order. The node checks every
+// result by its invariants, and halts on a breach.
 func TestRandomRequests(t *testing.T) {
 	t.Parallel()
 	requests := 6000
@@ -187,7 +187,7 @@ func TestRandomRequests(t *testing.T) {
 			}
 		case err := <-s.ended:
 			t.Fatalf("the stream ended after %v: %v", m, err)
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("no answer to %v", m)
 		}
 	}

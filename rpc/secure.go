@@ -13,8 +13,8 @@ import (
 	"perdure/internal/ingress"
 )
 
-// interceptors stand before every call: figures first, so that refusals show in them, then who may call,
-// then whether the node stops.
+// interceptors run before every call, in this order: metrics, so that they count refusals; authorization; the
+// check whether the node stops.
 func (s *Server) interceptors() []grpc.ServerOption {
 	unary := []grpc.UnaryServerInterceptor{s.metrics.unary}
 	stream := []grpc.StreamServerInterceptor{s.metrics.stream}
@@ -44,8 +44,8 @@ func (s *Server) httpTransport() net.Listener {
 	return tls.NewListener(s.httpListener, s.cfg.TLS.ServerConfig("http/1.1"))
 }
 
-// connectionLog takes what net/http has to say about single connections: a handshake that failed, a
-// caller that talks nonsense. That is for whoever looks for it.
+// connectionLog takes net/http's messages about single connections, such as a failed handshake or a malformed
+// request. It logs them at debug level.
 func (s *Server) connectionLog() *log.Logger {
 	return slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 }

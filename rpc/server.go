@@ -181,9 +181,9 @@ const (
 	httpLinger = time.Second
 )
 
-// Close ends new calls, tells workers to go, waits for calls under way until ctx ends, and then cuts off
-// the rest: calls that took too long, and those that it does not wait for (watchers of the health
-// service, profiles, connections that are silent or talk nonsense).
+// Close refuses new calls, drains the workers' sessions and waits for calls under way until ctx ends. Then it
+// closes the remaining connections: calls that took too long, and those that it does not wait for (watchers
+// of the health service, profiles, connections that are silent or send no valid request).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
 	s.grpcListener.Dismiss()

@@ -76,8 +76,8 @@ func TestUnfinishedRequests(t *testing.T) {
 			sent := unfinished(t, n.GRPCAddr(), callers, size)
 			after := heap()
 			t.Logf("%d requests of %d MiB: %d KiB were taken of them; the heap has grown by %d KiB", callers, size>>20, sent>>10, (after-before)>>10)
-			// What a server has refused, it goes on taking off the wire, and drops: bytes sent are bounded only where
-			// the caller heeds the refusal, as this one does.
+			// The server takes a refused request off the wire and drops it: the bytes sent are bounded only
+			// if the caller heeds the refusal, as this one does.
 			if sent > c.most {
 				t.Errorf("%d bytes were taken, at most %d should be", sent, c.most)
 			}

@@ -74,7 +74,7 @@ func TestHello(t *testing.T) {
 	if _, err := w.executions.Start(soon(t), &perdurev1.StartRequest{Namespace: w.ns, Id: "x", Function: "f"}); err != nil {
 		t.Errorf("a start after a hello: %v", err)
 	}
-	s.noTask() // it has offered no room
+	s.noTask() // it has announced no capacity
 }
 
 // TestCommitRefused sends everything a commit may not be. The task stays where it is, and its journal what
@@ -196,14 +196,14 @@ func TestCommitRefused(t *testing.T) {
 	if n := w.listed(); n != 1 {
 		t.Errorf("refused commits started %d executions", n-1)
 	}
-	// It goes on as if nothing had been.
+	// The execution continues normally.
 	m := s.commit(&perdurev1.Commit{Task: task.Token, KnownSeq: task.NextSeq, Events: append(stepEvents("e:0", "s", big(maxPayload)), completed("end"))})
 	if r := m.GetCommit(); r.GetState() != perdurev1.TaskState_TASK_STATE_FULFILLED || r.GetNextSeq() != 5 {
 		t.Errorf("the right commit was answered %v", m)
 	}
 }
 
-// TestLateCommit lets a lease end. What its worker says afterwards is refused and changes nothing.
+// TestLateCommit lets a lease end. The worker's later messages are refused and change nothing.
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -298,7 +298,7 @@ func TestWorkerComesBack(t *testing.T) {
 			t.Errorf("%s: %v", id, m)
 		}
 	}
-	// Its room is what the last hello said, less the task that was sent again, and what it has said since.
+	// Its credit is the capacity of the last hello and the later messages, less the task that was sent again.
 	for i := range 2 {
 		w.start(fmt.Sprint("more-", i), "f")
 	}
@@ -374,7 +374,7 @@ func TestWorkerOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestReleaseAndCancel gives tasks back with a problem, and is told of a cancel without asking.
+// TestReleaseAndCancel releases tasks with a problem, and receives a cancel without asking.
 func TestReleaseAndCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -413,7 +413,7 @@ func TestReleaseAndCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := receive(t, "news of the cancel", s.pushed); len(m.GetHeartbeat().GetCancelling()) != 1 || !proto.Equal(m.GetHeartbeat().GetCancelling()[0], task.Token) {
-		t.Errorf("the worker was told %v", m)
+		t.Errorf("the worker got %v", m)
 	}
 	beat := receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{Tasks: []*perdurev1.TaskToken{task.Token}}}}))
 	if c := beat.GetHeartbeat().GetCancelling(); len(c) != 1 || len(beat.GetHeartbeat().GetLost()) != 0 {
@@ -500,7 +500,7 @@ func TestSilentWorker(t *testing.T) {
 	}
 }
 
-// TestNoTaskTwice has tasks wait for a worker that comes: each reaches it once, and takes its room once.
+// TestNoTaskTwice has tasks wait for a worker that connects: each reaches it once, and takes its credit once.
 func TestNoTaskTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,17 +1,17 @@
-// Command node is the Perdure server: one process that keeps executions, promises and tasks and serves
-// them over gRPC.
+// Command node is the Perdure server: one process that stores executions, promises and tasks and serves them
+// over gRPC.
 //
-// It owns the process: flags, environment and file become one embed.Config, signals become an orderly
-// stop, and what happened becomes an exit code. It knows no rule and keeps no state of its own: whatever
-// was acknowledged is in the data folder, so a crash of this process loses nothing that was.
+// It owns the process: flags, environment and file become one embed.Config, signals become an orderly stop,
+// and the outcome becomes an exit code. It has no rules and no state of its own: acknowledged writes are in
+// the data folder, so a crash of this process loses none of them.
 //
 //	node dev       one node for development, data in ./perdure-data
 //	node start     a node for service
 //	node version   what this binary is
 //
-// Exit codes: 0 stopped in order, 1 could not start, halted by itself (also because another server replaced it)
-// or did not stop in time, 2 invalid command line or configuration.
+// Exit codes: 0 stopped in order, 1 could not start, halted by itself (also because another server replaced
+// it) or did not stop in time, 2 invalid command line or configuration.
 //
-// main.go is the list of what starts and stops, in order; commands.go says what can be asked for;
-// flags.go derives the flags from embed's table of settings.
+// main.go starts and stops the parts, in order; commands.go has the subcommands; flags.go derives the flags
+// from embed's table of settings.
 package main

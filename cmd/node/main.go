@@ -81,8 +81,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	stopAsked, unlisten := p.listen(log)
 	defer unlisten()
 
-	// 3. The node. The context lives as long as the node does; until the node is there, the first signal
-	// ends it.
+	// 3. The node. The context ends with the node; until the node runs, the first signal ends it.
 	n, err := p.startOrStop(ctx, cancel, cfg, stopAsked)
 	if err != nil {
 		select {
@@ -109,7 +108,7 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	}
 	log.Info("stopping", "event", "node_stopping", "grace", cfg.ShutdownGrace)
 
-	// 6. Stop, in order and within the grace. What is not done by then is what a crash leaves too: the
+	// 6. Stop, in order and within the grace. Work that is not done by then is left as after a crash: the
 	// next start replays it.
 	closing, release := context.WithTimeout(context.Background(), cfg.ShutdownGrace)
 	defer release()

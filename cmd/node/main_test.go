@@ -40,7 +40,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// fakeNode stands for a node: it closes when told to, or never.
+// fakeNode replaces a node: its Close returns when the test lets it, or never.
 type fakeNode struct {
 	done     chan struct{}
 	err      error

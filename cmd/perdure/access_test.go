@@ -23,7 +23,7 @@ func TestTokenHash(t *testing.T) {
 		"<two words that are long enough\n", "token hash --name ci",
 		"token hash --new", "token hash --new --name ci --role root", "token hash now", "token",
 	)
-	// What it prints is what a node reads.
+	// A node reads the printed row.
 	row, _, code := sh.run("token", "hash", "--new", "--name", "ci")
 	file := certstest.Write(t, t.TempDir(), "tokens", []byte(row))
 	guard, err := auth.Open(auth.Options{TokensFile: file})
@@ -91,7 +91,7 @@ func TestTLSAgainstClearText(t *testing.T) {
 	}
 }
 
-// What a user meets who has too little, and what opens the door.
+// TestSecuredCluster: a user without a role gets refusals, and a token with the role is accepted.
 func TestSecuredCluster(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	s := newSecured(t)

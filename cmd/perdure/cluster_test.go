@@ -316,7 +316,7 @@ func TestReplicaForgetKept(t *testing.T) {
 	}
 }
 
-// The last line and the exit code go together, whatever is wrong.
+// The last line and the exit code agree, for every problem.
 func TestDiagnose(t *testing.T) {
 	for what, change := range map[string]func(*perdurev1.ClusterStatus){
 		"the cluster is being created: 4 of 4 partitions have a leader": func(s *perdurev1.ClusterStatus) { s.State = "creating" },
@@ -338,7 +338,7 @@ func TestDiagnose(t *testing.T) {
 			t.Errorf("%q, want %q", wrong, what)
 		}
 	}
-	// Replicas of a node that is away are not told one by one.
+	// Replicas of an absent node are not listed one by one.
 	s := wellCluster()
 	s.Nodes[2].Reachable = false
 	for _, p := range s.Partitions {
@@ -355,7 +355,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// Watching goes on until it is interrupted; its exit code is that of the last look.
+// A watch runs until it is interrupted; its exit code is that of the last status.
 func TestClusterWatch(t *testing.T) {
 	for _, c := range []struct {
 		last *perdurev1.ClusterStatus
@@ -429,7 +429,7 @@ func TestReplicaRebuild(t *testing.T) {
 	}
 }
 
-// People see how far a rebuild is; when their patience ends, they are told that it goes on.
+// The command shows the progress of a rebuild; when its timeout ends, it says that the rebuild continues.
 func TestReplicaRebuildTakesLong(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	s := newFakeServer()
@@ -456,7 +456,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 		!strings.Contains(stderr, "hint: the rebuild continues;") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
-	// What nobody has seen begin may not have begun.
+	// A rebuild whose begin was not seen may not have begun.
 	s.mu.Lock()
 	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
 	s.mu.Unlock()

@@ -52,7 +52,7 @@ func TestStart(t *testing.T) {
 	)
 }
 
-// What the flags of start say is what is sent.
+// The request carries the values of start's flags.
 func TestStartSends(t *testing.T) {
 	s := shop()
 	sh := &shell{addr: s.serve(t), env: map[string]string{envNamespace: "from-env"}}
@@ -267,7 +267,7 @@ func TestSignalCancelTerminate(t *testing.T) {
 	}
 }
 
-// Whatever is printed under --json is JSON, one object on each line.
+// All output under --json is JSON, one object on each line.
 func TestJSONIsJSON(t *testing.T) {
 	s := shop()
 	s.journals["order-42"] = everyEvent()

@@ -35,7 +35,7 @@ func TestEveryReasonHasItsExitCode(t *testing.T) {
 		if got := exitOfReason(reason); got != want {
 			t.Errorf("%s exits %d, want %d", reason, got, want)
 		}
-		// The gRPC code that goes with a reason must not tell another story, for clients that see only that.
+		// The gRPC code of a reason must agree with it, for clients that see only the code.
 		if code := api.Code(reason); code != codes.Unknown && exitOfCode(code) != want {
 			t.Errorf("%s exits %d, but its code %s exits %d", reason, want, code, exitOfCode(code))
 		}
@@ -55,11 +55,11 @@ func TestRefusalsOverTheWire(t *testing.T) {
 		s.mu.Lock()
 		s.refuse = api.Errorf(reason, "refused for the test").With("id", "order-42")
 		s.mu.Unlock()
-		patience := deadline.String() // a refusal for good comes at once
+		timeout := deadline.String() // a refusal for good comes at once
 		if want == exitUnavailable {
-			patience = "2s" // one that is retried comes when the time is up
+			timeout = "2s" // one that is retried comes when the time is up
 		}
-		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", patience)
+		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", timeout)
 		if code != want {
 			t.Errorf("%s exits %d, want %d: %s", name, code, want, stderr)
 		}
@@ -113,7 +113,7 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// nobody is where nobody listens: the system gives this port to no one.
+// nobody is an address without a listener: the system assigns this port to no process.
 const nobody = "127.0.0.1:1"
 
 func TestNoNode(t *testing.T) {

@@ -96,7 +96,7 @@ func (s *fakeServer) add(e *perdurev1.Execution) *perdurev1.Execution {
 	return e
 }
 
-// finish completes an execution and wakes whoever waits for a result.
+// finish completes an execution and wakes the callers that wait for its result.
 func (s *fakeServer) finish(id string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

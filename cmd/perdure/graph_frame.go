@@ -161,7 +161,7 @@ func (a *app) nodeRow(n *perdurev1.GraphNodeState, idWidth int) row {
 	return row{{nodeStyles[shownStatus(n)], fmt.Sprintf("  %-9s", nodeStatusText(shownStatus(n)))}, {plain, id + pad + rest}}
 }
 
-// What a terminal has that does not say.
+// Size of a terminal that does not report one.
 const (
 	usualWidth  = 80
 	usualHeight = 24

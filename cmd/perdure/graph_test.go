@@ -100,7 +100,7 @@ func TestGraphWatch(t *testing.T) {
 	)
 }
 
-// What is drawn is what package draw draws, of the file alone or with the states of a run.
+// graph draw prints what package draw draws, of the file alone or with the states of a run.
 func TestGraphDraw(t *testing.T) {
 	sh := &shell{addr: pressroom(t).serve(t)}
 	for arg, want := range map[string][]string{
@@ -140,7 +140,7 @@ func TestGraphDraw(t *testing.T) {
 			}
 		}
 	}
-	// What names a file is the file, unless it is said to be a run.
+	// An argument that names a file is the file, unless a flag says that it is a run.
 	t.Chdir("testdata/graphs")
 	if stdout, _, code := sh.run("graph", "dot", "report.yaml"); code != exitDone || !strings.Contains(stdout, "parse") {
 		t.Errorf("a file: exit %d: %s", code, stdout)
@@ -150,7 +150,7 @@ func TestGraphDraw(t *testing.T) {
 	}
 }
 
-// What the flags of submit say is what is sent.
+// The request carries the values of submit's flags.
 func TestGraphSubmitSends(t *testing.T) {
 	g := pressroom(t)
 	sh := &shell{addr: g.serve(t)}
@@ -171,7 +171,7 @@ func TestGraphSubmitSends(t *testing.T) {
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
-// A picture fits its terminal, whatever that is, and says what is important first.
+// A picture fits its terminal, of any size, and shows the important lines first.
 func TestGraphFrame(t *testing.T) {
 	g := pressroom(t)
 	a := testApp(&bytes.Buffer{})
@@ -211,7 +211,7 @@ func TestGraphFrame(t *testing.T) {
 	}
 }
 
-// In a terminal each picture stands where the one before stood.
+// In a terminal each picture replaces the one before.
 func TestGraphWatchInATerminal(t *testing.T) {
 	g := pressroom(t)
 	addr := g.serve(t)
@@ -286,7 +286,7 @@ func play(text string) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// A watch ends when its user does, though the run goes on.
+// A watch ends when its user interrupts it, though the run continues.
 func TestGraphWatchInterrupted(t *testing.T) {
 	g := pressroom(t)
 	g.shown, g.next = make(chan struct{}), make(chan struct{})

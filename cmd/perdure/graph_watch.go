@@ -141,7 +141,7 @@ func (l *graphLines) show(s *perdurev1.GraphStatus) {
 		key := fmt.Sprint(n.GetStatus(), n.GetAttempt(), n.GetRetryAtMs(), n.GetUnobserved())
 		before, was := l.known[n.GetId()], shownStatus(n)
 		l.known[n.GetId()] = key
-		// What is over when the watching begins is only counted.
+		// Nodes that ended before the watch began are only counted.
 		if key == before || first && (over(was) || was == perdurev1.NodeStatus_NODE_STATUS_PENDING) ||
 			before == "" && was == perdurev1.NodeStatus_NODE_STATUS_PENDING {
 			continue
@@ -198,7 +198,7 @@ type graphScreen struct {
 	a      *app
 	colour bool
 	last   *perdurev1.GraphStatus
-	lines  int // of the picture that stands
+	lines  int // of the current picture
 }
 
 func (g *graphScreen) tick() {
@@ -215,7 +215,7 @@ func (g *graphScreen) show(s *perdurev1.GraphStatus) {
 	if g.lines > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r", g.lines)
 	}
-	for _, l := range lines { // over what stands there: clearing it all first would flicker
+	for _, l := range lines { // over the old picture: clearing it all first would flicker
 		b.WriteString(l.text(width-1, g.colour))
 		b.WriteString("\x1b[K\n")
 	}

@@ -28,8 +28,8 @@ func addPayload(cmd *cobra.Command, name, what string) *payloadFlag {
 	return p
 }
 
-// read returns the payload; nil when the flag was not given. What is not JSON is refused unless --raw: a
-// function written with the SDK's defaults could not read it.
+// read returns the payload; nil when the flag was not given. Without --raw it refuses a payload that is not
+// JSON: a function written with the SDK's defaults could not read it.
 func (p *payloadFlag) read(stdin io.Reader) ([]byte, error) {
 	if !p.cmd.Flags().Changed(p.name) {
 		return nil, nil

@@ -100,7 +100,7 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 	case err != nil:
 		return hintSteered(err)
 	}
-	// What an earlier attempt of this very command did was done now.
+	// A rebuild by an earlier attempt of this very command counts as done now.
 	before := done.Before != 0 && done.Before > time.Since(began)
 	if !before {
 		done.Before = 0

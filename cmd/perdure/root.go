@@ -12,14 +12,14 @@ import (
 	"perdure/client"
 )
 
-// Environment variables that stand for global flags.
+// Environment variables for global flags.
 const (
 	envAddr      = client.EnvAddr
 	envNamespace = client.EnvNamespace
 )
 
-// defaultTimeout bounds one request when --timeout does not: long enough for a change of leader, short
-// enough to be told soon that no node is running.
+// defaultTimeout bounds one request when --timeout does not: long enough for a change of leader, short enough
+// to report soon that no node is running.
 const defaultTimeout = 10 * time.Second
 
 func (a *app) rootCommand() *cobra.Command {

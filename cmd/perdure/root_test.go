@@ -84,7 +84,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// What others stored cannot steer the reader's terminal, nor break a table or a pasted command.
+// Values that others stored cannot control the reader's terminal, nor break a table or a pasted command.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"order-42": "order-42", "Zoë ☕": "Zoë ☕", "a\tb": `"a\tb"`, "\x1b[2J": `"\x1b[2J"`, "a\xff": `"a\xff"`, "a\u202eb": `"a\u202eb"`,

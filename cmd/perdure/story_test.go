@@ -83,8 +83,8 @@ func (s *shell) run(args ...string) (stdout, stderr string, code int) {
 	return hide(out.String()), hide(errs.String()), code
 }
 
-// story runs command lines one after the other and holds what they say against a golden file. A line that
-// begins with '#' is told as it is; one that begins with '<' is what the next command reads.
+// story runs command lines one after the other and compares their output with a golden file. A line that
+// begins with '#' is copied as it is; one that begins with '<' is the next command's standard input.
 func (s *shell) story(t *testing.T, name string, lines ...string) {
 	t.Helper()
 	var b strings.Builder

@@ -146,7 +146,7 @@ func (r *auditReport) compareContent() {
 		applied   uint64
 	}
 	seen := map[point]nodeAudit{}
-	told := map[point]bool{}
+	reported := map[point]bool{}
 	for _, a := range r.audits {
 		p := point{a.GetPartition(), a.GetApplied()}
 		if a.GetApplied() != a.GetThrough() {
@@ -157,8 +157,8 @@ func (r *auditReport) compareContent() {
 			seen[p] = a
 			continue
 		}
-		if first.GetContent() != a.GetContent() && !told[p] {
-			told[p] = true
+		if first.GetContent() != a.GetContent() && !reported[p] {
+			reported[p] = true
 			r.findings = append(r.findings, finding{partition: int(p.partition), nodes: []string{first.node, a.node}, Violation: audit.Violation{
 				Rule: ruleContentDiffers, Detail: fmt.Sprintf("at index %d the state on %s is not that on %s", p.applied, a.node, first.node)}})
 		}

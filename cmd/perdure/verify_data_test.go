@@ -31,20 +31,20 @@ import (
 	"perdure/recovery"
 )
 
-// patience bounds every wait for the real node.
-const patience = 60 * time.Second
+// testTimeout bounds every wait for the real node.
+const testTimeout = 60 * time.Second
 
 // realPartitions is how many partitions the real node has.
 const realPartitions = 3
 
-// A realNode is what a whole node leaves behind: the directory of one that was stopped in order, and a copy
-// of it as kill -9 would have left it. What there is in it:
+// A realNode is the data of a whole node: the directory of one that was stopped in order, and a copy of it as
+// kill -9 would have left it. Its contents:
 //
 //	done, failed, cancelled   have ended; done has called far, which was placed elsewhere
 //	sleeping                  waits for its timer sleeping:0
 //	calling                   waits for its child calling:0, which waits for a signal
 //	asking                    waits for a signal
-//	waiting                   waits for a worker of a function nobody has
+//	waiting                   waits for a worker of a function that no worker has
 //	bare                      is a promise
 //	caller                    has ended, after its child caller:0, its timer caller:1 and its signal caller:2
 //	flow                      is a graph run: a is completed, k skipped, s waits for a signal
@@ -62,7 +62,7 @@ var theNode = sync.OnceValues(func() (*realNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	r := &realNode{stopped: filepath.Join(base, "data"), killed: filepath.Join(base, "killed")}
 	n, err := embed.Start(ctx, embed.Config{DataDir: r.stopped, Partitions: realPartitions, CheckInvariants: true,
@@ -233,8 +233,8 @@ func reach(ctx context.Context, c *client.Client, id string, status perdurev1.Ex
 	}
 }
 
-// judgement is what verify --json says.
-type judgement struct {
+// verifyReport is the output of verify --json.
+type verifyReport struct {
 	OK                                                                                   bool
 	Partitions, Executions, Open, Events, Promises, Tasks, Callbacks, Messages, Replayed int
 	Namespaces                                                                           []string
@@ -245,7 +245,7 @@ type judgement struct {
 }
 
 // finds reports whether a violation of a rule is found by an object.
-func (j judgement) finds(rule, id, says string) bool {
+func (j verifyReport) finds(rule, id, says string) bool {
 	for _, v := range j.Violations {
 		if v.Rule == rule && v.ID == id && strings.Contains(v.Detail, says) {
 			return true
@@ -254,7 +254,7 @@ func (j judgement) finds(rule, id, says string) bool {
 	return false
 }
 
-func judgementOf(t *testing.T, text string) (j judgement) {
+func verifyReportOf(t *testing.T, text string) (j verifyReport) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		t.Fatalf("%v: %s", err, text)
@@ -262,11 +262,11 @@ func judgementOf(t *testing.T, text string) (j judgement) {
 	return j
 }
 
-func verifyDir(t *testing.T, dir string) (j judgement, stderr string, code int) {
+func verifyDir(t *testing.T, dir string) (j verifyReport, stderr string, code int) {
 	t.Helper()
 	stdout, stderr, code := (&shell{addr: "127.0.0.1:1"}).run("verify", "--data", dir, "--json")
 	if stdout != "" {
-		j = judgementOf(t, stdout)
+		j = verifyReportOf(t, stdout)
 	}
 	return j, stderr, code
 }
@@ -275,7 +275,7 @@ func verifyDir(t *testing.T, dir string) (j judgement, stderr string, code int) 
 // after it was killed; and looking changes nothing.
 func TestVerifyRealNode(t *testing.T) {
 	n := aRealNode(t)
-	live := judgementOf(t, n.live)
+	live := verifyReportOf(t, n.live)
 	if n.liveCode != exitDone || !live.OK || live.Executions != 30 || live.Open != 7 || live.Events < 40 {
 		t.Errorf("while it ran: exit %d, %s", n.liveCode, n.live)
 	}
@@ -482,7 +482,7 @@ type planting struct {
 func plantings() []planting {
 	none := []byte{}
 	return []planting{
-		// Values that stand in two places.
+		// Values that are stored in two places.
 		{"a node that waits for another signal than its graph says", audit.RuleGraph, "flow", "", -1, func(s *plot) { s.row("flow", 2, "approve", "bpprove") }, `"bpprove", the graph says "approve"`},
 		{"an output that its promise and journal do not have", audit.RuleGraph, "made", "", -1, func(s *plot) { s.end("made", 0, "\x010", "\x017") }, "its output has 1 bytes"},
 		{"an output gone", audit.RuleGraph, "flow", "", -1, func(s *plot) { s.end("flow", 0, "\x010", "\x00") }, "completed without an output"},
@@ -617,7 +617,7 @@ func latchOf(s *plot, run, signal string) []byte {
 	return keys.LatchOf("default", run, incarnation, signal)
 }
 
-// Whatever is planted into a directory is named, by its rule and its object, in the partition it is in.
+// verify names every planted fault, by its rule and its object, in the partition it is in.
 func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 	n := aRealNode(t)
 	if all := plantings(); len(all) < 40 {
@@ -659,7 +659,7 @@ func TestVerifyFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// A cluster that runs names the same, on whichever node it is, and goes on to serve. Plantings in different call
+// A running cluster reports the same faults, on every node, and continues to serve. Faults in different call
 // trees are looked for together.
 func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
 	n := aRealNode(t)
@@ -691,15 +691,15 @@ func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
 			}
 			plant(t, dir, here(in), c.change)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		node, err := embed.Start(ctx, embed.Config{DataDir: dir, AuditShare: embed.NoShare,
 			GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 			Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
 		stdout, stderr, code := (&shell{addr: node.GRPCAddr()}).run("verify", "--json")
-		var got judgement
+		var got verifyReport
 		if stdout != "" {
-			got = judgementOf(t, stdout)
+			got = verifyReportOf(t, stdout)
 		}
 		if code != exitFailed || got.OK || !strings.Contains(stderr, "VIOLATIONS") {
 			t.Errorf("exit %d: %s\n%s", code, stdout, stderr)

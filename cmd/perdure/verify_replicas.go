@@ -241,8 +241,8 @@ func empty(r *perdurev1.ClusterReplica) bool {
 	return r.GetApplied() == 0
 }
 
-// verdicts judges each partition by what was seen so far. final says that looking again tells nothing more;
-// a cluster that shows no partitions is still being made.
+// verdicts compares the replicas of each partition by the statuses so far. final says that a further status
+// would not change them; a cluster that shows no partitions is still being formed.
 func (c *comparer) verdicts() (out []replicaVerdict, final bool) {
 	final = len(c.last.GetPartitions()) > 0
 	for _, p := range c.last.GetPartitions() {
@@ -252,7 +252,7 @@ func (c *comparer) verdicts() (out []replicaVerdict, final bool) {
 	return out, final
 }
 
-// verdict judges one partition. more says that another look may tell more.
+// verdict compares the replicas of one partition. more says that a further status may change the verdict.
 func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, more bool) {
 	v = replicaVerdict{partition: p.GetPartition(), result: incomplete}
 	at := c.sums[p.GetPartition()]
@@ -282,7 +282,7 @@ func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, mor
 		}
 		v.missing = append(v.missing, fmt.Sprintf("%s (%s)", orDash(r.GetNodeId()), orDash(r.GetState())))
 		switch {
-		case r.GetState() == replicaHalted: // it will not come; that it has halted is told by itself
+		case r.GetState() == replicaHalted: // it will not come; that it has halted is reported separately
 		case c.gone(location{p.GetPartition(), r.GetNodeId()}):
 			absent++
 		default:

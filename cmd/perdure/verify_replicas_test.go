@@ -97,7 +97,7 @@ func TestCompareReplicas(t *testing.T) {
 	}
 }
 
-// What the journals say is told before the replicas are compared, which may take its time.
+// verify prints the problems of journals before it compares the replicas, which may take long.
 func TestVerifyTellsJournalsFirst(t *testing.T) {
 	s := sound()
 	s.looks = []*perdurev1.ClusterStatus{cut(func(_ *perdurev1.ClusterPartition, r []*perdurev1.ClusterReplica) { r[2].ChecksumIndex = 0 })}

@@ -84,10 +84,10 @@ func sound() *fakeServer {
 		journalOf(evStarted(), evCancelAsked(), evCancelled()))
 	s.put(&perdurev1.Execution{Id: "asking", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, WakeSource: "signal go"},
 		journalOf(evStarted(), evWait("asking:0", "go")))
-	// Its deadline has come, and nobody has written that down yet.
+	// Its deadline has passed, but no expiration is recorded yet.
 	s.put(&perdurev1.Execution{Id: "overdue", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED, DeadlineMs: at(time.Second),
 		Outcome: failureOf("timeout", "timed out")}, journalOf(evStarted()))
-	// It went on after it was described.
+	// It advanced after it was described.
 	s.put(&perdurev1.Execution{Id: "busy", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING},
 		journalOf(evStarted(), evScheduled("busy:0"), evAttempt("busy:0", 1), evDone("busy:0", 1), evCompleted("x"))).JournalEvents = 2
 	s.put(&perdurev1.Execution{Id: "parcel", Namespace: "acme", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}, journalOf(evStarted()))
@@ -101,7 +101,7 @@ func broken() *fakeServer {
 	running, completed := perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING, perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
 	s.put(&perdurev1.Execution{Id: "twice", Status: running}, journalOf(evStarted(), evScheduled("twice:0"), evAttempt("twice:0", 1), evDone("twice:0", 1), evDone("twice:0", 1)))
 	s.put(&perdurev1.Execution{Id: "never-started", Status: running}, journalOf(evStarted(), evScheduled("never-started:0"), evDone("never-started:0", 1)))
-	// The end does not hide what stands behind it, on the same page or on a later one.
+	// The end does not hide later entries, on the same page or on the next.
 	after := journalOf(evStarted(), evCompleted("x"))
 	for range 8 {
 		after = append(after, &perdurev1.JournalEntry{Seq: uint64(len(after)), Event: evCancelAsked()})
@@ -171,7 +171,7 @@ func TestVerifyUnknownEvent(t *testing.T) {
 	}
 }
 
-// What is listed and purged before it is read is counted, not judged.
+// An execution that is listed and purged before it is read is counted, not checked.
 func TestVerifyGone(t *testing.T) {
 	s := sound()
 	s.put(&perdurev1.Execution{Id: "purged"}, nil)
@@ -202,8 +202,8 @@ func TestVerifyProgress(t *testing.T) {
 		if code := a.run(t.Context(), args); code != exitDone {
 			t.Fatalf("exit %d: %s", code, stderr.String())
 		}
-		if told := strings.Contains(stderr.String(), "verifying: 7 executions, 34 events so far\n"); told == json {
-			t.Errorf("--json %t: told on stderr: %q", json, stderr.String())
+		if reported := strings.Contains(stderr.String(), "verifying: 7 executions, 34 events so far\n"); reported == json {
+			t.Errorf("--json %t: on stderr: %q", json, stderr.String())
 		}
 	}
 }

@@ -15,7 +15,7 @@ const (
 	productsFile  = "products.csv"
 	ratesFile     = "rates.json"
 	legacyFile    = "legacy.csv"
-	// repairedFile is what somebody makes of legacyFile when it turns out to be broken.
+	// repairedFile is the user's repair of legacyFile when it turns out to be broken.
 	repairedFile = "legacy-repaired.csv"
 )
 

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated files and the pictures anew")
 
-// TestData sees that the files in data/ are what generate makes: nobody has to wonder where they come from.
+// TestData checks that the files in data/ are what generate makes.
 func TestData(t *testing.T) {
 	for name, want := range generate() {
 		path := filepath.Join("data", name)
@@ -89,7 +89,7 @@ func generate() map[string]string {
 	}
 	add(productsFile, "GA-01,Spade,Garden") // again
 
-	// What one unit of a currency costs against the euro, to scale prices by.
+	// The price of one unit of a currency in euro, to scale prices by.
 	scale := map[string]float64{"EUR": 1, "CHF": 0.95, "GBP": 0.85, "SEK": 11.1, "USD": 1.15}
 	for i := range 320 {
 		id := fmt.Sprintf("A%04d", 1001+i)

@@ -43,8 +43,8 @@ func endedNodes(s *perdurev1.GraphStatus) (count int) {
 	return count
 }
 
-// progress prints a line whenever a run has changed: which nodes have ended since the last line, and where
-// the run's front stands now.
+// progress prints a line whenever a run has changed: which nodes have ended since the last line, and the
+// run's current front.
 type progress struct {
 	w     io.Writer
 	began time.Time

@@ -15,7 +15,7 @@ const graphFile = "graph.yaml"
 //go:embed graph.yaml
 var graphYAML []byte
 
-// What the rest of the example knows of the graph.
+// Names in the graph that the rest of the example uses.
 const (
 	nodeRejected = "rejected-rows"
 	nodeJoin     = "join"

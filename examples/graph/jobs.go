@@ -34,7 +34,7 @@ type Shop struct {
 	Archive           *durable.Function[ArchiveInput, Archived]
 }
 
-// NewShop makes the functions. Each takes latency longer than it needs, so that somebody can watch.
+// NewShop makes the functions. Each takes latency longer than it needs, so that a user can watch.
 func NewShop(data, out string, latency time.Duration, log *os.File) *Shop {
 	s := &Shop{data: data, out: out, latency: latency, log: log}
 	s.ParseCSV = job(s, "parse-csv", s.parseCSV)

@@ -59,8 +59,8 @@ func TestJoinComparesItsSums(t *testing.T) {
 	}
 }
 
-// TestAgain runs every function that writes a second time: nothing changes. A report that somebody has
-// changed is not archived.
+// TestAgain runs every function that writes a second time: nothing changes. A report that was changed is not
+// archived.
 func TestAgain(t *testing.T) {
 	dir := t.TempDir()
 	s := &Shop{out: dir}

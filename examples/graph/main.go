@@ -34,11 +34,11 @@ import (
 // Exit codes.
 const (
 	exitDone   = 0
-	exitFailed = 1 // it was stopped, or could not go on, or the check found differences
+	exitFailed = 1 // it was stopped, or could not continue, or the check found differences
 	exitUsage  = 2
 )
 
-// What is in the work folder.
+// Files in the work folder.
 const (
 	dataName    = "data"         // the files that the run reads
 	outName     = "out"          // what it writes
@@ -77,8 +77,7 @@ func main() {
 	os.Exit(o.run(ctx, os.Stdout, os.Stderr))
 }
 
-// parse reads the command line. When it returns an error, it has told the user what is wrong with it, or
-// has printed the help.
+// parse reads the command line. When it returns an error, it has printed the problem or the help.
 func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
@@ -150,7 +149,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 
-	// 1. What is to be done.
+	// 1. The graph.
 	g, err := LoadGraph(o.strict)
 	if err != nil {
 		return fail(err)
@@ -212,7 +211,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	addrs := opts.Addrs
 	fmt.Fprintf(stderr, "graph: process %d, cluster at %s, work folder %s\n", os.Getpid(), strings.Join(addrs, ","), o.work)
 
-	// 5. The worker. It stops before what it stands on does.
+	// 5. The worker. It stops before the node that it is connected to.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer func() { cancel(errOver); background.Wait() }()
@@ -250,7 +249,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return r.explain(err)
 	}
 
-	// 7. What has become of it.
+	// 7. The outcome.
 	return r.conclude(ctx, status, stdout)
 }
 
@@ -429,7 +428,7 @@ type nodeSummary struct {
 	Kept    bool   `json:"kept,omitempty"`
 }
 
-// conclude judges what has become of the run, and says so.
+// conclude checks the run's outcome and prints it.
 func (r *theRun) conclude(ctx context.Context, s *perdurev1.GraphStatus, stdout io.Writer) int {
 	fail := func(err error) int {
 		fmt.Fprintf(r.stderr, "graph: %v\n", err)

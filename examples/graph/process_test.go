@@ -88,7 +88,7 @@ func completedNodes(t *testing.T, ctx context.Context, addr string) (nodes []str
 }
 
 // TestKilled kills the process with everything in it (the functions, the worker, the node) at three points of
-// the run, and starts it again. What had completed does not run again; the report is the same.
+// the run, and starts it again. Completed nodes do not run again; the report is the same.
 func TestKilled(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
@@ -96,7 +96,7 @@ func TestKilled(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "run")
 	args := []string{"--work", work, "--latency", "150ms", "--json"}
 
-	// The lives that are killed leave the approval to somebody else, so none of them can end before that.
+	// The killed processes do not approve, so none of them can end before the kill.
 	done := map[string]int{} // nodes that were seen to have completed, and how much had run when they were
 	for life, target := range []int{3, 7, 11} {
 		p := start(t, ctx, append(args, "--wait-for-signal")...)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// What a run writes.
+// Files that a run writes.
 const (
 	rejectedFile   = "rejected.csv"
 	reportMarkdown = "report.md"
@@ -35,7 +35,7 @@ type RejectedRows struct {
 	Counts map[string]int `json:"counts"` // by file
 }
 
-// rejectedRows writes them where somebody can look at them.
+// rejectedRows writes the rejected rows to a file for the user.
 func (s *Shop) rejectedRows(in RejectedInput) (RejectedRows, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

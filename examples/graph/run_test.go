@@ -27,7 +27,8 @@ import (
 const (
 	// testTime bounds every test that runs the example.
 	testTime = 3 * time.Minute
-	// longLease is for workers that nobody kills: no stall of a busy machine is as long, so each function runs once.
+	// longLease is for workers that the test does not kill: no stall of a busy machine is as long, so each
+	// function runs once.
 	longLease = "1m"
 )
 
@@ -278,8 +279,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestRepairedByTheUser has a run fail because a file is broken that it needs; it is put in order, and the same
-// command goes on.
+// TestRepairedByTheUser has a run fail because a file that it needs is broken. The user repairs the file, and
+// the same command continues the run.
 func TestRepairedByTheUser(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()

@@ -44,7 +44,8 @@ var order = durable.NewFunction("order", func(ctx durable.Context, in Order) (st
 	return fmt.Sprintf("%s, from shelf %s", payment, shelf), nil
 })
 
-// charge stands for a payment service. The key is the same at every attempt, so the service can ignore repetitions.
+// charge simulates a payment service. The key is the same at every attempt, so the service can ignore
+// repetitions.
 func charge(_ context.Context, cents int, key string) (string, error) {
 	return fmt.Sprintf("paid %d cents under %s", cents, key), nil
 }

@@ -34,7 +34,7 @@ type Report struct {
 	Differences []string
 }
 
-// CheckFiles reads the world's files in dir and judges them.
+// CheckFiles reads the world's files in dir and checks them.
 func CheckFiles(dir string, book Book, results map[string]Result) (Report, error) {
 	effects, torn1, err := readLog(filepath.Join(dir, effectsFile), ParseEffect)
 	if err != nil {
@@ -49,9 +49,9 @@ func CheckFiles(dir string, book Book, results map[string]Result) (Report, error
 	return r, nil
 }
 
-// Check judges the orders of the book: the result of each against Expect, the effects of its steps
-// against the result, and the acknowledgements against the effects. Effects and acknowledgements are in
-// the order in which they were written; those of other orders are left out.
+// Check checks the orders of the book: the result of each against Expect, the effects of its steps against
+// the result, and the acknowledgements against the effects. Effects and acknowledgements are in the order in
+// which they were written; those of other orders are left out.
 func Check(book Book, results map[string]Result, effects []Effect, acks []Ack) Report {
 	r := Report{Orders: len(book.Orders), Failed: map[string]int{}, Charged: map[string]int64{}, Refunded: map[string]int64{}}
 	found := map[string]*footprint{}
@@ -61,7 +61,7 @@ func Check(book Book, results map[string]Result, effects []Effect, acks []Ack) R
 	acked := ackTimes(acks)
 	r.follow(effects, acked, found)
 	for _, o := range book.Orders {
-		r.judge(o, Expect(o, book.Stock), results, found[o.ID()], acked)
+		r.check(o, Expect(o, book.Stock), results, found[o.ID()], acked)
 	}
 	return r
 }
@@ -141,8 +141,8 @@ func (r *Report) differ(format string, args ...any) {
 	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 }
 
-// judge adds one order to the totals and compares it with what was expected.
-func (r *Report) judge(o Order, want Expectation, results map[string]Result, f *footprint, acked map[string]time.Time) {
+// check adds one order to the totals and compares it with what was expected.
+func (r *Report) check(o Order, want Expectation, results map[string]Result, f *footprint, acked map[string]time.Time) {
 	id := o.ID()
 	r.Emails += len(f.done[StepConfirm]) + len(f.done[StepApologize])
 	r.Charged[o.Currency] += f.cents(StepCharge)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// story is what an order leaves behind, as its test tells it: effects and acknowledgements, a second apart.
+// story is the record of one order in a test: effects and acknowledgements, a second apart.
 type story struct {
 	effects []Effect
 	acks    []Ack
@@ -275,7 +275,7 @@ func TestProgressLine(t *testing.T) {
 	}
 	var out strings.Builder
 	p.Show(&out)()
-	shown := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") // one line, unless the machine stood still meanwhile
+	shown := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") // one line, unless the machine was paused meanwhile
 	if got := shown[len(shown)-1]; !line.MatchString(got) || !strings.HasSuffix(out.String(), "\n") {
 		t.Errorf("shown: %q", out.String())
 	}

@@ -12,7 +12,7 @@ import (
 	"perdure/client"
 )
 
-// What a run leaves in the work folder, besides the world's files and the results.
+// Files of a run in the work folder, besides the world's files and the results.
 const (
 	claimName = "run.json" // which run the folder belongs to
 	dataName  = "perdure-data"
@@ -22,9 +22,9 @@ const (
 // defaultWork is the work folder of a node of its own; that of a cluster has more in its name (folderOf).
 const defaultWork = "orders-run"
 
-// Claim says which run a work folder belongs to. The world's files tell only half of what has become of an
-// order, the cluster knows the other half: a folder that met another cluster would make the warehouse
-// believe that it had picked what nobody there has asked for yet.
+// Claim names the run that a work folder belongs to. The world's files have half of an order's state, the
+// cluster has the other half. With another cluster, the warehouse would take goods as picked that no order
+// there has asked for yet.
 type Claim struct {
 	Cluster   string `json:"cluster"`
 	Namespace string `json:"namespace"`
@@ -107,8 +107,8 @@ func writeClaim(path string, c Claim) error {
 // newRun draws the name of a run: it is new in any cluster.
 func newRun() string { return strings.ToLower(rand.Text()[:8]) }
 
-// removeRun removes what earlier runs left, and nothing else. The claim goes first: what is left when it
-// cannot go on is not taken for a run.
+// removeRun removes the files of earlier runs, and nothing else. It removes the claim first: if it then
+// fails, the remaining files are not taken for a run.
 func removeRun(dir string) error {
 	var errs []error
 	for _, name := range []string{claimName, dataName, effectsFile, acksFile, picksFile, resultsFile, logName} {

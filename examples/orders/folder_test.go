@@ -138,7 +138,7 @@ func TestClaim(t *testing.T) {
 	other.Namespace = "mine"
 	refused("another namespace", other, `in the namespace "default", not "mine"`)
 
-	// The world's files without a claim are of nobody knows which run.
+	// Without a claim, the world's files are of an unknown run.
 	w, err := OpenWorld(dir, nil, "shop-1", 0)
 	if err != nil {
 		t.Fatal(err)

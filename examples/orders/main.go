@@ -1,10 +1,9 @@
-// Command orders brings a book of orders to their end: each one is a durable execution that reserves the
-// goods, takes the money, waits for the warehouse, ships, and tells the customer, or undoes all of that.
+// Command orders processes a book of orders: each one is a durable execution that reserves the goods, takes
+// the money, waits for the warehouse, ships, and notifies the customer, or undoes all of that.
 //
-// It owns a work folder with the files of a simulated outside world. It promises that every order ends as
-// its data says (Expect), however often the process is killed and started again, and that no step whose
-// result was recorded runs again. A crash loses the steps that were running: those run again, which the
-// world's files show.
+// It owns a work folder with the files of a simulated outside world. Every order ends as its data says
+// (Expect), however often the process is killed and started again. No step whose result was recorded runs
+// again. A crash loses the steps that were running: those run again, which the world's files show.
 //
 // workflow.go is the part to copy: the durable functions. The rest is there to watch them.
 package main
@@ -33,7 +32,7 @@ import (
 // Exit codes.
 const (
 	exitDone   = 0
-	exitFailed = 1 // it was stopped, or could not go on, or the check found differences
+	exitFailed = 1 // it was stopped, or could not continue, or the check found differences
 	exitUsage  = 2
 )
 
@@ -70,8 +69,7 @@ func main() {
 	os.Exit(o.run(ctx, os.Stdout, os.Stderr))
 }
 
-// parse reads the command line. When it returns an error, it has told the user what is wrong with it, or
-// has printed the help.
+// parse reads the command line. When it returns an error, it has printed the problem or the help.
 func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
@@ -152,7 +150,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	}
 	began := time.Now()
 
-	// 1. What is to be done.
+	// 1. The orders.
 	book, err := LoadBook(o.orders, o.only)
 	if err != nil {
 		return fail(err)
@@ -239,7 +237,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 	defer func() { _ = world.Close() }()
 	shop := NewShop(world, o.patience)
 
-	// 7. The worker and the warehouse. They stop before what they stand on does.
+	// 7. The worker and the warehouse. They stop before the node that they are connected to.
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	stopBackground := func() { cancel(errOver); background.Wait() }
@@ -299,7 +297,7 @@ func newWorker(c *client.Client, shop *Shop, name string, o options, log *slog.L
 	return w
 }
 
-// serveUntilStopped is the life of a process that only runs functions.
+// serveUntilStopped runs a process that only serves functions, until it is stopped.
 func (o options) serveUntilStopped(ctx context.Context, w *durable.Worker, stderr io.Writer) int {
 	select {
 	case <-w.Ready():
@@ -330,7 +328,7 @@ func (o options) explain(err error, p *Progress, stderr io.Writer) int {
 	return exitFailed
 }
 
-// conclude judges what has become of the orders, and says so.
+// conclude checks the outcome of the orders and prints it.
 func (o options) conclude(book Book, results map[string]Result, p *Progress, stdout, stderr io.Writer) int {
 	fail := func(err error) int {
 		fmt.Fprintf(stderr, "orders: %v\n", err)

@@ -97,7 +97,7 @@ const (
 	declinedPrefix  = "tok_declined_" // cards the gateway refuses
 	flakyPrefix     = "tok_flaky_"    // cards whose bank cannot be reached in the first flakyAttempts attempts
 	flakyAttempts   = 2
-	silentWarehouse = "HAM2" // is closed for stocktaking and answers nobody
+	silentWarehouse = "HAM2" // is closed for stocktaking and never answers
 	boxPrefix       = "PO Box"
 )
 
@@ -130,8 +130,8 @@ type Expectation struct {
 	Steps             map[string]int
 }
 
-// Expect tells from the order and the stock alone how the order must end. It knows nothing of the durable
-// function that makes it so. The rules, in the order in which they strike:
+// Expect tells from the order and the stock alone how the order must end. It does not use the durable
+// function. The rules, in the order in which they apply:
 //
 //  1. A line wants more than the stock has: sold out. The lines before it are released.
 //  2. The payment token begins with tok_declined_: card declined. All lines are released.
@@ -207,8 +207,8 @@ func LoadBook(path string, only int) (Book, error) {
 	return b, nil
 }
 
-// validate refuses what the example could not judge: above all a product that some orders would get and
-// others not, because then the outcome depends on who comes first.
+// validate refuses a book that the example could not check: above all one with a product that some orders
+// would get and others not, because then the outcome depends on which order is first.
 func (b Book) validate() error {
 	var errs []error
 	bad := func(o Order, format string, args ...any) {

@@ -17,7 +17,7 @@ import (
 	"perdure/internal/testkit"
 )
 
-// longLease is for workers that nobody kills: no stall of a busy machine is as long.
+// longLease is for workers that the test does not kill: no stall of a busy machine is as long.
 const longLease = "1m"
 
 // size is how many orders the tests with processes take.
@@ -25,7 +25,7 @@ func size() int {
 	return testkit.Choose(30, 60, 120)
 }
 
-// undisturbed is a run that nobody disturbs: what the others are compared with. It is made once.
+// undisturbed is a run without kills, to compare the others with. It is made once.
 var undisturbed struct {
 	sync.Once
 	results map[string]Result
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 	killed := 0
 	for life := 1; life <= kills; life++ {
 		p := start(t, ctx, args...)
-		// So few that no life finishes the orders, unless this process stands still for as long as that takes.
+		// So few that no process finishes the orders, unless this one is paused for as long as that takes.
 		target := len(effects.read()) + 1 + rng.IntN(undisturbed.effects/(kills+1))
 		waitFor(t, ctx, fmt.Sprintf("%d effects in life %d", target, life), func() (bool, string) {
 			select {
@@ -165,7 +165,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
-	// The order that nobody picks keeps the first run going until it is interrupted.
+	// The order that is never picked keeps the first run going until it is interrupted.
 	args := []string{"--work", work, "--only", "30", "--latency", "20ms", "--patience", "6s", "--lease", longLease}
 
 	p := start(t, ctx, args...)

@@ -72,7 +72,7 @@ func (p *Progress) Show(w io.Writer) (stop func()) {
 	}
 }
 
-// isTerminal says whether somebody is looking.
+// isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb" {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestStoppedWorker freezes a worker in the middle of a step for longer than its lease. Another worker
-// goes on; when the frozen one thaws, nothing it has counts any more.
+// continues; when the frozen one thaws, none of its results counts.
 func TestStoppedWorker(t *testing.T) {
 	for _, c := range []struct {
 		step    string
@@ -181,7 +181,7 @@ func checkJournal(t *testing.T, ctx context.Context, c *client.Client, id, promi
 	}
 }
 
-// stateOf is a process's state as the kernel tells it: R, S, T, …
+// stateOf is a process's state as the kernel reports it: R, S, T, …
 func stateOf(t *testing.T, p *process) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))

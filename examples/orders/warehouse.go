@@ -126,8 +126,8 @@ func (w *Warehouse) work(ctx context.Context, name string, list <-chan pick, not
 	}
 }
 
-// signal tells the order, however long that takes, and says whether it knows now. An order that is over
-// needs no signal any more.
+// signal sends the signal to the order, and retries until it is acknowledged. It reports whether the order
+// has got it. An order that has ended needs no signal any more.
 func (w *Warehouse) signal(ctx context.Context, order, name string) bool {
 	payload, err := json.Marshal(Picked{By: name})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"perdure/durable"
 )
 
-// Shop is the shop's durable functions. They read like code that never crashes: what they have achieved
-// is recorded, and whatever happens to the process, they go on from there.
+// Shop is the shop's durable functions. They read like code that never crashes: recorded results survive the
+// process, and the functions continue from there.
 //
 // To copy them, leave out World.Acked: it only keeps the books by which this example is checked.
 type Shop struct {
@@ -21,7 +21,7 @@ type Shop struct {
 	Shipment *durable.Function[Parcel, Shipment]
 
 	world *World
-	// patience is how long an order waits for the warehouse before it asks.
+	// patience is how long an order waits for the warehouse before it asks (flag --patience).
 	patience time.Duration
 }
 
@@ -53,15 +53,15 @@ func NewShop(world *World, patience time.Duration) *Shop {
 	return s
 }
 
-// patient is the retry policy of the steps: an outage must not fail an order. A step with an intent also
+// retryLong is the retry policy of the steps: an outage must not fail an order. A step with an intent also
 // spends an attempt on every crash of its worker, so the number of attempts is a large one.
-var patient = durable.WithRetry(durable.RetryPolicy{MaxAttempts: 100, Initial: 50 * time.Millisecond, Max: 5 * time.Second})
+var retryLong = durable.WithRetry(durable.RetryPolicy{MaxAttempts: 100, Initial: 50 * time.Millisecond, Max: 5 * time.Second})
 
 // maxCall bounds one attempt of a step that moves money or goods.
 const maxCall = 30 * time.Second
 
-// order fulfils an order. If that fails, everything it had done is undone, last things first, and the
-// customer is told.
+// order fulfils an order. If that fails, it undoes all its completed steps, last things first, and notifies
+// the customer.
 func (s *Shop) order(ctx durable.Context, o Order) (Result, error) {
 	result := Result{Order: o.ID(), Status: StatusShipped, Currency: o.Currency}
 	done := saga{ctx: ctx, world: s.world}
@@ -74,13 +74,13 @@ func (s *Shop) order(ctx durable.Context, o Order) (Result, error) {
 		return result, err // asked to cancel: nothing more may be done here
 	}
 	if err := done.undoAll(); err != nil {
-		return result, err // somebody has to look into it
+		return result, err // a person has to look into it
 	}
 	result.Status, result.Reason = StatusFailed, failure.Type
 	result.Refunded = result.Charged
 	_, err = s.world.Acked(durable.Run(ctx, StepApologize, func(ctx context.Context) (Receipt, error) {
 		return s.world.Apologize(ctx, o, failure.Type)
-	}, patient))
+	}, retryLong))
 	return result, err
 }
 
@@ -117,10 +117,10 @@ func (s *Shop) fulfil(ctx durable.Context, o Order, done *saga, result *Result) 
 	}
 	result.Tracking = shipment.Tracking
 
-	// 5. Tell the customer.
+	// 5. Notify the customer.
 	_, err = s.world.Acked(durable.Run(ctx, StepConfirm, func(ctx context.Context) (Receipt, error) {
 		return s.world.Confirm(ctx, o, shipment.Tracking)
-	}, patient))
+	}, retryLong))
 	return err
 }
 
@@ -129,7 +129,7 @@ func (s *Shop) fulfil(ctx durable.Context, o Order, done *saga, result *Result) 
 func (s *Shop) pick(ctx durable.Context, o Order) (Picked, error) {
 	_, err := s.world.Acked(durable.Run(ctx, StepPick, func(ctx context.Context) (Receipt, error) {
 		return s.world.RequestPick(ctx, o)
-	}, patient))
+	}, retryLong))
 	if err != nil {
 		return Picked{}, err
 	}
@@ -140,7 +140,7 @@ func (s *Shop) pick(ctx durable.Context, o Order) (Picked, error) {
 		}
 		_, err = s.world.Acked(durable.Run(ctx, StepCall, func(ctx context.Context) (Receipt, error) {
 			return s.world.CallWarehouse(ctx, o)
-		}, patient))
+		}, retryLong))
 		if err != nil {
 			return Picked{}, err
 		}
@@ -156,7 +156,7 @@ func (s *Shop) shipment(ctx durable.Context, p Parcel) (Shipment, error) {
 	tracking := fmt.Sprintf("PX%010d", number%1e10)
 	_, err = s.world.Acked(durable.Run(ctx, StepBook, func(ctx context.Context) (Receipt, error) {
 		return s.world.Book(ctx, p.Order, tracking)
-	}, patient))
+	}, retryLong))
 	if err != nil {
 		return Shipment{}, err
 	}
@@ -165,7 +165,7 @@ func (s *Shop) shipment(ctx durable.Context, p Parcel) (Shipment, error) {
 	}
 	_, err = s.world.Acked(durable.Run(ctx, StepHandOver, func(ctx context.Context) (Receipt, error) {
 		return s.world.HandOver(ctx, p.Order, tracking, p.Picker)
-	}, patient))
+	}, retryLong))
 	if err != nil {
 		return Shipment{}, err
 	}
@@ -173,8 +173,8 @@ func (s *Shop) shipment(ctx durable.Context, p Parcel) (Shipment, error) {
 	return Shipment{Tracking: tracking, At: now}, err
 }
 
-// saga remembers how to undo what was done. It lives in the function's memory only: replaying the
-// function fills it again.
+// saga remembers how to undo the completed steps. It is only in the function's memory: replaying the function
+// fills it again.
 type saga struct {
 	ctx   durable.Context
 	world *World
@@ -192,7 +192,7 @@ type action func(ctx context.Context) (Receipt, error)
 // do runs a step that can be undone. Its beginning is recorded before it runs (WithIntent), so that a
 // step which may have had its effect is never forgotten; only one that was refused needs no undoing.
 func (s *saga) do(name string, step action, undoName string, undoStep action) error {
-	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), durable.WithTimeout(maxCall), patient))
+	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), durable.WithTimeout(maxCall), retryLong))
 	var failure *durable.Error
 	if refused := errors.As(err, &failure) && failure.NonRetryable; !refused {
 		s.undos = append(s.undos, undo{undoName, undoStep})
@@ -203,7 +203,7 @@ func (s *saga) do(name string, step action, undoName string, undoStep action) er
 // undoAll undoes everything, last things first.
 func (s *saga) undoAll() error {
 	for _, u := range slices.Backward(s.undos) {
-		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), durable.WithTimeout(maxCall), patient)); err != nil {
+		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), durable.WithTimeout(maxCall), retryLong)); err != nil {
 			return fmt.Errorf("%s: %w", u.name, err)
 		}
 	}

@@ -26,9 +26,9 @@ const (
 	picksFile   = "picks.log"   // a line when the warehouse had sent its signal
 )
 
-// World simulates what is outside of the shop: its stock, the payment gateway, the warehouse's inbox, the
-// carrier and the mail server. Real ones would refuse to do a thing twice under one promise id. This one
-// does whatever it is told, as often as it is told, and keeps a record.
+// World simulates the outside of the shop: its stock, the payment gateway, the warehouse's inbox, the carrier
+// and the mail server. Real ones would refuse to do a thing twice under one promise id. This one obeys every
+// request, as often as it comes, and keeps a record.
 type World struct {
 	stock   Stock
 	worker  string
@@ -83,7 +83,7 @@ type Receipt struct {
 	Attempt uint32 `json:"attempt"`
 }
 
-// What an effect came to.
+// Outcomes of an effect.
 const (
 	outcomeDone      = "done"
 	outcomeRefused   = "refused"   // for good; nothing was done
@@ -187,8 +187,8 @@ func (w *World) Acked(r Receipt, err error) (Receipt, error) {
 	return r, err
 }
 
-// act does something to the world, or is told that it cannot be done: the line is written at once, and
-// the answer takes its time. Between the two lies what a crash may lose.
+// act has an effect on the world, or records that it cannot be done. It writes the line at once, and the
+// answer takes its time. A crash between the two loses the answer.
 func (w *World) act(ctx context.Context, o Order, step, outcome string, cents int64, detail string) (Receipt, error) {
 	info := durable.StepInfo(ctx)
 	e := Effect{Time: time.Now(), Order: o.ID(), Step: step, Promise: info.PromiseID, Attempt: info.Attempt, Outcome: outcome,
@@ -282,12 +282,12 @@ func (w *World) HandOver(ctx context.Context, o Order, tracking, picker string) 
 	return w.act(ctx, o, StepHandOver, outcomeDone, 0, tracking+" packed by "+picker)
 }
 
-// Confirm tells the customer that the parcel is on its way.
+// Confirm notifies the customer that the parcel is on its way.
 func (w *World) Confirm(ctx context.Context, o Order, tracking string) (Receipt, error) {
 	return w.act(ctx, o, StepConfirm, outcomeDone, 0, o.Customer.Email+" "+tracking)
 }
 
-// Apologize tells the customer that nothing will come.
+// Apologize notifies the customer that nothing will come.
 func (w *World) Apologize(ctx context.Context, o Order, reason string) (Receipt, error) {
 	return w.act(ctx, o, StepApologize, outcomeDone, 0, o.Customer.Email+" "+reason)
 }

@@ -1,9 +1,9 @@
-// Command run breaks a cluster of real processes and reports what that cost and what was lost.
+// Command run breaks a cluster of real processes and reports the outage and the violations.
 //
-// It owns the command line of package jepsen: it starts a cluster, runs one kind of test on it, and prints
-// a report. It promises to stop by itself and to remove what it made, also when it is interrupted, and to
-// exit with 1 when anything was lost, doubled, answered wrongly or not decided, with 2 when it was used
-// wrongly or the run could not be made. With --keep the data and the logs stay.
+// It owns the command line of package jepsen: it starts a cluster, runs one kind of test on it, and prints a
+// report. It stops by itself and removes what it made, also when it is interrupted. It exits with 1 when
+// anything was lost, doubled, answered wrongly or not decided, and with 2 after wrong usage or when the run
+// could not be made. With --keep the data and the logs stay.
 package main
 
 import (
@@ -155,7 +155,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return co.finish(report, violations, err, stdout, stderr)
 }
 
-// finish prints the report and returns the exit code. What was found before the run broke off counts.
+// finish prints the report and returns the exit code. Violations that were found before an error count.
 func (co *common) finish(report fmt.Stringer, violations []string, err error, stdout, stderr io.Writer) int {
 	if report != nil && co.json {
 		if data, err := json.MarshalIndent(report, "", "  "); err == nil {
@@ -258,7 +258,7 @@ func (co *common) onCluster(ctx context.Context, faults []jepsen.Fault, do job, 
 		}
 	}
 	if err != nil {
-		// The run broke off. What the cluster did wrong until then counts all the same.
+		// The run failed. Violations until then still count.
 		if errors.Is(err, jepsen.ErrNotRecovered) {
 			violations = append(violations, err.Error())
 		}

@@ -1,20 +1,20 @@
 // Package auth decides who may call what: bearer tokens, from a file of hashes or signed by an identity
 // provider (JWT), each with a role in one namespace or in all.
 //
-// It owns the table of methods and the roles they need, and the words of a refusal. It promises that a
-// method missing from the table is refused, that a token is never logged or shown, and that a
-// token which is taken out of the file ends its streams too. It keeps counters only; a crash loses nothing.
+// It owns the table of methods and the roles they need, and the texts of refusals. A method missing from the
+// table is refused. A token is never logged or shown. Removing a token from the file ends its streams too. It
+// keeps counters only; a crash loses nothing.
 //
 // # Roles
 //
-// A role includes those below it: read sees, write starts, signals, cancels and works, admin steers the
-// cluster. What concerns all namespaces (steering the cluster, profiles of the process) needs admin in
+// A role includes those below it: read sees, write starts, signals, cancels and works, admin operates the
+// cluster. Methods that concern all namespaces (cluster operations, profiles of the process) need admin in
 // namespace "*".
 //
 // # Order
 //
-// tokens.go reads the file, jwt.go checks signatures, methods.go is the table, grpc.go and http.go stand at
-// the ports, refusal.go logs and counts.
+// tokens.go reads the file, jwt.go checks signatures, methods.go is the table, grpc.go and http.go guard the
+// ports, refusal.go logs and counts.
 package auth
 
 import (

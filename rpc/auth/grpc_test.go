@@ -80,12 +80,12 @@ func newDoor(t *testing.T, keys ...crypto.Signer) *door {
 // with is a context whose calls show a token.
 func with(t testing.TB, token string) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// perdureMethods lists every method of perdure.v1 that this binary knows, whoever registered it.
+// perdureMethods lists every method of perdure.v1 that is registered in this binary.
 func perdureMethods() map[string]protoreflect.MethodDescriptor {
 	found := map[string]protoreflect.MethodDescriptor{}
 	protoregistry.GlobalFiles.RangeFilesByPackage("perdure.v1", func(f protoreflect.FileDescriptor) bool {
@@ -247,7 +247,7 @@ func TestRefusalsAreToldCountedAndLogged(t *testing.T) {
 	}
 }
 
-// Of many refusals in one second a few are logged; the next one tells how many were not.
+// Of many refusals in one second a few are logged; the next log line counts the others.
 func TestLogIsBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	many := 3*maxRefusalsLogged + 5
@@ -330,7 +330,7 @@ func TestWorkerStreams(t *testing.T) {
 	if err := talk(steady, beat()); err != nil {
 		t.Errorf("the others' refusals ended a stream: %v", err)
 	}
-	// The token is taken out of the file while the stream lives.
+	// The token is taken out of the file while the stream is open.
 	row, err := Row("new", "a-token-that-is-new", "a", Write)
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestStandardServices(t *testing.T) {
 	}
 }
 
-// A method that nobody put into the table is refused, whoever asks.
+// A method that is missing from the table is refused, for every caller.
 func TestUnknownMethodIsRefused(t *testing.T) {
 	w := newWorld(t, nil)
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("authorization", "Bearer "+operatorToken))
@@ -407,7 +407,7 @@ func TestUnknownMethodIsRefused(t *testing.T) {
 	if !api.Is(err, perdurev1.Reason_REASON_PERMISSION_DENIED) || called {
 		t.Errorf("%v, called %v", err, called)
 	}
-	// A row whose request names no namespace lets nobody in either.
+	// A row whose request names no namespace lets no caller in either.
 	for _, request := range []any{proto.Message(&perdurev1.GetStatusRequest{}), beat(), nil} {
 		_, err = w.Unary(ctx, request, &grpc.UnaryServerInfo{FullMethod: perdurev1.Executions_Start_FullMethodName},
 			func(context.Context, any) (any, error) { called = true; return nil, nil })

@@ -22,8 +22,8 @@ import (
 	"perdure/internal/certs/certstest"
 )
 
-// patience bounds every wait of these tests; nothing waits for it to pass.
-const patience = time.Minute
+// testTimeout bounds every wait of these tests; no test waits for it to pass.
+const testTimeout = time.Minute
 
 // Tokens of the tests, and the file that knows them.
 const (
@@ -88,7 +88,7 @@ func (w *world) clock() time.Time {
 	return w.now
 }
 
-// newWorld opens a guard that looks at its files when told to. keys, if there are any, sign JWTs.
+// newWorld opens a guard that reads its files on demand. keys, if there are any, sign JWTs.
 func newWorld(t testing.TB, change func(*Options), keys ...crypto.Signer) *world {
 	t.Helper()
 	w := &world{dir: t.TempDir(), registry: prometheus.NewRegistry(), now: time.Now()}

@@ -14,9 +14,9 @@ var openPaths = map[string]bool{"/healthz": true, "/readyz": true}
 // readPaths need a token that may read, in whichever namespace. Every other path needs an admin of all.
 var readPaths = map[string]bool{"/": true, "/metrics": true}
 
-// HTTP stands before a handler: health is open, metrics need a token that may read, everything else (the
-// profiles) one that is admin in all namespaces. Paths are compared as they come, so that no detour in one
-// leads past this.
+// HTTP wraps a handler: health is open, metrics need a token that may read, everything else (the profiles)
+// one that is admin in all namespaces. It compares paths as they arrive, so no detour in a path bypasses the
+// check.
 func (g *Guard) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d := g.checkRequest(r); d != nil {

@@ -49,11 +49,11 @@ func TestHTTP(t *testing.T) {
 	// Detours that a mux would straighten.
 	for _, target := range []string{"/healthz/../debug/pprof/", "//debug/pprof/", "/healthz/%2e%2e/debug/pprof/", "/metrics/../debug/pprof/heap",
 		"http://else/debug/pprof/", "/%64ebug/pprof/"} {
-		conn, err := net.DialTimeout("tcp", server.Listener.Addr().String(), patience)
+		conn, err := net.DialTimeout("tcp", server.Listener.Addr().String(), testTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(testTimeout))
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", target)
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		conn.Close()

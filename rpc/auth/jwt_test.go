@@ -114,7 +114,7 @@ func TestSignedTokens(t *testing.T) {
 		}
 	}
 
-	// What was verified once is still judged by the clock, and forgotten when the keys change.
+	// A verified token is still checked against the clock, and is forgotten when the keys change.
 	w.pass(time.Hour - time.Minute)
 	if _, d := w.authenticate(good); d != nil {
 		t.Error(d.err)
@@ -190,7 +190,7 @@ func TestKeyFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}
-	// A certificate stands for its key.
+	// A certificate is accepted in place of its key.
 	pair := certstest.NewAuthority(t, "id").Issue(t, certstest.Leaf{})
 	ring, err := parseKeys(pair.Cert)
 	if err != nil {

@@ -12,7 +12,7 @@ type scope int
 const (
 	// inNamespace: within the namespace that the request, or the first message of a stream, names.
 	inNamespace scope = iota
-	// anyNamespace: it concerns the cluster, and whoever may look at one namespace may look at it.
+	// anyNamespace: the method concerns the cluster; a role in one namespace is enough.
 	anyNamespace
 	// allNamespaces: it concerns everybody.
 	allNamespaces
@@ -56,8 +56,8 @@ var methods = map[string]rule{
 	perdurev1.Cluster_Verify_FullMethodName:             {Read, allNamespaces}, // it names ids of all of them
 }
 
-// ruleOf finds what a method needs. open: no token is asked for. known is false for methods that nobody has
-// thought of.
+// ruleOf finds the role that a method needs. open: the method needs no token. known is false for methods that
+// the table does not list.
 func ruleOf(method string) (r rule, open, known bool) {
 	if r, ok := methods[method]; ok {
 		return r, false, true

@@ -120,7 +120,7 @@ func parseTokens(content []byte) (*tokenList, error) {
 	return list, nil
 }
 
-// principal checks a row. What it complains of never contains the hash: it might be the token itself.
+// principal checks a row. Its errors never contain the hash, which might be the token itself.
 func (r tokenRow) principal() (Principal, error) {
 	role, err := ParseRole(r.Role)
 	digits, prefixed := strings.CutPrefix(r.Hash, hashPrefix)

@@ -107,7 +107,7 @@ func TestOpenNamesTheFile(t *testing.T) {
 		}
 	}
 	if _, err := Open(Options{}); err == nil {
-		t.Error("a guard without anything to judge by")
+		t.Error("a guard without tokens and keys")
 	}
 }
 

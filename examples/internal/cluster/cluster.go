@@ -1,8 +1,8 @@
-// Package cluster is what the examples share: the cluster at --addr, or a node of their own.
+// Package cluster connects an example to the cluster at --addr, or starts a node for it.
 //
-// It owns how an address is read, how a cluster is asked which one it is, and the settings of an example's own
-// node. It promises an answer within 10 s, in words for whoever called the example. It keeps nothing: a node's
-// data is in the folder that the example names, and a crash loses what any node may lose, nothing acknowledged.
+// It parses the address, asks the cluster for its id, and sets up the example's own node. It answers within
+// 10 s, with messages for the user of the example. It keeps no state: a node's data is in the folder that the
+// example names. A crash loses nothing acknowledged.
 package cluster
 
 import (

@@ -21,7 +21,8 @@ func TestSplitAddrs(t *testing.T) {
 	}
 }
 
-// TestNode: a node says which cluster it is, the same one after a restart; when it is gone, its address is told.
+// TestNode: a node answers with its cluster's id, the same one after a restart; when it is gone, the error
+// names its address.
 func TestNode(t *testing.T) {
 	log, dir := slog.New(slog.DiscardHandler), t.TempDir()
 	var opts client.Options
