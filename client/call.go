@@ -28,13 +28,14 @@ type verdict int
 const (
 	// final: the error is the answer.
 	final verdict = iota
-	// refused: not applied; try again after a pause.
+	// refused: not applied; retry after a pause.
 	refused
-	// unsent: the request never left; the next node can be tried at once.
+	// unsent: the request never left; the next node can be asked at once.
 	unsent
 	// unclear: it may have been applied; repeating it with the same request id is safe.
 	unclear
-	// broken: the server failed while it answered; it may have been applied, and repeating is no use.
+	// broken: the server failed while it answered; the write may have been applied, and repeating does not
+	// help.
 	broken
 )
 
@@ -115,7 +116,7 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 			if !write || !maybe || ofMachine(err) {
 				return err
 			}
-			// The last attempt was refused, which says nothing of those before.
+			// The last attempt was refused; the outcome of earlier ones is still unknown.
 			gone.cause = err
 			return gaveUp()
 		}
@@ -153,7 +154,7 @@ func (c *Client) call(ctx context.Context, op, id string, write bool, wait time.
 	return gaveUp()
 }
 
-// retryAfter is when the server wants to be asked again; 0 if it says nothing of it.
+// retryAfter is the server's hint when to retry; 0 without one.
 func retryAfter(err error) time.Duration {
 	if e, ok := api.FromStatus(err); ok {
 		return time.Duration(e.RetryAfterMS()) * time.Millisecond
@@ -161,9 +162,9 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// overloaded is how long to wait when the server has named a time: at least that, up to half as much again, so that
-// clients that were refused together do not return together, and twice as much for each refusal before, up to
-// overloadMax.
+// overloaded is how long to wait when the server has named a time: at least that, up to half as much again,
+// so that clients that were refused together do not return together. It is twice as much for each refusal
+// before, up to overloadMax.
 func (c *Client) overloaded(after time.Duration, refusals int) time.Duration {
 	d := max(after, min(after<<min(refusals, 6), overloadMax))
 	return d + time.Duration(c.fraction()*float64(d)/2)
@@ -211,19 +212,19 @@ func (c *Client) NewRequest() *Request {
 	return r
 }
 
-// Wire is the request as the next attempt must carry it: the same id, with its age by now. It is not
-// safe for concurrent use.
+// Wire is the request as the next attempt must carry it: the same id, with its current age. It is not safe
+// for concurrent use.
 func (r *Request) Wire() *perdurev1.RequestID {
 	now := r.clock.Now()
 	if r.first.IsZero() {
 		r.first = now
 		return &perdurev1.RequestID{Id: r.id[:]}
 	}
-	// A repeated request is one by its age.
+	// The server recognizes a repeated request by its age.
 	return &perdurev1.RequestID{Id: r.id[:], AgeMs: uint64(max(1, now.Sub(r.first).Milliseconds()))}
 }
 
-// probe learns from gRPC whether a request was handed to the network: only then can it have been applied.
+// probe records whether gRPC handed a request to the network: only then can it have been applied.
 type probe struct{ sent atomic.Bool }
 
 type probeKey struct{}

@@ -1,18 +1,18 @@
-// Package client is the Go library that talks to a Perdure cluster: it starts, awaits, signals and
-// cancels executions, runs graphs, creates and settles promises, and shows and steers the cluster itself.
+// Package client is the Go client of a Perdure cluster: it starts, awaits, signals and cancels executions,
+// runs graphs, creates and settles promises, and operates the cluster itself.
 //
-// It owns the connections, the retries and the request ids. It promises that one call of a method takes
-// effect at most once, however often it was sent, and that an error says whether it may have taken
-// effect (ErrOutcomeUnknown) or surely did not (ErrUnavailable, or the server's *api.Error). A crash of
-// the caller loses the request ids in flight: call again under the same execution or promise id, which
-// is the idempotency key that outlives a process.
+// It owns the connections, the retries and the request ids. One call of a method takes effect at most once,
+// however often it was sent. Its error says whether it may have taken effect (ErrOutcomeUnknown) or surely
+// did not (ErrUnavailable, or the server's *api.Error). A crash of the caller loses the request ids in
+// flight: call again under the same execution or promise id, which is the idempotency key that outlives a
+// process.
 //
 // # Retries
 //
-// A write gets 16 random bytes as its request id, kept over every attempt, together with the age of the
-// first one; the cluster keeps the answer under that id and repeats it. So a write is retried through
-// broken connections, changes of leader and overload until the context or Options.Timeout ends. With
-// several addresses, an attempt that could not be answered goes to the next one.
+// A write gets 16 random bytes as its request id, kept over every attempt, together with the age of the first
+// one; the cluster keeps the answer under that id and repeats it. So a write is retried through broken
+// connections, changes of leader and overload until the context or Options.Timeout ends. With several
+// addresses, an attempt that could not be answered goes to the next one.
 //
 // A Client is safe for concurrent use. It connects on first use; Dial does no I/O.
 package client
@@ -39,7 +39,7 @@ import (
 const (
 	// DefaultAddr is the default address of a node.
 	DefaultAddr = "127.0.0.1:7400"
-	// DefaultNamespace is the namespace of those who name none.
+	// DefaultNamespace is the namespace of Options without one.
 	DefaultNamespace = "default"
 	// DefaultTimeout bounds a call whose context has no deadline.
 	DefaultTimeout = 30 * time.Second
@@ -47,8 +47,8 @@ const (
 	// maxMessageBytes bounds one answer: a page of a journal is about 1 MiB, but one entry may hold two
 	// payloads of 4 MiB.
 	maxMessageBytes = 64 << 20
-	// attemptTimeout ends an attempt that got no answer at all (a host that vanished without a word), so
-	// that the next address is tried well before the caller's deadline.
+	// attemptTimeout ends an attempt without any answer (its host vanished), so that the next address is
+	// tried well before the caller's deadline.
 	attemptTimeout = 3 * time.Second
 )
 
@@ -64,14 +64,15 @@ type Options struct {
 	// Token is shown to the nodes with every call; TokenFile is a file that holds it, and is followed when it
 	// changes. At most one of the two.
 	Token, TokenFile string
-	// PlaintextToken sends the token without TLS even to a node on another machine, where anybody on the way
-	// can read it. Otherwise such a call fails.
+	// PlaintextToken sends the token without TLS even to a node on another machine, where anyone on the
+	// network path can read it. Otherwise such a call fails.
 	PlaintextToken bool
-	// DialOptions come after the client's own, so they win: transport credentials, interceptors, a dialer.
+	// DialOptions are applied after the client's own and override them: transport credentials, interceptors,
+	// a dialer.
 	DialOptions []grpc.DialOption
 	// Timeout bounds one call, retries included, when its context has no deadline; default 30 s.
 	Timeout time.Duration
-	// Logger hears of retries (debug) and of files that were replaced; default slog.Default().
+	// Logger gets retries (debug) and reloads of files; default slog.Default().
 	Logger *slog.Logger
 
 	// Clock measures ages and waits between retries; default the machine's. For tests.
@@ -81,7 +82,7 @@ type Options struct {
 	Rand io.Reader
 }
 
-// Clock is the time that retries live by. Deadlines of a context are always the machine's.
+// Clock is the time of retries. Deadlines of a context are always the machine's.
 type Clock interface {
 	// Now is the current time; differences are taken between two of them.
 	Now() time.Time
@@ -97,7 +98,7 @@ func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d
 // SystemClock is the machine's clock.
 func SystemClock() Clock { return systemClock{} }
 
-// Status is how far an execution has come.
+// Status is the status of an execution.
 type Status = perdurev1.ExecutionStatus
 
 // Client talks to one cluster in one namespace. Make it with Dial.
@@ -159,14 +160,15 @@ func Dial(opts Options) (*Client, error) {
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
-		// A node that comes back is found again within a second, not within gRPC's default two minutes.
+		// A node that comes back is found again within a second, not after gRPC's default of up to two
+		// minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 3 * time.Second,
 		}),
-		// A host that vanished is noticed by what it does not acknowledge, not at the next deadline.
+		// Missing acknowledgements show that a host has vanished, before the next deadline does.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		// The client retries by itself, with its request ids; gRPC's own retries would only blur what was sent.
+		// The client retries by itself, with its request ids; gRPC's own retries would hide what was sent.
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(sentProbe{}),
 	}

@@ -13,8 +13,8 @@ import (
 // rebuildWait is how long a rebuild may take whose caller has set no deadline.
 const rebuildWait = time.Hour
 
-// ClusterStatus is how nodes, partitions and replicas are now, as any node finds it out. A node that does
-// not answer is shown as such; that is not an error.
+// ClusterStatus is the current state of nodes, partitions and replicas, as the asked node finds it out. A
+// node that does not answer is shown as such; that is not an error.
 func (c *Client) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error) {
 	var resp *perdurev1.ClusterStatus
 	err := c.call(ctx, "cluster status", "", false, 0, func(ctx context.Context, n *node) (err error) {
@@ -24,9 +24,10 @@ func (c *Client) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, e
 	return resp, err
 }
 
-// TransferLeadership hands the leadership of one partition, or of everything that a node leads, to another
-// node, and answers when the new leaders lead; one attempt may take all the time there is. Repeating it is safe: a leadership that is where it should
-// be stays there. Errors: *api.Error with BAD_REQUEST, NODE_NOT_FOUND or PARTITION_NOT_FOUND; others as with Start.
+// TransferLeadership transfers the leadership of one partition, or all leaderships of a node, to another
+// node, and blocks until the new leaders lead; one attempt may take the whole timeout. Repeating it is safe:
+// a leadership that is already at its target stays there. Errors: *api.Error with BAD_REQUEST, NODE_NOT_FOUND
+// or PARTITION_NOT_FOUND; others as with Start.
 func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLeadershipRequest) ([]*perdurev1.TransferredLeadership, error) {
 	what := "from " + r.GetFromNode()
 	if r.Partition != nil {
@@ -45,12 +46,12 @@ func (c *Client) TransferLeadership(ctx context.Context, r *perdurev1.TransferLe
 	return resp.GetTransferred(), err
 }
 
-// Rebuilt is what a rebuild has come to.
+// Rebuilt is the result of a rebuild.
 type Rebuilt struct {
-	// Applied is how far the replica has come.
+	// Applied is the replica's applied index.
 	Applied uint64
-	// Before is how long before the call the replica had been rebuilt already, so that nothing was done; 0 if this
-	// call rebuilt it.
+	// Before is the time from an earlier rebuild to the call, if that rebuild made this one unnecessary; 0 if
+	// this call rebuilt the replica.
 	Before time.Duration
 }
 
@@ -86,9 +87,10 @@ func (c *Client) Upgrade(ctx context.Context, level uint64) (*perdurev1.UpgradeR
 	return resp, err
 }
 
-// ForgetKept has a node delete what it keeps aside of former replicas of a partition: the one of that name, or all
-// if name is empty. It answers what was deleted; nothing if there was nothing. Errors: *api.Error with BAD_REQUEST,
-// NODE_NOT_FOUND or PARTITION_NOT_FOUND, MEMBERSHIP_REFUSED while the replica is halted; others as with Start.
+// ForgetKept has a node delete the quarantined files of former replicas of a partition: those of one name, or
+// all if name is empty. It returns what was deleted; nothing if there was nothing. Errors: *api.Error with
+// BAD_REQUEST, NODE_NOT_FOUND or PARTITION_NOT_FOUND, MEMBERSHIP_REFUSED while the replica is halted; others
+// as with Start.
 func (c *Client) ForgetKept(ctx context.Context, nodeID string, partition uint32, name string) ([]*perdurev1.KeptReplica, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

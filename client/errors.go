@@ -10,7 +10,7 @@ import (
 
 var (
 	// ErrOutcomeUnknown says that a write may or may not have taken effect: an attempt was sent and not
-	// answered before the deadline. Calling again with the same execution or promise id is how to find out.
+	// answered before the deadline. To find out, call again with the same execution or promise id.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrUnavailable says that no node could serve the call before the deadline, and that a write was
 	// surely not applied.
@@ -19,8 +19,8 @@ var (
 	ErrClosed = errors.New("client is closed")
 )
 
-// callError is what a call that was given up returns: which call, ErrOutcomeUnknown or ErrUnavailable,
-// and the last failure. errors.Is and errors.As see all of them.
+// callError is the error of a call that failed after its retries: which call, ErrOutcomeUnknown or
+// ErrUnavailable, and the last failure. errors.Is and errors.As see all of them.
 type callError struct {
 	op, id   string
 	kind     error
@@ -62,7 +62,7 @@ func (e *callError) Unwrap() []error {
 	return errs
 }
 
-// ExecutionError says that an execution ended otherwise than by returning a value.
+// ExecutionError says that an execution failed or was cancelled.
 type ExecutionError struct {
 	// ID is the execution's.
 	ID string

@@ -80,7 +80,7 @@ func (c *Client) Result(ctx context.Context, id string) ([]byte, error) {
 // pollPause is the least time between two polls of one call.
 const pollPause = 50 * time.Millisecond
 
-// breathe keeps polls apart that are answered at once (by a node that stops, say).
+// breathe spaces polls that are answered at once (by a node that stops, say).
 func (c *Client) breathe(ctx context.Context, asked time.Time) {
 	if c.clock.Now().Sub(asked) >= pollPause {
 		return

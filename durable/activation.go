@@ -34,7 +34,7 @@ type activation struct {
 	loseOnce sync.Once
 	// cancelAsked is set when the journal or the node says that the execution is cancelling; live when replay has ended.
 	cancelAsked, live atomic.Bool
-	// misuse is the first operation that was called where it must not be.
+	// misuse is the first operation that was called from a forbidden place.
 	misuse atomic.Pointer[MisuseError]
 
 	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.
@@ -212,7 +212,7 @@ func (t *activation) close() {
 	}
 }
 
-// load reads the whole journal: what came with the task, and the rest.
+// load reads the whole journal: the entries that came with the task, and the rest.
 func (t *activation) load() {
 	t.ingest(t.task.GetEntries())
 	for t.journal.next < t.task.GetNextSeq() {
@@ -244,8 +244,8 @@ func (t *activation) readOn() uint64 {
 	return t.journal.next
 }
 
-// readBack fetches what the reply to a commit lacks, because it was too much for one message: every entry
-// that was not seen yet, the worker's own included, as in a reply that is repeated.
+// readBack fetches the entries that the reply to a commit leaves out because one message cannot carry them.
+// It reads every entry that was not seen yet, the worker's own included, as in a reply that is repeated.
 func (t *activation) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitReply {
 	whole := &perdurev1.CommitReply{State: reply.GetState(), Status: reply.GetStatus(), NextSeq: reply.GetNextSeq(), NextChild: reply.GetNextChild()}
 	for next := t.journal.next; next < whole.NextSeq; {
@@ -390,7 +390,7 @@ func (t *activation) outcome(n uint32) ([]byte, error) {
 	return o.GetValue(), nil
 }
 
-// complete ends the execution with what the function returned.
+// complete ends the execution with the function's result.
 func (t *activation) complete(out []byte, err error) {
 	t.checkRight() // a stopping worker still records a finished execution
 	if t.cancelAsked.Load() {
@@ -412,7 +412,7 @@ func (t *activation) complete(out []byte, err error) {
 	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))
 }
 
-// acknowledge ends a cancelled execution; what the function returned is dropped.
+// acknowledge ends a cancelled execution and drops the function's result.
 func (t *activation) acknowledge() {
 	if !t.journal.cancelled {
 		t.refresh() // a heartbeat reply said so; the reason is in the journal

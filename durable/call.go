@@ -8,7 +8,7 @@ import (
 	"perdure/client"
 )
 
-// CallOption changes how a child is started.
+// CallOption is an option of a child's start.
 type CallOption func(*callOptions)
 
 type callOptions struct {

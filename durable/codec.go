@@ -67,7 +67,7 @@ func decode(c Codec, what string, data []byte, v any) error {
 	return nil
 }
 
-// safely keeps a codec that panics from looking like a panic of the function.
+// safely turns a panic of a codec into an error, so that it does not look like a panic of the function.
 func safely(f func() ([]byte, error)) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -19,15 +19,15 @@ const (
 	bufferBytes  = 1 << 20
 	bufferEvents = 256
 
-	// How often a commit is repeated that keeps being answered "outcome unknown" before the activation is given
-	// is released: the next worker reads in the journal what happened.
+	// maxUnknown bounds how often a commit is repeated after the answer "outcome unknown". Then the
+	// activation releases the task, and the next worker reads the outcome in the journal.
 	maxUnknown = 20
 
 	askBackoffMin = 20 * time.Millisecond
 	askBackoffMax = time.Second
 )
 
-// buffer is what operations recorded that needs no answer: it travels with the next commit.
+// buffer holds the events of operations that need no answer. They travel with the next commit.
 type buffer struct {
 	events   []*perdurev1.Event
 	children []*perdurev1.ChildOptions
@@ -42,7 +42,7 @@ type commit struct {
 	mayEnd bool
 	// acknowledges: its last event is ExecutionCancelled, so a refusal is not because of the cancelling.
 	acknowledges bool
-	// waitTimeout bounds a final wait for a signal; 0 is for ever.
+	// waitTimeout bounds a final wait for a signal; 0 means no bound.
 	waitTimeout time.Duration
 }
 
@@ -73,7 +73,7 @@ func (t *activation) flush() error {
 	return t.commit(commit{})
 }
 
-// dropBuffer forgets what was never committed, child numbers included: nothing acted upon it.
+// dropBuffer drops the events that were never committed, and their child numbers: nothing acted upon them.
 func (t *activation) dropBuffer() {
 	t.buf = buffer{}
 	t.next = min(t.next, uint32(len(t.journal.ops)))

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Context is what a durable function and its operations share. It is a context.Context that ends when
-// the execution is cancelled or no longer this worker's; while recorded operations are replayed it does
-// not end. Contexts derived from it are plain ones: good for steps, not for operations.
+// Context is the argument of a durable function and of its operations. It is a context.Context that ends when
+// the execution is cancelled or no longer this worker's; while recorded operations are replayed it does not
+// end. Contexts derived from it are plain ones: good for steps, not for operations.
 type Context interface {
 	context.Context
 	// activation keeps the interface closed: only this package makes a Context.
@@ -22,7 +22,7 @@ type execContext struct {
 
 func (c execContext) activation() *activation { return c.t }
 
-// ExecutionInfo is what a function can know about its execution. It is the same at every replay.
+// ExecutionInfo describes the running execution to its function. It is the same at every replay.
 type ExecutionInfo struct {
 	ID, Function, Namespace string
 	Incarnation             uint64
@@ -31,10 +31,10 @@ type ExecutionInfo struct {
 	Tags              map[string]string
 }
 
-// Info reports about the execution that runs. It may be called anywhere, in steps too.
+// Info describes the running execution. It may be called anywhere, in steps too.
 func Info(ctx Context) ExecutionInfo { return ctx.activation().info }
 
-// Step is what a step can know about itself.
+// Step describes a running step to its function.
 type Step struct {
 	// PromiseID is the id of the operation, the same at every attempt: a good idempotency key.
 	PromiseID string
@@ -51,8 +51,8 @@ func StepInfo(ctx context.Context) Step {
 	return s
 }
 
-// enter begins an operation: it returns the activation, or an error when the operation is called where it must
-// not be. It does not return when the activation is over or to be given back.
+// enter begins an operation: it returns the activation, or an error when the operation is called from a
+// forbidden place. It does not return when the activation is over or its task is to be released.
 func enter(ctx Context, what string) (*activation, error) {
 	t := ctx.activation()
 	misuse := func(why string) error {

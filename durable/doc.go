@@ -2,11 +2,11 @@
 // process and continue in another one.
 //
 // It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of journals,
-// and the operations a function is made of. It promises that an operation whose result was recorded is never
-// run again: a function that starts over gets every recorded result from its journal. A crash loses the step
-// that was running, with every effect of it that the journal has not seen: steps run at least once, results
-// count once. A step begins only while the lease holds: see lease.go for how a worker counts it, and the
-// README's promises for the cases that remain.
+// and a function's operations. An operation whose result was recorded is never run again: a function that
+// starts over gets every recorded result from its journal. A crash loses the step that was running, with
+// every effect of it that the journal has not seen: steps run at least once, results count once. A step
+// begins only while the lease holds: see lease.go for how a worker counts it, and the README's promises for
+// the cases that remain.
 //
 // # Writing a function
 //
@@ -32,8 +32,8 @@
 //
 // # What the worker guarantees
 //
-//   - One goroutine runs the function. Operations are called from it only, and not from inside a step;
-//     anything else is a MisuseError, and the execution is given back with it.
+//   - One goroutine runs the function. Only this goroutine may call operations, and not inside a step;
+//     anything else is a MisuseError, and the worker releases the task with it.
 //   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started
 //     children that are still in the buffer are committed first. Otherwise they travel with the next
 //     commit, so ten calls of Go and one AwaitAll are one round.

@@ -23,7 +23,7 @@ var (
 	ErrTimeout = errors.New("durable: timed out")
 )
 
-// The failure types this package gives. Applications choose their own by returning an *Error.
+// Failure types of this package. Applications choose their own by returning an *Error.
 const (
 	TypeError     = "error"             // an error without a type of its own
 	TypePanic     = "panic"             // a step panicked
@@ -45,10 +45,10 @@ const (
 	maxDetailsBytes = id.MaxPayloadBytes - maxMessageBytes - 1024
 )
 
-// Error is how a step, a child or an execution failed. It is what crosses the wire: a step's own error
-// does not survive its process, so operations return *Error even the first time.
+// Error is the failure of a step, a child or an execution, as the journal has it. A step's own error does not
+// survive its process, so operations return *Error even the first time.
 type Error struct {
-	// Type is a stable class to decide by: one of the Type constants, or the application's own.
+	// Type is a stable class that code may compare: one of the Type constants, or the application's own.
 	Type string
 	// Message is for people.
 	Message string
@@ -99,7 +99,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// failureOf is err as it crosses the wire.
+// failureOf is err in its wire form.
 func failureOf(err error) *perdurev1.Failure {
 	f := &perdurev1.Failure{Type: TypeError, Message: err.Error()}
 	var (
@@ -140,7 +140,7 @@ func unmarked(err error) error {
 	}
 }
 
-// cut makes text that a message can carry of any string: valid UTF-8 of at most n bytes.
+// cut makes any string valid UTF-8 of at most n bytes, as a message requires.
 func cut(s string, n int) string {
 	const more = "…"
 	s = strings.ToValidUTF8(s, "\ufffd")
@@ -155,8 +155,8 @@ func errorOf(f *perdurev1.Failure) *Error {
 	return &Error{Type: f.GetType(), Message: f.GetMessage(), Details: f.GetDetails(), NonRetryable: f.GetNonRetryable()}
 }
 
-// MismatchError says that the code asks for something else than the journal has: the code changed under
-// a running execution, or is not deterministic. The execution is given back with this as its last problem.
+// MismatchError says that the code asks for another operation than the journal has: the code changed under a
+// running execution, or is not deterministic. The worker releases the task with this as its problem.
 type MismatchError struct {
 	// ID is the promise id in question.
 	ID string
@@ -169,8 +169,8 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("durable: journal mismatch: %s is %s in the journal, %s", e.ID, e.Journal, e.Code)
 }
 
-// MisuseError says that a durable operation was called where it must not be: from another goroutine than
-// the function's, inside a step, or after the function ended. The execution is given back with it.
+// MisuseError says that a durable operation was called from a forbidden place: another goroutine than the
+// function's, inside a step, or after the function ended. The worker releases the task with it.
 type MisuseError struct {
 	// ID is the execution, What the operation, Why the reason.
 	ID, What, Why string
@@ -184,8 +184,8 @@ func (e *MisuseError) Error() string {
 var (
 	// errLost is the cause of a context whose task is no longer this worker's.
 	errLost = errors.New("durable: the task is no longer this worker's")
-	// errRedial ends a session so that the next one says what has changed.
+	// errRedial ends a session so that the next one reports the changes.
 	errRedial = errors.New("durable: reconnecting")
-	// errStopping is the cause of a context whose worker has run out of its stop grace.
+	// errStopping is the cause of a context that ends with the worker's stop grace.
 	errStopping = errors.New("durable: the worker is stopping")
 )

@@ -12,19 +12,19 @@ import (
 
 // Registration is a function that a Worker can run; *Function is the only one.
 type Registration interface {
-	// Name is what the function is started by.
+	// Name is the function's name, for Start.
 	Name() string
 	call(ctx Context, t *activation) ([]byte, error)
 }
 
-// Function is a durable function: a name, and the code a worker runs for it.
+// Function is a durable function: a name, and the code that a worker runs for it.
 type Function[In, Out any] struct {
 	name  string
 	fn    func(Context, In) (Out, error)
 	codec Codec
 }
 
-// FunctionOption changes how a function is made.
+// FunctionOption is an option of NewFunction.
 type FunctionOption func(*functionOptions)
 
 type functionOptions struct{ codec Codec }
@@ -78,7 +78,7 @@ func (f *Function[In, Out]) codecFor(c Codec) Codec {
 	return c
 }
 
-// StartOption changes how an execution is started.
+// StartOption is an option of an execution's start.
 type StartOption func(*client.StartOptions)
 
 // StartTimeout cancels the execution with "timed out" when it has not finished by then.
@@ -138,7 +138,7 @@ type Handle[Out any] struct {
 // ID is the execution's id.
 func (h *Handle[Out]) ID() string { return h.id }
 
-// Started is what Start was answered; zero after Attach.
+// Started is the answer of Start; zero after Attach.
 func (h *Handle[Out]) Started() client.Started { return h.started }
 
 // Result waits until the execution has finished or ctx ends, and returns its result. A failure is both a

@@ -7,7 +7,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Future is the result, some day, of a child that Go started, or of a signal that GoSignal sent. It belongs to the
+// Future is the later result of a child that Go started, or of a signal that GoSignal sent. It belongs to the
 // execution that started it.
 type Future[T any] struct {
 	t     *activation
@@ -59,9 +59,9 @@ func (f *Future[T]) get() (T, error) {
 	return out, decode(f.codec, "the result of "+strconv.Quote(f.name), data, &out)
 }
 
-// AwaitAny waits until at least one of the futures has its result, and returns the index of the one that
-// had it first, the same at every replay. Get then returns at once. The error is ErrCancelled, or that
-// there are no futures.
+// AwaitAny waits until at least one of the futures has its result, and returns the index of the first to have
+// it, the same at every replay. Get then returns at once. It fails with ErrCancelled, or when there are no
+// futures.
 func AwaitAny(ctx Context, futures ...Awaitable) (int, error) {
 	t, err := enterWith(ctx, "AwaitAny", futures...)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"perdure/graph"
 )
 
-// Graph is a DAG of work that is built in Go and handed to the cluster as data: from then on the cluster
-// decides what may start, and this program is not needed any more, except where its functions are nodes.
+// Graph is a DAG of work that is built in Go and submitted to the cluster as data. From then on the cluster
+// schedules the nodes. The run needs this program only where its functions are nodes.
 //
 //	g := durable.NewGraph("report")
 //	parse := g.Function("parse", parseFn, durable.Input("file", durable.RunInput("file")))
@@ -23,8 +23,8 @@ import (
 //	g.Add(durable.FanIn(send, parse, fetch, ok))
 //	run, err := g.Submit(ctx, c, "report-2025-01", map[string]string{"file": "in.csv"})
 //
-// Build and Submit report all mistakes. A Graph is built by one goroutine; once
-// it is complete, it can be used by many, and any number of times.
+// Build and Submit report all mistakes. A Graph is built by one goroutine; once it is complete, it can be
+// used by many, and any number of times.
 type Graph struct {
 	name        string
 	nodes       []*Node
@@ -34,13 +34,14 @@ type Graph struct {
 	problems    []error
 }
 
-// GraphOption changes how a graph runs.
+// GraphOption is an option of NewGraph.
 type GraphOption func(*Graph)
 
-// MaxParallel bounds how many nodes run at once; 0, the default, bounds nothing.
+// MaxParallel bounds how many nodes run at once; 0, the default, means no bound.
 func MaxParallel(n uint32) GraphOption { return func(g *Graph) { g.maxParallel = n } }
 
-// Wave has the results of the nodes that run observed when all of them have one, and not one by one.
+// Wave makes the run observe the results of the running nodes together, once all of them have one, rather
+// than one by one.
 func Wave() GraphOption { return func(g *Graph) { g.wave = true } }
 
 // NewGraph makes a graph without nodes. The name is for people.
@@ -60,7 +61,7 @@ type Node struct {
 	sub   *Graph
 }
 
-// ID is the node's id, by which Outcome finds what it has come to.
+// ID is the node's id, as Outcome takes it.
 func (n *Node) ID() string { return n.wire.GetId() }
 
 // node makes a node. The id is 1 to 128 letters, digits, '_', '-' and '.', unique in the graph.

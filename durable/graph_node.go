@@ -12,11 +12,11 @@ import (
 	"perdure/client"
 )
 
-// NodeOption changes a node of a Graph.
+// NodeOption is an option of a Graph's node.
 type NodeOption func(*Node)
 
-// JSONType is what an output is declared to be, and what an input asks its source for. The two are compared
-// when the graph is built; values are not checked when it runs.
+// JSONType is the declared type of an output, or the type that an input asks of its source. The two are
+// compared when the graph is built; values are not checked when it runs.
 type JSONType = perdurev1.ValueType
 
 // The types of JSON. AnyJSON, which is the default, agrees with all.
@@ -29,10 +29,10 @@ const (
 	JSONBool   JSONType = perdurev1.ValueType_VALUE_TYPE_BOOL
 )
 
-// Output declares what the node's output is.
+// Output declares the type of the node's output.
 func Output(t JSONType) NodeOption { return func(n *Node) { n.wire.Output = t } }
 
-// NodeRetry tries a node that fails again; without it, it has one attempt. Zero fields of the policy take
+// NodeRetry retries a node that fails; without it, the node has one attempt. Zero fields of the policy take
 // their defaults; pauses are counted in milliseconds, rounded up, and the factor in percent.
 func NodeRetry(p RetryPolicy) NodeOption {
 	p = p.withDefaults()
@@ -66,9 +66,9 @@ type Source struct {
 	err  error
 }
 
-// From is the output of another node, or what is under a path in it: member names and, for arrays, numbers,
-// each an argument or separated by dots. It puts the node that takes it after the other. It is null if the
-// other node was skipped or the path leads nowhere.
+// From is the output of another node, or the value under a path in it: member names and, for arrays, numbers,
+// each an argument or separated by dots. It makes the node depend on the other. It is null if the other node
+// was skipped or the path leads nowhere.
 func From(n *Node, path ...string) Source {
 	if n == nil {
 		return Source{wire: &perdurev1.NodeInput{}, err: errNilNode}
@@ -76,7 +76,7 @@ func From(n *Node, path ...string) Source {
 	return Source{node: n, wire: &perdurev1.NodeInput{Source: &perdurev1.NodeInput_Node{Node: n.ID()}, Path: strings.Join(path, ".")}}
 }
 
-// RunInput is the input of the whole run, or what is under a path in it; see From.
+// RunInput is the input of the whole run, or the value under a path in it; see From.
 func RunInput(path ...string) Source {
 	return Source{wire: &perdurev1.NodeInput{Source: &perdurev1.NodeInput_Run{Run: true}, Path: strings.Join(path, ".")}}
 }
@@ -88,7 +88,7 @@ func Literal(v any) Source {
 	return Source{wire: &perdurev1.NodeInput{Source: &perdurev1.NodeInput_Value{Value: data}}, err: err}
 }
 
-// As asks for a source that is declared so.
+// As requires that the source is declared with this type.
 func (s Source) As(t JSONType) Source {
 	s.wire = proto.CloneOf(s.wire)
 	s.wire.Type = t

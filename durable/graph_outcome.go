@@ -14,12 +14,12 @@ const (
 	TypeSuspended = "graph.suspended"
 )
 
-// ErrSkipped is matched (errors.Is) by what Skip returns, and by Outcome of a node that was skipped.
+// ErrSkipped is matched (errors.Is) by the error of Skip, and by that of Outcome for a skipped node.
 var ErrSkipped = errors.New("durable: skipped")
 
-// Skip is what a graph's function returns to have its node skipped: what comes after it runs, and gets null
-// from it. The reason is for people: the run's status shows it, cut to 1,000 bytes. Outside a graph the
-// execution fails with the type "graph.skipped".
+// Skip is the error with which a graph's function skips its node: the nodes after it run, and get null from
+// it. The reason is for people: the run's status shows it, cut to 1,000 bytes. Outside a graph the execution
+// fails with the type "graph.skipped".
 func Skip(reason string) error {
 	return &Error{Type: TypeSkipped, Message: reason, NonRetryable: true}
 }

@@ -12,7 +12,7 @@ import (
 	"perdure/graph"
 )
 
-// ErrUnfinished is matched by the error of Outcome while the node has not come to an end.
+// ErrUnfinished is matched by the error of Outcome while the node has not ended.
 var ErrUnfinished = errors.New("durable: not finished")
 
 // Submit builds the graph and starts a run of it under an id, and does not wait for it. The input is encoded
@@ -58,7 +58,7 @@ type GraphHandle struct {
 // ID is the run's id.
 func (h *GraphHandle) ID() string { return h.id }
 
-// Started is what Submit was answered; zero after AttachGraph.
+// Started is the answer of Submit; zero after AttachGraph.
 func (h *GraphHandle) Started() client.Started { return h.started }
 
 // Status is the progress of the run and each of its nodes. client.Client.WatchGraph reports changes.
@@ -74,7 +74,7 @@ func (h *GraphHandle) Wait(ctx context.Context) error {
 	return err
 }
 
-// Result is Wait, and what the run has answered: an object of the outputs of its last nodes, by their ids. A
+// Result is Wait, and returns the run's result: an object of the outputs of its last nodes, by their ids. A
 // run that has completed with more than graph.MaxResultBytes of them is a *graph.TooLarge (errors.As finds
 // it): Outcome reads them one by one.
 func (h *GraphHandle) Result(ctx context.Context) (json.RawMessage, error) {
@@ -97,10 +97,10 @@ func (h *GraphHandle) answer(ctx context.Context) ([]byte, error) {
 	return data, err
 }
 
-// Outcome is what one node of a run has come to, decoded from JSON; as []byte or json.RawMessage it is what
-// the node has answered, JSON or not. It does not wait. A node that failed is an *Error with its failure,
-// one that was skipped an *Error that matches ErrSkipped, and one that is still to end matches
-// ErrUnfinished. Other errors are those of client.Client.NodeOutcome.
+// Outcome is the result of one node of a run, decoded from JSON; as []byte or json.RawMessage it is the
+// node's answer, JSON or not. It does not wait. A node that failed is an *Error with its failure, one that
+// was skipped an *Error that matches ErrSkipped, and one that has not ended matches ErrUnfinished. Other
+// errors are those of client.Client.NodeOutcome.
 func Outcome[T any](ctx context.Context, h *GraphHandle, node string) (T, error) {
 	var out T
 	o, err := h.c.NodeOutcome(ctx, h.id, node)

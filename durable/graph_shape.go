@@ -8,9 +8,9 @@ import (
 )
 
 // Shape is an expression for nodes and edges, as algebraic graphs have them: a *Node is the shape of that
-// node alone, and each function here makes a shape of shapes. Two expressions that mean the same nodes and
-// edges are the same shape: an edge that is said twice is one edge, Overlay knows no order, and Connect(x,
-// Connect(y, z)) has the edges from x to y, from x to z and from y to z.
+// node alone, and each function here combines shapes. Two expressions with the same nodes and edges are the
+// same shape: a repeated edge is one edge, Overlay has no order, and Connect(x, Connect(y, z)) has the edges
+// from x to y, from x to z and from y to z.
 type Shape interface {
 	// parts and inOrder describe the expression; only this package makes shapes.
 	parts() []Shape
@@ -37,7 +37,7 @@ func Nodes(nodes ...*Node) Shape {
 	return s
 }
 
-// Overlay has the nodes and edges of all of them: they run side by side.
+// Overlay has the nodes and edges of all of them, and no further edge: they run concurrently.
 func Overlay(shapes ...Shape) Shape { return &shape{of: shapes} }
 
 // Connect has the nodes and edges of both, and an edge from every node of x to every node of y: y comes
@@ -124,7 +124,7 @@ func (e *edges) trace(s Shape) {
 	walk(s)
 }
 
-// maxPairs bounds the work of one graph: an edge may be said more than once, but not without end.
+// maxPairs bounds the work of one graph: an edge may be repeated, but not without bound.
 const maxPairs = 4 * graph.MaxEdges
 
 func (e *edges) product(from, to []*Node) {
@@ -142,7 +142,7 @@ func (e *edges) product(from, to []*Node) {
 	}
 }
 
-// mine says whether a node is one of the graph.
+// mine reports whether a node belongs to the graph.
 func (e *edges) mine(n *Node) bool {
 	switch {
 	case n == nil:

@@ -35,7 +35,7 @@ type timestamps struct {
 	at   []time.Time // of the numbers up to last, oldest first
 }
 
-// newTimestamps remembers the moments of one lease, and then some.
+// newTimestamps remembers the moments of at least one lease.
 func newTimestamps(lease time.Duration) *timestamps {
 	const perLease = 64
 	return &timestamps{step: lease / perLease, keep: 2 * perLease}

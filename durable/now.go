@@ -6,9 +6,9 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Now is the time, to the millisecond, by the clock of the worker that asked first: recorded, and the
-// same at every replay. Two workers' clocks may differ, so it can go backwards between two calls. The
-// error is ErrCancelled.
+// Now is the time, to the millisecond, by the clock of the worker that asked first: recorded, and the same at
+// every replay. Workers' clocks may differ, so it can go backwards between two calls. The error is
+// ErrCancelled.
 func Now(ctx Context) (time.Time, error) {
 	t, err := enter(ctx, "Now")
 	if err != nil {

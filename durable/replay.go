@@ -11,7 +11,7 @@ import (
 	"perdure/id"
 )
 
-// opKind is what takes a child number.
+// opKind is the kind of an operation, which takes a child number.
 type opKind int
 
 const (
@@ -50,7 +50,7 @@ func (k opKind) describe(name string) string {
 	return "invocation " + q
 }
 
-// record is everything the journal says about one child number.
+// record is the journal's content about one child number.
 type record struct {
 	kind opKind
 	name string
@@ -63,9 +63,9 @@ type record struct {
 	random []byte // of a random number
 	timeMs int64  // of a time
 
-	// done says that the result is known. doneSeq is its sequence number: the order in which
-	// results came is the order of doneSeq, the same at every replay. It is meaningless for what this
-	// worker wrote itself (its own steps), which race with nothing.
+	// done says that the result is known. doneSeq is its sequence number: results came in the order of
+	// doneSeq, the same at every replay. It is meaningless for entries that this worker wrote itself (its own
+	// steps), which race with nothing.
 	done    bool
 	doneSeq uint64
 	outcome *perdurev1.Outcome
@@ -100,8 +100,8 @@ func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
 	return nil
 }
 
-// recorded are the events of a commit that the journal has when the task is still held afterwards: a
-// wait that was satisfied does not, that is why the task is held.
+// recorded are the events of a commit that the journal has when the task is still held afterwards. A wait
+// that was already satisfied is not among them: because of it the task is still held.
 func recorded(own []*perdurev1.Event) []*perdurev1.Event {
 	if n := len(own); n > 0 && own[n-1].GetExecutionAwaiting() != nil {
 		return own[:n-1]
@@ -109,8 +109,8 @@ func recorded(own []*perdurev1.Event) []*perdurev1.Event {
 	return own
 }
 
-// lacks reports whether a reply comes without the entries that others wrote, because they were too much
-// for one message. Of an execution that is cancelling it is not known how many those are.
+// lacks reports whether a reply omits the entries that others wrote, because one message cannot carry them.
+// For a cancelling execution their number is unknown.
 func (r *replay) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) bool {
 	missing := int(reply.GetNextSeq()) - int(r.next)
 	if len(reply.GetEntries()) > 0 || missing <= 0 {
@@ -120,8 +120,8 @@ func (r *replay) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) boo
 }
 
 // absorb folds the reply to a commit after which the task is still held. own are the commit's events. The
-// reply has what others wrote, in between and because of them; what is missing in its numbering is what
-// this worker wrote. A reply that was repeated has everything. applied is false when own was not recorded
+// reply has the entries that others wrote, in between and because of them; the numbers missing in it are this
+// worker's own entries. A reply that was repeated has everything. applied is false when own was not recorded
 // because the execution is cancelling.
 func (r *replay) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (applied bool, err error) {
 	var entries []*perdurev1.JournalEntry
@@ -252,7 +252,7 @@ func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
 
 	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed,
 		*perdurev1.Event_JoinSetSubmitted, *perdurev1.Event_JoinSetAwaited:
-		// Nothing that a replayed function asks for.
+		// A replayed function asks for none of these.
 	default:
 		return fmt.Errorf("unknown kind of event %T", ev.GetKind())
 	}
@@ -265,7 +265,7 @@ func (rec *record) resolve(seq uint64, o *perdurev1.Outcome) {
 	}
 }
 
-// take records what the next child number is. Numbers are dense, so any other is not readable.
+// take adds the record of the next child number. Numbers are dense, so any other is not readable.
 func (r *replay) take(promiseID string, rec *record) error {
 	n, ok := id.PromiseID(promiseID).IsChildOf(r.id)
 	if !ok || int(n) != len(r.ops) {

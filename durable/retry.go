@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RetryPolicy says how often and how fast a failing step is tried again. A zero field takes its default.
+// RetryPolicy says how often and how fast a failing step is retried. A zero field takes its default.
 type RetryPolicy struct {
 	// MaxAttempts counts all attempts, the first included; default 4. 1 means no retry.
 	MaxAttempts int

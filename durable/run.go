@@ -11,11 +11,11 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// releaseBackoff is the pause before a retry from which on the task is given back meanwhile, rather than
-// kept waiting in a place where another function could run.
+// releaseBackoff is the longest pause before a retry during which a task keeps its slot. For a longer pause the
+// worker releases the task, so that another function can run.
 const releaseBackoff = 10 * time.Second
 
-// StepOption changes how a step is run.
+// StepOption is an option of a step.
 type StepOption func(*stepOptions)
 
 type stepOptions struct {
@@ -24,15 +24,15 @@ type stepOptions struct {
 	timeout time.Duration
 }
 
-// WithRetry sets how often and how fast the step is tried again; see RetryPolicy for the default.
+// WithRetry sets how often and how fast the step is retried; see RetryPolicy for the default.
 func WithRetry(p RetryPolicy) StepOption { return func(o *stepOptions) { o.retry = p } }
 
 // NoRetry makes the first failure of the step final.
 func NoRetry() StepOption { return WithRetry(RetryPolicy{MaxAttempts: 1}) }
 
 // WithIntent records that an attempt begins before it runs, at the price of one more round. Then a lost
-// worker costs an attempt (RetryPolicy.MaxAttempts bounds how often the step can have run), and a result
-// that comes after a cancellation is still recorded: what a step with a compensation needs.
+// worker costs an attempt (RetryPolicy.MaxAttempts bounds how often the step can have run), and a result that
+// comes after a cancellation is still recorded. Use it for a step with a compensation.
 func WithIntent() StepOption { return func(o *stepOptions) { o.intent = true } }
 
 // WithTimeout ends the context of each attempt after d. An attempt that returns an error then has failed
@@ -40,13 +40,13 @@ func WithIntent() StepOption { return func(o *stepOptions) { o.intent = true } }
 func WithTimeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
 
 // Run runs a local step: code with effects or of changing outcome, whose result is recorded and never
-// computed again. name is compared with the journal at replay. The step runs in the function's goroutine
-// with a context that ends when the execution is cancelled or lost; it must heed it and must not use ctx
-// for operations. It runs at least once: use StepInfo's promise id to make its effects idempotent.
+// computed again. name is compared with the journal at replay. The step runs in the function's goroutine with
+// a context that ends when the execution is cancelled or lost; it must heed it and must not use ctx for
+// operations. It runs at least once: use StepInfo's promise id to make its effects idempotent.
 //
-// A failing or panicking step is tried again as its policy says; the last failure is returned as *Error.
-// A step that is running when the execution is cancelled has its result recorded only WithIntent;
-// otherwise Run returns ErrCancelled.
+// A failing or panicking step is retried as its policy says; the last failure is returned as *Error. A step
+// that is running when the execution is cancelled has its result recorded only WithIntent; otherwise Run
+// returns ErrCancelled.
 func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var out T
 	t, err := enter(ctx, "Run("+strconv.Quote(name)+")")
@@ -93,8 +93,8 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
 		s.attempt = rec.attempt + 1
 		if rec.open {
-			// Its worker was lost in this attempt. Closing it is committed together with the start of the
-			// next one, so that a step that takes its worker down does so only as often as its policy says.
+			// Its worker was lost in this attempt. The attempt's end is committed together with the start of
+			// the next one. So a step that crashes its worker does so only as often as its policy says.
 			s.o.intent = true
 			lost := &perdurev1.Failure{Type: TypeLost, Message: "worker lost"}
 			if int(rec.attempt) >= s.limit {
@@ -108,7 +108,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	return s.run()
 }
 
-// stepRun is a step on its way to its result.
+// stepRun is a step that has no result yet.
 type stepRun struct {
 	t       *activation
 	n       uint32
@@ -135,8 +135,8 @@ func (s *stepRun) run() ([]byte, error) {
 			err = s.t.flush() // what the step may act upon is recorded before it runs
 		}
 		if err == nil {
-			// Waiting may have taken long, and this process may have been stopped. Asking is cheap; running a step
-			// that another worker has finished meanwhile is not.
+			// Waiting may have taken long, and this process may have been paused. A check is cheap; running a
+			// step that another worker has finished meanwhile is not.
 			s.t.secureLease()
 		}
 		if err == nil && s.t.cancelAsked.Load() {
@@ -183,8 +183,8 @@ func (s *stepRun) retrying(attempt uint32, f *perdurev1.Failure, at time.Time) *
 		PromiseId: s.id, FailedAttempt: attempt, Error: f, RetryAtMs: at.UnixMilli()}}}
 }
 
-// pause waits for the next attempt: here if it is soon, otherwise the activation ends and the task comes again
-// when it is time. The error is ErrCancelled.
+// pause waits for the next attempt: here if it is soon. Otherwise the activation ends, and the task is
+// delivered again after the pause. The error is ErrCancelled.
 func (s *stepRun) pause(d time.Duration) error {
 	t := s.t
 	d = min(d, s.o.retry.Max) // another worker's clock may have recorded the time
@@ -207,7 +207,7 @@ func (s *stepRun) pause(d time.Duration) error {
 	return nil
 }
 
-// once makes one attempt. It does not return when the task was lost or abandoned meanwhile.
+// once makes one attempt. It does not return when the task was lost or released meanwhile.
 func (s *stepRun) once() ([]byte, error) {
 	t := s.t
 	ctx, cancel := context.WithCancel(context.WithValue(t.ctx, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt}))

@@ -8,12 +8,12 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// WaitOption changes how a signal is waited for.
+// WaitOption is an option of WaitSignal.
 type WaitOption func(*waitOptions)
 
 type waitOptions struct{ timeout time.Duration }
 
-// Timeout gives a wait up after d, to the millisecond above: its error then matches ErrTimeout.
+// Timeout ends a wait after d, rounded up to milliseconds: its error then matches ErrTimeout.
 func Timeout(d time.Duration) WaitOption {
 	return func(o *waitOptions) { o.timeout = max(d, time.Millisecond) }
 }

@@ -7,8 +7,8 @@ import (
 	"perdure/client"
 )
 
-// Sleep waits for d, to the millisecond above and at least one. It uses no capacity of the worker and survives
-// anything; it returns nil, or ErrCancelled.
+// Sleep waits for d, rounded up to milliseconds and at least one. It uses no capacity of the worker and
+// survives crashes of workers and nodes. It returns nil, or ErrCancelled.
 func Sleep(ctx Context, d time.Duration) error {
 	t, err := enter(ctx, "Sleep")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // WorkerOptions configures a Worker. The zero value is good.
 type WorkerOptions struct {
-	// Name begins the worker's id, which people see (a random part follows); default "worker".
+	// Name is the prefix of the worker's id, which people see (a random part follows); default "worker".
 	Name string
 	// Concurrency is how many functions run at once; default 64. One that waits (for a child, a timer, a
 	// signal) does not count.
@@ -57,7 +57,8 @@ const (
 	EventAttempt         EventKind = "attempt"          // a step failed with Err and will be tried again
 )
 
-// Event is something that happened. ID and Function are empty when it concerns no execution.
+// Event is an event of the worker or one of its tasks. ID and Function are empty when it concerns no
+// execution.
 type Event struct {
 	Kind         EventKind
 	ID, Function string
@@ -96,7 +97,7 @@ type Worker struct {
 	sess          *session // nil while there is none
 	calls         map[uint64]*call
 	lastCall      uint64
-	// problems counts how often in a row an execution was given back with a problem.
+	// problems counts how often in a row a task of an execution was released with a problem.
 	problems map[string]int
 	// timestamps number this worker's messages, ended are the tokens that it never begins again.
 	timestamps *timestamps

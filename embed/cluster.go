@@ -31,14 +31,14 @@ type discovery struct {
 	// identity is what the data directory says, if it has one.
 	identity identity.Identity
 	known    bool
-	// why the node waits, for /readyz.
+	// why is the reason why the node waits, for /readyz.
 	why atomic.Pointer[string]
 
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// clustered says that the node is, or is to be, one of several members.
+// clustered reports whether the node is, or is to be, one of several members.
 func (c *Config) clustered() bool { return c.BootstrapExpect > 1 }
 
 // partitionConfig is what partition.Start needs of a configuration, but for what members find out.
@@ -65,8 +65,7 @@ type secrets struct {
 	gossip [][]byte
 }
 
-// startCluster begins to gossip: as the member that the data directory says this node is, or as one that
-// has none yet.
+// startCluster starts gossip: as the member that the data directory names, or as a node without membership.
 func startCluster(cfg Config, log *slog.Logger, s secrets) (c *discovery, err error) {
 	c = &discovery{cfg: cfg, log: log, done: make(chan struct{})}
 	if c.identity, c.known, err = identity.Find(identity.Config{
@@ -97,7 +96,8 @@ func startCluster(cfg Config, log *slog.Logger, s secrets) (c *discovery, err er
 	return c, nil
 }
 
-// enter waits until this node has a cluster, and says the part of it that partition.Start needs. A node with data does not wait.
+// enter blocks until this node has a cluster, and returns that part of partition.Start's configuration. A
+// node with data does not wait.
 func (c *discovery) enter(ctx context.Context, s secrets) (_ *identity.Cluster, partitions uint32, err error) {
 	expect := uint32(c.cfg.BootstrapExpect)
 	if c.known {
@@ -184,7 +184,7 @@ func (c *discovery) hints() []cluster.Hint {
 	return out
 }
 
-// ahead is how far this node's clock is before the median of all.
+// ahead is how far this node's clock is ahead of the median of all.
 func (c *discovery) ahead() time.Duration {
 	d, known := c.gossip.Offset()
 	if !known {
@@ -193,7 +193,8 @@ func (c *discovery) ahead() time.Duration {
 	return d
 }
 
-// follow starts to gossip the state of this node, and lets its groups form when all founders take part. leave ends it.
+// follow starts to gossip the state of this node, and lets its groups form when all founders take part. leave
+// stops it.
 func (c *discovery) follow(parts *partition.Node) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel

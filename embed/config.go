@@ -23,17 +23,17 @@ const (
 	LogFormatJSON = "json"
 )
 
-// Config is every setting of a node. The zero value of a field means its default (see Settings), so a
-// program that embeds a node names only what it wants to be different. A Config is a value: a node
-// copies it at start, and changing it later has no effect.
+// Config is every setting of a node. The zero value of a field means its default (see Settings), so a program
+// that embeds a node sets only the fields that differ. A Config is a value: a node copies it at start, and
+// changing it later has no effect.
 type Config struct {
 	// File is the configuration file that Load read, empty when there was none.
 	File string
 
 	// NodeID names the node within its cluster: 1 to 64 letters, digits, '.', '_' and '-'.
 	NodeID string
-	// DataDir is the folder that holds everything the node must not lose. It is made when missing;
-	// whether it can be written is found out at start.
+	// DataDir is the folder of all durable data of the node. The node makes it when missing, and checks at
+	// start that it is writable.
 	DataDir string
 
 	// GRPCAddr, HTTPAddr, PeerAddr and GossipAddr are host:port. Port 0 lets the system choose.
@@ -44,8 +44,8 @@ type Config struct {
 	// AdvertiseHost is the host, without a port, by which other nodes and clients reach this one. Empty: the
 	// host of the address it listens on.
 	AdvertiseHost string
-	// Insecure accepts that an address can be reached from other machines although what goes over it is
-	// neither encrypted nor authenticated.
+	// Insecure allows an address that other machines can reach although its traffic is neither encrypted nor
+	// authenticated.
 	Insecure bool
 
 	// TLSCert and TLSKey are PEM files that secure the ports for clients, gRPC and HTTP; TLSClientCA, if
@@ -83,8 +83,8 @@ type Config struct {
 	// LogStore keeps the Raft logs: LogStorePebble or LogStoreBoltDB. It is chosen when the data
 	// directory is made.
 	LogStore string
-	// Lease is how long a worker that names no lease of its own may be silent before its tasks are given
-	// to another: 1 s to 10 min.
+	// Lease is how long a worker that names no lease of its own may send no heartbeat before the cluster
+	// gives its tasks to another: 1 s to 10 min.
 	Lease time.Duration
 	// HeartbeatTimeout, ElectionTimeout and LeaderLease are Raft's; LeaderLease <= HeartbeatTimeout <=
 	// ElectionTimeout. A node that is its cluster's only member shortens the
@@ -96,7 +96,7 @@ type Config struct {
 	CommitTimeout time.Duration
 	// MaxAppendEntries bounds the entries of one append message: 1 to 1,024.
 	MaxAppendEntries int
-	// SnapshotThreshold is how many log entries make a new snapshot marker worthwhile.
+	// SnapshotThreshold is the number of log entries after which a new snapshot marker is written.
 	SnapshotThreshold uint64
 	// SnapshotInterval is how often that is checked.
 	SnapshotInterval time.Duration
@@ -135,9 +135,9 @@ type Config struct {
 	// closed. 0 means rpc.DefaultConnections, or less where the process may open few files.
 	MaxConnections int
 
-	// HTTPNodes says whether this node carries out the HTTP nodes of graphs, for the partitions it leads. Where it is
-	// off, graphs with such nodes are refused, and nodes that come to be carried out fail. All nodes of a cluster
-	// should have the same of these three settings.
+	// HTTPNodes says whether this node runs the HTTP nodes of graphs, for the partitions it leads. Where it
+	// is off, the node refuses graphs with such nodes, and HTTP nodes of running graphs fail. All nodes of a
+	// cluster should have the same of these three settings.
 	HTTPNodes Switch
 	// HTTPHosts are the hosts that HTTP nodes may call: "host", "host:port", "*.suffix". Empty: every host.
 	HTTPHosts []string

@@ -12,8 +12,8 @@ import (
 	"perdure/partition/identity"
 )
 
-// A step is what a node without data does next, by what it hears of the others. Exactly one of its kinds
-// holds: join a cluster, found one, take part in one that another founds, or wait.
+// A step is the next action of a node without data, from the others' gossip. Exactly one of its kinds holds:
+// join a cluster, found one, take part in one that another founds, or wait.
 type step struct {
 	// join is the cluster to join; contacts are peer addresses of its members.
 	join     string
@@ -24,7 +24,7 @@ type step struct {
 	// accept is the cluster that another founds with the same founders.
 	accept     string
 	partitions uint32
-	// wait says why nothing can be done yet.
+	// wait is the reason to wait.
 	wait string
 }
 
@@ -126,7 +126,7 @@ func digest(founders []identity.Founder) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// founding is what a member says that takes part in making a cluster.
+// founding is the gossip state of a member that takes part in making a cluster.
 func founding(cluster string, founders []identity.Founder) string {
 	return cluster + ":" + digest(founders)
 }

@@ -1,9 +1,9 @@
 // Package embed assembles a whole node as a library: for cmd/node, for examples, and for the tests of
 // programs that use Perdure.
 //
-// It owns the order in which the parts of a node start and stop, and the configuration with its
-// defaults and checks. It promises that Start returns a node that serves every partition, or an error
-// and nothing left running. It keeps nothing itself; what a crash may lose is what the partitions say.
+// It owns the order in which the parts of a node start and stop, and the configuration with its defaults and
+// checks. Start returns a node that serves every partition, or an error with nothing left running. The
+// package stores nothing itself; the partitions say what a crash may lose.
 package embed
 
 import (
@@ -27,8 +27,7 @@ const snapshotBytes = 64 << 20
 // trailingBytes of log are kept behind a marker, for any number of entries.
 const trailingBytes = 64 << 20
 
-// A node that is its cluster's only member has no other candidate, so it need not
-// wait to be elected.
+// A node that is its cluster's only member has no other candidate, so its elections need no long timeouts.
 const (
 	aloneElection = 100 * time.Millisecond
 	aloneLease    = 50 * time.Millisecond
@@ -47,10 +46,10 @@ type Node struct {
 	closeErr  error
 }
 
-// Start checks the configuration, opens or makes the data directory, and serves. It returns when every
-// partition has a leader, or ctx ends, or something refuses: bad settings (*ConfigError, all of them at
-// once), a store that is missing, foreign, damaged or newer (named), a membership that another server
-// has by now (*identity.ReplacedError), a port in use.
+// Start checks the configuration, opens or makes the data directory, and serves. It blocks until every
+// partition has a leader, ctx ends, or a step fails: bad settings (*ConfigError, all of them at once), a
+// store that is missing, foreign, damaged or newer (named), a membership that another server has by now
+// (*identity.ReplacedError), a port in use.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -70,13 +69,13 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg}
 	pcfg := cfg.partitionConfig(log)
 	pcfg.Registerer = registry
-	// 1. The files of certificates, keys and tokens, before anything is opened that they shall guard.
+	// 1. The files of certificates, keys and tokens, before opening the ports that they guard.
 	if n.security, err = cfg.openSecurity(log, registry); err != nil {
 		return nil, err
 	}
 	secure := secrets{peer: n.security.peerTLS(), http: n.security.httpTLS(), gossip: n.security.gossipKeys}
 	pcfg.TLS = secure.peer
-	// 2. A member of a cluster finds the others first: what it makes depends on who they are.
+	// 2. A member of a cluster finds the others first: its next step depends on them.
 	if cfg.clustered() {
 		if n.cluster, err = startCluster(cfg, log, secure); err != nil {
 			return nil, errors.Join(err, n.closeWithin(cfg.ShutdownGrace))
@@ -93,15 +92,15 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.cluster != nil {
 		n.cluster.follow(n.parts)
 	}
-	// 4. A member asks the others whether it still is one, if any is reachable: one that was replaced while it
-	// was away opens no port to clients.
+	// 4. A member asks the others whether it still is one, if any is reachable: a replaced one opens no port
+	// to clients.
 	select {
 	case <-n.parts.MembershipChecked():
 	case <-n.parts.Done():
 		return nil, errors.Join(n.parts.Err(), n.closeWithin(cfg.ShutdownGrace))
 	case <-ctx.Done(): // the last step says so
 	}
-	// 5. The ports. They answer before the partitions have leaders, and say that they are not ready.
+	// 5. The ports. Until the partitions have leaders, they answer that the node is not ready.
 	if n.server, err = rpc.Listen(rpc.Config{
 		NodeID: cfg.NodeID, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr, Lease: cfg.Lease, MaxWorkers: cfg.MaxWorkers,
 		Outbound: cfg.outbound(), RequestBytes: cfg.MaxRequestBytes, MaxConnections: cfg.MaxConnections,
@@ -174,7 +173,7 @@ func (n *Node) close(ctx context.Context) error {
 		defer cancel()
 	}
 	if n.outbound != nil {
-		// While the partitions still take back what is cut off.
+		// While the partitions still take released tasks back.
 		n.outbound.Close(half)
 	}
 	if n.server != nil {

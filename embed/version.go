@@ -2,7 +2,7 @@ package embed
 
 import "runtime/debug"
 
-// Version is what the Go tool knows about the sources of this program.
+// Version is the version of this program's sources, as the Go tool records it.
 func Version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

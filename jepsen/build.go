@@ -112,8 +112,8 @@ func overlay(ctx context.Context, dir string, patches []Patch) (string, error) {
 	return list, os.WriteFile(list, data, 0o644)
 }
 
-// faultsEnv, in the environment of a server built with FaultPatches, names the file that holds its Disturbance. The
-// server follows the file.
+// faultsEnv, in the environment of a server built with FaultPatches, names the file that holds its
+// Disturbance. The server reloads the file.
 const faultsEnv = "PERDURE_JEPSEN_FAULTS"
 
 // FaultPatches build a server whose wall clock and whose disk the harness can disturb while it runs: they change Go's own

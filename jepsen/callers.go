@@ -20,14 +20,14 @@ import (
 	"perdure/internal/ingress/ingresstest"
 )
 
-// CallersOptions say what callers do who mean no good, or are many. The zero value is good.
+// CallersOptions describe the load of malicious or many callers. The zero value is good.
 type CallersOptions struct {
 	// Unfinished requests of Size bytes are begun, without a token and each on a connection of its own, and not
 	// finished; default 1000 of 20 MiB.
 	Unfinished int
 	Size       int64
-	// Idle connections are opened: a third says nothing, a third is idle after the handshake, a third sends a byte a
-	// second; default 10,000.
+	// Idle connections are opened: a third sends nothing, a third is idle after the handshake, a third sends
+	// a byte a second; default 10,000.
 	Idle int
 	// MaxBytes is what the node's process may hold while the requests are unfinished; default 150 MB.
 	MaxBytes int64
@@ -38,7 +38,7 @@ type CallersOptions struct {
 	Out   io.Writer
 }
 
-// CallersReport is what became of it.
+// CallersReport is the outcome of the attack.
 type CallersReport struct {
 	Before, During int64 // bytes of the node's process: before, and at most while requests were unfinished
 	Sent           int64 // bytes of unfinished requests that the node took
@@ -49,17 +49,17 @@ type CallersReport struct {
 	Violations     []string
 }
 
-// String is the report as people read it.
+// String is the report for people.
 func (r *CallersReport) String() string {
 	return fmt.Sprintf("the node held %d MB before, %d MB at most with unfinished requests, of which it took %d MB\n"+
 		"%d calls beside all that, the longest %v; %d by new callers; %d idle connections were left open at the end\n",
 		r.Before/1e6, r.During/1e6, r.Sent/1e6, r.Calls, r.Longest.Round(time.Millisecond), r.WithIdle, r.Open)
 }
 
-// CallersToken is a token that a node accepts whose arguments CallersArgs are.
+// CallersToken is a token that nodes started with CallersArgs accept.
 const CallersToken = "a-token-of-the-harness-itself"
 
-// CallersArgs are what nodes must be started with to ask for tokens; the file of tokens goes into dir.
+// CallersArgs are the arguments of nodes that ask for tokens; the file of tokens goes into dir.
 func CallersArgs(dir string) ([]string, error) {
 	row := fmt.Sprintf("- {name: harness, hash: %q, namespace: \"*\", role: admin}\n", fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(CallersToken))))
 	path := filepath.Join(dir, "tokens.yaml")
@@ -123,7 +123,8 @@ func (n *Node) memory() (int64, error) {
 	return 0, errors.New("the system does not say how much memory a process holds")
 }
 
-// unfinishedRequests begins requests, sends of each what the node takes, and watches the node's memory.
+// unfinishedRequests begins requests, sends of each as many bytes as the node takes, and watches the node's
+// memory.
 func unfinishedRequests(ctx context.Context, n *Node, o CallersOptions, r *CallersReport) error {
 	var callers []*ingresstest.Caller
 	defer func() {

@@ -19,7 +19,7 @@ import (
 
 // Options say what cluster to start. The zero value is three nodes on loopback, in a temporary folder.
 type Options struct {
-	// Nodes of the cluster; default 3. One node is a cluster too, as far as it goes.
+	// Nodes of the cluster; default 3. One node is a cluster too.
 	Nodes int
 	// Partitions of the cluster; default 4.
 	Partitions int
@@ -52,8 +52,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Cluster is a cluster of processes. Its methods are safe for concurrent use, but two hands on one node
-// get in each other's way. Make it with Start.
+// Cluster is a cluster of processes. Its methods are safe for concurrent use, but two concurrent changes of
+// one node interfere. Make it with Start.
 type Cluster struct {
 	opts  Options
 	dir   string
@@ -71,8 +71,8 @@ type Cluster struct {
 // The ports of a node in a namespace of its own: the documented defaults.
 const grpcPort, httpPort, peerPort, gossipPort = 7400, 7401, 7402, 7403
 
-// Start makes a cluster and starts all of its nodes, without waiting for them; see WaitReady. The nodes
-// live until they are killed, Close is called, or the harness ends.
+// Start makes a cluster and starts all of its nodes, without waiting for them; see WaitReady. The nodes run
+// until they are killed, Close is called, or the harness ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
@@ -226,7 +226,7 @@ func (c *Cluster) Client(timeout time.Duration, only ...*Node) (*client.Client, 
 	return client.Dial(client.Options{Addrs: addrs, Timeout: timeout, Logger: c.log})
 }
 
-// surprise notes something that no run may have.
+// surprise records an event that no run may have.
 func (c *Cluster) surprise(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.log.Error("surprise", "what", text)

@@ -12,13 +12,13 @@ import (
 	"perdure/client"
 )
 
-// CommitOptions say how to write. The zero value is good.
+// CommitOptions describe the load. The zero value is good.
 type CommitOptions struct {
-	// Clients write side by side, each the next thing when the one before is answered; default 16.
+	// Clients write concurrently, each its next write when the one before is answered; default 16.
 	Clients int
-	// Pause is what a client waits for after each answer; default none.
+	// Pause is the wait of a client after each answer; default none.
 	Pause time.Duration
-	// Patience bounds one write, retries included; default 30 s.
+	// Patience is the timeout of one write, retries included; default 30 s.
 	Patience time.Duration
 	// Prefix begins every id; ids of two runs on one cluster must differ.
 	Prefix string
@@ -205,7 +205,7 @@ func lookIntoBox(ctx context.Context, cl *client.Client, box string, writes []Wr
 	return nil
 }
 
-// inParallel does the jobs, so many at a time, and returns the first few errors.
+// inParallel runs the jobs, so many at a time, and returns the first few errors.
 func inParallel(ctx context.Context, width int, jobs []func(context.Context) error) error {
 	next := make(chan func(context.Context) error)
 	var mu sync.Mutex

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WriteFate is what a client knows of a write.
+// WriteFate is the outcome of a write as its client knows it.
 type WriteFate string
 
 // The fates.
@@ -15,7 +15,7 @@ const (
 	NotDone WriteFate = "not done" // the client says that it was surely not applied
 )
 
-// Write is one write of the load, and what was found of it afterwards.
+// Write is one write of the load, and its effect as it was found afterwards.
 type Write struct {
 	// Name is unique; it is the id of a promise or the payload of a signal.
 	Name string
@@ -28,7 +28,7 @@ type Write struct {
 	Found int
 }
 
-// CommitVerdict is what the checker says about a load.
+// CommitVerdict is the checker's result about a load.
 type CommitVerdict struct {
 	Acked, Open, NotDone int
 	// Lost were acknowledged and are not there. Doubled are there more than once. Ghosts are there although

@@ -16,13 +16,13 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// unavailable says that a call has no answer.
+// unavailable reports whether a call has no answer.
 func unavailable(err error) bool {
 	code := grpcstatus.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 }
 
-// Disturbance is what a server built with FaultPatches suffers. The zero value is none.
+// Disturbance is the faults of a server built with FaultPatches. The zero value is none.
 type Disturbance struct {
 	// Clock is by how much its wall clock is ahead of the machine's; negative: behind. Timers do not feel it.
 	Clock time.Duration
@@ -36,7 +36,8 @@ var ErrNeedsPatches = errors.New("this fault needs a server that was built with 
 // faultsFile is what the server follows.
 func (n *Node) faultsFile() string { return filepath.Join(n.c.dir, n.Name+".faults") }
 
-// Disturb changes what the node suffers; it feels it within some hundredths of a second, and after a restart too.
+// Disturb changes the node's faults. They take effect within some hundredths of a second, and last over
+// restarts.
 func (n *Node) Disturb(change func(*Disturbance)) error {
 	if !n.c.opts.Patched {
 		return ErrNeedsPatches
@@ -139,7 +140,7 @@ func (n *Node) damage() error {
 	return fmt.Errorf("%s: %w in any partition", n.Name, ErrNothingToFlip)
 }
 
-// repair has the cluster rebuild the replicas that were damaged, whether or not anybody has noticed.
+// repair has the cluster rebuild the damaged replicas, noticed or not.
 func (n *Node) repair(ctx context.Context) error {
 	n.hurt.Lock()
 	damaged := n.hurt.damaged

@@ -34,7 +34,7 @@ type ExecutionOptions struct {
 	// it takes a third of the lease, so that the task is held for as long as a lease lasts, and across faults.
 	StepTime  time.Duration
 	LongEvery int
-	// Patience bounds one execution, for its client; default 60 s.
+	// Patience is a client's timeout for one execution; default 60 s.
 	Patience time.Duration
 	// Faults are taken in turn, Rounds of them (default one each); default kill-leader.
 	Faults []Fault
@@ -65,7 +65,7 @@ func (o *ExecutionOptions) fill() {
 	}
 }
 
-// ExecutionReport is what became of them.
+// ExecutionReport is the outcome of a run of executions.
 type ExecutionReport struct {
 	Executions, Steps int
 	Took              time.Duration
@@ -105,7 +105,7 @@ type ExecutionRun struct {
 	executions []Execution
 }
 
-// Executions runs three-step executions while the cluster is broken and mended, and looks all of them up
+// Executions runs three-step executions while the cluster is broken and repaired, and looks all of them up
 // afterwards. An error means that the run could not be made.
 func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*ExecutionReport, error) {
 	o.fill()
@@ -233,7 +233,7 @@ func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound) {
 	}
 }
 
-// faults breaks and mends the cluster, round by round.
+// faults breaks and repairs the cluster, round by round.
 func (r *ExecutionRun) faults(ctx context.Context) ([]*Wound, error) {
 	rng := rand.New(rand.NewPCG(r.o.Seed, 3))
 	var out []*Wound
@@ -317,7 +317,7 @@ func (e *Execution) sendWord(ctx context.Context, cl *client.Client) error {
 	}
 }
 
-// finishPatience is how long executions may take, all together, whose clients have given up.
+// finishPatience is the time in which all executions must end whose clients have given up.
 const finishPatience = 30 * time.Second
 
 // lookUp asks for every execution again, with a client that knows nothing, and reads some journals.

@@ -51,7 +51,7 @@ type StepRecord struct {
 	Late, Changed []string
 }
 
-// ExecutionVerdict is what the checker says.
+// ExecutionVerdict is the checker's result.
 type ExecutionVerdict struct {
 	Started, Finished int
 	// Repeated counts runs of steps beyond the first whose result was not recorded yet: they are allowed.
@@ -143,7 +143,7 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 	return v
 }
 
-// clockSlack is by how much the cluster may be wrong about the time while a node's clock is.
+// clockSlack is the largest error of the cluster's time while a node's clock is wrong.
 const clockSlack = 500 * time.Millisecond
 
 // CheckSleeps adds the sleeps in the workers' books. Each may end sooner by slack.

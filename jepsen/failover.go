@@ -31,7 +31,7 @@ type FailoverOptions struct {
 // FailoverRound is one fault and what it cost.
 type FailoverRound struct {
 	Fault, Hit string
-	// At is when the fault was done: where to look in the logs.
+	// At is when the fault was injected, to find it in the logs.
 	At time.Time
 	// Before is the longest time without an acknowledged write before the fault; Gap the longest that the
 	// fault caused; SecondGap the longest that began after mending had.
@@ -65,9 +65,9 @@ type FailoverReport struct {
 	Violations []string
 }
 
-// Failover breaks and mends the cluster under a load of small writes, round by round, and looks for every
-// write afterwards. An error means that the run could not be made; what the cluster did wrong is in the
-// report. It lasts about Rounds times (Warm + Hold + Cool) and the time that mending and looking take.
+// Failover breaks and repairs the cluster under a load of small writes, round by round, and looks up every
+// write afterwards. An error means that the run could not be made; violations are in the report. It lasts
+// about Rounds times (Warm + Hold + Cool), and the time of repairs and lookups.
 func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverReport, error) {
 	o.Rounds = fallback(o.Rounds, 1)
 	o.Warm, o.Hold, o.Cool = fallback(o.Warm, 2*time.Second), fallback(o.Hold, 5*time.Second), fallback(o.Cool, time.Second)
@@ -164,7 +164,7 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 	return w, pause(ctx, cool)
 }
 
-// fewer says that there are fewer than there should be.
+// fewer is the error that there are fewer than there should be.
 func fewer(have, want int, of string) error {
 	if have < want {
 		return fmt.Errorf("%d %s, not %d", have, of, want)

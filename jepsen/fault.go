@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Target says whom a fault hits.
+// Target is the kind of nodes that a fault hits.
 type Target string
 
 // The targets.
@@ -27,7 +27,7 @@ const (
 	AWorker Target = "a worker"
 )
 
-// Action is one thing done to a node.
+// Action is one change of a node.
 type Action string
 
 // The actions.
@@ -67,11 +67,11 @@ const (
 type Fault struct {
 	Name, About string
 	Target      Target
-	// Break is done to each node that is hit, action by action; Mend mends it.
+	// Break runs on each node that is hit, action by action; Mend undoes it.
 	Break, Mend []Action
 	// Quorum says that a majority keeps running: an outage longer than a failover is the cluster's fault.
 	Quorum bool
-	// Netns says that it takes network namespaces.
+	// Netns says that the fault needs network namespaces.
 	Netns bool
 	// Patched says that it takes a server built with FaultPatches, Disk that it takes nodes with disks of their own,
 	// SavedOften that nodes have to make their states durable all the time, so that there are files to damage.
@@ -170,8 +170,8 @@ var Faults = []Fault{
 		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true, OutlastsLease: true},
 }
 
-// lateHold is how long the way to a leader stays closed for answers to come late: longer than an election takes, and
-// about as long as the old leader takes itself for one.
+// lateHold is how long the answers to a leader are held back, to come late: longer than an election takes,
+// and about as long as the old leader still acts as one.
 var lateHold = [2]time.Duration{1600 * time.Millisecond, 2800 * time.Millisecond}
 
 // short are the names of faults without their target, and of groups of faults.
@@ -265,9 +265,9 @@ func NeedsNetns(faults []Fault) bool {
 type Wound struct {
 	Fault Fault
 	Nodes []*Node
-	// Worker is who was hit instead of a node.
+	// Worker is the worker that was hit instead of a node.
 	Worker *Worker
-	// At is when it was done, Mending when mending began, Mended when the nodes hit were ready again.
+	// At is when it was injected, Mending when the repair began, Mended when the nodes hit were ready again.
 	At, Mending, Mended time.Time
 }
 

@@ -58,11 +58,11 @@ func (o *GraphOptions) fill() {
 }
 
 // SavedOften are arguments by which a node makes its state durable all the time, and not only when there is
-// much of it. Otherwise a node that was killed finds an old state, or none, and applies its log again from
-// there: it never reads a run that is half done, which is what recovery is about.
+// much of it. Otherwise a killed node finds an old state, or none, and applies its log from there: it never
+// reads a run that is half done, which recovery must handle.
 var SavedOften = []string{"--snapshot-threshold=16", "--snapshot-interval=100ms"}
 
-// GraphReport is what became of them.
+// GraphReport is the outcome of all runs.
 type GraphReport struct {
 	Seed uint64
 	Took time.Duration
@@ -166,7 +166,7 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 	return report, nil
 }
 
-// graphPatience is what a client gives one call.
+// graphPatience is a client's timeout for one call.
 const graphPatience = 15 * time.Second
 
 // draw draws all runs.
@@ -184,7 +184,7 @@ func (r *GraphRun) draw() {
 	}
 }
 
-// underFaults runs all graphs under faults; calm is when the last fault was mended.
+// underFaults runs all graphs under faults; calm is when the last fault was repaired.
 func (r *GraphRun) underFaults(ctx context.Context) (calm time.Time, err error) {
 	breaking := make(chan error, 2)
 	ofNodes, ofWorkers := []Fault{}, []Fault{}
@@ -241,7 +241,7 @@ func (r *GraphRun) underFaults(ctx context.Context) (calm time.Time, err error) 
 	return calm, err
 }
 
-// breakThem breaks and mends until all runs were submitted, and every fault was done once.
+// breakThem injects and repairs faults until all runs were submitted, and every fault was injected once.
 func (r *GraphRun) breakThem(ctx context.Context, faults []Fault, stream uint64) error {
 	rng := rand.New(rand.NewPCG(r.o.Seed, 40+stream))
 	for i := 0; len(faults) > 0; i++ {
@@ -388,7 +388,7 @@ func (r *GraphRun) until(ctx context.Context, call func(again bool) error) error
 	}
 }
 
-// note writes down what must not be, unless the time is over: then the run is stuck, which is found later.
+// note records a violation, unless the time is over: then the run is stuck, which is found later.
 func (r *GraphRun) note(ctx context.Context, text string) {
 	if ctx.Err() != nil {
 		return

@@ -30,10 +30,10 @@ type GraphRecord struct {
 	Took time.Duration
 }
 
-// GraphVerdict is what the checker says of all runs.
+// GraphVerdict is the checker's result about all runs.
 type GraphVerdict struct {
 	Runs, Completed, Failed, Nodes int
-	// Ends counts nodes by what became of them.
+	// Ends counts nodes by their kinds of end.
 	Ends map[string]int
 	// Attempts are all attempts of functions and subgraphs, Calls what workers began, of which Repeated were
 	// begun again because a worker or an answer was lost: that is allowed.
@@ -95,7 +95,7 @@ func CheckGraphs(records []*GraphRecord, calls []Call, twins [][2]string) GraphV
 	return v
 }
 
-// attempt is an execution that belongs to a function node.
+// attempt is the execution of one attempt of a function node.
 type attempt struct {
 	node string
 	// hangs: it may have timed out before a worker came to it.
@@ -236,7 +236,7 @@ func endOf(n *perdurev1.GraphNodeState, e NodeExpect) string {
 	return word
 }
 
-// againstScript says how a node has ended otherwise than its script says, or "".
+// againstScript describes how a node's end differs from its script, or returns "".
 func againstScript(n *perdurev1.GraphNodeState, e NodeExpect, output []byte) string {
 	f := n.GetFailure()
 	switch {
@@ -261,7 +261,7 @@ func againstScript(n *perdurev1.GraphNodeState, e NodeExpect, output []byte) str
 	return ""
 }
 
-// differ says what two looks at a run that has ended do not agree about, or "".
+// differ describes how two statuses of an ended run differ, or returns "".
 func differ(a, b *perdurev1.GraphStatus) string {
 	if a.GetStatus() != b.GetStatus() || a.GetVersion() != b.GetVersion() || len(a.GetNodes()) != len(b.GetNodes()) {
 		return fmt.Sprintf("%s, version %d, %d nodes; %s, version %d, %d nodes", a.GetStatus(), a.GetVersion(), len(a.GetNodes()),
@@ -275,7 +275,7 @@ func differ(a, b *perdurev1.GraphStatus) string {
 	return ""
 }
 
-// checkTwins says where two runs of one script have ended differently.
+// checkTwins describes how the ends of two runs of one script differ.
 func checkTwins(a, b *GraphRecord) []string {
 	if a == nil || b == nil || a.Status == nil || b.Status == nil || !ended(a.Status) || !ended(b.Status) {
 		return nil // lost or stuck, which was said
@@ -300,7 +300,7 @@ func checkTwins(a, b *GraphRecord) []string {
 }
 
 // checkReduction has the pure reduction compute the end of a run from the results of the nodes that ran, and
-// says where the run has come to another one: the failures that follow from others, and the outcome.
+// describes each difference from the run's end: the failures that follow from others, and the outcome.
 func checkReduction(r *GraphRecord) []string {
 	rel, err := relationOf(r.Script.Graph)
 	if err != nil {

@@ -39,7 +39,8 @@ type GraphStage struct {
 	Frontier []reduction.NodeID
 }
 
-// diamond are the gates of a diamond's functions: what comes out of b and c, and when, is said by hand.
+// diamond has the gates of a diamond's functions: the test decides the results of b and c, and when they
+// come.
 type diamond struct {
 	gates map[string]*gate
 }
@@ -276,7 +277,7 @@ func (s *crashStory) killed(ctx context.Context, when string, states ...string) 
 	return nil
 }
 
-// saveTime is what nodes with the arguments SavedOften need until their disks have the present state.
+// saveTime is the time in which nodes with the arguments SavedOften store the present state.
 const saveTime = time.Second
 
 // leader is the node that leads the partition of the run, by what the cluster says.

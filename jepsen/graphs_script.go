@@ -64,7 +64,7 @@ func AttemptNumber(id string) uint32 {
 	return uint32(n)%1024 + 1
 }
 
-// Answer is what a function node returns that succeeds: a digest of its name and all its inputs, so that a
+// Answer is the result of a function node that succeeds: a digest of its name and all its inputs, so that a
 // wrong input anywhere shows in everything after it.
 func Answer(node string, inputs map[string]json.RawMessage) (string, error) {
 	h := sha256.New()
@@ -91,7 +91,7 @@ func Answer(node string, inputs map[string]json.RawMessage) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-// graphFunction is the function of all function nodes. note hears of each call before it acts.
+// graphFunction is the function of all function nodes. It calls note before it acts.
 func graphFunction(note func(attempt, node string) error) *durable.Function[map[string]json.RawMessage, string] {
 	return durable.NewFunction(graphFunctionName, func(ctx durable.Context, in map[string]json.RawMessage) (string, error) {
 		var p NodePlan
@@ -130,7 +130,7 @@ func (p NodePlan) failure(attempt uint32) string {
 	return fmt.Sprintf("%s, attempt %d", p.Node, attempt)
 }
 
-// spend takes the time that an attempt takes.
+// spend waits for the time that an attempt takes.
 func (p NodePlan) spend(ctx durable.Context) error {
 	if p.Ms == 0 {
 		return nil
@@ -145,7 +145,7 @@ func (p NodePlan) spend(ctx durable.Context) error {
 	return err
 }
 
-// GraphScript is a graph with what each of its nodes will do.
+// GraphScript is a graph with the plan of each of its nodes.
 type GraphScript struct {
 	Graph *perdurev1.Graph
 	// Plans are of the function nodes, Subs of the subgraphs, by node.
@@ -158,7 +158,7 @@ type GraphScript struct {
 // SignalPayload is what comes with a signal.
 func SignalPayload(name string) []byte { return []byte(strconv.Quote("signal " + name)) }
 
-// NodeExpect is what the script says of a node's end.
+// NodeExpect is a node's end by the script.
 type NodeExpect struct {
 	Status        perdurev1.NodeStatus
 	ByPropagation bool

@@ -26,7 +26,7 @@ type HistoryOptions struct {
 // leastOps is how many operations have to be answered before a fault.
 const leastOps = 20
 
-// HistoryReport is what became of all histories.
+// HistoryReport is the outcome of all histories.
 type HistoryReport struct {
 	Histories, IDs, Ops, Open, Dropped int
 	// TimedOut are promises that timed out.

@@ -12,7 +12,7 @@ type Outage struct {
 	From, To time.Time
 }
 
-// Holding is who held the tasks.
+// Holding says which workers held the tasks.
 type Holding struct {
 	// Tasks came to workers; Kept of them were held by one worker across a fault of a node.
 	Tasks, Kept int
@@ -21,7 +21,7 @@ type Holding struct {
 	Moved, GivenBack int
 	// Again came to the same process a second time.
 	Again int
-	// Taken went to another worker although the one that held them lived.
+	// Taken went to another worker although the one that held them was running.
 	Taken []string
 }
 

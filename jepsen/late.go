@@ -25,7 +25,7 @@ type LateOptions struct {
 	Out      io.Writer
 }
 
-// LateReport is what became of the rounds.
+// LateReport is the outcome of the rounds.
 type LateReport struct {
 	Rounds int
 	// Tried are rounds in which another leader acknowledged a settle, and a read began at the old leader after
@@ -60,9 +60,9 @@ type lateRound struct {
 	reads   []lateRead
 }
 
-// Late has a leader hear no answers until another leads and has acknowledged settles, begins reads at the old
-// leader, and opens the way: TCP then delivers the answers to what the old leader asked before. No such answer
-// may confirm a read. It takes a cluster in network namespaces.
+// Late drops the answers to a leader until another leads and has acknowledged settles. It begins reads at the
+// old leader and opens the way: TCP then delivers the answers to the old leader's earlier requests. No such
+// answer may confirm a read. It needs a cluster in network namespaces.
 func Late(ctx context.Context, c *Cluster, o LateOptions) (*LateReport, error) {
 	o.Rounds, o.Promises = fallback(o.Rounds, 10), fallback(o.Promises, 24)
 	o.From, o.To = fallback(o.From, 1200*time.Millisecond), fallback(o.To, 2800*time.Millisecond)
@@ -248,14 +248,15 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 // one leader all the time.
 const noElection = 300 * time.Millisecond
 
-// moved says that the settle of a promise was acknowledged, and late enough for a new leader to have done it.
+// moved reports whether the settle of a promise was acknowledged late enough for a new leader to have done
+// it.
 func (r *lateRound) moved(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked[id] > r.closed+noElection
 }
 
-// do makes one operation and writes it down; reads at a node are counted too.
+// do makes one operation and records it; reads at a node are counted too.
 func (r *lateRound) do(ctx context.Context, cl *client.Client, op RegisterOp, at *Node) error {
 	var p *perdurev1.Promise
 	var err error

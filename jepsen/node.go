@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Node is one member: an address, a data directory, and a process now and then.
+// Node is one member: an address, a data directory, and a process while it runs.
 type Node struct {
 	process
 	Index int
@@ -80,7 +80,7 @@ func (n *Node) args() []string {
 	return append(args, n.c.opts.Args...)
 }
 
-// use has the node run another server from its next start on.
+// use sets the server binary of the node's next starts.
 func (n *Node) use(binary string) { n.binary.Store(&binary) }
 
 // refused starts the node and returns the last line that it prints when it ends by itself. It kills a node
@@ -118,8 +118,8 @@ func (n *Node) Cut(ctx context.Context) error { return n.wire(ctx, (*wires).cut)
 // Join puts the cable back.
 func (n *Node) Join(ctx context.Context) error { return n.wire(ctx, (*wires).join) }
 
-// Mute loses what the node sends to the others given, both ways if both is true. Clients and further nodes
-// do not notice.
+// Mute drops the node's messages to the given others, in both directions if both is true. Clients and further
+// nodes do not notice.
 func (n *Node) Mute(ctx context.Context, both bool, others ...*Node) error {
 	if n.c.wires == nil {
 		return ErrNeedsNetns
@@ -185,7 +185,7 @@ func (n *Node) Wipe() error {
 // probe asks readiness; without keep-alives, so that no dead connection is asked.
 var probe = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Ready asks the node whether it is ready, and says why not.
+// Ready asks the node whether it is ready; the error is its reason.
 func (n *Node) Ready(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTPAddr+"/readyz", nil)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"perdure/id"
 )
 
-// PayloadOptions say what to send. The zero value is 120 signals of 3.9 MB to one execution of another partition.
+// PayloadOptions describe the load. The zero value is 120 signals of 3.9 MB to one execution of another
+// partition.
 type PayloadOptions struct {
 	// Signals of Bytes each are sent by Senders executions, each by itself one after the other. Defaults: 120 of
 	// 3,900,000 bytes, by 12.
@@ -49,7 +50,7 @@ func (o *PayloadOptions) fill() {
 	}
 }
 
-// PayloadReport is what became of them.
+// PayloadReport is the outcome.
 type PayloadReport struct {
 	Signals, Bytes int
 	// Delivered is how many different signals are in the receiver's journal, Took from the first sender's
@@ -320,7 +321,7 @@ func (l *smallLoad) take() []time.Duration {
 	return out
 }
 
-// memoryWatch notes what each node's process takes.
+// memoryWatch records the memory of each node's process.
 type memoryWatch struct {
 	mu       sync.Mutex
 	now, top map[string]int64

@@ -49,8 +49,8 @@ func (p *process) Start() error {
 	return nil
 }
 
-// spawn starts a process from a thread that never ends: Linux takes the death of the thread that started
-// it for the death of the parent.
+// spawn starts a process from a thread that never ends: with Pdeathsig, Linux signals the child when the
+// thread that started it ends.
 func spawn(cmd *exec.Cmd) error {
 	answer := make(chan error)
 	spawner() <- func() { answer <- cmd.Start() }
@@ -80,7 +80,7 @@ func (p *process) reap(cmd *exec.Cmd, ended chan struct{}) {
 	close(ended)
 }
 
-// LastWords are the last lines of its log.
+// LastWords returns the last lines of its log.
 func (p *process) LastWords() string {
 	data, err := os.ReadFile(p.LogFile)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *process) LastWords() string {
 	return strings.TrimSpace(string(data))
 }
 
-// running is Running for those who hold the lock.
+// running is Running; the caller holds the lock.
 func (p *process) running() bool {
 	if p.cmd == nil {
 		return false

@@ -13,7 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// RecoverCase is a way to lose something and get it back.
+// RecoverCase is a kind of loss and its recovery.
 type RecoverCase struct {
 	Name, About string
 	// Args are what nodes must be started with, so that the case happens within seconds.
@@ -57,12 +57,12 @@ type RecoverOptions struct {
 	Out    io.Writer
 }
 
-// RecoverReport is what became of it.
+// RecoverReport is the outcome of a case.
 type RecoverReport struct {
 	Case string
 	// Times are what was measured, in order.
 	Times []Measured
-	// Notes are what was seen besides.
+	// Notes are further observations.
 	Notes      []string
 	Verdict    CommitVerdict
 	Violations []string
@@ -85,9 +85,9 @@ type recovery struct {
 	loads  int
 }
 
-// Recover runs one case on a cluster that was started with the case's Args, and looks for every write
-// afterwards: in the cluster, and in the replicas of the node that was hurt. An error means that the run
-// could not be made.
+// Recover runs one case on a cluster that was started with the case's Args. It looks up every write
+// afterwards: in the cluster, and in the replicas of the damaged node. An error means that the run could not
+// be made.
 func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) (*RecoverReport, error) {
 	o.Writes = fallback(o.Writes, 4000)
 	o.Load.Prefix = fallback(o.Load.Prefix, fmt.Sprintf("rec-%x", o.Seed))
@@ -135,7 +135,7 @@ func (r *recovery) load(n int, meanwhile func() error) error {
 	return err
 }
 
-// timed does something and notes how long it took.
+// timed runs do and records how long it took.
 func (r *recovery) timed(what string, do func() error) error {
 	began := time.Now()
 	err := do()
@@ -412,7 +412,7 @@ func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
 	return err
 }
 
-// forgetKept deletes what the rebuilds of a replica have set aside.
+// forgetKept deletes the files that the rebuilds of a replica have quarantined.
 func (r *recovery) forgetKept(n *Node, partition uint32) error {
 	cl, err := r.c.Client(time.Minute, n)
 	if err != nil {
@@ -425,7 +425,7 @@ func (r *recovery) forgetKept(n *Node, partition uint32) error {
 	return err
 }
 
-// lookAtDamage reads every write in a damaged node. It may refuse to answer, but not answer wrongly.
+// lookAtDamage reads every write in a damaged node. The node may refuse to answer, but not answer wrongly.
 func (r *recovery) lookAtDamage(n *Node) {
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()

@@ -13,10 +13,10 @@ import (
 	"perdure/client"
 )
 
-// RegisterOptions say how registers are used. The zero value is good.
+// RegisterOptions describe the use of registers. The zero value is good.
 type RegisterOptions struct {
-	// Clients work side by side; default 9. A third of them know all nodes, the others one node each, so
-	// that a node that is behind is asked too.
+	// Clients work concurrently; default 9. A third of them know all nodes, the others one node each, so that
+	// a node that lags is asked too.
 	Clients int
 	// Live is how many promises are in use at a time, default 6; each for about OpsPerID operations,
 	// default 18. Then another takes its place.
@@ -28,7 +28,7 @@ type RegisterOptions struct {
 	// open. Every second one of the clients that know one node has a quarter of it, so that faults leave
 	// operations open.
 	Patience time.Duration
-	// Pause is what a client does nothing for after an operation; default 2 ms.
+	// Pause is a client's wait after an operation; default 2 ms.
 	Pause time.Duration
 	// Prefix begins every id; ids of two runs on one cluster must differ.
 	Prefix string
@@ -115,7 +115,8 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 	return r, nil
 }
 
-// fresh is the next unused promise for a place in live. The caller holds the lock, or is alone.
+// fresh is the next unused promise for an index in live. The caller holds the lock, or no other goroutine
+// runs yet.
 func (r *RegisterRun) fresh(place int) register {
 	r.made++
 	next := register{id: fmt.Sprintf("%s-%d", r.o.Prefix, r.made)}
@@ -143,7 +144,7 @@ func (r *RegisterRun) pick(rng *rand.Rand) register {
 // promiseTimeout is the timeout of promises without a deadline, beyond every run.
 const promiseTimeout = 24 * time.Hour
 
-// one makes one operation and writes it down.
+// one makes one operation and records it.
 func (r *RegisterRun) one(ctx context.Context, cl *client.Client, who int, timeout time.Duration, rng *rand.Rand) {
 	on := r.pick(rng)
 	op := RegisterOp{Client: who, ID: on.id, Deadline: on.deadline, Kind: RegisterGet}
@@ -220,7 +221,7 @@ func seen(p *perdurev1.Promise) RegisterState {
 	return s
 }
 
-// RegisterHistory is what a run has seen.
+// RegisterHistory is the history of a run.
 type RegisterHistory struct {
 	Ops []RegisterOp
 	// Refusals are answers that no correct server gives.

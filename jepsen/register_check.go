@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// RegisterKind is what was asked of a register.
+// RegisterKind is the kind of an operation on a register.
 type RegisterKind string
 
 // The operations. A promise that does not exist yet is a register that is absent.
@@ -20,7 +20,7 @@ const (
 	RegisterGet    RegisterKind = "get"
 )
 
-// RegisterState is what a promise is seen as. The zero value is an absent one.
+// RegisterState is the state of a promise as an answer shows it. The zero value is an absent one.
 type RegisterState struct {
 	Created bool
 	Param   string // of the one who created it
@@ -69,7 +69,7 @@ func (o RegisterOp) String() string {
 	return fmt.Sprintf("client %d, %.6f to %s: %s %s -> %s", o.Client, o.Called.Seconds(), end, o.Kind, o.Value, seen)
 }
 
-// next is what an operation makes of a register: create and settle each succeed once.
+// next is the state of a register after an operation: create and settle each succeed once.
 func (o RegisterOp) next(s RegisterState) RegisterState {
 	switch {
 	case o.Kind == RegisterCreate && !s.Created:
@@ -97,7 +97,7 @@ var registerModel = porcupine.Model{
 	Equal: func(a, b any) bool { return a.(RegisterState) == b.(RegisterState) },
 }
 
-// RegisterVerdict is what the checker says about a history.
+// RegisterVerdict is the checker's result about a history.
 type RegisterVerdict struct {
 	IDs, Ops, Open int
 	// Violations are the histories of ids that no order explains.
@@ -109,7 +109,7 @@ type RegisterVerdict struct {
 	// Early are promises that timed out before their deadlines. TimedOut counts those that timed out.
 	Early    []string
 	TimedOut int
-	// Undecided are those the checker has not come to an end with. They are no pass.
+	// Undecided are those that the checker did not decide in time. They do not pass.
 	Undecided []string
 }
 
@@ -170,8 +170,8 @@ func CheckRegister(history []RegisterOp, timeout, slack time.Duration) RegisterV
 	return v
 }
 
-// checkDeadline looks whether the promise timed out, and whether that was too early: it was created no sooner than the
-// create was asked for whose param it has.
+// checkDeadline checks whether the promise timed out too early: it was created no sooner than the call of the
+// create whose param it has.
 func (v *RegisterVerdict) checkDeadline(name string, ops []RegisterOp, slack time.Duration) {
 	called := map[string]time.Duration{}
 	for _, o := range ops {

@@ -33,7 +33,7 @@ type ScaleOptions struct {
 	Pause time.Duration
 	// Batch is how many children the parent starts before it waits for them; default: all.
 	Batch int
-	// Lead is the time in which all timers are to be set before they are due; default 15 s and 1 s for each 1,000.
+	// Lead is the time in which all timers are set before they expire; default 15 s and 1 s for each 1,000.
 	Lead time.Duration
 	// Bound is the time in which the execution has to end, or all timers have to have fired; default 5 min.
 	Bound time.Duration
@@ -339,7 +339,7 @@ func (r *scaleRun) result(ctx context.Context, h *durable.Handle[string], memory
 // Of the timers, every 50th is an execution that sleeps, and every 50th a promise that a client awaits.
 const scaleSampled = 50
 
-// timers sets timers that are due at once.
+// timers sets timers that expire at the same moment.
 func (r *scaleRun) timers(ctx context.Context, memory *memorySeries) error {
 	at := r.began.Add(r.o.Lead)
 	timers := make([]ScaleTimer, r.o.N)

@@ -65,7 +65,7 @@ func SlowTime(times []time.Duration, start, from, to time.Duration) time.Duratio
 	return slow
 }
 
-// Spread is what is said about many durations.
+// Spread sums up many durations.
 type Spread struct {
 	N             int
 	P50, P99, Max time.Duration

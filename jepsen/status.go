@@ -9,15 +9,15 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// lookEvery is how often a state is looked at that is waited for.
+// lookEvery is the interval at which a wait reads the state.
 const lookEvery = 20 * time.Millisecond
 
-// ErrNotRecovered says that a cluster was not whole again in the time it was given, although nothing was
-// wrong any more that the harness knows of. Drivers return it as their error; it is a violation.
+// ErrNotRecovered says that a cluster was not whole again in its time, although no injected fault was left.
+// Drivers return it as their error; it is a violation.
 var ErrNotRecovered = errors.New("the cluster has not recovered")
 
-// waitFor looks until ok returns nil or ctx ends; then the error says what was waited for and why it was
-// not so at last.
+// waitFor calls ok until it returns nil or ctx ends; then the error names what was waited for, and the last
+// error of ok.
 func waitFor(ctx context.Context, what string, ok func(context.Context) error) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -57,8 +57,9 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...*Node) error {
 	return nil
 }
 
-// waitLevel waits until all partitions are at the cluster's feature level, or, where no server names that, at the one that
-// the nodes know: below it a signal is acknowledged when it is sent. A server that names no level is not waited for.
+// waitLevel waits until all partitions are at the cluster's feature level, or, where no server names one, at
+// the level that the nodes know: below it a signal is acknowledged when it is sent. It does not wait for a
+// server that names no level.
 func (c *Cluster) waitLevel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -99,7 +100,7 @@ func (c *Cluster) Status(ctx context.Context) (*perdurev1.ClusterStatus, error) 
 	return nil, errors.Join(append(errs, errors.New("no node tells the cluster's status"))...)
 }
 
-// Status asks this node how the cluster is.
+// Status asks this node for the cluster's state.
 func (n *Node) Status(ctx context.Context) (*perdurev1.ClusterStatus, error) {
 	cl, err := n.c.Client(5*time.Second, n)
 	if err != nil {
@@ -136,9 +137,9 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	return most, nil
 }
 
-// WaitEqual waits until every replica has applied what its leader had when the wait began, and all
-// replicas of a partition compare equal. A replica that has halted or differs ends the wait with a
-// Divergence: waiting does not mend that.
+// WaitEqual waits until every replica has applied the entries that its leader had when the wait began, and
+// all replicas of a partition compare equal. A replica that has halted or differs ends the wait with a
+// Divergence: waiting does not repair it.
 func (c *Cluster) WaitEqual(ctx context.Context) error {
 	if len(c.nodes) == 1 {
 		return nil
@@ -203,7 +204,7 @@ func diverged(s *perdurev1.ClusterStatus) error {
 	return nil
 }
 
-// behind says which replica has not come as far as it should, if any.
+// behind describes a replica that has not applied its goal yet, if any.
 func behind(s *perdurev1.ClusterStatus, goal map[uint32]uint64, nodes int) error {
 	if len(s.GetPartitions()) == 0 {
 		return errors.New("the status shows no partition")

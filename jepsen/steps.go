@@ -70,7 +70,7 @@ type receipt struct {
 	Proof   string `json:"proof"`
 }
 
-// NoteKind says what a worker notes.
+// NoteKind is the kind of a worker's note.
 type NoteKind string
 
 // Kinds of a worker's notes. A worker writes each before it does anything further.
@@ -98,7 +98,8 @@ type StepNote struct {
 // notes is how the functions write their book.
 type notes func(kind NoteKind, words ...string) error
 
-// must notes, or gives the execution back: no answer of the function, for another worker may do better.
+// must writes a note, or releases the task: the failure is not an answer of the function, because another
+// worker may succeed.
 func (note notes) must(kind NoteKind, words ...string) {
 	if err := note(kind, words...); err != nil {
 		panic(err)
@@ -141,8 +142,8 @@ func stepFunction(note notes) *durable.Function[stepsInput, string] {
 	})
 }
 
-// waitingFunction is the durable function that sends signals and sleeps between its first two steps, and sends another and
-// waits for one between the last two. At the end it asks what became of those it sent.
+// waitingFunction is the durable function that sends signals and sleeps between its first two steps, and
+// sends another and waits for one between the last two. At the end it asks for the delivery of those it sent.
 func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 	return durable.NewFunction(waitingName, func(ctx durable.Context, in stepsInput) (string, error) {
 		var proofs []string
@@ -200,7 +201,7 @@ func (b *book) noteStep(worker string) notes {
 	}
 }
 
-// noteEvent notes what happens to the tasks of the functions.
+// noteEvent records the events of the functions' tasks.
 func noteEvent(note notes) func(durable.Event) {
 	kinds := map[durable.EventKind]NoteKind{durable.EventTask: NoteTask, durable.EventProblem: NoteBack, durable.EventLost: NoteLost}
 	return func(e durable.Event) {

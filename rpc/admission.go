@@ -75,8 +75,8 @@ func overloaded(message string, retryAfter time.Duration) *api.Error {
 	return e
 }
 
-// checkCaller looks at a call's token before its request is read. The request's namespace is held against the token
-// when the request is there.
+// checkCaller checks a call's token before its request is read. The request's namespace is checked against
+// the token once the request is there.
 func (s *Server) checkCaller(ctx context.Context, method string) (class string, stranger bool, err error) {
 	if s.cfg.Auth == nil {
 		return "", false, nil
@@ -92,7 +92,8 @@ func (s *Server) listen(port, addr string, n, first int) (*ingress.Listener, err
 	})
 }
 
-// connections is how many connections the gRPC port may have: what the process can open, less what its stores need.
+// connections is how many connections the gRPC port may have: the files that the process may open, less those
+// that its stores need.
 func (s *Server) connections() int {
 	if s.cfg.MaxConnections > 0 {
 		return s.cfg.MaxConnections
@@ -104,7 +105,7 @@ func (s *Server) connections() int {
 	return n
 }
 
-// firstBytes is what a caller must have sent before it costs more than a goroutine.
+// firstBytes is how many bytes a caller must have sent before it costs more than a goroutine.
 func (s *Server) firstBytes(plain int) int {
 	if s.cfg.TLS != nil {
 		return tlsHeadBytes
@@ -137,10 +138,10 @@ func bounded(h http.Handler) http.Handler {
 	})
 }
 
-// isProfile is true for what takes as long as its caller asks for.
+// isProfile reports whether the caller decides how long a path takes.
 func isProfile(path string) bool { return strings.HasPrefix(path, "/debug/pprof/") }
 
-// gateMetrics show what the gate and the listeners count now.
+// gateMetrics exports the counts of the gate and the listeners.
 func (s *Server) gateMetrics(reg prometheus.Registerer) error {
 	gauge := func(name, help string, labels prometheus.Labels, value func() float64) error {
 		return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Name: name, Help: help, ConstLabels: labels}, value))

@@ -33,7 +33,7 @@ type Operator interface {
 	Verify(ctx context.Context, in *perdurev1.VerifyRequest, send func(*perdurev1.VerifyEvent) error) error
 }
 
-// How long an operator's call may take at most.
+// Bounds of an operator's calls.
 const (
 	maxStatusTime   = 10 * time.Second
 	maxTransferTime = time.Minute
@@ -54,8 +54,8 @@ type cluster struct {
 	s *Server
 }
 
-// operate carries out a call for at most so long, and ends it with stopped when the node stops: another node answers
-// as well.
+// operate runs a call for at most so long, and ends it with stopped when the node stops: another node can
+// answer it too.
 func operate[Resp any](ctx context.Context, s *Server, most time.Duration, stopped *api.Error, call func(context.Context, Operator) (Resp, error)) (Resp, error) {
 	var none Resp
 	if s.cfg.Operator == nil {
@@ -80,7 +80,7 @@ func operate[Resp any](ctx context.Context, s *Server, most time.Duration, stopp
 	return none, err
 }
 
-// errCutOff ends what an operator asked for and was begun when the node stops.
+// errCutOff is the error of an operator's call that had begun when the node stops.
 func errCutOff() *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the node is stopping; what was asked of it may be done, or go on")
 }
@@ -102,7 +102,7 @@ func (c *cluster) TransferLeadership(ctx context.Context, in *perdurev1.Transfer
 	})
 }
 
-// transfer checks that a transfer says what is to go, in one way, and where to.
+// transfer checks that a transfer names what to transfer, in one way, and the target.
 func transfer(in *perdurev1.TransferLeadershipRequest) error {
 	switch {
 	case in.Partition == nil && in.FromNode == "":
@@ -167,7 +167,7 @@ func (c *cluster) Verify(in *perdurev1.VerifyRequest, stream perdurev1.Cluster_V
 	return err
 }
 
-// partitionNumber refuses what no cluster has: each partition holds at least one slot.
+// partitionNumber refuses a number that no cluster has: each partition holds at least one slot.
 func partitionNumber(p uint32) error {
 	if p >= id.Slots {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "partition %d: no cluster has so many", p)

@@ -78,8 +78,8 @@ func (e *executions) Result(ctx context.Context, in *perdurev1.ResultRequest) (*
 	return out, err
 }
 
-// await reads until it is done, the wait is over, or the caller is gone. It reads again when the promise
-// of the id was settled, and at least every few seconds.
+// await repeats a read until the object is done, the wait is over, or the caller is gone. It reads again when
+// the promise of the id was settled, and at least every few seconds.
 func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, read func() (done bool, err error)) error {
 	if waitMS == 0 {
 		_, err := read()
@@ -93,7 +93,7 @@ func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, r
 		if ended || err != nil {
 			return err
 		}
-		// A wake for nothing is rare, unless who reads lags behind who wakes.
+		// A wake-up without a result is rare, unless the reading replica lags behind the one that wakes.
 		calm := time.NewTimer(pause)
 		select {
 		case <-calm.C:
@@ -111,8 +111,8 @@ func (s *Server) await(ctx context.Context, ns, objectID string, waitMS int64, r
 	}
 }
 
-// awaitOnce is one round: watch, read, wait. A watch knows the partition's leader of when it began, so each
-// round has its own.
+// awaitOnce is one round: watch, read, wait. A watch is bound to the leader at its start, so each round has
+// its own.
 func (s *Server) awaitOnce(ctx context.Context, ns, objectID string, over *time.Timer, read func() (done bool, err error)) (ended bool, err error) {
 	const readAgain = 10 * time.Second
 	watch := s.router.Watch(ns, objectID)
@@ -194,7 +194,7 @@ func (e *executions) List(ctx context.Context, in *perdurev1.ListRequest) (*perd
 		}
 	}
 	slices.SortFunc(all, query.CompareListed)
-	// Beyond where the first partition has stopped, others may have what that one has not shown yet.
+	// Beyond the first partition's last row, the others may have rows that the first has not returned yet.
 	var until *perdurev1.ExecutionSummary
 	for _, end := range ends {
 		s := &perdurev1.ExecutionSummary{Id: end.ID, CreatedMs: end.CreatedMS}

@@ -16,7 +16,7 @@ import (
 	"perdure/partition"
 )
 
-// Bounds of graphs that are handed over.
+// Bounds of submitted graphs.
 const (
 	maxGraphBytes   = 4 << 20 // encoded
 	maxProblemBytes = 8 << 10 // of the problems of a graph; the rest is cut off

@@ -46,8 +46,7 @@ func (g *graphs) awaitChange(ctx context.Context, ns string, in *perdurev1.Graph
 }
 
 // awaitOnce is one round: watch, read, wait. moved says that the run is beyond what was seen, now that the
-// caller is to be answered at once. A watch knows the partition's leader of when it began, so each round has
-// its own.
+// caller is to be answered at once. A watch is bound to the leader at its start, so each round has its own.
 func (g *graphs) awaitOnce(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest, seen *partition.RunVersion,
 	over *time.Timer) (moved, now bool, err error) {
 	watch := g.s.router.WatchRun(ns, in.Id)

@@ -58,7 +58,7 @@ func errStopping() *api.Error {
 // for them.
 func ours(method string) bool { return strings.HasPrefix(method, "/perdure.") }
 
-// admit counts a call; one that comes when the node stops is refused. Each admitted call must be ended.
+// admit counts a call, and refuses one that comes while the node stops. Each admitted call must be ended.
 func (s *Server) admit() error {
 	s.calls.begin()
 	if s.isStopping() {

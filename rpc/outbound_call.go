@@ -14,7 +14,7 @@ import (
 	"perdure/partition"
 )
 
-// outboundProblemDelay is how long a task rests whose end was refused.
+// outboundProblemDelay is the delay of a task's next delivery after its result was refused.
 const outboundProblemDelay = 10 * time.Second
 
 // outboundCall is one task and its HTTP call.
@@ -150,7 +150,6 @@ func (c *outboundCall) commit(end *perdurev1.Event) {
 	}
 }
 
-// release gives the task back.
 func (c *outboundCall) release(problem string, delay time.Duration) {
 	err := c.persist(func(ctx context.Context) error {
 		_, err := c.o.router.Propose(ctx, &commandv1.Command{Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
@@ -169,8 +168,8 @@ func (c *outboundCall) notOurs(err error) bool {
 		api.Is(err, perdurev1.Reason_REASON_ALREADY_FINISHED) || errors.Is(context.Cause(c.ctx), errCallLost)
 }
 
-// persist repeats what was surely not applied, or may be applied twice, until it works, the task is lost or the
-// node has stopped.
+// persist repeats a request that was surely not applied, or may be applied twice, until it works, the task is
+// lost or the node has stopped.
 func (c *outboundCall) persist(try func(ctx context.Context) error) error {
 	pause := 5 * time.Millisecond
 	for {
@@ -196,7 +195,7 @@ func (c *outboundCall) persist(try func(ctx context.Context) error) error {
 	}
 }
 
-// beating keeps the tasks under way the node's own.
+// beating sends heartbeats for the calls under way until the node has stopped.
 func (o *Outbound) beating() {
 	defer o.wg.Done()
 	every := time.NewTicker(max(o.cfg.Lease/3, time.Millisecond))

@@ -46,7 +46,7 @@ const (
 	failureRequest   = "http_request"   // no request can be made of what was given: no other attempt will help
 )
 
-// outboundRequest is what the machine gives the function $http.
+// outboundRequest is the input of the function $http, as the state machine writes it.
 type outboundRequest struct {
 	URL            string            `json:"url"`
 	Method         string            `json:"method"`
@@ -99,7 +99,7 @@ func newOutboundClient(policy *OutboundPolicy) *http.Client {
 	}
 }
 
-// keepOwnHeaders drops what a graph has named.
+// keepOwnHeaders drops the headers that a graph has set.
 func keepOwnHeaders(h http.Header) {
 	for name := range h {
 		switch strings.ToLower(name) {
@@ -134,7 +134,7 @@ func (r *outboundRequest) request(ctx context.Context, agent string) (*http.Requ
 		}
 		req.Header.Set(name, value)
 	}
-	// By its canonical name, net/http would take the key for leave to send a request again over another
+	// By its canonical name, net/http would take the key as permission to send a request again over another
 	// connection. One attempt is one request; names of header fields have no case.
 	req.Header.Del(idempotencyKeyHeader)
 	req.Header[idempotencyKeyHeader] = []string{r.IdempotencyKey}
@@ -174,7 +174,7 @@ func callService(ctx context.Context, client *http.Client, policy *OutboundPolic
 	case err == nil && resp.StatusCode/100 == 2:
 		return resultOf(body)
 	case resp != nil && resp.StatusCode/100 != 2 && (err == nil || resp.StatusCode/100 != 3):
-		// The status says more than that the body of the refusal did not come, or is large.
+		// The status says more than a missing or large body.
 		return nil, statusFailure(resp, body)
 	case errors.Is(context.Cause(bounded), errCallTimeout):
 		return nil, &perdurev1.Failure{Type: failureTimeout, Message: fmt.Sprintf("no whole answer came within %s", timeout)}
@@ -224,7 +224,7 @@ func resultOf(body []byte) ([]byte, *perdurev1.Failure) {
 	return result, nil
 }
 
-// forbiddenFailure is for good: the policy will be the same at the next attempt.
+// forbiddenFailure is not retryable: the policy will be the same at the next attempt.
 func forbiddenFailure(err *forbiddenError) *perdurev1.Failure {
 	return &perdurev1.Failure{Type: failureForbidden, Message: excerpt([]byte(err.Error())), NonRetryable: true}
 }
@@ -242,7 +242,7 @@ func statusFailure(resp *http.Response, body []byte) *perdurev1.Failure {
 	return &perdurev1.Failure{Type: "http_" + strconv.Itoa(resp.StatusCode), Message: message}
 }
 
-// failureType sorts the ways in which no answer comes.
+// failureType classifies the error of a call without an answer.
 func failureType(err error) string {
 	var unverified *tls.CertificateVerificationError
 	var alert tls.AlertError

@@ -24,16 +24,16 @@ const (
 
 // OutboundPolicy says what graphs may call from a node. The zero value refuses every call.
 type OutboundPolicy struct {
-	// Enabled carries out HTTP nodes at all.
+	// Enabled runs HTTP nodes at all.
 	Enabled bool
-	// Hosts are those that may be called: "host", "host:port", "*.suffix" or "*.suffix:port". Without a port 80, 443
-	// and every other one is meant. An empty list means every host.
+	// Hosts are those that may be called: "host", "host:port", "*.suffix" or "*.suffix:port". An entry
+	// without a port means every port. An empty list means every host.
 	Hosts []string
 	// Networks may be reached although their addresses are not public: private, loopback, link-local and so on.
 	Networks []netip.Prefix
 }
 
-// forbiddenError says which rule of the policy a call breaks. Repeating the call is no use.
+// forbiddenError names the rule of the policy that a call breaks. Repeating the call does not help.
 type forbiddenError struct {
 	rule string
 	text string
@@ -86,7 +86,7 @@ func canonicalHost(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// checkURL holds an address against Enabled and Hosts.
+// checkURL checks an address against Enabled and Hosts.
 func (p *OutboundPolicy) checkURL(u *url.URL) *forbiddenError {
 	port := u.Port()
 	if port == "" {
@@ -115,8 +115,8 @@ func (p *OutboundPolicy) checkHost(host, port string) *forbiddenError {
 	return &forbiddenError{ruleHTTPHosts, fmt.Sprintf("%s is not a host that graphs may call (--http-hosts)", short(net.JoinHostPort(host, port)))}
 }
 
-// checkRequest holds a request against the policy, before it is sent or a redirect is followed: the host that is
-// called, and the one that its header names.
+// checkRequest checks a request against the policy, before it is sent or a redirect is followed: the called
+// host, and the one in its header.
 func (p *OutboundPolicy) checkRequest(req *http.Request) *forbiddenError {
 	if err := p.checkURL(req.URL); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (p *OutboundPolicy) checkRequest(req *http.Request) *forbiddenError {
 	return p.checkURL(&named)
 }
 
-// control holds the address that is about to be connected to against the policy: after the name was resolved, so it
-// does not matter what a name said before.
+// control checks the address of a connection against the policy. It runs after the name was resolved, so an
+// earlier resolution of the name does not matter.
 func (p *OutboundPolicy) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -182,7 +182,8 @@ var specialNetworks = []struct {
 	{netip.MustParsePrefix("fec0::/10"), "private"},
 }
 
-// special says what an address is that is not public, or "". addr is no IPv4 address in the form of an IPv6 one.
+// special names the kind of an address that is not public, or returns "". addr is no IPv4 address in the form
+// of an IPv6 one.
 func special(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return "unknown"

@@ -34,7 +34,7 @@ const maxStreams = 10_000
 type Config struct {
 	NodeID             string
 	GRPCAddr, HTTPAddr string
-	// Lease is what a worker gets that asks for none.
+	// Lease is the lease of a worker that asks for none.
 	Lease      time.Duration
 	MaxWorkers int
 	Logger     *slog.Logger
@@ -48,9 +48,9 @@ type Config struct {
 	TLS *certs.Handle
 	// Auth checks every call; nil allows all.
 	Auth *auth.Guard
-	// Operator carries out what operators ask; nil leaves their service unimplemented.
+	// Operator serves the operators' calls; nil leaves their service unimplemented.
 	Operator Operator
-	// Outbound says which HTTP nodes graphs may have; those of others are refused when they are submitted.
+	// Outbound limits the HTTP nodes of submitted graphs; a graph with another HTTP node is refused.
 	Outbound OutboundPolicy
 	// RequestBytes bounds the gRPC requests that are being received or handled, all together; one connection may
 	// have half of it, one namespace's tokens three quarters. DefaultRequestBytes if 0, else MinRequestBytes at
@@ -83,8 +83,8 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// Listen opens the ports and serves. It returns at once; the ports answer before the partitions are
-// ready, and say so.
+// Listen opens the ports and serves. It returns at once; until the partitions are ready, the ports answer
+// that they are not.
 func Listen(cfg Config, router *partition.Router, dispatcher *workers.Dispatcher) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Logger, router: router, dispatcher: dispatcher, stopping: make(chan struct{})}
 	var err error
@@ -141,7 +141,7 @@ func (s *Server) isStopping() bool {
 	}
 }
 
-// watchHealth keeps the gRPC health service true.
+// watchHealth keeps the gRPC health service up to date.
 func (s *Server) watchHealth() {
 	defer s.wg.Done()
 	const every = 200 * time.Millisecond
@@ -175,7 +175,7 @@ func (s *Server) GRPCAddr() string { return s.grpcListener.Addr().String() }
 // HTTPAddr is the address of the HTTP port.
 func (s *Server) HTTPAddr() string { return s.httpListener.Addr().String() }
 
-// How long a stop waits once nothing of ours is under way: for answers to leave, and for HTTP requests.
+// Bounds of a stop once no call of ours is under way: for answers to leave, and for HTTP requests.
 const (
 	grpcLinger = 250 * time.Millisecond
 	httpLinger = time.Second

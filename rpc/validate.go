@@ -156,8 +156,8 @@ func duration(what string, ms int64) error {
 	return nil
 }
 
-// request gives every write a request id: what the caller chose, or one of the edge's own, so that its
-// internal retries are safe.
+// request gives every write a request id: the caller's, or one of this node's own, so that its internal
+// retries are safe.
 func request(r *perdurev1.RequestID) (*perdurev1.RequestID, error) {
 	switch n := len(r.GetId()); {
 	case n == 16:

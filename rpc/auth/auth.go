@@ -75,7 +75,7 @@ type Principal struct {
 	Role      Role
 }
 
-// Options of Open. At least one of TokensFile and JWTKeyFile must be there.
+// Options of Open. At least one of TokensFile and JWTKeyFile must be set.
 type Options struct {
 	// TokensFile is a YAML list of tokens; see tokens.go for its form.
 	TokensFile string
@@ -83,11 +83,11 @@ type Options struct {
 	JWTKeyFile string
 	// JWTIssuer and JWTAudience, if not empty, must be the token's "iss" and among its "aud".
 	JWTIssuer, JWTAudience string
-	// Logger hears of refusals and reloads; nil for none.
+	// Logger gets refusals and reloads; nil for none.
 	Logger *slog.Logger
 	// Registerer gets the counter of refusals; nil for none.
 	Registerer prometheus.Registerer
-	// Every is how often the files are looked at; reload.DefaultEvery if 0.
+	// Every is the interval at which the files are read; reload.DefaultEvery if 0.
 	Every time.Duration
 	// Now is the clock for expiry; time.Now if nil.
 	Now func() time.Time
@@ -144,7 +144,7 @@ func Open(opts Options) (*Guard, error) {
 	return g, nil
 }
 
-// follow keeps what a file holds; what its events are called begins with name.
+// follow reloads a file when it changes; name is the prefix of its events in the log.
 func follow[T any](opts Options, path, name string, parse func([]byte) (T, error)) (*reload.Value[T], error) {
 	at := func(err error) error {
 		var cannotRead *fs.PathError
@@ -170,7 +170,7 @@ func follow[T any](opts Options, path, name string, parse func([]byte) (T, error
 	return v, nil
 }
 
-// Close ends the following of the files; the Guard keeps what it read last.
+// Close stops reloading the files; the Guard keeps their last content.
 func (g *Guard) Close() {
 	if g.tokens != nil {
 		g.tokens.Close()
@@ -190,7 +190,7 @@ func (g *Guard) Look() {
 	}
 }
 
-// authenticate says whose token it is.
+// authenticate finds the holder of a token.
 func (g *Guard) authenticate(token string) (Principal, *denial) {
 	if len(token) > maxTokenBytes {
 		return Principal{}, unauthenticated(reasonBadToken, "the token has %d bytes, at most %d are read", len(token), maxTokenBytes)
@@ -207,7 +207,7 @@ func (g *Guard) authenticate(token string) (Principal, *denial) {
 	return Principal{}, unauthenticated(reasonUnknownToken, "the token is not known here")
 }
 
-// authorize says whether p may do what needs role within namespace, or everywhere if namespace is
+// authorize checks that p may call a method that needs role within namespace, or everywhere if namespace is
 // AllNamespaces. An empty namespace is none in particular.
 func authorize(p Principal, method string, role Role, namespace string) *denial {
 	switch {
@@ -224,7 +224,7 @@ func authorize(p Principal, method string, role Role, namespace string) *denial 
 	}
 }
 
-// shorten keeps what callers sent from filling logs and answers.
+// shorten bounds a caller's text in logs and answers.
 func shorten(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"

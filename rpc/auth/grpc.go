@@ -33,7 +33,7 @@ func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 // Stream is the interceptor of streams. The token is checked again with each message that comes: one that
 // has expired, or was taken out of the file, ends its streams.
 func (g *Guard) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	// Nothing is known of the namespace yet; the token itself and the role can be checked now.
+	// The namespace is not known yet; the token itself and the role can be checked now.
 	if d := g.checkCall(stream.Context(), info.FullMethod, nil, false); d != nil {
 		return g.refuseCall(stream.Context(), info.FullMethod, d)
 	}

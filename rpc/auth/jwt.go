@@ -123,7 +123,7 @@ func algorithmOf(key any) (string, error) {
 	return "", fmt.Errorf("a key of type %T; RSA, P-256 and Ed25519 are understood", key)
 }
 
-// verify checks a token's signature and claims. Errors of the library go nowhere: they may quote the token.
+// verify checks a token's signature and claims. It drops the library's errors: they may quote the token.
 func (k *keyring) verify(token string, sum [sha256.Size]byte, opts *Options) (Principal, *denial) {
 	validator := jwt.NewValidator(validation(opts)...)
 	k.mu.Lock()
@@ -153,7 +153,7 @@ func (k *keyring) verify(token string, sum [sha256.Size]byte, opts *Options) (Pr
 	return p, nil
 }
 
-// validation is what must hold of the standard claims.
+// validation are the checks of the standard claims.
 func validation(opts *Options) []jwt.ParserOption {
 	options := []jwt.ParserOption{jwt.WithExpirationRequired(), jwt.WithLeeway(jwtLeeway), jwt.WithTimeFunc(opts.Now)}
 	if opts.JWTIssuer != "" {
@@ -173,7 +173,7 @@ func (k *keyring) keysFor(token *jwt.Token) (any, error) {
 	return jwt.VerificationKeySet{Keys: k.byAlgorithm[token.Method.Alg()]}, nil
 }
 
-// unverified says what is wrong with a token in words that contain nothing of it.
+// unverified describes a token's problem without quoting the token.
 func unverified(err error) *denial {
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
@@ -194,7 +194,7 @@ func unverified(err error) *denial {
 	return unauthenticated(reasonBadSignature, "the token is not signed by a key that is known here")
 }
 
-// principal is whom the claims describe.
+// principal is the holder that the claims describe.
 func (c *claims) principal() (Principal, error) {
 	g := c.grant
 	if c.Perdure != nil {

@@ -14,7 +14,7 @@ const (
 	inNamespace scope = iota
 	// anyNamespace: the method concerns the cluster; a role in one namespace is enough.
 	anyNamespace
-	// allNamespaces: it concerns everybody.
+	// allNamespaces: the method concerns all namespaces.
 	allNamespaces
 )
 

@@ -11,7 +11,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Why a call was refused, as the counter and the log have it.
+// Reasons of refusals, as the counter and the log have them.
 const (
 	reasonNoToken      = "no_token"
 	reasonBadToken     = "bad_token"
@@ -27,7 +27,7 @@ const (
 var reasons = []string{reasonNoToken, reasonBadToken, reasonUnknownToken, reasonBadSignature, reasonExpired, reasonClaims,
 	reasonRole, reasonNamespace, reasonMethod}
 
-// A denial is a refusal: the error that the caller gets, and what is noted of it here. It never holds the
+// A denial is a refusal: the error that the caller gets, and this node's log attributes. It never holds the
 // token.
 type denial struct {
 	reason string

@@ -26,8 +26,8 @@ import (
 
 const hashPrefix = "sha256:"
 
-// MinTokenBytes is how short a token may be that people make themselves: one that can be guessed has no
-// use for a slow hash either.
+// MinTokenBytes is the least length of a token that people choose: against one that can be guessed, a slow
+// hash does not help either.
 const MinTokenBytes = 24
 
 // Hash is a token as the file has it.
@@ -72,8 +72,7 @@ type tokenList struct {
 	principals []Principal
 }
 
-// find compares with every hash, each in constant time: how long it takes says nothing about how near a
-// guess was.
+// find compares with every hash, each in constant time: its duration does not show how near a guess was.
 func (l *tokenList) find(sum [sha256.Size]byte) (Principal, bool) {
 	at := -1
 	for i := range l.hashes {
