@@ -1,9 +1,8 @@
-// Command bench measures a cluster from outside: it starts executions of a durable function with a few
-// steps, as many at a time as asked for, and reports how many finish per second and how long they take.
+// Command bench measures a cluster from outside: it starts executions of a durable function with a few steps,
+// --concurrency at a time, and reports how many finish per second and how long they take.
 //
-// It owns the load and its clock, nothing of the server. It promises that every figure is of executions
-// whose result came back, and that a run ends by itself. It keeps nothing; the executions stay in the
-// cluster's store.
+// It owns the load and its clock, nothing of the server. Every figure is of executions whose result came
+// back, and a run ends by itself. It stores nothing; the executions stay in the cluster's store.
 //
 //	go run ./cmd/node dev &
 //	go run ./bench --concurrency 64 --duration 5s

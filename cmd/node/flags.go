@@ -6,8 +6,8 @@ import (
 	"perdure/embed"
 )
 
-// settingFlags are the flags of a command that set settings. They keep the text they were given;
-// embed.Load reads it together with the other sources, so that all problems come in one answer.
+// settingFlags are the flags of a command that set settings. They keep their text; embed.Load reads it
+// together with the other sources, so that all problems come in one answer.
 type settingFlags struct {
 	values   []*settingValue
 	file     string

@@ -30,7 +30,7 @@ func main() {
 	os.Exit(p.run(os.Args[1:]))
 }
 
-// process is what a run of this command needs from the world, so that tests can be the world.
+// process is one run of this command with its environment, which tests replace.
 type process struct {
 	stdout  io.Writer
 	stderr  io.Writer
@@ -39,7 +39,8 @@ type process struct {
 	// exit ends the process at once. A test's may return.
 	exit  func(code int)
 	start func(ctx context.Context, cfg embed.Config) (server, error)
-	// limitMemory has the garbage collector keep to the process's limit until ctx ends; nil leaves it alone.
+	// limitMemory makes the garbage collector keep to the process's memory limit until ctx ends; nil leaves
+	// it alone.
 	limitMemory func(ctx context.Context, cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger)
 }
 
@@ -65,7 +66,7 @@ const (
 func (p *process) serve(cfg embed.Config, announce func(n server, took time.Duration)) int {
 	began := time.Now()
 
-	// 1. The log, because everything after it may have something to say. The node shares it.
+	// 1. The log, because every later part may write to it. The node shares it.
 	log := cfg.NewLogger(p.stderr)
 	cfg.Logger = log
 	log.Info("starting", "event", "node_starting", "version", version(), "settings", cfg)
@@ -120,8 +121,8 @@ func (p *process) serve(cfg embed.Config, announce func(n server, took time.Dura
 	return code
 }
 
-// listen closes stopAsked at the first signal and ends the process at the second. unlisten ends the
-// listening and returns when it has ended.
+// listen closes stopAsked at the first signal and ends the process at the second. unlisten stops listening
+// and blocks until it has stopped.
 func (p *process) listen(log *slog.Logger) (stopAsked <-chan struct{}, unlisten func()) {
 	asked := make(chan struct{})
 	quit := make(chan struct{})
@@ -164,7 +165,7 @@ func (p *process) startOrStop(ctx context.Context, cancel func(), cfg embed.Conf
 	return n, err
 }
 
-// waitForEnd waits for a request to stop or for the node to halt, and says whether it was the latter. When
+// waitForEnd waits for a request to stop or for the node to halt, and reports whether the node halted. When
 // both have happened the request counts: a stop during the start may halt the node.
 func waitForEnd(stopAsked, done <-chan struct{}) (halted bool) {
 	select {

@@ -13,8 +13,8 @@ import (
 // gcVariable is the environment variable that Go's collector reads by itself.
 const gcVariable = "GOGC"
 
-// limitMemory has the garbage collector keep to what the process may take, and the heap's growth follow its size until
-// ctx ends, unless GOGC is set: see package memlimit. It logs what it does.
+// limitMemory makes the garbage collector keep to the process's memory limit. Until ctx ends the heap's
+// growth follows its size, unless GOGC is set: see package memlimit. It logs its settings.
 func limitMemory(ctx context.Context, cfg embed.Config, lookup func(string) (string, bool), log *slog.Logger) {
 	request := memlimit.Request{Configured: cfg.MemoryLimit, Lookup: lookup, Root: os.DirFS("/")}
 	if memlimit.OffHeap {

@@ -9,8 +9,8 @@ import (
 	"perdure/client"
 )
 
-// access holds the global flags that say how to reach a cluster that is secured. No flag carries the
-// token itself, because any user can list the arguments of processes.
+// access holds the global flags for reaching a secured cluster. No flag carries the token itself, because any
+// user can list the arguments of processes.
 type access struct {
 	tls            bool
 	tlsGiven       func() bool

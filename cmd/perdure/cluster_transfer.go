@@ -55,7 +55,7 @@ leads it now, 5 unavailable (retry).`,
 	return cmd
 }
 
-// transfer hands leaderships over and says who leads now.
+// transfer transfers leaderships and prints the new leaders.
 func (a *app) transfer(ctx context.Context, c *client.Client, r *perdurev1.TransferLeadershipRequest) error {
 	moved, err := c.TransferLeadership(ctx, r)
 	if err != nil {

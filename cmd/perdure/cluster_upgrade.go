@@ -41,7 +41,7 @@ ask again.`,
 	return cmd
 }
 
-// upgrade raises the cluster's feature level and says what it is now.
+// upgrade raises the cluster's feature level and prints the new one.
 func (a *app) upgrade(ctx context.Context, c *client.Client, level uint64) error {
 	up, err := c.Upgrade(ctx, level)
 	if err != nil {

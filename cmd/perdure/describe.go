@@ -32,7 +32,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}
 }
 
-// describe shows an execution as lines of name and value; what it has not, it does not show.
+// describe shows an execution as lines of name and value, without the fields that it lacks.
 func (a *app) describe(e *perdurev1.Execution) error {
 	w := a.table()
 	line := func(name, value string) {
@@ -115,7 +115,7 @@ func wakeText(source string) string {
 	return printable(source)
 }
 
-// taskText shows who may advance the execution, and until when.
+// taskText shows the worker that may advance the execution, and until when.
 func (a *app) taskText(t *perdurev1.TaskInfo) string {
 	if t == nil {
 		return ""

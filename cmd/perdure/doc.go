@@ -1,10 +1,10 @@
-// Command perdure is the command line of a Perdure cluster: it starts, cancels and shows executions and graph runs,
-// creates and settles promises, shows the cluster, transfers leaderships, repairs replicas, and checks the state of a
-// cluster or a data directory.
+// Command perdure is the command line of a Perdure cluster: it starts, cancels and shows executions and graph
+// runs, creates and settles promises, shows the cluster, transfers leaderships, repairs replicas, and checks
+// the state of a cluster or a data directory.
 //
-// It owns words and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
-// prints. It promises that an exit code of 0 means that the cluster has acknowledged what was asked. It
-// keeps nothing: a crash loses only the answer, and asking again with the same id is safe.
+// It owns the names and numbers that scripts rely on: command and flag names, exit codes, and the JSON it
+// prints. An exit code of 0 means that the cluster has acknowledged the request. It stores nothing: a crash
+// loses only the answer, and repeating the command with the same id is safe.
 //
 // # Exit codes
 //
@@ -21,9 +21,9 @@
 //
 // # JSON
 //
-// With --json every command prints one object on one line; list and journal print one for each row. An
-// object has the fields of the wire message it shows (api/perdure/v1), by their names there, all of them,
-// in their order, except that
+// With --json every command prints one object on one line; list and journal print one for each row. An object
+// has the fields of the wire message it shows (api/perdure/v1), by their names there, all of them, in their
+// order, except that
 //
 //   - an enum is its name in lower case without its prefix: "running", "rejected_timedout", "step";
 //   - a payload (input, value, result, param, …) that is JSON is embedded as it is; an empty one is null;
@@ -33,24 +33,25 @@
 //     which a kind and a time_ms are called event_kind and event_time_ms.
 //
 // start prints {"id", "incarnation", "created", "status"}; result and start --wait {"id", "done"}, and once
-// it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created");
-// cancel and terminate {"id", "status"}; signal {"id", "name"}; token hash {"name", "hash", "namespace",
-// "role"} and with --new "token"; graph submit what start does; graph retry {"id"} and then the
-// RetryGraphResponse; graph watch, and submit and retry with --watch, the GraphStatus whenever it has
-// changed; graph validate {"ok", "name", "nodes", "edges"}; graph dot and svg always draw; version {"version", "go", "os", "arch"};
-// verify {"ok", what it checked, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it
-// is about a journal entry), "partition" (of a directory), "detail"}. It checked "namespaces" (names),
-// "executions", "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas",
-// for each partition {"partition", "comparison" ("equal", "different", "incomplete", or "single": there is one),
+// it is done "status" and either "value" or "failure" (start --wait also "incarnation" and "created"); cancel
+// and terminate {"id", "status"}; signal {"id", "name"}; token hash {"name", "hash", "namespace", "role"} and
+// with --new "token"; graph submit what start does; graph retry {"id"} and then the RetryGraphResponse; graph
+// watch, and submit and retry with --watch, the GraphStatus whenever it has changed; graph validate {"ok",
+// "name", "nodes", "edges"}; graph dot and svg always draw; version {"version", "go", "os", "arch"}; verify
+// {"ok", what it checked, "violations"}, each violation {"rule", "namespace", "id", "seq" (if it is about a
+// journal entry), "partition" (of a directory), "detail"}. It checked "namespaces" (names), "executions",
+// "open", "events"; in a cluster at "gone" (listed, and no longer there when read) and "replicas", for each
+// partition {"partition", "comparison" ("equal", "different", "incomplete", or "single": there is one),
 // "index", "compared" and "missing" (nodes)}, or null if the server is in no cluster; in a directory at
 // "partitions", "promises", "tasks", "callbacks", "messages", "replayed" (log entries that the states did not
 // have yet). cluster status prints {"ok", "problems", "notes"} (in words) and then the ClusterStatus; cluster
-// transfer {"transferred"}, each {"partition", "leader"}; replica rebuild {"node_id", "partition", "applied"}.
+// transfer {"transferred"}, each {"partition", "leader"}; replica rebuild {"node_id", "partition",
+// "applied"}.
 //
 // Errors go to stderr; with --json as {"error": {"exit", "reason", "message", "ids", "hint"}}, where the
 // reason is the server's or BAD_USAGE, UNAVAILABLE, OUTCOME_UNKNOWN, NOT_FINISHED, EXECUTION_FAILED,
-// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNHEALTHY, NOT_COMPARED, NO_DIRECTORY, IN_USE, CORRUPT,
-// FAILED.
+// EXECUTION_CANCELLED, CONFLICT, INTERRUPTED, VIOLATIONS, UNHEALTHY, NOT_COMPARED, NO_DIRECTORY, IN_USE,
+// CORRUPT, FAILED.
 //
 // Each command is a file of its own. exit.go turns errors into words and codes, json.go messages into JSON,
 // text.go values into columns for people.

@@ -187,7 +187,7 @@ func (a *app) complain(ctx context.Context, err error) complaint {
 	return c
 }
 
-// damagedStore reports whether a data directory or one of its stores is not what it must be.
+// damagedStore reports whether the error means a damaged data directory or store.
 func damagedStore(err error) bool {
 	var (
 		bad     *identity.Error

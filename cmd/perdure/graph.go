@@ -101,18 +101,18 @@ func noFileError(name string) error {
 	return &usageError{message: fmt.Sprintf("there is no file %s in %s", printable(file), printable(filepath.Clean(folder))), plain: true}
 }
 
-// readGraphFrom reads one byte more than a file may have, so that too much is seen and not read.
+// readGraphFrom reads one byte more than a file may have, so that a larger file shows without being read.
 func readGraphFrom(r io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, source.MaxFileBytes+1))
 }
 
-// drawn is a graph that is to be shown, with how far its run has come, if it is of a run.
+// drawn is a graph to show, with the status of its run, if it is of a run.
 type drawn struct {
 	graph  *perdurev1.Graph
 	status *perdurev1.GraphStatus
 }
 
-// graphOf makes the function of a command that is about ID|FILE. Only for an ID a node is asked.
+// graphOf makes the function of a command about ID|FILE. It asks a node only for an ID.
 func (a *app) graphOf(isRun *bool, show func(d drawn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if !*isRun && namesFile(args[0]) {
@@ -138,7 +138,7 @@ func (a *app) graphOf(isRun *bool, show func(d drawn) error) func(*cobra.Command
 	}
 }
 
-// addRun gives a command about ID|FILE the flag that decides.
+// addRun gives a command about ID|FILE the flag that makes the argument an ID.
 func addRun(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("run", false, "treat the argument as a run id, even if a file has its name")
 }

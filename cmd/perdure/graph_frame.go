@@ -53,8 +53,8 @@ var nodeStyles = map[perdurev1.NodeStatus]string{
 	perdurev1.NodeStatus_NODE_STATUS_WAITING:   yellow,
 }
 
-// graphFrame is the picture of a run for a terminal of this size: what is to be known of it as a whole, and
-// then the active nodes, as many as fit.
+// graphFrame is the picture of a run for a terminal of this size: the run's summary, and then the active
+// nodes, as many as fit.
 func (a *app) graphFrame(s *perdurev1.GraphStatus, width, height int) []row {
 	style := map[string]string{"completed": green, "failed": red, "stuck": red, "cancelled": red, "suspended": yellow}[s.GetPhase()]
 	title := row{{bold, titleOf(s)}, {plain, "  "}, {style, phaseText(s)}, {plain, "  " + runAge(a, s)}}
@@ -82,7 +82,7 @@ func (a *app) graphFrame(s *perdurev1.GraphStatus, width, height int) []row {
 	return rows
 }
 
-// progressBar is how much of a run is over: completed and skipped, failed, under way, to come.
+// progressBar is the run's progress: completed and skipped, failed, under way, to come.
 func progressBar(s *perdurev1.GraphStatus, width int) row {
 	counts, total := nodeCounts(s), len(s.GetNodes())
 	good := counts[perdurev1.NodeStatus_NODE_STATUS_COMPLETED] + counts[perdurev1.NodeStatus_NODE_STATUS_SKIPPED]
@@ -112,8 +112,8 @@ func countRow(s *perdurev1.GraphStatus) row {
 	return r
 }
 
-// busyNodes are those that something has gone wrong with, that run, and that wait, in this order; and while
-// nothing of that is so, none.
+// busyNodes are the active nodes in display order: failed ones, running ones after a failed attempt, other running
+// ones, waiting ones. Of an ended run they are the failed ones alone.
 func busyNodes(s *perdurev1.GraphStatus) []*perdurev1.GraphNodeState {
 	rank := func(n *perdurev1.GraphNodeState) int {
 		switch {

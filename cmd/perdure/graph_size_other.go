@@ -4,5 +4,5 @@ package main
 
 import "io"
 
-// terminalSize is what most terminals have: this system is not asked.
+// terminalSize is the usual size of a terminal: this system is not asked.
 func terminalSize(io.Writer) (width, height int) { return usualWidth, usualHeight }

@@ -74,8 +74,8 @@ func (a *app) printGraphStatus(s *perdurev1.GraphStatus) error {
 	return w.Flush()
 }
 
-// phaseText is the status of a run, and its phase where that says more: "running", "suspended",
-// "stuck (failed)".
+// phaseText is the status of a run, with its phase where that adds something: "running", "suspended", "stuck
+// (failed)".
 func phaseText(s *perdurev1.GraphStatus) string {
 	status, phase := statusText(s.GetStatus()), printable(s.GetPhase())
 	switch {
@@ -89,7 +89,7 @@ func phaseText(s *perdurev1.GraphStatus) string {
 
 func nodeStatusText(s perdurev1.NodeStatus) string { return enumName(s.Descriptor(), int32(s)) }
 
-// shownStatus is what a node is for people: one whose next attempt is still to come waits.
+// shownStatus is a node's status for people: one whose next attempt is still to come waits.
 func shownStatus(n *perdurev1.GraphNodeState) perdurev1.NodeStatus {
 	if n.GetStatus() == perdurev1.NodeStatus_NODE_STATUS_RUNNING && n.GetRetryAtMs() != 0 {
 		return perdurev1.NodeStatus_NODE_STATUS_WAITING
@@ -135,7 +135,7 @@ func (a *app) nodeAge(n *perdurev1.GraphNodeState) string {
 	}
 }
 
-// nodeNote is what else is to be said of a node.
+// nodeNote is the remark about a node in its row.
 func (a *app) nodeNote(n *perdurev1.GraphNodeState) string {
 	var parts []string
 	if n.GetSignal() != "" {

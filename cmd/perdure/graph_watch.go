@@ -41,7 +41,7 @@ type watcher interface {
 // ticksOf is how often ages are redrawn.
 const ticksOf = time.Second
 
-// watchGraph shows a run until it has ended, and ends as it has.
+// watchGraph shows a run until it has ended, and returns the run's error.
 func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error {
 	var w watcher = &graphLines{a: a}
 	var ticks <-chan time.Time
@@ -98,7 +98,7 @@ func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error
 	}
 }
 
-// endOfRun is the error of a run that has ended otherwise than completed.
+// endOfRun is the error of a run that has not completed.
 func (a *app) endOfRun(ctx context.Context, c *client.Client, id string, last *perdurev1.GraphStatus) error {
 	if last.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED {
 		return nil
@@ -106,11 +106,11 @@ func (a *app) endOfRun(ctx context.Context, c *client.Client, id string, last *p
 	if _, done, err := c.PollResult(ctx, id, 0); done && err != nil {
 		return err
 	}
-	// It runs again already, or is gone: what was seen last is how it ended.
+	// It runs again already, or is gone: the last status that was seen is its end.
 	return &client.ExecutionError{ID: id, Status: last.GetStatus(), Failure: &perdurev1.Failure{Type: last.GetPhase(), Message: last.GetProblem()}}
 }
 
-// graphRows shows each status as JSON.
+// graphRows prints each status as JSON.
 type graphRows struct{ a *app }
 
 func (r *graphRows) show(s *perdurev1.GraphStatus) {
@@ -118,7 +118,7 @@ func (r *graphRows) show(s *perdurev1.GraphStatus) {
 }
 func (r *graphRows) tick() {}
 
-// graphLines shows what has changed, in lines: for logs and pipes.
+// graphLines prints each change as a line: for logs and pipes.
 type graphLines struct {
 	a           *app
 	incarnation uint64
@@ -172,7 +172,7 @@ func (l *graphLines) line(format string, args ...any) {
 	fmt.Fprintf(l.a.out, "%s  %s\n", l.a.now().In(l.a.zone).Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
-// over says that nothing more will happen to a node.
+// over reports whether a node's status is final.
 func over(s perdurev1.NodeStatus) bool {
 	return s == perdurev1.NodeStatus_NODE_STATUS_COMPLETED || s == perdurev1.NodeStatus_NODE_STATUS_FAILED || s == perdurev1.NodeStatus_NODE_STATUS_SKIPPED
 }

@@ -65,7 +65,7 @@ func readFile(path string) ([]byte, error) {
 	return readBounded(f)
 }
 
-// readBounded reads one byte more than is allowed, so that too much is seen and not read.
+// readBounded reads one byte more than is allowed, so that a larger input shows without being read.
 func readBounded(r io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, id.MaxPayloadBytes+1))
 }

@@ -68,7 +68,7 @@ func appendJSON(dst []byte, v any) []byte {
 	}
 }
 
-// appendString writes a string as JSON without escaping what only HTML would mind.
+// appendString writes a string as JSON without HTML's escapes.
 func appendString(dst []byte, s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -50,7 +50,7 @@ func (a *app) listCommand() *cobra.Command {
 	return cmd
 }
 
-// list prints what is selected. It asks for one more than the limit, to be able to say that there is more.
+// list prints the selected executions. It asks for one more than the limit, to know whether there are more.
 func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) error {
 	limit := o.Limit
 	if limit > 0 {

@@ -28,8 +28,7 @@ func main() {
 	os.Exit(code)
 }
 
-// app is one run of the command: the world it talks to, so that tests can be the world, and its global
-// flags.
+// app is one run of the command: its environment, which tests replace, and its global flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -50,7 +49,7 @@ type app struct {
 	out *bufio.Writer
 }
 
-// run carries out one command line and returns the exit code.
+// run runs one command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.out = bufio.NewWriter(a.stdout)
 	root := a.rootCommand()
@@ -65,7 +64,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return a.report(ctx, cmd, err)
 }
 
-// isTerminal says whether a file is a device that shows characters.
+// isTerminal reports whether a file is a device that shows characters.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0

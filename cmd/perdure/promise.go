@@ -30,8 +30,8 @@ deadline, and that anyone may wait for.`,
 	return cmd
 }
 
-// settle settles a promise and prints it. A promise that was settled differently before is a conflict:
-// exit 0 means that it holds what was asked for.
+// settle settles a promise and prints it. A promise that was settled differently before is a conflict: exit 0
+// means that it holds the requested value.
 func (a *app) settle(ctx context.Context, c *client.Client, id string, state perdurev1.PromiseState, value *perdurev1.Outcome) error {
 	p, err := c.SettlePromise(ctx, id, state, value)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *app) settle(ctx context.Context, c *client.Client, id string, state per
 	return a.printPromise(p)
 }
 
-// sameOutcome compares what was asked for with what is stored; a value of no bytes is as good as none.
+// sameOutcome compares a requested outcome with the stored one; an empty value equals none.
 func sameOutcome(a, b *perdurev1.Outcome) bool {
 	if a.GetFailure() != nil || b.GetFailure() != nil {
 		return proto.Equal(a.GetFailure(), b.GetFailure())

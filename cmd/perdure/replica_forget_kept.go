@@ -48,7 +48,7 @@ Exit codes: 0 done, or nothing to delete, 2 bad usage, 3 no such partition or no
 	return cmd
 }
 
-// forgetKept deletes former replicas and says which.
+// forgetKept deletes quarantined replicas and prints which.
 func (a *app) forgetKept(ctx context.Context, c *client.Client, node string, partition uint32, name string) error {
 	forgotten, err := c.ForgetKept(ctx, node, partition, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *app) forgetKept(ctx context.Context, c *client.Client, node string, par
 	return nil
 }
 
-// forgetKeptLine is the command line that deletes what a node keeps of a partition.
+// forgetKeptLine is the command line that deletes a node's quarantined replicas of a partition.
 func forgetKeptLine(node string, partition uint32) string {
 	return fmt.Sprintf("perdure replica forget-kept --node %s --partition %d", shellWord(node), partition)
 }

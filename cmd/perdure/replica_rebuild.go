@@ -17,7 +17,7 @@ import (
 // rebuildEvery is the interval at which the progress of a rebuild is read.
 const rebuildEvery = time.Second
 
-// shortWait is what may be over before a node could be asked at all.
+// shortWait is a wait that may be over before any node was asked.
 const shortWait = time.Second
 
 // seenWithin bounds the search for a rebuild that outlasts --wait.
@@ -67,7 +67,7 @@ done in time, or unavailable (retry).`,
 	return cmd
 }
 
-// rebuild asks for a rebuild, shows how far it is, and waits for its end.
+// rebuild asks for a rebuild, shows its progress, and waits for its end.
 func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partition uint32, wait time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -162,7 +162,7 @@ func rebuildSeen(ctx context.Context, c *client.Client, node string, partition u
 	return false
 }
 
-// rebuildText says how far a replica is.
+// rebuildText describes a replica's progress.
 func rebuildText(s *perdurev1.ClusterStatus, node string, partition uint32) string {
 	text := fmt.Sprintf("partition %d on %s", partition, printable(node))
 	for _, p := range s.GetPartitions() {
@@ -187,7 +187,7 @@ type hintedError struct {
 func (e *hintedError) Error() string { return e.err.Error() }
 func (e *hintedError) Unwrap() error { return e.err }
 
-// hintSteered adds what to do when it is not known whether a cluster did what it was asked.
+// hintSteered adds advice for an operation whose outcome is unknown.
 func hintSteered(err error) error {
 	if errors.Is(err, client.ErrOutcomeUnknown) {
 		return &hintedError{err, "perdure cluster status shows how it is; repeating the command is safe"}

@@ -11,7 +11,7 @@ import (
 	"perdure/client"
 )
 
-// pollFor is how long one question for a result is held open.
+// pollFor is how long one long poll for a result is held open.
 const pollFor = 20 * time.Second
 
 func (a *app) resultCommand() *cobra.Command {

@@ -65,7 +65,7 @@ after it the execution or promise. After verify, --namespace takes several names
 	return root
 }
 
-// noSuchCommand refuses what is left when no command was found, and says which one may have been meant.
+// noSuchCommand refuses the arguments left when no command was found, and suggests the nearest one.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

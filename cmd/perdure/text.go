@@ -14,14 +14,14 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// previewRunes bounds what a table shows of a payload.
+// previewRunes bounds a payload's preview in a table.
 const previewRunes = 72
 
 // table writes aligned columns to stdout.
 func (a *app) table() *tabwriter.Writer { return tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0) }
 
-// printable is text as a terminal may have it: what is not a printing character is shown by its code, so
-// that nothing stored by others can steer the reader's terminal or break a table.
+// printable is text that is safe for a terminal: other characters are shown by their codes, so that no text
+// stored by others can control the reader's terminal or break a table.
 func printable(s string) string {
 	clean := utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 	if clean {
@@ -107,7 +107,7 @@ func failureText(f *perdurev1.Failure) string {
 
 func statusText(s perdurev1.ExecutionStatus) string { return enumName(s.Descriptor(), int32(s)) }
 
-// since says how long ago a time was, or how long it is until then: "3m ago", "in 2h"; "-" for none.
+// since shows how long ago a time was, or how long it is until then: "3m ago", "in 2h"; "-" for none.
 func (a *app) since(ms int64) string {
 	if ms == 0 {
 		return "-"

@@ -12,7 +12,7 @@ import (
 	"perdure/rpc/auth"
 )
 
-// maxTokenInput bounds what is read of stdin.
+// maxTokenInput bounds the bytes read from stdin.
 const maxTokenInput = 16 << 10
 
 func (a *app) tokenHashCommand() *cobra.Command {

@@ -103,9 +103,9 @@ type verdict struct {
 	findings []finding
 	// replicas is how the replicas compare; nil of a directory, which has one of each.
 	replicas *replicaReport
-	// waited is how long their comparison might take.
+	// waited is the bound of their comparison.
 	waited time.Duration
-	// audits is what the nodes found in their replicas; nil of a directory.
+	// audits are the nodes' findings in their replicas; nil of a directory.
 	audits *auditReport
 }
 
@@ -115,7 +115,7 @@ type count struct {
 	value any
 }
 
-// violationsError says that a verification has found something.
+// violationsError says that a verification found violations.
 type violationsError struct{ n int }
 
 func (e *violationsError) Error() string {
@@ -132,7 +132,7 @@ func (v verdict) sort() {
 	})
 }
 
-// err is nil if all is good, a violationsError, or a notComparedError.
+// err is nil without violations, a violationsError, or a notComparedError.
 func (v verdict) err() error {
 	if n := len(v.findings); n > 0 {
 		return &violationsError{n}
@@ -170,14 +170,14 @@ func (a *app) deliver(v verdict) error {
 		}
 		return err
 	}
-	if err := a.tellJudged(v); err != nil {
+	if err := a.printChecked(v); err != nil {
 		return err
 	}
-	return a.tellEnd(v)
+	return a.printEnd(v)
 }
 
-// tellJudged prints what was checked and what was found.
-func (a *app) tellJudged(v verdict) error {
+// printChecked prints what was checked and what was found.
+func (a *app) printChecked(v verdict) error {
 	v.sort()
 	w := a.table()
 	for _, c := range v.counts {
@@ -192,8 +192,8 @@ func (a *app) tellJudged(v verdict) error {
 	return nil
 }
 
-// tellEnd prints that there is no violation, or returns the violations.
-func (a *app) tellEnd(v verdict) error {
+// printEnd prints that there is no violation, or returns the violations.
+func (a *app) printEnd(v verdict) error {
 	err := v.err()
 	if err == nil {
 		fmt.Fprintln(a.out, "ok")

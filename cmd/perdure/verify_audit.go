@@ -21,7 +21,7 @@ func (e *notAuditedError) Error() string {
 	return "cannot audit every replica: " + strings.Join(e.failed, ", and ")
 }
 
-// auditReport is what the nodes of a cluster found in their replicas.
+// auditReport sums up the findings of a cluster's nodes in their replicas.
 type auditReport struct {
 	// left is the reason why the audit was skipped, which is no failure; empty otherwise.
 	left string
@@ -68,7 +68,7 @@ func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
 	return auditReportOf(events), nil
 }
 
-// auditReportOf sums up what the nodes said: a violation of several replicas is one finding.
+// auditReportOf sums up the nodes' events: a violation of several replicas is one finding.
 func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 	r := &auditReport{}
 	type location struct {
@@ -135,11 +135,11 @@ func auditReportOf(events []*perdurev1.VerifyEvent) *auditReport {
 const (
 	// ruleMore is the rule of the row that counts the violations a node did not list.
 	ruleMore = "more_violations"
-	// ruleContentDiffers: replicas hold the same at the same index.
+	// ruleContentDiffers: replicas have the same content at the same index.
 	ruleContentDiffers = "content_differs"
 )
 
-// compareContent holds the hashes of whole states against each other, where they are of the same index.
+// compareContent compares the hashes of whole states of the same index.
 func (r *auditReport) compareContent() {
 	type point struct {
 		partition uint32

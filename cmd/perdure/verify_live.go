@@ -57,7 +57,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 		}
 	}
 	if !a.json { // before the comparison, which may take long
-		if err := errors.Join(a.tellJudged(v), a.out.Flush()); err != nil {
+		if err := errors.Join(a.printChecked(v), a.out.Flush()); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 		fmt.Fprintln(a.out, findingText(f))
 		v.findings = append(v.findings, f)
 	}
-	return a.tellEnd(v)
+	return a.printEnd(v)
 }
 
 // liveVerification is one under way.
@@ -152,7 +152,7 @@ func (l *liveVerification) execution(ctx context.Context, c *client.Client, id s
 	return err
 }
 
-// readJournal reads a whole journal, also what should not be there: entries behind the end.
+// readJournal reads a whole journal, also entries behind the end, which must not be there.
 func readJournal(ctx context.Context, c *client.Client, id string) ([]journal.Entry, error) {
 	var entries []journal.Entry
 	for from, more := uint64(0), true; more; {
@@ -192,13 +192,13 @@ func (l *liveVerification) check(ns string, described *perdurev1.Execution, entr
 	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events so far", executions, events) })
 }
 
-// ended says whether a status is final.
+// ended reports whether a status is final.
 func ended(s perdurev1.ExecutionStatus) bool {
 	return s >= perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
 }
 
-// compareDescription compares what the cluster says of an execution with its journal, which was read later:
-// as far as it was described, it cannot have changed since.
+// compareDescription compares an execution's description with its journal, which was read later: the
+// described part cannot have changed since.
 func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []audit.Violation {
 	var out []audit.Violation
 	bad := func(rule, format string, args ...any) {
@@ -214,7 +214,7 @@ func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []audit
 	entries = entries[:e.GetJournalEvents()]
 	status := perdurev1.ExecutionStatus(journal.StatusOf(entries))
 	if overdue(e) && !ended(status) {
-		// Its deadline has come, and is shown before it is carried out.
+		// Its deadline has passed; the status shows that before the expiration runs.
 		return out
 	}
 	if status != e.GetStatus() {
@@ -233,7 +233,7 @@ func compareDescription(e *perdurev1.Execution, entries []journal.Entry) []audit
 	return out
 }
 
-// overdue says whether an execution is shown as ended by a deadline that its journal does not have yet.
+// overdue reports whether a deadline that the journal does not have yet has ended an execution.
 func overdue(e *perdurev1.Execution) bool {
 	return e.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED && e.GetClosedMs() == 0 &&
 		e.GetDeadlineMs() != 0 && e.GetOutcome().GetFailure().GetType() == state.FailureTimeout

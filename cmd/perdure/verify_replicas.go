@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// compareEvery is the pause between two looks at replicas that cannot be compared yet.
+	// compareEvery is the pause between two reads of replicas that cannot be compared yet.
 	compareEvery = 100 * time.Millisecond
-	// awayAfter is for how long a replica cannot be reached, at two looks at least, before it is not waited for.
+	// awayAfter is how long a replica must be unreachable, in two reads at least, before the comparison stops
+	// waiting for it.
 	awayAfter = time.Second
 )
 
@@ -74,7 +75,7 @@ const (
 	single = "single"
 )
 
-// replicaVerdict is how the replicas of one partition compare.
+// replicaVerdict is the result of comparing the replicas of one partition.
 type replicaVerdict struct {
 	partition uint32
 	// result is "equal", "different", "incomplete" or "single".
@@ -110,8 +111,8 @@ func (v replicaVerdict) object() object {
 		{"compared", texts(v.compared)}, {"missing", texts(v.missing)}}
 }
 
-// comparer gathers what the replicas say of themselves. A checksum at an index is a fact that stays, so
-// facts of several looks at a busy cluster can be held against each other.
+// comparer gathers the replicas' checksums. A checksum at an index never changes, so those of several reads
+// of a busy cluster can be compared.
 type comparer struct {
 	// sums are the checksums seen, by partition, index and node.
 	sums map[uint32]map[uint64]map[string]uint64
@@ -136,8 +137,8 @@ func newComparer(now func() time.Time) *comparer {
 	return &comparer{sums: map[uint32]map[uint64]map[string]uint64{}, unreached: map[location]unreachedSince{}, now: now}
 }
 
-// compareReplicas looks until all replicas of every partition could be compared at one index, those that stay away
-// excepted, or within is over.
+// compareReplicas reads until all replicas of every partition were compared at one index, except those that
+// stay away, or within is over.
 func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time.Duration) (replicaReport, error) {
 	looking, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -199,7 +200,7 @@ func (c *comparer) note(s *perdurev1.ClusterStatus) {
 	}
 }
 
-// noteReach counts the looks in a row at which a replica could not be reached.
+// noteReach counts the reads in a row at which a replica could not be reached.
 func (c *comparer) noteReach(at location, r *perdurev1.ClusterReplica) {
 	if r.GetState() != replicaUnreachable {
 		delete(c.unreached, at)
@@ -232,7 +233,7 @@ func (c *comparer) away() (nodes []string) {
 	return nodes
 }
 
-// empty says that a replica works and that nothing has been applied to it yet: then its checksum is that of index 0.
+// empty reports whether a replica works and has applied nothing yet: then its checksum is that of index 0.
 func empty(r *perdurev1.ClusterReplica) bool {
 	switch r.GetState() {
 	case replicaHalted, replicaRebuilding, replicaUnreachable:
@@ -256,7 +257,7 @@ func (c *comparer) verdicts() (out []replicaVerdict, final bool) {
 func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, more bool) {
 	v = replicaVerdict{partition: p.GetPartition(), result: incomplete}
 	at := c.sums[p.GetPartition()]
-	// The highest index of those that most replicas were seen at; any at which two differ comes first.
+	// The highest index with the checksums of the most replicas; an index at which two differ comes first.
 	for index, sums := range at {
 		if differ(sums) {
 			if v.result != comparedDifferent || index < v.index {
@@ -269,7 +270,7 @@ func (c *comparer) verdict(p *perdurev1.ClusterPartition) (v replicaVerdict, mor
 		}
 	}
 	if p.GetComparison() == comparedDifferent && v.result != comparedDifferent {
-		// The cluster has seen at other marks what was not seen here.
+		// The cluster has compared at indexes that were not read here.
 		v.result, v.index = comparedDifferent, p.GetComparedIndex()
 	}
 	// awaited may still come, absent will not soon, working have come or may; one alone compares with nothing.

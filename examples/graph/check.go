@@ -16,10 +16,10 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// Check compares a run that has completed with what must come of the files in data: the state of each node,
-// and the report. It computes all of that itself, in one go and in another way than the nodes do (fractions
-// instead of whole numbers, nothing in between), and shares no function with them. The branch of the old shop
-// must have been skipped if its file is broken, and only then. The answer lists what differs.
+// Check compares a completed run with the results that follow from the files in data: the state of each node,
+// and the report. It computes all of that itself, in one pass and differently from the nodes (fractions
+// instead of whole numbers, no intermediate results), and shares no function with them. The branch of the old
+// shop must have been skipped if its file is broken, and only then. The answer lists the differences.
 func Check(data, out string, in RunInput, status *perdurev1.GraphStatus) ([]string, error) {
 	var differences []string
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
@@ -90,7 +90,7 @@ func Check(data, out string, in RunInput, status *perdurev1.GraphStatus) ([]stri
 	return differences, nil
 }
 
-// figures are what a report must say.
+// figures are the figures of a correct report.
 type figures struct {
 	orders, cents                               int64
 	countries, categories, customers, legacy    map[string]int64
@@ -168,7 +168,7 @@ func compute(data string, in RunInput) (*figures, error) {
 	return f, nil
 }
 
-// order counts one, or says that it is none.
+// order counts one order, or returns why it is none.
 func (f *figures) order(c []string, period string, rates map[string]string) bool {
 	day, err := time.Parse(time.DateOnly, c[1])
 	quantity, err2 := strconv.Atoi(c[4])

@@ -29,7 +29,7 @@ var (
 //go:embed data/*.csv data/*.json
 var dataFiles embed.FS
 
-// copyData puts the files that come with the example into a folder, and leaves those alone that are there.
+// copyData copies the example's files into a folder, and does not touch those that exist.
 func copyData(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -59,7 +59,7 @@ func copyFile(dir, to, from string) error {
 	return writeFile(filepath.Join(dir, to), content)
 }
 
-// writeFile writes a file whole or not at all; to do it twice is to do it once.
+// writeFile writes a file whole or not at all; repeating it changes nothing.
 func writeFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// ConvertInput is what convert-currency takes.
+// ConvertInput is the input of convert-currency.
 type ConvertInput struct {
 	Orders   []Order          `json:"orders"`
 	Rejected []Reject         `json:"rejected"`
@@ -49,7 +49,7 @@ func convertCurrency(in ConvertInput) (Sales, error) {
 	return out, nil
 }
 
-// SalesInput is what both aggregations take.
+// SalesInput is the input of both aggregations.
 type SalesInput struct {
 	Sales []Sale `json:"sales"`
 }
@@ -95,7 +95,7 @@ func byProduct(in SalesInput) (ProductSums, error) {
 	return ProductSums{plural(len(sums), "product") + " sold", sums}, nil
 }
 
-// JoinInput is both sums, and what customers and products are.
+// JoinInput is both sums, and the lists of customers and products.
 type JoinInput struct {
 	ByCustomer map[string]Sum      `json:"byCustomer"`
 	ByProduct  map[string]Sum      `json:"byProduct"`
@@ -103,7 +103,7 @@ type JoinInput struct {
 	Products   map[string]Product  `json:"products"`
 }
 
-// Summary is what the report is about.
+// Summary is the content of the report.
 type Summary struct {
 	Note       string   `json:"note"`
 	Orders     int64    `json:"orders"`
@@ -135,7 +135,7 @@ const (
 	maxBest = 5
 )
 
-// join puts the two ways of adding up together. They must come to the same.
+// join combines both aggregations, which must have the same total.
 func join(in JoinInput) (Summary, error) {
 	out := Summary{Best: []Buyer{}, Unknown: []string{}}
 	countries, categories := map[string]int64{}, map[string]int64{}

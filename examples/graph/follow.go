@@ -15,7 +15,7 @@ import (
 	"perdure/graph/draw"
 )
 
-// Short names of what a node can be.
+// Short names of a node's states.
 const (
 	pending   = perdurev1.NodeStatus_NODE_STATUS_PENDING
 	running   = perdurev1.NodeStatus_NODE_STATUS_RUNNING
@@ -104,7 +104,7 @@ func (p *progress) show(s *perdurev1.GraphStatus) {
 	fmt.Fprintln(p.w, line+strings.Join(news, indent))
 }
 
-// table prints what has become of each node.
+// table prints the outcome of each node.
 func table(ctx context.Context, c *client.Client, s *perdurev1.GraphStatus, w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "  node\toutcome\tattempts\twhat\n")
@@ -125,7 +125,7 @@ func table(ctx context.Context, c *client.Client, s *perdurev1.GraphStatus, w io
 	return t.Flush()
 }
 
-// whatOf says in a few words what a node has come to.
+// whatOf describes a node's outcome in a few words.
 func whatOf(ctx context.Context, c *client.Client, run string, n *perdurev1.GraphNodeState) (string, error) {
 	switch {
 	case n.GetByPropagation():
@@ -133,7 +133,7 @@ func whatOf(ctx context.Context, c *client.Client, run string, n *perdurev1.Grap
 	case n.GetFailure().GetMessage() != "":
 		return n.GetFailure().GetMessage(), nil
 	case n.GetStatus() == skipped:
-		// Its function has said so: the reason is how the attempt, an execution of its own, has ended.
+		// Its function has skipped it: the reason is the failure of the attempt, an execution of its own.
 		_, err := c.Result(ctx, n.GetAttemptId())
 		var end *client.ExecutionError
 		if errors.As(err, &end) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Shop has the functions of the graph's nodes, and the folders that they work in. Each function reads its
-// input and files, and answers or writes what follows from them alone: to run it twice is to run it once.
+// input and files, and its result depends on them alone: it may run twice without harm.
 type Shop struct {
 	data    string // where the files are that runs read
 	out     string // where reports are written
@@ -60,7 +60,7 @@ func (s *Shop) Register(w *durable.Worker) {
 		s.ByCustomer, s.ByProduct, s.Join, s.RejectedRows, s.LegacyImport, s.LegacyTotals, s.Report, s.Archive)
 }
 
-// job makes a durable function of one step. The step is not tried again: the node's own retries are for that.
+// job makes a durable function of one step. The step is not retried: the node's own retries are for that.
 func job[In, Out any](s *Shop, name string, work func(In) (Out, error)) *durable.Function[In, Out] {
 	return durable.NewFunction(name, func(ctx durable.Context, in In) (Out, error) {
 		id := durable.Info(ctx).ID
@@ -98,7 +98,7 @@ func failure(kind, format string, args ...any) error {
 	return &durable.Error{Type: kind, Message: fmt.Sprintf(format, args...)}
 }
 
-// final is a failure that no second attempt helps against.
+// final is a failure that no further attempt can avoid.
 func final(kind, format string, args ...any) error {
 	return &durable.Error{Type: kind, Message: fmt.Sprintf(format, args...), NonRetryable: true}
 }

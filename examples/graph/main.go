@@ -1,9 +1,9 @@
-// Command graph runs a month's report of a shop as a DAG: it reads files, puts bad rows aside, converts, adds
-// up in two ways, joins, waits for an approval, writes the report and archives it. One branch fails.
+// Command graph runs a month's report of a shop as a DAG: it reads files, rejects bad rows, converts, adds up
+// in two ways, joins, waits for an approval, writes the report and archives it. One branch fails.
 //
-// It owns a work folder. It promises that the report is what the files say, however often the process is
-// killed and started again: the cluster keeps the run, and knows which nodes have ended. A crash loses the
-// nodes that were running: those run again.
+// It owns a work folder. The report follows from the files, however often the process is killed and started
+// again: the cluster stores the run, and knows which nodes have ended. A crash loses the nodes that were
+// running: those run again.
 //
 // graph.yaml is the graph, graph.go the same in Go, jobs.go the functions. The rest is there to watch them.
 package main
@@ -127,7 +127,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// wrong says what is wrong with the options, or nothing.
+// wrong describes a problem of the options, or returns "".
 func (o options) wrong(rest []string) string {
 	switch {
 	case len(rest) > 0:
@@ -261,7 +261,7 @@ const (
 	runFailed    = perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED
 )
 
-// theRun is the run while this process looks after it.
+// theRun is the run that this process follows.
 type theRun struct {
 	options
 	client      *client.Client
@@ -278,7 +278,7 @@ func (r *theRun) toTheEnd(ctx context.Context) (*perdurev1.GraphStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Workers may still be on their way.
+	// Workers may not have registered their functions yet.
 	started, err := r.client.SubmitGraph(ctx, client.SubmitGraphOptions{ID: r.id, Graph: r.graph, Input: input, AllowUnknownFunctions: true})
 	if err != nil {
 		return nil, fmt.Errorf("submitting %s: %w", graphFile, err)
@@ -328,7 +328,7 @@ func (r *theRun) toTheEnd(ctx context.Context) (*perdurev1.GraphStatus, error) {
 	}
 }
 
-// endOf says how a run that has not completed has ended.
+// endOf describes the end of a run that has not completed.
 func endOf(s *perdurev1.GraphStatus) string {
 	if s.GetStatus() == runFailed {
 		return "failed"
@@ -336,7 +336,7 @@ func endOf(s *perdurev1.GraphStatus) string {
 	return "been cancelled"
 }
 
-// follow prints the progress until the run has ended, and takes care of the approval.
+// follow prints the progress until the run has ended, and handles the approval.
 func (r *theRun) follow(ctx context.Context, p *progress) (*perdurev1.GraphStatus, error) {
 	asked := false
 	for s, err := range r.client.WatchGraph(ctx, r.id) {
@@ -379,7 +379,7 @@ func (r *theRun) approve(ctx context.Context) error {
 	return r.client.Signal(ctx, r.id, signalApproved, []byte(`{"by": "the example"}`))
 }
 
-// repair shows how far a failed run came, puts the file in order and has the run retried.
+// repair shows the progress of a failed run, repairs the file and has the run retried.
 func (r *theRun) repair(ctx context.Context, s *perdurev1.GraphStatus) error {
 	fmt.Fprintf(r.say, "\nThe run has failed: %s\n\n", s.GetProblem())
 	if err := errors.Join(table(ctx, r.client, s, r.say), drawRun(r.work, r.graph, s), repairLegacy(r.data)); err != nil {
@@ -394,7 +394,7 @@ func (r *theRun) repair(ctx context.Context, s *perdurev1.GraphStatus) error {
 	return nil
 }
 
-// explain says why the run is not at its end.
+// explain prints why the run has not ended.
 func (r *theRun) explain(err error) int {
 	what := err.Error()
 	switch {
@@ -474,7 +474,7 @@ func (r *theRun) conclude(ctx context.Context, s *perdurev1.GraphStatus, stdout 
 	return exitDone
 }
 
-// outcome is what a node has answered.
+// outcome is a node's answer.
 func outcome[T any](ctx context.Context, c *client.Client, run, node string) (T, error) {
 	return durable.Outcome[T](ctx, durable.AttachGraph(c, run), node)
 }

@@ -15,7 +15,7 @@ import (
 	"perdure/durable"
 )
 
-// ParseInput is what parse-csv takes.
+// ParseInput is the input of parse-csv.
 type ParseInput struct {
 	File    string   `json:"file"`
 	Columns []string `json:"columns"` // what the first line must say
@@ -51,7 +51,7 @@ func (s *Shop) read(name string) ([]byte, error) {
 	return content, nil
 }
 
-// parseCSV reads a file. A row of the wrong length is put aside; a file that is no CSV is refused.
+// parseCSV reads a file. It rejects a row of the wrong length, and refuses a file that is no CSV.
 func (s *Shop) parseCSV(in ParseInput) (Table, error) {
 	content, err := s.read(in.File)
 	if err != nil {
@@ -140,7 +140,7 @@ func decimal(text string, places int) (int64, bool) {
 	return n, true
 }
 
-// LegacyRows is what the old shop has left.
+// LegacyRows is the old shop's data.
 type LegacyRows struct {
 	Note string      `json:"note"`
 	Rows []LegacyRow `json:"rows"`
@@ -153,8 +153,8 @@ type LegacyRow struct {
 	Cents    int64  `json:"cents"`
 }
 
-// legacyImport takes the old shop's file as a whole or not at all. It fails in a way that is tried again:
-// the file may still be on its way.
+// legacyImport takes the old shop's file as a whole or not at all. Its failure is retried: the file may still
+// be on its way.
 func (s *Shop) legacyImport(in FileInput) (LegacyRows, error) {
 	t, err := s.parseCSV(ParseInput{File: in.File, Columns: legacyColumns})
 	if err != nil {
@@ -201,7 +201,7 @@ func legacyTotals(in LegacyInput) (LegacyTotals, error) {
 	return out, nil
 }
 
-// note says how many things there are, and how many were put aside.
+// note counts things, and those that were rejected.
 func note(n int, thing string, rejected int) string {
 	text := plural(n, thing)
 	if rejected > 0 {

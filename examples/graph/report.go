@@ -22,14 +22,14 @@ const (
 	manifestFile   = "manifest.json"
 )
 
-// RejectedInput are the rows that were put aside.
+// RejectedInput are the rejected rows.
 type RejectedInput struct {
 	Orders    []Reject `json:"orders"`
 	Customers []Reject `json:"customers"`
 	Products  []Reject `json:"products"`
 }
 
-// RejectedRows says how many there were of each.
+// RejectedRows counts the rejected rows by file.
 type RejectedRows struct {
 	Note   string         `json:"note"`
 	Counts map[string]int `json:"counts"` // by file
@@ -57,7 +57,7 @@ func (s *Shop) rejectedRows(in RejectedInput) (RejectedRows, error) {
 	return out, nil
 }
 
-// ReportInput is what the report is made of.
+// ReportInput is the input of the report.
 type ReportInput struct {
 	Title    string         `json:"title"`
 	Period   string         `json:"period"`
@@ -144,13 +144,13 @@ func markdown(in ReportInput) []byte {
 	return b.Bytes()
 }
 
-// ArchiveInput is what is to be kept.
+// ArchiveInput is the report to archive.
 type ArchiveInput struct {
 	Period string `json:"period"`
 	Files  []File `json:"files"`
 }
 
-// Archived says where it is.
+// Archived names the archive's folder.
 type Archived struct {
 	Note   string `json:"note"`
 	Folder string `json:"folder"`

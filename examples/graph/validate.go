@@ -55,7 +55,7 @@ func validateOrders(in OrdersInput) (Orders, error) {
 	return out, nil
 }
 
-// orderOf reads a row, or says what is wrong with it.
+// orderOf reads a row, or returns its problem.
 func orderOf(row Row, period string) (Order, string) {
 	c := row.Cells
 	o := Order{Line: row.Line, ID: c[0], Customer: c[2], SKU: c[3], Currency: c[6]}
@@ -85,7 +85,7 @@ type Customers struct {
 	Rejected  []Reject            `json:"rejected"`
 }
 
-// Customer is who it is and where.
+// Customer is a customer's name and country.
 type Customer struct {
 	Name    string `json:"name"`
 	Country string `json:"country"`
@@ -124,7 +124,7 @@ type Products struct {
 	Rejected []Reject           `json:"rejected"`
 }
 
-// Product is what it is.
+// Product is a product's name and category.
 type Product struct {
 	Name     string `json:"name"`
 	Category string `json:"category"`

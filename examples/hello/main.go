@@ -1,8 +1,8 @@
-// Command hello is the example of the README: one durable function, a worker that runs it, and a start of it. It needs
-// a node (go run ./cmd/node dev).
+// Command hello is the example of the README: one durable function, a worker that runs it, and a start of it.
+// It needs a node (go run ./cmd/node dev).
 //
-// It owns the code of the function. It promises that a second run finds the execution of the first. It keeps nothing
-// itself, so a crash loses nothing: run it again and it continues.
+// It owns the code of the function. A second run finds the execution of the first. It stores nothing itself,
+// so a crash loses nothing: run it again and it continues.
 package main
 
 import (

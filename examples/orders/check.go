@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Report is what became of the orders, found in the results and in the world's files, and how it differs
-// from what Expect says.
+// Report is the outcome of the orders, found in the results and in the world's files, and its differences
+// from Expect.
 type Report struct {
 	Orders  int
 	Shipped int
@@ -20,7 +20,7 @@ type Report struct {
 	Emails            int
 	// Steps is how many steps acted on the world, each counted once.
 	Steps int
-	// Retries are the attempts that came to nothing, because the other side could not be reached: another one
+	// Retries are the attempts that had no effect, because the other side could not be reached: another one
 	// followed.
 	Retries int
 	// Repeats are the effects that came again: their step had acted, and its result was not recorded yet
@@ -30,7 +30,7 @@ type Report struct {
 	Reruns []Effect
 	// Torn counts half lines, left by a process that was killed while it wrote.
 	Torn int
-	// Differences from Expect, and everything else that must not be. Empty: all is well.
+	// Differences from Expect, and all other violations. Empty: all is well.
 	Differences []string
 }
 
@@ -66,7 +66,7 @@ func Check(book Book, results map[string]Result, effects []Effect, acks []Ack) R
 	return r
 }
 
-// footprint is what an order left in the world.
+// footprint is an order's effects on the world.
 type footprint struct {
 	// done has the cents of each effect that was done, by step and promise id.
 	done     map[string]map[string]int64
@@ -194,7 +194,7 @@ func outcome(status, reason string) string {
 	return status + " (" + reason + ")"
 }
 
-// OK says that there is nothing to complain about.
+// OK reports whether there are no differences.
 func (r *Report) OK() bool { return len(r.Differences) == 0 }
 
 // Expected is the report of a run in which everything goes as Expect says, without a step repeated.

@@ -12,8 +12,8 @@ import (
 )
 
 // Drive starts every order of the book and waits for its result, at most inFlight of them at once. Orders
-// that were started before are the same executions: what they have done stays done. It returns the
-// results it has got so far when ctx ends or the cluster refuses something.
+// that were started before are the same executions: their completed steps do not run again. It returns the
+// results that it has when ctx ends or the cluster refuses a call.
 func Drive(ctx context.Context, c *client.Client, order *durable.Function[Order, Result], book Book, inFlight int, p *Progress) (map[string]Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -53,7 +53,7 @@ hand:
 	return results, context.Cause(ctx)
 }
 
-// driveOne brings one order to its end.
+// driveOne starts one order and waits for its result.
 func driveOne(ctx context.Context, c *client.Client, order *durable.Function[Order, Result], o Order, p *Progress) (Result, error) {
 	h, err := order.Start(ctx, c, o.ID(), o, durable.AllowUnknownFunction(), durable.StartTags(map[string]string{"customer": o.Customer.Email}))
 	if err != nil {
@@ -73,7 +73,7 @@ func driveOne(ctx context.Context, c *client.Client, order *durable.Function[Ord
 	return result, nil
 }
 
-// over says whether an execution has ended.
+// over reports whether an execution has ended.
 func over(s client.Status) bool {
 	switch s {
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED, perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:

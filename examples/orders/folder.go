@@ -19,7 +19,7 @@ const (
 	logName   = "run.log"
 )
 
-// defaultWork is the work folder of a node of its own; that of a cluster has more in its name (folderOf).
+// defaultWork is the work folder of a node of its own; that of a cluster has a longer name (folderOf).
 const defaultWork = "orders-run"
 
 // Claim names the run that a work folder belongs to. The world's files have half of an order's state, the
@@ -42,7 +42,7 @@ func folderOf(cluster, namespace string) string {
 	return name
 }
 
-// word is s with everything replaced that does not belong in a file's name.
+// word is s with every character replaced that does not belong in a file's name.
 func word(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {

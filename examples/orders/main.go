@@ -115,7 +115,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// wrong says what is wrong with the options, or nothing.
+// wrong describes a problem of the options, or returns "".
 func (o options) wrong(rest []string) string {
 	switch {
 	case len(rest) > 0:
@@ -277,7 +277,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return o.explain(err, progress, stderr)
 	}
 
-	// 9. Nothing runs any more: look at what has become of it.
+	// 9. Nothing runs any more: check the outcome.
 	stopBackground()
 	return o.conclude(book, results, progress, stdout, stderr)
 }
@@ -312,7 +312,7 @@ func (o options) serveUntilStopped(ctx context.Context, w *durable.Worker, stder
 	return exitDone
 }
 
-// explain says why the orders are not at their end.
+// explain prints why the orders have not ended.
 func (o options) explain(err error, p *Progress, stderr io.Writer) int {
 	again := "run the same command again to continue"
 	if o.fresh {

@@ -27,13 +27,13 @@ type Order struct {
 	Lines     []Line `json:"lines"`
 }
 
-// Customer is who ordered.
+// Customer is the person who ordered.
 type Customer struct {
 	Name  string `json:"name"`
 	Email string `json:"email"`
 }
 
-// Address is where the parcel goes.
+// Address is the destination of the parcel.
 type Address struct {
 	Street   string `json:"street"`
 	Postcode string `json:"postcode"`
@@ -65,8 +65,8 @@ func (o Order) Total() int64 {
 	return sum
 }
 
-// Result is how an order ended. It is the result of its execution; an order that cannot be fulfilled is
-// an ordinary end, not a failed execution.
+// Result is the end of an order. It is the result of its execution; an order that cannot be fulfilled is an
+// ordinary end, not a failed execution.
 type Result struct {
 	Order  string `json:"order"`
 	Status string `json:"status"`           // StatusShipped or StatusFailed
@@ -78,7 +78,7 @@ type Result struct {
 	Tracking string `json:"tracking,omitempty"`
 }
 
-// How an order can end, and why it can fail.
+// Ends of an order, and reasons of a failure.
 const (
 	StatusShipped = "shipped"
 	StatusFailed  = "failed"

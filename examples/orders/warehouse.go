@@ -19,9 +19,9 @@ import (
 )
 
 // Warehouse is the other party: it reads its inbox (the request-pick lines of effects.log), takes its time,
-// and sends the signal "picked" to the order. When it is called about an order that it has never read of, it
-// picks that as well. It is no durable function, and not careful either: after a crash it starts from its
-// notes (picks.log) and may send a signal twice. An order waits for one only.
+// and sends the signal "picked" to the order. If an order that it has not read of calls, it picks that as
+// well. It is no durable function, and not careful either: after a crash it starts from its notes (picks.log)
+// and may send a signal twice. An order waits for one only.
 type Warehouse struct {
 	client *client.Client
 	dir    string
@@ -29,7 +29,7 @@ type Warehouse struct {
 	log    *slog.Logger
 }
 
-// pickers work side by side. Their names go into the parcels.
+// pickers work concurrently. Their names go into the parcels.
 var pickers = []string{"Ada", "Emil", "Ines", "Jakob", "Mira", "Oskar", "Pia", "Timo"}
 
 // inboxPoll is how often the warehouse looks into its inbox.

@@ -25,13 +25,13 @@ type Shop struct {
 	patience time.Duration
 }
 
-// Parcel is what a shipment is given.
+// Parcel is the input of a shipment.
 type Parcel struct {
 	Order  Order  `json:"order"`
 	Picker string `json:"picker"`
 }
 
-// Shipment is what became of a parcel.
+// Shipment is the result of a shipment.
 type Shipment struct {
 	Tracking string    `json:"tracking"`
 	At       time.Time `json:"at"`
@@ -84,7 +84,7 @@ func (s *Shop) order(ctx durable.Context, o Order) (Result, error) {
 	return result, err
 }
 
-// fulfil is the way of an order when everything goes well.
+// fulfil runs an order's steps when every step succeeds.
 func (s *Shop) fulfil(ctx durable.Context, o Order, done *saga, result *Result) error {
 	// 1. Put the goods aside, line by line.
 	for _, line := range o.Lines {
@@ -124,8 +124,8 @@ func (s *Shop) fulfil(ctx durable.Context, o Order, done *saga, result *Result) 
 	return err
 }
 
-// pick asks the warehouse to pick the goods and waits for its signal. A time-out alone proves nothing:
-// perhaps the signal is late because this side was down. So the shop asks before it gives up.
+// pick asks the warehouse to pick the goods and waits for its signal. A time-out alone proves nothing: the
+// signal may be late because this side was down. So the shop asks before it fails the order.
 func (s *Shop) pick(ctx durable.Context, o Order) (Picked, error) {
 	_, err := s.world.Acked(durable.Run(ctx, StepPick, func(ctx context.Context) (Receipt, error) {
 		return s.world.RequestPick(ctx, o)
@@ -186,7 +186,7 @@ type undo struct {
 	step action
 }
 
-// action is something done to the outside world.
+// action is a call of the outside world.
 type action func(ctx context.Context) (Receipt, error)
 
 // do runs a step that can be undone. Its beginning is recorded before it runs (WithIntent), so that a

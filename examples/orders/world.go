@@ -75,7 +75,7 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Receipt is what the world gives for a step: the proof by which both sides know it.
+// Receipt is the world's answer to a step: the proof by which both sides know it.
 type Receipt struct {
 	Order   string `json:"order"`
 	Step    string `json:"step"`
@@ -146,8 +146,8 @@ func ParseAck(line string) (Ack, error) {
 	return Ack{Time: at, Order: f[1], Step: f[2], Promise: f[3]}, err
 }
 
-// readLog reads the lines of a log, and counts those that are none: halves that a killed process left. A
-// file that is not there is empty.
+// readLog reads the lines of a log, and counts the incomplete ones that a killed process left. A missing file
+// is empty.
 func readLog[T any](path string, parse func(string) (T, error)) (lines []T, torn int, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -167,8 +167,8 @@ func readLog[T any](path string, parse func(string) (T, error)) (lines []T, torn
 	return lines, torn, err
 }
 
-// Acked notes in acks.log that a step has returned, and hands on what it returned. From then on the step
-// must never run again. It is called again at every replay; a process notes a step once.
+// Acked notes in acks.log that a step has returned, and returns the step's result. From then on the step must
+// never run again. Each replay calls it again; a process notes a step once.
 func (w *World) Acked(r Receipt, err error) (Receipt, error) {
 	noted := r
 	var refusal *durable.Error

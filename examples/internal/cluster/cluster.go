@@ -20,7 +20,7 @@ import (
 	"perdure/embed"
 )
 
-// answerTime is how long a cluster may take to say which one it is, before it counts as not there.
+// answerTime bounds the wait for a cluster's id; a cluster without an answer by then counts as absent.
 const answerTime = 10 * time.Second
 
 // SplitAddrs reads --addr: addresses with commas between them.
@@ -35,7 +35,7 @@ func SplitAddrs(text string) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// Which asks the cluster behind opts which one it is, and which namespace the options come to.
+// Which asks the cluster behind opts for its id, and returns the namespace of the options.
 func Which(ctx context.Context, opts client.Options) (cluster, namespace string, err error) {
 	opts.Logger = slog.New(slog.DiscardHandler) // what goes wrong is said once, at the end
 	c, err := client.Dial(opts)
@@ -54,7 +54,7 @@ func Which(ctx context.Context, opts client.Options) (cluster, namespace string,
 	return cluster, c.Namespace(), err
 }
 
-// ID is the id that a cluster got when it was made: no other one has it.
+// ID is the unique id that a cluster got when it was founded.
 func ID(ctx context.Context, c *client.Client) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -65,7 +65,7 @@ func ID(ctx context.Context, c *client.Client) (string, error) {
 	return s.GetClusterId(), err
 }
 
-// lastProblem is what the last attempt of a call met, without the story of the attempts.
+// lastProblem is the error of a call's last attempt, without the earlier ones.
 func lastProblem(err error) string {
 	var said interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &said) {
