@@ -70,7 +70,7 @@ func TestCluster(t *testing.T) {
 }
 
 // A rebuild is given the time that its caller has, not that of a short question.
-func TestClusterPatience(t *testing.T) {
+func TestClusterTimeouts(t *testing.T) {
 	c := newCluster(t, "a")
 	left := make(chan time.Duration, 1)
 	c.answer = func(ctx context.Context, _ int, req any) (any, error) {

@@ -152,15 +152,15 @@ func TestGraphRetries(t *testing.T) {
 func TestWatchGraph(t *testing.T) {
 	c := newCluster(t, "a")
 	cl := c.client(Options{Clock: &fakeClock{}})
-	at := func(life, version uint64, s Status) *perdurev1.GraphStatus {
-		return &perdurev1.GraphStatus{Id: "r", Incarnation: life, Version: version, Status: s}
+	at := func(incarnation, version uint64, s Status) *perdurev1.GraphStatus {
+		return &perdurev1.GraphStatus{Id: "r", Incarnation: incarnation, Version: version, Status: s}
 	}
 	answers := []*perdurev1.GraphStatus{at(7, 2, running), at(7, 2, running), at(7, 5, running), at(9, 2, running), at(9, 5, running), at(9, 6, failed)}
-	var after, lives []uint64
+	var after, incarnations []uint64
 	var waits []int64
 	c.answer = func(_ context.Context, n int, req any) (any, error) {
 		r := req.(*perdurev1.GraphStatusRequest)
-		after, lives, waits = append(after, r.GetAfterVersion()), append(lives, r.GetAfterIncarnation()), append(waits, r.GetWaitMs())
+		after, incarnations, waits = append(after, r.GetAfterVersion()), append(incarnations, r.GetAfterIncarnation()), append(waits, r.GetWaitMs())
 		return answers[n], nil
 	}
 	var seen []string
@@ -173,7 +173,7 @@ func TestWatchGraph(t *testing.T) {
 	if got := strings.Join(seen, " "); got != "7.2 7.5 9.2 9.5 9.6" {
 		t.Errorf("seen %s", got)
 	}
-	if got := fmt.Sprint(after, lives, waits); got != "[0 2 2 5 2 5] [0 7 7 7 9 9] [0 20000 20000 20000 20000 20000]" {
+	if got := fmt.Sprint(after, incarnations, waits); got != "[0 2 2 5 2 5] [0 7 7 7 9 9] [0 20000 20000 20000 20000 20000]" {
 		t.Errorf("asked %s", got)
 	}
 

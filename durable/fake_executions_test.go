@@ -20,7 +20,7 @@ func (f *fakeServer) Start(_ context.Context, r *perdurev1.StartRequest) (*perdu
 		ex, made = f.begin(r.GetId(), r.GetFunction(), "", r.GetInput()), true
 		ex.tags = r.GetTags()
 	}
-	return &perdurev1.StartResponse{Id: ex.id, Incarnation: ex.life, Created: made, Status: perdurev1.ExecutionStatus(ex.j.Status())}, nil
+	return &perdurev1.StartResponse{Id: ex.id, Incarnation: ex.incarnation, Created: made, Status: perdurev1.ExecutionStatus(ex.j.Status())}, nil
 }
 
 // Result waits for the end without a bound but the call's own.

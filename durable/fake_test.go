@@ -38,12 +38,12 @@ type fakeServer struct {
 	grpc *grpc.Server
 	lis  *bufconn.Listener
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced whenever anything changed
-	execs   map[string]*fakeExec
-	conns   []*fakeConn
-	replies map[string]*perdurev1.CommitReply
-	lives   uint64
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced whenever anything changed
+	execs        map[string]*fakeExec
+	conns        []*fakeConn
+	replies      map[string]*perdurev1.CommitReply
+	incarnations uint64
 
 	// children are the results of functions that no worker runs here, and the answers to signals of that name by
 	// another partition, which come when they are awaited; the input is the target.
@@ -86,7 +86,7 @@ type fault struct {
 
 type fakeExec struct {
 	id, function string
-	life         uint64
+	incarnation  uint64
 	j            *journal.State
 	entries      []*perdurev1.JournalEntry
 	state        perdurev1.TaskState
@@ -97,7 +97,7 @@ type fakeExec struct {
 }
 
 func (ex *fakeExec) token() *perdurev1.TaskToken {
-	return &perdurev1.TaskToken{Namespace: "default", Id: ex.id, Incarnation: ex.life, Version: ex.version}
+	return &perdurev1.TaskToken{Namespace: "default", Id: ex.id, Incarnation: ex.incarnation, Version: ex.version}
 }
 
 // fakeConn is one stream.
@@ -239,8 +239,8 @@ func (f *fakeServer) begin(eid, function, parent string, input []byte) *fakeExec
 }
 
 func (f *fakeServer) newExec(eid, function string) *fakeExec {
-	f.lives++
-	ex := &fakeExec{id: eid, function: function, life: f.lives,
+	f.incarnations++
+	ex := &fakeExec{id: eid, function: function, incarnation: f.incarnations,
 		j: journal.New(id.PromiseID(eid), journal.WithRetryBound(func(policy string) int { return attemptsOf(policy, 4) - 1 }))}
 	f.execs[eid] = ex
 	return ex

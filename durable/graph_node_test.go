@@ -163,13 +163,13 @@ func TestGraphOnANode(t *testing.T) {
 		phases = append(phases, s.GetPhase())
 	}
 	if len(phases) == 0 || phases[len(phases)-1] != "completed" {
-		t.Errorf("the second life went through %v", phases)
+		t.Errorf("the second incarnation went through %v", phases)
 	}
 	if result, err := run.Result(ctx); err != nil || string(result) != `{"last":{"list":[1,7],"out":"yes"}}` {
 		t.Errorf("the run has answered %s, %v", result, err)
 	}
 	if n := ran.Load() - before; n != 1 {
-		t.Errorf("%d nodes ran in the second life that count, want the last alone", n)
+		t.Errorf("%d nodes ran in the second incarnation that count, want the last alone", n)
 	}
 	rest("flaky", `"got {\"in\":3}"`)
 	rest("pay", `"paid"`)

@@ -169,7 +169,7 @@ func Look(ctx context.Context, c *Cluster, writes []Write, only ...*Node) error 
 			case err == nil && string(p.GetParam()) == writes[i].Name:
 				writes[i].Found = 1
 			case err == nil:
-				return fmt.Errorf("promise %s holds %q, which nobody wrote there", writes[i].Name, p.GetParam())
+				return fmt.Errorf("promise %s holds %q, which no client wrote there", writes[i].Name, p.GetParam())
 			case api.Is(err, perdurev1.Reason_REASON_PROMISE_NOT_FOUND):
 				writes[i].Found = 0
 			default:

@@ -317,8 +317,8 @@ func (e *Execution) sendWord(ctx context.Context, cl *client.Client) error {
 	}
 }
 
-// finishPatience is the time in which all executions must end whose clients have given up.
-const finishPatience = 30 * time.Second
+// finishTimeout is the time in which all executions must end whose clients have given up.
+const finishTimeout = 30 * time.Second
 
 // lookUp asks for every execution again, with a client that knows nothing, and reads some journals.
 func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
@@ -327,7 +327,7 @@ func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
 		return 0, err
 	}
 	defer cl.Close()
-	deadline := time.Now().Add(finishPatience)
+	deadline := time.Now().Add(finishTimeout)
 	every := max(1, len(r.executions)/r.o.Journals)
 	var jobs []func(context.Context) error
 	for i := range r.executions {

@@ -136,7 +136,7 @@ func CheckExecutions(executions []Execution, steps []StepRecord, stepsEach int) 
 	}
 	for _, s := range steps {
 		if !known[s.Execution] {
-			v.Wrong = append(v.Wrong, fmt.Sprintf("%s ran, and nobody started %s", s.Promise, s.Execution))
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%s ran, and no client started %s", s.Promise, s.Execution))
 		}
 	}
 	slices.Sort(v.Reruns)
@@ -169,7 +169,7 @@ func (v *ExecutionVerdict) signals(e Execution) {
 	for i, n := range e.Sent {
 		switch {
 		case n < 0:
-			v.Signals = append(v.Signals, fmt.Sprintf("%s: nobody has looked for signal %d", e.ID, i))
+			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was not looked up", e.ID, i))
 		case n > 1, n == 0 && ended:
 			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was delivered to %s %d times", e.ID, i, e.Box, n))
 		default:

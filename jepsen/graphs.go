@@ -121,7 +121,7 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 	}
 	r.draw()
 	var err error
-	if r.all, err = c.Client(graphPatience); err != nil {
+	if r.all, err = c.Client(graphTimeout); err != nil {
 		return nil, err
 	}
 	defer r.all.Close()
@@ -166,8 +166,8 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 	return report, nil
 }
 
-// graphPatience is a client's timeout for one call.
-const graphPatience = 15 * time.Second
+// graphTimeout is a client's timeout for one call.
+const graphTimeout = 15 * time.Second
 
 // draw draws all runs.
 func (r *GraphRun) draw() {
@@ -200,7 +200,7 @@ func (r *GraphRun) underFaults(ctx context.Context) (calm time.Time, err error) 
 	}
 	runs := make([]*client.Client, len(r.c.nodes))
 	for i, n := range r.c.nodes {
-		if runs[i], err = r.c.Client(graphPatience, n); err != nil {
+		if runs[i], err = r.c.Client(graphTimeout, n); err != nil {
 			return calm, err
 		}
 		defer runs[i].Close()
@@ -274,7 +274,7 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, watched bool, cl *
 		if again {
 			cl = r.all
 		}
-		call, cancel := context.WithTimeout(ctx, graphPatience/3)
+		call, cancel := context.WithTimeout(ctx, graphTimeout/3)
 		defer cancel()
 		_, err := cl.SubmitGraph(call, client.SubmitGraphOptions{ID: rec.ID, Graph: rec.Script.Graph, Input: []byte("{}")})
 		return err

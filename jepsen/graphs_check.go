@@ -256,7 +256,7 @@ func againstScript(n *perdurev1.GraphNodeState, e NodeExpect, output []byte) str
 	case e.Message != "" && f.GetMessage() != e.Message:
 		return fmt.Sprintf("its failure says %q, by its script %q", f.GetMessage(), e.Message)
 	case e.Status == perdurev1.NodeStatus_NODE_STATUS_FAILED && !e.ByPropagation && f == nil:
-		return "it failed, and nobody says why"
+		return "it failed without a reason"
 	}
 	return ""
 }

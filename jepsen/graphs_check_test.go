@@ -256,13 +256,13 @@ func TestGraphSamples(t *testing.T) {
 			for _, n := range s.Nodes {
 				n.Status, n.Signal = stCompleted, ""
 			}
-		}, "the run goes on, and its nodes are"},
+		}, "the run is running, and its nodes are"},
 		{"a cancellation", func(s *perdurev1.GraphStatus, _ *GraphScript) {
 			s.Status = perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED
 		}, "the run is cancelled"},
 		{"suspended while something runs", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Phase = "suspended" }, "the run calls itself suspended"},
 		{"an older version", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Version = 9 }, "it was at version 10 before"},
-		{"another life", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Incarnation = 2 }, "it is incarnation 2, and was 0"},
+		{"another incarnation", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Incarnation = 2 }, "it is incarnation 2, and was 0"},
 		{"a result is lost", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Nodes[4].Status = stRunning }, "node e is running, and was skipped"},
 		{"a result becomes another one", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Nodes[4].Status = stCompleted }, "node e is completed, and was skipped"},
 		{"a start is lost", func(s *perdurev1.GraphStatus, _ *GraphScript) { s.Nodes[1].Status = stPending }, "node b is pending, and was running"},

@@ -86,7 +86,7 @@ func GraphCrash(ctx context.Context, c *Cluster, prefix string, out io.Writer) (
 		report.Stories = append(report.Stories, story.GraphStory)
 		report.Violations = append(report.Violations, story.wrong...)
 		if err != nil {
-			err = fmt.Errorf("%s does not go on as it should: %w", p.id, err)
+			err = fmt.Errorf("%s does not continue as it should: %w", p.id, err)
 			if ctx.Err() == nil {
 				report.Violations, err = append(report.Violations, err.Error()), nil
 			}

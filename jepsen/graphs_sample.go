@@ -137,10 +137,10 @@ func (g *GraphSamples) alone(s *perdurev1.GraphStatus) []string {
 			add("the run has failed, and its nodes are %s", phase)
 		}
 	case perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED:
-		add("the run is cancelled, and nobody has asked for that")
+		add("the run is cancelled without a request")
 	default:
 		if phase != reduction.PhaseProgressing && phase != reduction.PhaseSuspended {
-			add("the run goes on, and its nodes are %s", phase)
+			add("the run is running, and its nodes are %s", phase)
 		}
 		if s.GetPhase() == "suspended" && phase != reduction.PhaseSuspended {
 			add("the run calls itself suspended, and its nodes are %s", phase)

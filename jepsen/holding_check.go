@@ -32,7 +32,7 @@ func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holdin
 	var h Holding
 	type holder struct {
 		worker      string
-		life        int
+		process     int
 		since       time.Time
 		back, kept  bool
 		lost, acted bool
@@ -48,7 +48,7 @@ func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holdin
 	holders := map[string]*holder{}
 	for _, n := range notes {
 		by := holders[n.Execution]
-		same := by != nil && by.worker == n.Worker && by.life == n.Life
+		same := by != nil && by.worker == n.Worker && by.process == n.Life
 		switch n.Kind {
 		case NoteTask:
 			h.Tasks++
@@ -61,11 +61,11 @@ func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holdin
 			case hit(by, n.At):
 				h.Moved++
 			default:
-				h.Taken = append(h.Taken, fmt.Sprintf("%s came to %s (process %d) at %s, and %s (process %d) has it since %s and lives; "+
-					"it was told so: %v, it had begun: %v", n.Execution, n.Worker, n.Life, clockTime(n.At), by.worker, by.life, clockTime(by.since),
+				h.Taken = append(h.Taken, fmt.Sprintf("%s came to %s (process %d) at %s, and %s (process %d) has held it since %s and runs; "+
+					"reported as lost: %v, begun: %v", n.Execution, n.Worker, n.Life, clockTime(n.At), by.worker, by.process, clockTime(by.since),
 					by.lost, by.acted))
 			}
-			holders[n.Execution] = &holder{worker: n.Worker, life: n.Life, since: n.At}
+			holders[n.Execution] = &holder{worker: n.Worker, process: n.Life, since: n.At}
 		case NoteBack, NoteLost:
 			if same {
 				by.back, by.lost = by.back || n.Kind == NoteBack, by.lost || n.Kind == NoteLost

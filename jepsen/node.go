@@ -105,7 +105,7 @@ func (n *Node) refused(ctx context.Context) string {
 		return fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
 	case <-ctx.Done():
 		_ = cmd.Process.Kill() // it has ended, or ends now
-		return fmt.Sprintf("it still ran after %s, and was killed: %v", mendPatience, <-ended)
+		return fmt.Sprintf("it still ran after %s, and was killed: %v", mendTimeout, <-ended)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestRegisterChecker(t *testing.T) {
 			op(create, "a", 0, 1, pending("a")), op(settle, "x", 2, 3, settled("a", "x")), op(settle, "y", 4, 5, settled("a", "y"))}},
 		{"two winners side by side", false, []RegisterOp{
 			op(create, "a", 0, 1, pending("a")), op(settle, "x", 2, 9, settled("a", "x")), op(settle, "y", 3, 8, settled("a", "y"))}},
-		{"a value that nobody wrote", false, []RegisterOp{
+		{"a value that no client wrote", false, []RegisterOp{
 			op(create, "a", 0, 1, pending("a")), op(get, "", 2, 3, settled("a", "ghost"))}},
 		{"an open write that comes and goes", false, []RegisterOp{
 			open(create, "a", 0), op(get, "", 1, 2, pending("a")), op(get, "", 3, 4, absent)}},
@@ -126,7 +126,7 @@ func TestRegisterDeadline(t *testing.T) {
 			op(create, "a", 0, 1, pending("a")), op(settle, "x", 8, 9, settled("a", "x")), op(get, "", 20, 21, settled("a", "x"))}},
 		{"an open settle that came too late", true, false, []RegisterOp{
 			op(create, "a", 0, 1, pending("a")), open(settle, "x", 5), op(get, "", 15, 16, expired), op(get, "", 90, 91, expired)}},
-		{"nobody has carried the deadline out", true, false, []RegisterOp{
+		{"the expiration has not run", true, false, []RegisterOp{
 			op(create, "a", 0, 1, pending("a")), op(get, "", 30, 31, pending("a")), op(get, "", 32, 33, expired)}},
 		{"a clock that is ahead within the bound", true, false, []RegisterOp{
 			op(create, "a", 0, 1, pending("a")), op(get, "", 7, 8, expired)}},

@@ -46,7 +46,7 @@ func CheckScaleSignals(sent []int, delivered, received []string, result string) 
 			seq, err2 := strconv.Atoi(n)
 			switch {
 			case !ok || err != nil || err2 != nil || sender < 0 || sender >= len(sent):
-				f.add("%s signal %d holds %q, which nobody sent", what, i, word)
+				f.add("%s signal %d holds %q, which no client sent", what, i, word)
 				continue
 			case seq < next[sender]:
 				f.add("%s signal %d is %s, for the second time or too late: %d was expected", what, i, word, next[sender])

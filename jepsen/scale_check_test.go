@@ -38,7 +38,7 @@ func TestScaleSignalsRefusesDoctoredResults(t *testing.T) {
 		{"two swapped", []string{"0/1", "1/0", "0/0", "0/2", "1/1"}, good, "", "did not come before it"},
 		{"one not received", good, without(4), "", "sender 1"},
 		{"received in another order", good, []string{"1/0", "0/0", "0/1", "0/2", "1/1"}, "", "in another order"},
-		{"one that nobody sent", with(5, "2/0"), with(5, "2/0"), "", "which nobody sent"},
+		{"one that no client sent", with(5, "2/0"), with(5, "2/0"), "", "which no client sent"},
 		{"another result", good, good, "x", "returned \"x\""},
 	} {
 		if c.result == "" {

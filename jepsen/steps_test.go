@@ -16,14 +16,14 @@ func notesOf(lines string) []StepNote {
 	var out []StepNote
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		w := append(strings.Fields(line), "", "")
-		ms, life := 0, 1
+		ms, number := 0, 1
 		for _, d := range w[0] {
 			ms = 10*ms + int(d-'0')
 		}
 		if strings.HasSuffix(w[1], "'") {
-			life = 2
+			number = 2
 		}
-		out = append(out, StepNote{At: at(ms), Worker: strings.TrimSuffix(w[1], "'"), Life: life, Kind: NoteKind(w[2]), Execution: w[3],
+		out = append(out, StepNote{At: at(ms), Worker: strings.TrimSuffix(w[1], "'"), Life: number, Kind: NoteKind(w[2]), Execution: w[3],
 			Promise: w[4], Proof: w[5]})
 	}
 	return out
@@ -45,8 +45,8 @@ func TestCheckHolding(t *testing.T) {
 		{"to the same worker's next process", "10 w1 task a\n 300 w1' task a", Holding{Tasks: 2, Moved: 1}, ""},
 		{"given back", "10 w2 task a\n 20 w2 back a\n 30 w1 task a", Holding{Tasks: 2, GivenBack: 1}, ""},
 		{"come again", "10 w1 task a\n 60 w1 task a", Holding{Tasks: 2, Again: 1}, ""},
-		{"taken over a fault of a node", "10 w2 task a\n 20 w2 act a a:0\n 60 w1 task a", Holding{Tasks: 2}, "told so: false, it had begun: true"},
-		{"taken from one that is told", "10 w2 task a\n 20 w2 lost a\n 60 w1 task a", Holding{Tasks: 2}, "told so: true, it had begun: false"},
+		{"taken over a fault of a node", "10 w2 task a\n 20 w2 act a a:0\n 60 w1 task a", Holding{Tasks: 2}, "reported as lost: false, begun: true"},
+		{"taken from one that the cluster reported", "10 w2 task a\n 20 w2 lost a\n 60 w1 task a", Holding{Tasks: 2}, "reported as lost: true, begun: false"},
 		{"taken before the holder was killed", "10 w1 task a\n 60 w2 task a", Holding{Tasks: 2}, "a came to w2"},
 		{"taken from the next process", "300 w1' task a\n 400 w2 task a", Holding{Tasks: 2}, "a came to w2"},
 		{"taken back from the next holder", "10 w1 task a\n 150 w2 task a\n 250 w1' task a", Holding{Tasks: 3, Moved: 1}, "a came to w1 (process 2)"},

@@ -288,7 +288,7 @@ func (u *upgrade) progress(ctx context.Context) error {
 	goal := u.ended.Load() + int64(u.o.Each)
 	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
 	defer cancel()
-	return waitFor(ctx, "executions to go on", func(context.Context) error {
+	return waitFor(ctx, "executions to advance", func(context.Context) error {
 		if n := u.ended.Load(); n < goal {
 			return fmt.Errorf("%d of %d", n, goal)
 		}

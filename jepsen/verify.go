@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// verifyPatience bounds one verification.
-const verifyPatience = 3 * time.Minute
+// verifyTimeout bounds one verification.
+const verifyTimeout = 3 * time.Minute
 
 // Verify has the command line check all that the cluster holds by every rule: first the running cluster, then, after an
 // orderly stop of all nodes, each node's data. It returns what is wrong; the nodes do not run any more then. An error
@@ -50,7 +50,7 @@ func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
 
 // verify runs the command line, and returns what it says unless everything holds.
 func (c *Cluster) verify(ctx context.Context, what string, args []string) []string {
-	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	began := time.Now()
 	said, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()

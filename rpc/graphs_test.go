@@ -142,7 +142,7 @@ func TestGraphThroughANode(t *testing.T) {
 		t.Errorf("status %v", s)
 	}
 	_, err = g.Retry(soon(t), &perdurev1.RetryGraphRequest{Namespace: w.ns, Id: "run"})
-	refused(t, "retry of a run that goes on", err, perdurev1.Reason_REASON_RULE_BROKEN)
+	refused(t, "retry of a running run", err, perdurev1.Reason_REASON_RULE_BROKEN)
 
 	w.signal("run", "one", `{"by":"ann"}`)
 	w.signal("run", "two", `2`)
@@ -241,7 +241,7 @@ func TestGraphStatusWaits(t *testing.T) {
 	w.signal("run", "two", `2`)
 	if r, err := w.executions.Result(soon(t), &perdurev1.ResultRequest{Namespace: w.ns, Id: "run", WaitMs: testTimeout.Milliseconds()}); err != nil ||
 		string(r.GetOutcome().GetValue()) != `{"second":2}` {
-		t.Errorf("the second life ended with %v, %v", r, err)
+		t.Errorf("the second incarnation ended with %v, %v", r, err)
 	}
 
 	// A caller may leave a watch.

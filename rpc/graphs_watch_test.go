@@ -146,10 +146,10 @@ func TestGraphWatchRetry(t *testing.T) {
 				began := time.Now()
 				s, err := other.next(&perdurev1.GraphStatus{Id: id, Incarnation: seen.Incarnation, Version: version})
 				if err != nil || s.Incarnation != r.Incarnation {
-					t.Fatalf("after version %d of life %d: %v, %v", version, seen.Incarnation, s, err)
+					t.Fatalf("after version %d of incarnation %d: %v, %v", version, seen.Incarnation, s, err)
 				}
 				if took := time.Since(began); took > notifiedWithin {
-					t.Errorf("after version %d of life %d it took %v", version, seen.Incarnation, took)
+					t.Errorf("after version %d of incarnation %d it took %v", version, seen.Incarnation, took)
 				}
 			}
 		}
@@ -164,7 +164,7 @@ func TestGraphWatchRetry(t *testing.T) {
 		}()
 		at.signal(id, "s1", "1")
 		if s := receive(t, "answer", answer); s.GetIncarnation() != r.Incarnation || s.GetVersion() <= now.Version {
-			t.Errorf("in the new life came %v", s)
+			t.Errorf("in the new incarnation came %v", s)
 		}
 	}
 }

@@ -335,7 +335,7 @@ func TestHelloExtendsLeases(t *testing.T) {
 			hello.Held = append(hello.Held, task.Token)
 		}
 	}
-	until(t, "the clock to go on", func() error {
+	until(t, "the clock to advance", func() error {
 		if now := time.Now().UnixMilli(); now <= leases["claimed"]-hello.LeaseMs {
 			return fmt.Errorf("it is %d", now)
 		}

@@ -98,12 +98,12 @@ func TestKilled(t *testing.T) {
 
 	// The killed processes do not approve, so none of them can end before the kill.
 	done := map[string]int{} // nodes that were seen to have completed, and how much had run when they were
-	for life, target := range []int{3, 7, 11} {
+	for number, target := range []int{3, 7, 11} {
 		p := start(t, ctx, append(args, "--wait-for-signal")...)
-		waitFor(t, ctx, fmt.Sprintf("%d nodes to have ended in life %d", target, life+1), func() (bool, string) {
+		waitFor(t, ctx, fmt.Sprintf("%d nodes to have ended in process %d", target, number+1), func() (bool, string) {
 			select {
 			case <-p.ended:
-				t.Fatalf("life %d ended by itself:\n%s", life+1, p.stderr.String())
+				t.Fatalf("process %d ended by itself:\n%s", number+1, p.stderr.String())
 			default:
 			}
 			said := p.stderr.String()
@@ -119,7 +119,7 @@ func TestKilled(t *testing.T) {
 		}
 		<-p.ended
 		if code := p.cmd.ProcessState.ExitCode(); code != -1 {
-			t.Fatalf("life %d ended with exit code %d before it could be killed", life+1, code)
+			t.Fatalf("process %d ended with exit code %d before it could be killed", number+1, code)
 		}
 		for _, node := range completed {
 			if _, known := done[node]; !known {
@@ -131,7 +131,7 @@ func TestKilled(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		t.Fatal("the last life does not end")
+		t.Fatal("the last process does not end")
 	}
 	var s runSummary
 	if err := json.Unmarshal([]byte(p.stdout.String()), &s); err != nil {
@@ -141,10 +141,10 @@ func TestKilled(t *testing.T) {
 		t.Fatalf("exit %d: %+v", code, s)
 	}
 	if !strings.Contains(p.stderr.String(), "goes on: ") {
-		t.Error("the last life does not say that it goes on")
+		t.Error("the last process does not say that it continues")
 	}
 	if len(done) < 6 {
-		t.Errorf("before the last life only %d nodes were seen to have completed", len(done))
+		t.Errorf("before the last process only %d nodes were seen to have completed", len(done))
 	}
 	ran := works(t, work)
 	for _, n := range s.Nodes {

@@ -104,11 +104,11 @@ func TestKilled(t *testing.T) {
 	args := []string{"--work", work, "--only", strconv.Itoa(size()), "--concurrency", strconv.Itoa(concurrency), "--lease", "1s", "--json"}
 	effects := follow(t, work)
 	killed := 0
-	for life := 1; life <= kills; life++ {
+	for number := 1; number <= kills; number++ {
 		p := start(t, ctx, args...)
 		// So few that no process finishes the orders, unless this one is paused for as long as that takes.
 		target := len(effects.read()) + 1 + rng.IntN(undisturbed.effects/(kills+1))
-		waitFor(t, ctx, fmt.Sprintf("%d effects in life %d", target, life), func() (bool, string) {
+		waitFor(t, ctx, fmt.Sprintf("%d effects in process %d", target, number), func() (bool, string) {
 			select {
 			case <-p.ended:
 				return true, ""
@@ -120,16 +120,16 @@ func TestKilled(t *testing.T) {
 		_ = p.cmd.Process.Kill() // it fails if the process has ended, which its exit code says
 		code := p.exit(ctx)
 		if code == exitDone {
-			t.Logf("life %d finished the orders before it could be killed", life)
+			t.Logf("process %d finished the orders before it could be killed", number)
 			break
 		}
 		if code != -1 {
-			t.Fatalf("life %d ended by itself with exit code %d", life, code)
+			t.Fatalf("process %d ended by itself with exit code %d", number, code)
 		}
 		killed++
 	}
 	if killed == 0 {
-		t.Fatal("no life was killed")
+		t.Fatal("no process was killed")
 	}
 	s := start(t, ctx, args...).finish(ctx)
 	// On a busy machine a worker may also be silent for longer than its lease: each execution that it loses so may
@@ -139,7 +139,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := strings.Count(string(said), "execution lost")
-	t.Logf("%d kills, %d executions lost in life, %d steps, %d repeats, %d torn lines, %d orders done before the last life",
+	t.Logf("%d kills, %d executions lost to running workers, %d steps, %d repeats, %d torn lines, %d orders done before the last process",
 		killed, lost, s.Steps, s.Repeats, s.Torn, s.AlreadyDone)
 
 	if s.Repeats > killed*concurrency+lost {
