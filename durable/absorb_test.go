@@ -117,7 +117,7 @@ func TestAbsorb(t *testing.T) {
 	}
 }
 
-// A journal that cannot be read is not run over: the execution is given back.
+// An unreadable journal stops the replay: the worker releases the task.
 func TestUnreadableJournal(t *testing.T) {
 	begun := event(&perdurev1.ExecutionStarted{})
 	for want, entries := range map[string][]*perdurev1.Event{

@@ -71,9 +71,9 @@ type fakeServer struct {
 	hellos     []*perdurev1.Hello
 	heartbeats int
 	// stale counts the commits that were refused because the task was not the worker's.
-	stale int
-	sent  []*perdurev1.SignalSend
-	rooms int
+	stale   int
+	sent    []*perdurev1.SignalSend
+	credits int
 }
 
 // fault says what happens to a commit.
@@ -105,7 +105,7 @@ type fakeConn struct {
 	f         *fakeServer
 	worker    string
 	functions []string
-	room      int
+	credit    int
 	stamp     uint64 // the highest timestamp that has come
 	out       chan *perdurev1.WorkResponse
 	broken    chan struct{}
@@ -305,8 +305,8 @@ func (f *fakeServer) dispatch() {
 			continue
 		}
 		for _, c := range f.conns {
-			if c.room > 0 && slices.Contains(c.functions, ex.function) {
-				c.room--
+			if c.credit > 0 && slices.Contains(c.functions, ex.function) {
+				c.credit--
 				ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
 				ex.version++
 				f.hand(c, ex, c.stamp)
@@ -334,7 +334,7 @@ func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {
 	}
 }
 
-// wake offers a released task again.
+// wake makes a released task pending again.
 func (f *fakeServer) wake(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -482,7 +482,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	hello := first.GetHello()
-	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), room: int(hello.GetCapacity()),
+	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), credit: int(hello.GetCapacity()),
 		stamp: first.GetTimestamp(), out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
@@ -568,8 +568,8 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 	}
 	switch k := m.GetKind().(type) {
 	case *perdurev1.WorkRequest_Credit:
-		f.rooms += int(k.Credit.GetTasks())
-		c.room += int(k.Credit.GetTasks())
+		f.credits += int(k.Credit.GetTasks())
+		c.credit += int(k.Credit.GetTasks())
 		f.dispatch()
 	case *perdurev1.WorkRequest_Heartbeat:
 		f.heartbeats++
@@ -605,7 +605,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_PENDING, ""
 		ex.parked = r.GetProblem() != "" || r.GetDelayMs() > 0
 		f.releases = append(f.releases, r)
-		c.room += int(r.GetCredit())
+		c.credit += int(r.GetCredit())
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}})
 		f.dispatch()
 	case *perdurev1.WorkRequest_Commit:
@@ -622,7 +622,7 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 	answer := func(r *perdurev1.CommitReply) {
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
 		if r.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-			c.room += int(m.GetCredit())
+			c.credit += int(m.GetCredit())
 		}
 	}
 	if r := f.replies[rid]; r != nil {

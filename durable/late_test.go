@@ -71,7 +71,7 @@ func TestLateTaskIsNotBegun(t *testing.T) {
 	if seen.count(EventTask)+seen.count(EventLost)+seen.count(EventActivationEnded) != 0 {
 		t.Errorf("the function was called for a task that was not the worker's: %v", seen.all)
 	}
-	f.wait("its room", func() bool { return f.rooms == 1 })
+	f.wait("its credit", func() bool { return f.credits == 1 })
 }
 
 // A task that came late and is still the worker's is begun, with what its journal has by then.

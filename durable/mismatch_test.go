@@ -234,7 +234,7 @@ func TestUnregisteredAndUnreadable(t *testing.T) {
 	if o := f.finished("no input"); string(o.GetValue()) != "1" {
 		t.Errorf("outcome %v", o)
 	}
-	// The server sends only what the worker offered to run; if it does not, nothing is guessed.
+	// The server sends only tasks of registered functions; the worker releases any other one.
 	f.mu.Lock()
 	f.conns[0].functions = append(f.conns[0].functions, "g")
 	f.mu.Unlock()

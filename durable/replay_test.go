@@ -319,8 +319,8 @@ func TestCommitIsRepeatedUnderItsRequestID(t *testing.T) {
 	if len(f.hellos) != 3 || len(f.hellos[1].GetHeld()) != 1 || f.hellos[1].GetWorkerId() != f.hellos[0].GetWorkerId() {
 		t.Errorf("hellos %v", f.hellos)
 	}
-	if room := f.hellos[1].GetCapacity(); room != 63 {
-		t.Errorf("the second Hello offers room for %d", room)
+	if capacity := f.hellos[1].GetCapacity(); capacity != 63 {
+		t.Errorf("the second Hello has capacity %d", capacity)
 	}
 }
 

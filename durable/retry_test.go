@@ -188,7 +188,7 @@ func TestPermanentAndPanicking(t *testing.T) {
 	}
 }
 
-// A retry that is far away does not keep the worker: the task comes again when it is due.
+// A distant retry does not occupy the worker: the task is delivered again at its time.
 func TestLongBackoffGivesTheTaskBack(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()

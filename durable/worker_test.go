@@ -100,7 +100,7 @@ func TestHeartbeats(t *testing.T) {
 	case <-time.After(testTimeout):
 		t.Fatal("the lost step was not cancelled")
 	}
-	f.wait("the room", func() bool { return f.rooms == 1 })
+	f.wait("the credit", func() bool { return f.credits == 1 })
 	close(release)
 	if o := f.finished("y"); string(o.GetValue()) != `"done"` {
 		t.Error(o)
@@ -216,7 +216,7 @@ func TestTaskSentAgain(t *testing.T) {
 
 // No more functions run than the capacity allows, all tasks get their activation, and capacity never runs
 // out.
-func TestRoom(t *testing.T) {
+func TestCapacity(t *testing.T) {
 	f := newFake(t)
 	f.manual = true
 	var running, most atomic.Int32
@@ -258,7 +258,7 @@ func TestRoom(t *testing.T) {
 	if most.Load() > 3 {
 		t.Errorf("%d ran at once", most.Load())
 	}
-	f.wait("all the room", func() bool { return f.conns[0].room == 3 })
+	f.wait("all the credit", func() bool { return f.conns[0].credit == 3 })
 	if len(f.releases) != tasks/4 {
 		t.Errorf("%d releases", len(f.releases))
 	}
@@ -308,7 +308,7 @@ func TestStop(t *testing.T) {
 
 // A worker that stops releases nothing before it has withdrawn its capacity: no task is delivered to it
 // again.
-func TestStopWithdrawsItsRoomFirst(t *testing.T) {
+func TestStopWithdrawsItsCapacityFirst(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()
 	var failing counter
@@ -328,7 +328,7 @@ func TestStopWithdrawsItsRoomFirst(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if got := seen.count(EventTask); got != tasks || len(f.releases) != tasks {
-		t.Errorf("%d tasks came %d times, and were given back %d times", tasks, got, len(f.releases))
+		t.Errorf("%d tasks came %d times, and were released %d times", tasks, got, len(f.releases))
 	}
 	for _, ex := range f.execs {
 		if ex.state != perdurev1.TaskState_TASK_STATE_PENDING {
@@ -338,7 +338,7 @@ func TestStopWithdrawsItsRoomFirst(t *testing.T) {
 }
 
 // A commit that is repeated when the worker stops does not announce the capacity of its first attempt.
-func TestRepeatedCommitOffersNoRoomAtTheStop(t *testing.T) {
+func TestRepeatedCommitGrantsNoCreditAtTheStop(t *testing.T) {
 	f := newFake(t)
 	clock := newFakeClock()
 	broken := make(chan struct{})
@@ -622,7 +622,7 @@ func TestBufferIsCommittedBeforeAStep(t *testing.T) {
 	}
 }
 
-// A refusal that repeating cannot help is a problem; one that stays unknown is given back too.
+// A refusal that repeating cannot help is a problem; after one that stays unknown the task is released too.
 func TestCommitRefused(t *testing.T) {
 	for _, reason := range []perdurev1.Reason{perdurev1.Reason_REASON_BAD_REQUEST, perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_PAYLOAD_TOO_LARGE} {
 		f := newFake(t)
@@ -747,7 +747,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A function that returns while the worker stops is finished, not given back.
+// A function that returns while the worker stops is finished, not released.
 func TestStopRecordsTheEnd(t *testing.T) {
 	f := newFake(t)
 	running, release := make(chan struct{}), make(chan struct{})

@@ -286,7 +286,7 @@ func TestCallsAreBounded(t *testing.T) {
 		w.submit("r", nodes...)
 		worlds = append(worlds, w)
 	}
-	receive(t, "calls that take all room", full)
+	receive(t, "calls that take all credit", full)
 	for _, w := range worlds {
 		w.value("r")
 	}

@@ -158,7 +158,7 @@ func TestOutboundIgnoresProxies(t *testing.T) {
 	forbidden(t, OutboundPolicy{Enabled: true}, outboundRequest{URL: "http://10.255.255.1/", Method: "GET"}, ruleHTTPNetworks)
 }
 
-// TestGraphsUnderPolicy refuses graphs whose HTTP nodes cannot be carried out.
+// TestGraphsUnderPolicy refuses graphs whose HTTP nodes cannot run.
 func TestGraphsUnderPolicy(t *testing.T) {
 	node := func(address string) *perdurev1.Graph {
 		inner := &perdurev1.GraphNode{Id: "call", Kind: &perdurev1.GraphNode_Http{Http: &perdurev1.HttpNode{Url: address}}}

@@ -16,10 +16,10 @@ import (
 	"perdure/partition"
 )
 
-// testPatience bounds the waits of these tests.
-const testPatience = time.Minute
+// testTimeout bounds the waits of these tests.
+const testTimeout = time.Minute
 
-// outboundNode is partitions, with what carries out their HTTP nodes and nothing else.
+// outboundNode is partitions, with an Outbound and nothing else.
 type outboundNode struct {
 	t     *testing.T
 	parts *partition.Node
@@ -40,7 +40,7 @@ func newOutboundNode(t *testing.T, lease, idle time.Duration) *outboundNode {
 	}
 	n := &outboundNode{t: t, parts: parts}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if n.out != nil {
 			n.out.Close(ctx)
@@ -51,7 +51,7 @@ func newOutboundNode(t *testing.T, lease, idle time.Duration) *outboundNode {
 	})
 	select {
 	case <-parts.Ready():
-	case <-time.After(testPatience):
+	case <-time.After(testTimeout):
 		t.Fatal(parts.NotReady())
 	}
 	n.serve(lease, idle)
@@ -70,7 +70,7 @@ func (n *outboundNode) serve(lease, idle time.Duration) {
 
 func (n *outboundNode) propose(cmd *commandv1.Command) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	var err error
 	if cmd.Request, err = request(nil); err != nil {
@@ -99,8 +99,8 @@ func (n *outboundNode) status(ns, id string) *perdurev1.GraphStatus {
 	return reply.GetGraphStatus()
 }
 
-// room is the credit that no session has reserved, and the number of sessions.
-func (n *outboundNode) room() (free, sessions int) {
+// unreserved is the credit that no session has reserved, and the number of sessions.
+func (n *outboundNode) unreserved() (free, sessions int) {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
 	return n.out.free, len(n.out.sessions)
@@ -109,7 +109,7 @@ func (n *outboundNode) room() (free, sessions int) {
 // eventually waits for a state; see says what there is instead.
 func eventually(t *testing.T, what string, is func() bool, see func() string) {
 	t.Helper()
-	testkit.Eventually(t, testPatience, what, is, see)
+	testkit.Eventually(t, testTimeout, what, is, see)
 }
 
 func (n *outboundNode) completes(ns, id string) {
@@ -135,8 +135,8 @@ func await[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(testPatience):
-		t.Fatalf("waited %v for %s", testPatience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %v for %s", testTimeout, what)
 	}
 	return v
 }
@@ -179,11 +179,11 @@ func TestOutboundEndsWhatIsLost(t *testing.T) {
 	if s := n.status("a", "r"); s.Phase != "cancelled" {
 		t.Errorf("the run is %v", s)
 	}
-	eventually(t, "the room to come back", func() bool { free, _ := n.room(); return free+lentTo(n, "a") == outboundCalls },
-		func() string { free, sessions := n.room(); return fmt.Sprint(free, sessions) })
+	eventually(t, "the credit to come back", func() bool { free, _ := n.unreserved(); return free+grantedTo(n, "a") == outboundCalls },
+		func() string { free, sessions := n.unreserved(); return fmt.Sprint(free, sessions) })
 }
 
-func lentTo(n *outboundNode, ns string) int {
+func grantedTo(n *outboundNode, ns string) int {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
 	if s := n.out.sessions[ns]; s != nil {
@@ -202,8 +202,8 @@ func TestOutboundRetires(t *testing.T) {
 			n.submit(ns, id, s.URL)
 			n.completes(ns, id)
 		}
-		eventually(t, "the sessions to be given up", func() bool { free, sessions := n.room(); return sessions == 0 && free == outboundCalls },
-			func() string { free, sessions := n.room(); return fmt.Sprint(free, sessions) })
+		eventually(t, "the sessions to be closed", func() bool { free, sessions := n.unreserved(); return sessions == 0 && free == outboundCalls },
+			func() string { free, sessions := n.unreserved(); return fmt.Sprint(free, sessions) })
 	}
 	if w := n.parts.Dispatcher().Workers(); w != 0 {
 		t.Errorf("%d streams are counted", w)

@@ -35,7 +35,7 @@ func TestHello(t *testing.T) {
 		"a nameless function": func(h *perdurev1.Hello) { h.Functions = []string{"f", ""} },
 		"the server's own":    func(h *perdurev1.Hello) { h.Functions = []string{"f", "$http"} },
 		"a long function":     func(h *perdurev1.Hello) { h.Functions = []string{long(257)} },
-		"much room":           func(h *perdurev1.Hello) { h.Capacity = 100_001 },
+		"much capacity":       func(h *perdurev1.Hello) { h.Capacity = 100_001 },
 		"a short lease":       func(h *perdurev1.Hello) { h.LeaseMs = 999 },
 		"a long lease":        func(h *perdurev1.Hello) { h.LeaseMs = 600_001 },
 		"a negative lease":    func(h *perdurev1.Hello) { h.LeaseMs = -1 },
@@ -48,7 +48,7 @@ func TestHello(t *testing.T) {
 		refused(t, what, receive(t, "refusal", s.ended), bad)
 	}
 	for what, m := range map[string]*perdurev1.WorkRequest{
-		"room first":      {Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 1}}},
+		"credit first":    {Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 1}}},
 		"heartbeat first": {Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}},
 		"nothing first":   {},
 	} {
@@ -306,7 +306,7 @@ func TestWorkerComesBack(t *testing.T) {
 		t.Errorf("the task %v came", task)
 	}
 	if e := w.describe("more-1"); e.WakeSource != "no worker" {
-		t.Errorf("more tasks were given out than there is room for: %v", e)
+		t.Errorf("more tasks were delivered than the capacity allows: %v", e)
 	}
 	again.noTask()
 	if err := again.raw.Send(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: 1}}}); err != nil {
@@ -446,7 +446,7 @@ func TestTooManyWorkers(t *testing.T) {
 	again := w.hello(hello("a")) // it comes back: that is no further worker
 	receive(t, "end of the stream before", a.ended)
 	again.cancel()
-	until(t, "room for another worker", func() error {
+	until(t, "a slot for another worker", func() error {
 		s := w.open()
 		answer := s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Hello{Hello: hello("d")}})
 		select {

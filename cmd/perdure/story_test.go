@@ -50,7 +50,7 @@ type shell struct {
 	ctx   context.Context
 }
 
-// run carries out one command line.
+// run runs one command line.
 func (s *shell) run(args ...string) (stdout, stderr string, code int) {
 	var out, errs bytes.Buffer
 	ctx := s.ctx
