@@ -263,5 +263,5 @@ func TestNoiseOnEveryPort(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d writes beside %d pieces of noise", written, len(storm))
+	t.Logf("%d writes during %d pieces of noise", written, len(storm))
 }

@@ -247,7 +247,7 @@ func TestNamespaces(t *testing.T) {
 	fa, fb := fn("a"), fn("b")
 	a.work(durable.WorkerOptions{}, fa)
 	if _, err := fb.Start(soon(t), b.Client, "x", 0); err == nil {
-		t.Error("a function is known in a namespace where nobody has registered it")
+		t.Error("a function is known in a namespace where no worker has registered it")
 	}
 	b.work(durable.WorkerOptions{}, fb)
 	ha, hb := begin(a, fa, "x", 0), begin(b, fb, "x", 0)

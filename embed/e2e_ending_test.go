@@ -265,9 +265,9 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the step's context ended because of %v", err)
 	}
 	_, err := w.Cancel(soon(t), "nobody", "x", 0)
-	wantReason(t, "cancel of nobody", err, "EXECUTION_NOT_FOUND")
+	wantReason(t, "cancel of a missing execution", err, "EXECUTION_NOT_FOUND")
 	_, err = w.Terminate(soon(t), "nobody", "x")
-	wantReason(t, "terminate of nobody", err, "EXECUTION_NOT_FOUND")
+	wantReason(t, "terminate of a missing execution", err, "EXECUTION_NOT_FOUND")
 	x.noProblems()
 }
 

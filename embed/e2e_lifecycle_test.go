@@ -162,7 +162,7 @@ func TestStartRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if n, err := embed.Start(ctx, change(func(c *embed.Config) { c.Logger = first.cfg.Logger })); !errors.Is(err, context.Canceled) {
-		t.Errorf("a start that nobody waits for: %v", err)
+		t.Errorf("a start without a waiting caller: %v", err)
 		if err == nil {
 			_ = n.Close(context.Background())
 		}

@@ -100,7 +100,7 @@ func TestSignalsToNobody(t *testing.T) {
 	begin(w, oneWay, "tells", ids)
 	w.waitsFor("asks", "again")
 	want := map[string]int{"": each, durable.TypeTargetNotFound: each, durable.TypeTargetFinished: each}
-	until(t, "the answers to signals that nobody waits for", func() error {
+	until(t, "the answers to signals that are not awaited", func() error {
 		have := map[string]int{}
 		for e, err := range w.Journal(context.Background(), "tells") {
 			if err != nil {

@@ -42,7 +42,7 @@ func newBlockers(workers ...string) map[string]*blocker {
 				case <-b.gates[name]:
 					return fmt.Sprintf("%s did %d", name, in), nil
 				case <-time.After(2 * testTimeout):
-					return "", errors.New("nobody opened the gate")
+					return "", errors.New("the gate stayed closed")
 				}
 			}, durable.NoRetry())
 		})

@@ -52,7 +52,7 @@ type CallersReport struct {
 // String is the report for people.
 func (r *CallersReport) String() string {
 	return fmt.Sprintf("the node held %d MB before, %d MB at most with unfinished requests, of which it took %d MB\n"+
-		"%d calls beside all that, the longest %v; %d by new callers; %d idle connections were left open at the end\n",
+		"%d calls meanwhile, the longest %v; %d by new callers; %d idle connections were left open at the end\n",
 		r.Before/1e6, r.During/1e6, r.Sent/1e6, r.Calls, r.Longest.Round(time.Millisecond), r.WithIdle, r.Open)
 }
 
@@ -201,7 +201,7 @@ func idleConnections(ctx context.Context, n *Node, o CallersOptions, r *CallersR
 			calls, err := good.fresh(4)
 			r.WithIdle += calls
 			if err != nil {
-				r.Violations = append(r.Violations, fmt.Sprintf("a new caller beside %d idle connections: %v", len(conns), err))
+				r.Violations = append(r.Violations, fmt.Sprintf("a new caller during %d idle connections: %v", len(conns), err))
 			}
 		}
 		select {
@@ -284,7 +284,7 @@ func (g *goodCallers) keepCalling() (stop func()) {
 		for {
 			if err := g.call(cl); err != nil && g.ctx.Err() == nil {
 				g.mu.Lock()
-				g.failed = append(g.failed, "a call beside the attack: "+err.Error())
+				g.failed = append(g.failed, "a call during the attack: "+err.Error())
 				g.mu.Unlock()
 			}
 			select {

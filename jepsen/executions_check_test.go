@@ -51,8 +51,8 @@ func TestExecutionChecker(t *testing.T) {
 		{"a replay returns something else", func(_ []Execution, s []StepRecord) { s[2].Changed = []string{"7"} }, "wrong: a:1 returned"},
 		{"a step too many", func(_ []Execution, s []StepRecord) { s[1].Execution = "a" }, "wrong: a has ended after 3 steps"},
 		{"the end comes before a step is acknowledged", func(_ []Execution, s []StepRecord) { s[3].Receipt = "" }, "wrong: b:1 ran, was never acknowledged"},
-		{"a step of nobody's", func(e []Execution, _ []StepRecord) { e[0].ID = "other" }, "wrong: other"},
-		{"the client is told of it", func(e []Execution, _ []StepRecord) { e[1].Err = "unavailable" }, "error: b: unavailable"},
+		{"a step without an execution", func(e []Execution, _ []StepRecord) { e[0].ID = "other" }, "wrong: other"},
+		{"the client gets the error", func(e []Execution, _ []StepRecord) { e[1].Err = "unavailable" }, "error: b: unavailable"},
 		{"a signal is lost", func(e []Execution, _ []StepRecord) { e[3].Sent[1] = 0 }, "signal: c: signal 1 was delivered to box 0 times"},
 		{"a signal is doubled", func(e []Execution, _ []StepRecord) { e[3].Sent[0] = 2 }, "signal: c: signal 0 was delivered to box 2 times"},
 		{"a signal is doubled by one that has not ended", func(e []Execution, _ []StepRecord) {
@@ -67,7 +67,7 @@ func TestExecutionChecker(t *testing.T) {
 		{"the result lacks the signal", func(e []Execution, _ []StepRecord) {
 			e[3].Result, e[3].Found = "c|5||6", "c|5||6"
 		}, "wrong: c: the result is"},
-		{"a signal to nobody is reported as delivered", func(e []Execution, _ []StepRecord) {
+		{"a signal to a missing target is reported as delivered", func(e []Execution, _ []StepRecord) {
 			e[3].Found = "c|5|go!|6|delivered|delivered|delivered"
 			e[3].Result = e[3].Found
 		}, "wrong: c: the result is"},

@@ -238,7 +238,7 @@ func (v *CommitVerdict) Violations() []string {
 	}
 	add("lost", v.Lost)
 	add("doubled", v.Doubled)
-	add("applied although the client was told it was not", v.Ghosts)
+	add("applied although the client got an error that it was not", v.Ghosts)
 	if v.Unchecked > 0 {
 		out = append(out, fmt.Sprintf("%d writes were not looked for", v.Unchecked))
 	}

@@ -119,7 +119,7 @@ func TestGraphChecker(t *testing.T) {
 	}{
 		{"nothing", func(*GraphRecord, *[]Call) {}, ""},
 		{"a call is begun again", func(_ *GraphRecord, c *[]Call) { *c = append(*c, (*c)[0]) }, ""},
-		{"nobody knows of the submission", func(r *GraphRecord, _ *[]Call) { r.Status = nil }, "lost: r was acknowledged"},
+		{"the submission is lost", func(r *GraphRecord, _ *[]Call) { r.Status = nil }, "lost: r was acknowledged"},
 		{"it could not be submitted", func(r *GraphRecord, _ *[]Call) { r.Status, r.Acked = nil, false }, "stuck: r could not"},
 		{"it does not end", func(r *GraphRecord, _ *[]Call) {
 			r.Status.Status, r.Status.Phase = perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING, "progressing"

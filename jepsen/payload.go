@@ -257,7 +257,7 @@ func (r *PayloadReport) read(ctx context.Context, c *Cluster, to string) (violat
 		}
 	}
 	if len(seen) != r.Signals {
-		violations = append(violations, fmt.Sprintf("%d different signals stand in the journal, not %d", len(seen), r.Signals))
+		violations = append(violations, fmt.Sprintf("%d different signals are in the journal, not %d", len(seen), r.Signals))
 	}
 	return violations
 }

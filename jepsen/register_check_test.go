@@ -42,7 +42,7 @@ func TestRegisterChecker(t *testing.T) {
 			op(create, "a", 0, 9, pending("b")), op(create, "b", 1, 8, pending("b"))}},
 		{"a settle finds nothing", true, []RegisterOp{
 			op(settle, "x", 0, 5, absent), op(create, "a", 3, 9, pending("a"))}},
-		{"a read beside a write sees either", true, []RegisterOp{
+		{"a read during a write sees either", true, []RegisterOp{
 			op(create, "a", 0, 9, pending("a")), op(get, "", 1, 2, absent), op(get, "", 3, 4, pending("a"))}},
 		{"an open create is seen", true, []RegisterOp{
 			open(create, "a", 0), op(get, "", 5, 6, absent), op(get, "", 7, 8, pending("a"))}},

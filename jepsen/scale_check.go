@@ -78,7 +78,7 @@ func CheckScaleSignals(sent []int, delivered, received []string, result string) 
 func CheckScaleSteps(n int, proofs []string, records []StepRecord, result string) []string {
 	var f findings
 	if len(proofs) != n {
-		f.add("%d steps stand completed in the journal, not %d", len(proofs), n)
+		f.add("%d steps are completed in the journal, not %d", len(proofs), n)
 	}
 	if len(records) != n {
 		f.add("%d steps acted, not %d", len(records), n)

@@ -55,8 +55,8 @@ func TestScaleStepsRefusesDoctoredResults(t *testing.T) {
 		want   string
 	}{
 		{"true", func(*[]string, *[]StepRecord, *string) {}, ""},
-		{"a step lost from the journal", func(p *[]string, _ *[]StepRecord, _ *string) { *p = (*p)[:3] }, "3 steps stand completed"},
-		{"a step that nobody ran", func(_ *[]string, r *[]StepRecord, _ *string) { *r = (*r)[:3] }, "3 steps acted"},
+		{"a step lost from the journal", func(p *[]string, _ *[]StepRecord, _ *string) { *p = (*p)[:3] }, "3 steps are completed"},
+		{"a step that did not run", func(_ *[]string, r *[]StepRecord, _ *string) { *r = (*r)[:3] }, "3 steps acted"},
 		{"a step counted twice", func(p *[]string, _ *[]StepRecord, _ *string) { (*p)[2] = (*p)[1] }, "of an earlier one"},
 		{"a step that acted after its acknowledgement", func(_ *[]string, r *[]StepRecord, _ *string) { (*r)[1].RunAfterAck = 1 }, "acted 1 times after"},
 		{"a result that changed", func(_ *[]string, r *[]StepRecord, _ *string) { (*r)[1].Changed = []string{"z"} }, "and later"},

@@ -41,8 +41,8 @@ const (
 	signalsEach          = 2
 )
 
-// nobodyOf is an id that no execution has: the waiting function sends a signal to it.
-func nobodyOf(id string) string { return id + "-nobody" }
+// missingOf is an id that no execution has: the waiting function sends a signal to it.
+func missingOf(id string) string { return id + "-nobody" }
 
 // answersWanted are the answers that the waiting function must get to its signals: to the box, to a missing
 // target, to the box.
@@ -166,7 +166,7 @@ func waitingFunction(note notes) *durable.Function[stepsInput, string] {
 				return "", err
 			}
 			if i == 0 {
-				if err := send(nobodyOf(in.ID), signalsEach); err != nil {
+				if err := send(missingOf(in.ID), signalsEach); err != nil {
 					return "", err
 				}
 				note.must(NoteRest, in.ID, strconv.FormatInt(in.Sleep, 10))

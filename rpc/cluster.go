@@ -82,7 +82,7 @@ func operate[Resp any](ctx context.Context, s *Server, most time.Duration, stopp
 
 // errCutOff is the error of an operator's call that had begun when the node stops.
 func errCutOff() *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the node is stopping; what was asked of it may be done, or go on")
+	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the node is stopping; the operation may be done, or continue")
 }
 
 // GetStatus implements Cluster.

@@ -137,8 +137,8 @@ func TestOutboundStatuses(t *testing.T) {
 // TestOutboundConnections calls an address without a listener, one of another server, and one that does not
 // speak HTTP.
 func TestOutboundConnections(t *testing.T) {
-	const nobody = "127.0.0.1:1" // the system gives this port to no one
-	f := fails(t, outboundRequest{URL: "http://" + nobody + "/?token=secret", Method: "GET"}, failureConnect)
+	const closedAddr = "127.0.0.1:1" // the system gives this port to no one
+	f := fails(t, outboundRequest{URL: "http://" + closedAddr + "/?token=secret", Method: "GET"}, failureConnect)
 	if strings.Contains(f.Message, "secret") {
 		t.Errorf("the message tells the query: %s", f.Message)
 	}

@@ -177,7 +177,7 @@ func TestHealthAndReflection(t *testing.T) {
 		})
 	}
 	if _, err := health.Check(soon(t), &healthv1.HealthCheckRequest{Service: "nobody"}); status.Code(err) != codes.NotFound {
-		t.Errorf("health of nobody: %v", err)
+		t.Errorf("health of an unknown service: %v", err)
 	}
 
 	s, err := reflectionv1.NewServerReflectionClient(w.conn).ServerReflectionInfo(soon(t))

@@ -361,5 +361,5 @@ func TestSignalTwice(t *testing.T) {
 		t.Errorf("the journal has %d entries, want 4", n)
 	}
 	_, err := w.executions.Signal(soon(t), &perdurev1.SignalRequest{Namespace: w.ns, Id: "nobody", Name: "n"})
-	refused(t, "a signal to nobody", err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
+	refused(t, "a signal to a missing execution", err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 }

@@ -158,7 +158,7 @@ func TestCommitRefused(t *testing.T) {
 
 		{"another number of children", &perdurev1.Commit{NextChild: 1, Events: stepEvents("e:1", "s", nil)}, broken},
 		{"another child", &perdurev1.Commit{Events: stepEvents("e:1", "s", nil)}, broken},
-		{"somebody else's child", &perdurev1.Commit{Events: stepEvents("x:0", "s", nil)}, broken},
+		{"another execution's child", &perdurev1.Commit{Events: stepEvents("x:0", "s", nil)}, broken},
 		{"completed before it is scheduled", &perdurev1.Commit{Events: []*perdurev1.Event{done("e:0", nil)}}, broken},
 		{"half of it right", &perdurev1.Commit{Events: append(stepEvents("e:0", "s", nil), done("e:0", nil))}, broken},
 		{"an event after the end", &perdurev1.Commit{Events: append([]*perdurev1.Event{completed("x")}, stepEvents("e:0", "s", nil)...)}, broken},
@@ -166,7 +166,7 @@ func TestCommitRefused(t *testing.T) {
 		{"a child's result", &perdurev1.Commit{Events: []*perdurev1.Event{scheduled("e:0", call, "f"), done("e:0", nil)}}, broken},
 		{"a wait for nothing", &perdurev1.Commit{Events: []*perdurev1.Event{await(single, "")}}, broken},
 		{"a wait for what is not there", &perdurev1.Commit{Events: []*perdurev1.Event{await(single, "", "e:7")}}, broken},
-		{"an acknowledged cancel that nobody asked for", &perdurev1.Commit{Events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{}}}}}, broken},
+		{"an acknowledged cancel without a request", &perdurev1.Commit{Events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{}}}}}, broken},
 	} {
 		if c.commit.Task == nil {
 			c.commit.Task = proto.CloneOf(task.Token)
@@ -182,7 +182,7 @@ func TestCommitRefused(t *testing.T) {
 	}
 	callRefused(t, "heartbeat without a token", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{
 		Heartbeat: &perdurev1.Heartbeat{Tasks: []*perdurev1.TaskToken{{}}}}})), badID)
-	callRefused(t, "journal of nobody", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
+	callRefused(t, "journal of a missing execution", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
 		ReadJournal: &perdurev1.ReadJournal{Id: "nobody"}}})), perdurev1.Reason_REASON_EXECUTION_NOT_FOUND)
 	callRefused(t, "journal without an id", receive(t, "answer", s.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{
 		ReadJournal: &perdurev1.ReadJournal{}}})), badID)
@@ -543,6 +543,6 @@ func TestHeartbeatIsBounded(t *testing.T) {
 	callRefused(t, "a heartbeat of too many tasks", beat(maxHeartbeat+1, "x"), bad)
 	callRefused(t, "a heartbeat of too many bytes", beat(2000, strings.Repeat("x", 1000)), bad)
 	if lost := beat(maxHeartbeat, "x").GetHeartbeat().GetLost(); len(lost) != maxHeartbeat {
-		t.Errorf("%d of %d tasks that are nobody's are lost", len(lost), maxHeartbeat)
+		t.Errorf("%d of %d unknown tasks are lost", len(lost), maxHeartbeat)
 	}
 }

@@ -147,7 +147,7 @@ func (w *world) signal(t *testing.T, sig os.Signal) {
 	select {
 	case w.signals <- sig:
 	case <-time.After(deadline):
-		t.Fatalf("nobody took the signal %v within %v; stderr: %s", sig, deadline, w.err.String())
+		t.Fatalf("the process did not take the signal %v within %v; stderr: %s", sig, deadline, w.err.String())
 	}
 }
 

@@ -131,7 +131,7 @@ func TestResultWaitsForTheEnd(t *testing.T) {
 	select {
 	case <-s.asked:
 	case <-time.After(deadline):
-		t.Fatal("nobody asks for the result")
+		t.Fatal("no call asks for the result")
 	}
 	s.finish("order-42", []byte("at last"))
 	select {
@@ -159,7 +159,7 @@ func TestInterruptedWait(t *testing.T) {
 	select {
 	case <-s.asked:
 	case <-time.After(deadline):
-		t.Fatal("nobody asks for the result")
+		t.Fatal("no call asks for the result")
 	}
 	cancel()
 	select {

@@ -113,12 +113,12 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// nobody is an address without a listener: the system assigns this port to no process.
-const nobody = "127.0.0.1:1"
+// deadAddr is an address without a listener: the system assigns this port to no process.
+const deadAddr = "127.0.0.1:1"
 
 func TestNoNode(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	sh := &shell{addr: nobody}
+	sh := &shell{addr: deadAddr}
 	sh.story(t, "no_node",
 		"list --timeout 2s",
 		"--json --timeout 2s describe order-42",
@@ -133,15 +133,15 @@ func TestSeveralAddresses(t *testing.T) {
 	s := shop()
 	sh := &shell{addr: s.serve(t)}
 	for _, args := range [][]string{
-		{"list", "--addr", nobody, "--addr", sh.addr},
-		{"list", "--addr", nobody + "," + sh.addr},
+		{"list", "--addr", deadAddr, "--addr", sh.addr},
+		{"list", "--addr", deadAddr + "," + sh.addr},
 		{"--addr", sh.addr, "list"},
 	} {
 		if stdout, stderr, code := sh.run(args...); code != exitDone || !strings.Contains(stdout, "order-42") {
 			t.Errorf("%v: exit %d: %s", args, code, stderr)
 		}
 	}
-	sh.env = map[string]string{envAddr: " " + nobody + ", " + sh.addr + ","}
+	sh.env = map[string]string{envAddr: " " + deadAddr + ", " + sh.addr + ","}
 	if stdout, stderr, code := sh.run("list"); code != exitDone || !strings.Contains(stdout, "order-42") {
 		t.Errorf("from the environment: exit %d: %s", code, stderr)
 	}

@@ -56,7 +56,7 @@ func TestPromiseGetWaits(t *testing.T) {
 	select {
 	case <-s.asked:
 	case <-time.After(deadline):
-		t.Fatal("nobody waits for the promise")
+		t.Fatal("no call waits for the promise")
 	}
 	s.mu.Lock()
 	s.promises["p"].State, s.promises["p"].Value, s.promises["p"].SettledAtMs = perdurev1.PromiseState_PROMISE_STATE_RESOLVED, valueOf([]byte("1")), at(0)

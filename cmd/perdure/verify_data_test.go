@@ -554,7 +554,7 @@ func plantings() []planting {
 		{"an end before the end", journal.RuleTerminalIsLast, "sleeping", "", 2, func(s *plot) { s.event("sleeping", 1, journal.ExecutionCompleted{}) }, ""},
 		{"a hole in a journal", journal.RuleSequence, "done", "", 1, func(s *plot) { s.drop(s.entry("done", 1)) }, ""},
 		{"an entry that is none", audit.RuleDamaged, "failed", "", -1, func(s *plot) { s.put(s.entry("failed", 1), []byte("nonsense")) }, ""},
-		{"a journal of nobody", audit.RuleOrphanJournal, "ghost", "", -1, func(s *plot) {
+		{"a journal without an execution", audit.RuleOrphanJournal, "ghost", "", -1, func(s *plot) {
 			s.put(keys.JournalEntry("default", "ghost", 1, 0), journal.AppendEntry(nil, journal.Entry{Event: journal.ExecutionStarted{}}))
 		}, ""},
 		{"no header", audit.RuleOrphanExecution, "asking", "", -1, func(s *plot) { s.drop(of(keys.Header, "asking")) }, ""},

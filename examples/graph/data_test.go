@@ -27,7 +27,7 @@ func TestData(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, []byte(want)) {
-			t.Errorf("%s is not what is generated; go test ./examples/graph -run TestData -update writes it anew", path)
+			t.Errorf("%s is not what is generated; go test ./examples/graph -run TestData -update writes it", path)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, []byte(strings.ReplaceAll(string(want), "by Ann.", "by the example."))) {
-			t.Errorf("%s differs from that of a run that nobody disturbs:\n%s", name, got)
+			t.Errorf("%s differs from that of an undisturbed run:\n%s", name, got)
 		}
 	}
 	golden(reportMarkdown)

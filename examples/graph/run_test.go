@@ -170,7 +170,7 @@ func TestRun(t *testing.T) {
 	})
 	comparePicture(t, filepath.Join(work, pictureName))
 	if _, err := os.Stat(filepath.Join(work, outName, reportMarkdown)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is a report before somebody has approved: %v", err)
+		t.Errorf("there is a report before the approval: %v", err)
 	}
 
 	c, err := client.Dial(client.Options{Addrs: []string{how[2]}})
@@ -239,7 +239,7 @@ func comparePicture(t *testing.T, path string) {
 		return out
 	}
 	if g, k := nodes(got), nodes(kept); len(g) != 17 || !slices.Equal(g, k) {
-		t.Errorf("the run's picture has %v\nand %s has %v\ngo test ./examples/graph -run TestRun -update writes it anew", g, pictureName, k)
+		t.Errorf("the run's picture has %v\nand %s has %v\ngo test ./examples/graph -run TestRun -update writes it", g, pictureName, k)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestFolders(t *testing.T) {
 		t.Errorf("the folder of the former cluster: exit %d, said %q", code, p.stderr.String())
 	}
 	s, _ = run("--addr", wiped, "--work", folder, "--fresh")
-	expect("the folder of the former cluster, made anew", s, 0)
+	expect("the folder of the former cluster, made again", s, 0)
 }
 
 func TestClaim(t *testing.T) {
