@@ -12,7 +12,7 @@ import (
 // pollWait is how long a server is asked to hold back the answer of one long poll.
 const pollWait = 20 * time.Second
 
-// StartOptions says what to start.
+// StartOptions describes the execution to start.
 type StartOptions struct {
 	// ID names the execution and is its idempotency key: 1 to 1,024 bytes, no ':' and no NUL.
 	ID string
@@ -113,7 +113,7 @@ func (c *Client) poll(ctx context.Context, id string, wait time.Duration) (*perd
 	return resp, err
 }
 
-// held is how long a server may hold back an answer: wait, but less than what ctx has left.
+// held is how long a server may hold back an answer: wait, but less than the time left in ctx.
 func (c *Client) held(ctx context.Context, wait time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
@@ -121,7 +121,7 @@ func (c *Client) held(ctx context.Context, wait time.Duration) time.Duration {
 	return max(0, min(wait, time.Minute))
 }
 
-// Outcome turns a finished execution's status and outcome into what Result returns.
+// Outcome turns a finished execution's status and outcome into the results of Result.
 func Outcome(id string, status Status, o *perdurev1.Outcome) ([]byte, error) {
 	if status == perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED && o.GetFailure() == nil {
 		return o.GetValue(), nil
@@ -145,7 +145,8 @@ type readOptions struct {
 	wait  time.Duration
 }
 
-// Stale lets any replica answer from what it has: cheaper, and possibly behind. The default is linearizable.
+// Stale lets any replica answer from its own state: cheaper, and possibly behind. The default is
+// linearizable.
 func Stale() ReadOption {
 	return func(o *readOptions) { o.level = perdurev1.ReadLevel_READ_LEVEL_STALE }
 }

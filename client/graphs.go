@@ -12,7 +12,7 @@ import (
 type SubmitGraphOptions struct {
 	// ID names the run and is its idempotency key: 1 to 1,024 bytes, no ':' and no NUL.
 	ID string
-	// Graph is what to run: at most 10,000 nodes, and 4 MiB encoded.
+	// Graph is the graph to run: at most 10,000 nodes, and 4 MiB encoded.
 	Graph *perdurev1.Graph
 	// Input is a JSON value that the nodes can take members of; at most 4 MiB. Empty means null.
 	Input []byte

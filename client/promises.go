@@ -7,7 +7,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// PromiseOptions says what promise to create.
+// PromiseOptions describes the promise to create.
 type PromiseOptions struct {
 	// Param is opaque and stays with the promise; at most 4 MiB.
 	Param []byte

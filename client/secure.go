@@ -28,7 +28,7 @@ type TLSOptions struct {
 	CAFile string
 	// CertFile and KeyFile (PEM) are shown to nodes that ask for a certificate. Both, or none.
 	CertFile, KeyFile string
-	// ServerName is what the nodes' certificates must name, instead of the host of each address.
+	// ServerName is the name that the nodes' certificates must have, instead of the host of each address.
 	ServerName string
 	// Config replaces all of the above.
 	Config *tls.Config
@@ -47,7 +47,7 @@ const (
 	EnvTLSClientKey  = "PERDURE_TLS_CLIENT_KEY"
 )
 
-// OptionsFromEnv reads what the environment says about a cluster: where it is, TLS, a token. lookup is
+// OptionsFromEnv reads the settings of a cluster from the environment: its addresses, TLS, a token. lookup is
 // os.LookupEnv if nil. A variable that is set but empty counts as not set.
 func OptionsFromEnv(lookup func(name string) (string, bool)) (Options, error) {
 	if lookup == nil {
@@ -81,7 +81,7 @@ func OptionsFromEnv(lookup func(name string) (string, bool)) (Options, error) {
 	return opts, nil
 }
 
-// secured is what the options about TLS and tokens come to.
+// secured is the state behind the options about TLS and tokens.
 type secured struct {
 	certs *certs.Handle         // nil without files
 	file  *reload.Value[string] // nil without a file

@@ -347,8 +347,8 @@ func (t *activation) goLiveIfReplayed() {
 	}
 }
 
-// take gives the operation its child number. rec is what the journal has under it; nil when the function
-// is at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
+// take gives the operation its child number. rec is the journal's record under it; nil when the function is
+// at the frontier, where nothing is recorded. The error is ErrCancelled, at the frontier only.
 func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err error) {
 	t.mustBeText("the name", name)
 	n = t.next

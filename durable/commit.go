@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// A buffer this full is committed by itself, so that no commit outgrows what one message may carry.
+	// A buffer this full is committed by itself, so that no commit exceeds the size of one message.
 	bufferBytes  = 1 << 20
 	bufferEvents = 256
 

@@ -160,11 +160,11 @@ func errorOf(f *perdurev1.Failure) *Error {
 type MismatchError struct {
 	// ID is the promise id in question.
 	ID string
-	// Journal is what is recorded there, Code what the function asks for.
+	// Journal is the recorded operation, Code the one that the function asks for.
 	Journal, Code string
 }
 
-// Error names the id, what the journal has and what the code does.
+// Error names the id and both operations.
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("durable: journal mismatch: %s is %s in the journal, %s", e.ID, e.Journal, e.Code)
 }
