@@ -45,7 +45,7 @@ func Overlay(shapes ...Shape) Shape { return &shape{of: shapes} }
 func Connect(x, y Shape) Shape { return Path(x, y) }
 
 // Path has the nodes and edges of all of them, and puts every node of each after every node of the one before
-// it. A shape without nodes separates: what follows it does not depend on what precedes it.
+// it. A shape without nodes separates: the shapes after it do not depend on those before it.
 func Path(shapes ...Shape) Shape { return &shape{of: shapes, chained: true} }
 
 // Star fans out: every leaf after the centre.

@@ -283,7 +283,7 @@ func (r *replay) find(promiseID string) (*record, error) {
 	return r.ops[n], nil
 }
 
-// op is what is known about the n-th operation; nil when it is not recorded.
+// op is the record of the n-th operation; nil when it is not recorded.
 func (r *replay) op(n uint32) *record {
 	if int(n) < len(r.ops) {
 		return r.ops[n]

@@ -512,7 +512,8 @@ func (w *Worker) sendBeat(s *session) {
 	}
 }
 
-// heartbeatReply applies the answer to a heartbeat, or what the node sends by itself in the same form.
+// heartbeatReply applies the answer to a heartbeat, or a message of the same form that the node sends by
+// itself.
 func (w *Worker) heartbeatReply(reply *perdurev1.HeartbeatReply) {
 	w.loseAll(reply.GetLost())
 	for _, token := range reply.GetCancelling() {

@@ -28,7 +28,7 @@ type discovery struct {
 	cfg    Config
 	log    *slog.Logger
 	gossip *membership.Gossip
-	// identity is what the data directory says, if it has one.
+	// identity is the identity in the data directory, if it has one.
 	identity identity.Identity
 	known    bool
 	// why is the reason why the node waits, for /readyz.
@@ -41,7 +41,7 @@ type discovery struct {
 // clustered reports whether the node is, or is to be, one of several members.
 func (c *Config) clustered() bool { return c.BootstrapExpect > 1 }
 
-// partitionConfig is what partition.Start needs of a configuration, but for what members find out.
+// partitionConfig is partition.Start's configuration, without the part that members find out.
 func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 	return partition.Config{
 		DataDir: c.DataDir, NodeID: c.NodeID, PeerAddr: c.PeerAddr, Advertise: c.reached(c.PeerAddr),

@@ -100,8 +100,8 @@ type Config struct {
 	SnapshotThreshold uint64
 	// SnapshotInterval is how often that is checked.
 	SnapshotInterval time.Duration
-	// TrailingLogs is how many entries stay in the log behind a marker: what a follower may lack before
-	// it needs a whole snapshot.
+	// TrailingLogs is how many entries stay in the log behind a marker. A follower that lacks more needs a
+	// whole snapshot.
 	TrailingLogs uint64
 
 	// CacheBytes is the block cache that all stores of the node share.
@@ -109,11 +109,11 @@ type Config struct {
 	// MemtableBytes is the memtable budget that all stores of the node share. While memtables are flushed, there may be
 	// half as much again: the log takes half of it, the states the whole.
 	MemtableBytes int64
-	// DiskReserve is how many bytes of its disk a node keeps free for what must be written when the disk is full, in
-	// a file in DataDir and as marks below which it refuses what would fill the disk; 1 MiB at least. 0 is 1 % of the
-	// disk, 64 MiB at least and 1 GiB at most. 16 MiB in `node dev`.
+	// DiskReserve is how many bytes of its disk a node keeps free for the writes that it must make on a full disk.
+	// The reserve is a file in DataDir, and marks of free space below which the node refuses commands that fill
+	// the disk. At least 1 MiB. 0 is 1 % of the disk, 64 MiB at least and 1 GiB at most. 16 MiB in `node dev`.
 	DiskReserve int64
-	// MemoryLimit is what the process may take, in bytes; 0 leaves it to the control groups. The server's main
+	// MemoryLimit bounds the process's memory, in bytes; 0 leaves it to the control groups. The server's main
 	// function has the garbage collector keep to it; a program that embeds a node sets its own limit.
 	MemoryLimit int64
 	// MaxPendingCommands bounds, for each partition, the commands that wait for Raft. Beyond it a request

@@ -27,7 +27,7 @@ func checkHTTPNetworks(value any) string {
 	return ""
 }
 
-// outbound is what the settings about HTTP nodes come to.
+// outbound is the policy of the settings about HTTP nodes.
 func (c *Config) outbound() rpc.OutboundPolicy {
 	p := rpc.OutboundPolicy{Enabled: c.HTTPNodes == On, Hosts: c.HTTPHosts}
 	for _, text := range c.HTTPNetworks {

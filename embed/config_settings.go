@@ -20,7 +20,7 @@ type Setting struct {
 	Default string
 	// Bool says that the flag may be given without a value.
 	Bool bool
-	// Cluster marks what has no meaning for a node that is alone.
+	// Cluster marks a setting without a meaning for a node that is alone.
 	Cluster bool
 
 	at    func(*Config) any

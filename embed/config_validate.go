@@ -115,7 +115,7 @@ func splitAddr(addr string) (host string, port int, ok bool) {
 	return host, port, err == nil && port >= 0 && port <= 65535
 }
 
-// isLoopback is true for what certainly stays on this machine. A name other than localhost may mean
+// isLoopback reports whether an address certainly stays on this machine. A name other than localhost may mean
 // anything, and an empty host means every interface.
 func isLoopback(host string) bool {
 	if host == "localhost" {
@@ -219,7 +219,7 @@ func durationBetween(low, high time.Duration) func(any) string {
 	}
 }
 
-// percentUpTo admits NoShare, and what is up to most.
+// percentUpTo admits NoShare, and values up to most.
 func percentUpTo(most Percent) func(any) string {
 	return func(value any) string {
 		if *value.(*Percent) > most {

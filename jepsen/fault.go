@@ -73,8 +73,9 @@ type Fault struct {
 	Quorum bool
 	// Netns says that the fault needs network namespaces.
 	Netns bool
-	// Patched says that it takes a server built with FaultPatches, Disk that it takes nodes with disks of their own,
-	// SavedOften that nodes have to make their states durable all the time, so that there are files to damage.
+	// Patched says that the fault needs a server built with FaultPatches, Disk that it needs nodes with disks
+	// of their own. SavedOften says that nodes must make their states durable all the time, so that there are
+	// files to damage.
 	Patched, Disk, SavedOften bool
 	// InTurn breaks one node after the other, each by all of Break, rather than all of them action by action.
 	InTurn bool

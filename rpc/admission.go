@@ -15,7 +15,7 @@ import (
 	"perdure/internal/ingress"
 )
 
-// Bounds of what callers may hold before and while their requests are read.
+// Bounds of a caller's resources before and while its requests are read.
 const (
 	// DefaultRequestBytes is Config.RequestBytes if it is 0, MinRequestBytes the least that there may be: one
 	// message and the memory that its frames take.

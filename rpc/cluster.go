@@ -43,10 +43,10 @@ const (
 	maxVerifyTime   = 24 * time.Hour
 )
 
-// maxNodeIDBytes is what a node's name may have.
+// maxNodeIDBytes bounds a node's name.
 const maxNodeIDBytes = 64
 
-// maxKeptBytes is what the name of a former replica may have.
+// maxKeptBytes bounds the name of a quarantined replica.
 const maxKeptBytes = 64
 
 type cluster struct {

@@ -30,7 +30,7 @@ const (
 	outboundRest = 50 * time.Millisecond
 )
 
-// OutboundConfig is what an Outbound needs to know.
+// OutboundConfig configures an Outbound.
 type OutboundConfig struct {
 	NodeID string
 	// Lease is how long tasks stay the node's own without a heartbeat.
@@ -38,7 +38,7 @@ type OutboundConfig struct {
 	// Version is part of the User-Agent.
 	Version string
 	Logger  *slog.Logger
-	// Policy says what may be called; its zero value refuses every call, which fails the node that asks for it.
+	// Policy limits the calls; its zero value refuses every call, which fails the node that asks for it.
 	Policy OutboundPolicy
 	// Idle is how long a session without calls stays open; 0 means a minute.
 	Idle time.Duration

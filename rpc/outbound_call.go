@@ -106,7 +106,7 @@ func cancelledEvent() *perdurev1.Event {
 	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: "cancelled"}}}
 }
 
-// input is what the call was started with.
+// input is the input of the call's execution.
 func (c *outboundCall) input() ([]byte, error) {
 	entries := c.task.Entries
 	if len(entries) == 0 {

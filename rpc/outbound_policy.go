@@ -22,7 +22,7 @@ const (
 	ruleHTTPNetworks = "http_networks" // the address is private, or special otherwise
 )
 
-// OutboundPolicy says what graphs may call from a node. The zero value refuses every call.
+// OutboundPolicy limits the calls of graphs from a node. The zero value refuses every call.
 type OutboundPolicy struct {
 	// Enabled runs HTTP nodes at all.
 	Enabled bool

@@ -70,7 +70,7 @@ func (p *promises) Settle(ctx context.Context, in *perdurev1.SettlePromiseReques
 	return reply.GetPromise(), nil
 }
 
-// settlement checks that the state and the value of a settlement go together, and names the failure of one
+// settlement checks that the state and the value of a settlement go together. It names the failure of one
 // that gives none, so that a waiting caller does not take it for a value.
 func settlement(in *perdurev1.SettlePromiseRequest) (*perdurev1.Outcome, error) {
 	var kind string

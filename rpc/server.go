@@ -38,7 +38,7 @@ type Config struct {
 	Lease      time.Duration
 	MaxWorkers int
 	Logger     *slog.Logger
-	// Registry is what /metrics shows.
+	// Registry is the source of /metrics.
 	Registry *prometheus.Registry
 	// NotReady says why the node is not ready to serve, or nil.
 	NotReady func() error

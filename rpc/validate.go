@@ -20,7 +20,7 @@ const (
 	maxPolicyBytes = 1024
 )
 
-// DefaultNamespace is what an empty namespace means.
+// DefaultNamespace replaces an empty namespace.
 const DefaultNamespace = "default"
 
 func namespace(ns string) (string, error) {

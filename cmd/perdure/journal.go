@@ -10,8 +10,8 @@ import (
 	"perdure/client"
 )
 
-// tableRows is how many rows of a journal or a listing are aligned with each other before they are
-// printed, so that a long one is neither held in memory nor kept back.
+// tableRows is how many rows of a journal or a listing are aligned with each other before they are printed.
+// So a long one is neither held in memory nor delayed.
 const tableRows = 1000
 
 func (a *app) journalCommand() *cobra.Command {

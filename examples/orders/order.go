@@ -122,7 +122,7 @@ type Stock map[string]int
 func (s Stock) Has(l Line) bool { return s[l.SKU] >= l.Quantity }
 
 // Expectation is how an order must end, and how many steps of each kind it must have done in the outside
-// world by then, each counted once however often it ran. StepCall is not among them: how often the shop
+// world by then. Each step counts once, however often it ran. StepCall is not among them: how often the shop
 // had to ask depends on when its processes were alive.
 type Expectation struct {
 	Status, Reason    string

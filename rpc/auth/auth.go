@@ -36,7 +36,7 @@ const AllNamespaces = "*"
 // maxTokenBytes bounds a token; a longer one is refused unread.
 const maxTokenBytes = 16 << 10
 
-// Role is what a token may do. A higher role includes the lower ones.
+// Role is the rights of a token. A higher role includes the lower ones.
 type Role int
 
 // The roles.

@@ -18,7 +18,7 @@ const (
 	allNamespaces
 )
 
-// A rule is what a method needs.
+// A rule is the role and scope that a method needs.
 type rule struct {
 	role  Role
 	scope scope
@@ -91,5 +91,5 @@ func namespaceOf(request any) (namespace string, ok bool) {
 	return namespace, true
 }
 
-// defaultNamespace is what an empty namespace means; package rpc says the same.
+// defaultNamespace replaces an empty namespace, as in package rpc.
 const defaultNamespace = "default"

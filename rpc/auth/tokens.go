@@ -66,7 +66,7 @@ func Row(name, token, namespace string, role Role) (string, error) {
 	return string(text), err
 }
 
-// tokenList is what the file holds.
+// tokenList is the content of the file.
 type tokenList struct {
 	hashes     [][sha256.Size]byte
 	principals []Principal
