@@ -14,7 +14,7 @@ const layout byte = 1
 
 // CorruptError says that bytes are not the encoding of any value.
 type CorruptError struct {
-	// What was to be decoded: "message", "state", "head", "entry" or "holder".
+	// What names the type that was decoded: "message", "state", "head", "entry" or "holder".
 	What string
 	// Offset is where the first wrong byte, or the end of the input, was met.
 	Offset int

@@ -1,13 +1,13 @@
 package entity
 
-// AppendMessage appends the canonical encoding of m to b: the layout, the kind, the fields. A lock request
-// or withdrawal must stand within its set.
+// AppendMessage appends the canonical encoding of m to b: the layout, the kind, the fields. The position of a
+// lock request or withdrawal must lie within its set.
 func AppendMessage(b []byte, m Message) []byte {
 	return appendMessage(append(b, layout), m)
 }
 
 // DecodeMessage is the inverse of [AppendMessage]. The result shares nothing with b. The error is a
-// [*CorruptError]. Whether the message keeps the rules is judged where it is delivered.
+// [*CorruptError]. The receiver checks the message's rules on delivery.
 func DecodeMessage(b []byte) (Message, error) {
 	r := &reader{what: "message", b: b}
 	r.layout()

@@ -110,7 +110,7 @@ func (r *reader) entry() Entry {
 	return e
 }
 
-// waits reports whether a message is of a kind that may stand in a queue.
+// waits reports whether a message is of a kind that a queue may hold.
 func waits(m Message) bool {
 	switch m.(type) {
 	case Signal, Call, LockRequest:
@@ -119,8 +119,8 @@ func waits(m Message) bool {
 	return false
 }
 
-// minEntry is the least number of bytes of an entry: its number, the kind, and the seven of a lock request
-// whose texts are all empty.
+// minEntry is the least number of bytes of an entry: its number, the kind, and the seven bytes of a lock
+// request whose texts are all empty.
 const minEntry = 9
 
 func (r *reader) entries(compare func(a, b Entry) int) []Entry {

@@ -63,7 +63,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// Names and numbers of kinds are for life as well.
+// Names and numbers of kinds never change either.
 func TestKinds(t *testing.T) {
 	for n, name := range []string{"invalid", "signal", "call", "reply", "lock request", "lock granted", "unlock", "withdraw", "invalid"} {
 		if k := Kind(n); k.String() != name || k.Valid() != (name != "invalid") {
@@ -206,7 +206,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Run("holder", func(t *testing.T) { roundTrip(t, genHolder, AppendHolder, DecodeHolder) })
 }
 
-// What is the same to the rules has the same bytes.
+// States that the rules do not distinguish have the same bytes.
 func TestEqualMeansEqualBytes(t *testing.T) {
 	if a, b := AppendState(nil, &State{ID: "a", Queue: []Entry{}, Delayed: []Entry{}, Exists: true, Value: []byte{}}),
 		AppendState(nil, &State{ID: "a", Exists: true}); !bytes.Equal(a, b) {
@@ -317,7 +317,7 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// What decodes encodes to the same bytes, so no two encodings mean the same.
+// A decoded value encodes to the same bytes, so no two encodings mean the same.
 func fuzzDecode[V any](f *testing.F, add func([]byte, V) []byte, decode func([]byte) (V, error), seeds ...V) {
 	for _, v := range seeds {
 		f.Add(add(nil, v))

@@ -25,8 +25,8 @@ type Commit struct {
 type Result struct {
 	// Request is the operation's.
 	Request string
-	// Failed says that it failed; Output then describes the failure. Only a call has an output that
-	// reaches anybody.
+	// Failed reports that the operation failed; Output then describes the failure. Only the output of a call
+	// is delivered.
 	Failed bool
 	Output []byte
 }
@@ -40,15 +40,16 @@ type Send struct {
 	DueAt int64
 }
 
-// Commit applies a worker's commit: value, replies, signals and queue in one. It returns the messages to
-// be sent, in order: the replies, the signals, and the next step of a lock request that came to the front.
-// A signal to the entity itself is among them and comes back through [State.Deliver]. What is due at now
-// is carried out first, as [State.Tick].
+// Commit applies a worker's commit: value, replies, signals and queue in one. It returns the messages to be
+// sent, in order: the replies, the signals, and the next step of a lock request that came to the front. A
+// signal to the entity itself is among them and comes back through [State.Deliver]. It first runs the
+// expirations at now, as [State.Tick] does.
 //
-// The error is an [*Error]; nothing has changed then. Conflict means that another commit was faster or the
-// batch is of an earlier life: the worker's work is void and the operations are or will be run by another.
+// The error is an [*Error]; the state is then unchanged. Conflict means that another commit was first, or
+// that the batch is of an earlier incarnation. The worker's work is then void, and another worker has run or
+// will run the operations.
 func (s *State) Commit(now int64, c Commit) ([]Message, error) {
-	taken, out, refused := s.judge(c)
+	taken, out, refused := s.check(c)
 	if refused != nil {
 		refused.Op, refused.Entity = "commit", s.ID
 		return nil, refused
@@ -60,9 +61,9 @@ func (s *State) Commit(now int64, c Commit) ([]Message, error) {
 	return append(out, s.settle()...), nil
 }
 
-// judge checks a commit. It returns which entries of the queue it takes away, ascending, and what is to be
-// sent. It changes nothing.
-func (s *State) judge(c Commit) (taken []int, out []Message, refused *Error) {
+// check checks a commit without changing the state. It returns the indexes of the queue entries that the
+// commit removes, ascending, and the messages to send.
+func (s *State) check(c Commit) (taken []int, out []Message, refused *Error) {
 	switch {
 	case c.Incarnation != s.Incarnation:
 		return nil, nil, &Error{Code: Conflict, Rule: RuleIncarnation,

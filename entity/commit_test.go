@@ -87,18 +87,18 @@ func TestCommitRefused(t *testing.T) {
 		rule    string
 		request string
 	}{
-		"earlier life":      {Commit{Incarnation: 4, Version: 1, Results: results("1")}, Conflict, RuleIncarnation, ""},
-		"later life":        {Commit{Incarnation: 6, Version: 1, Results: results("1")}, Conflict, RuleIncarnation, ""},
-		"stale":             {Commit{Incarnation: 5, Version: 0, Results: results("1")}, Conflict, RuleVersion, ""},
-		"from the future":   {Commit{Incarnation: 5, Version: 2, Results: results("1")}, Conflict, RuleVersion, ""},
-		"empty":             {Commit{Incarnation: 5, Version: 1}, Invalid, RuleResults, ""},
-		"absent with bytes": {Commit{Incarnation: 5, Version: 1, Results: results("1"), Value: []byte{0}}, Invalid, RuleAbsent, ""},
-		"another operation": {Commit{Incarnation: 5, Version: 1, Results: results("2")}, Invalid, RuleBatch, "2"},
-		"wrong order":       {Commit{Incarnation: 5, Version: 1, Results: results("1", "1")}, Invalid, RuleBatch, "1"},
-		"past a lock":       {Commit{Incarnation: 5, Version: 1, Results: results("1", "2", "3")}, Invalid, RuleBatch, "3"},
-		"signal to nobody":  {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b", Operation: "o"}, {Operation: "o"}}}, Invalid, RuleID, "5.1.1"},
-		"signal of nothing": {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b"}}}, Invalid, RuleID, "5.1.0"},
-		"before the epoch":  {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b", Operation: "o", DueAt: -1}}}, Invalid, RuleTime, "5.1.0"},
+		"earlier incarnation":   {Commit{Incarnation: 4, Version: 1, Results: results("1")}, Conflict, RuleIncarnation, ""},
+		"later incarnation":     {Commit{Incarnation: 6, Version: 1, Results: results("1")}, Conflict, RuleIncarnation, ""},
+		"stale":                 {Commit{Incarnation: 5, Version: 0, Results: results("1")}, Conflict, RuleVersion, ""},
+		"from the future":       {Commit{Incarnation: 5, Version: 2, Results: results("1")}, Conflict, RuleVersion, ""},
+		"empty":                 {Commit{Incarnation: 5, Version: 1}, Invalid, RuleResults, ""},
+		"absent with bytes":     {Commit{Incarnation: 5, Version: 1, Results: results("1"), Value: []byte{0}}, Invalid, RuleAbsent, ""},
+		"another operation":     {Commit{Incarnation: 5, Version: 1, Results: results("2")}, Invalid, RuleBatch, "2"},
+		"wrong order":           {Commit{Incarnation: 5, Version: 1, Results: results("1", "1")}, Invalid, RuleBatch, "1"},
+		"past a lock":           {Commit{Incarnation: 5, Version: 1, Results: results("1", "2", "3")}, Invalid, RuleBatch, "3"},
+		"signal without target": {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b", Operation: "o"}, {Operation: "o"}}}, Invalid, RuleID, "5.1.1"},
+		"signal of nothing":     {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b"}}}, Invalid, RuleID, "5.1.0"},
+		"before the epoch":      {Commit{Incarnation: 5, Version: 1, Results: results("1"), Sends: []Send{{To: "b", Operation: "o", DueAt: -1}}}, Invalid, RuleTime, "5.1.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := refused(t, s, func() error { _, err := s.Commit(0, tc.c); return err }, tc.code, tc.rule)
@@ -109,7 +109,7 @@ func TestCommitRefused(t *testing.T) {
 	}
 }
 
-// Of two workers with the same batch one is heard, also when the record was dropped and made anew.
+// Of two workers with the same batch one commits, also when the record was dropped and created again.
 func TestOneCommitPerBatch(t *testing.T) {
 	s := newState(t, "a")
 	deliver(t, s, signal(user, "a", "1"))

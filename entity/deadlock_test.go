@@ -49,10 +49,10 @@ type system struct {
 	t       *testing.T
 	ids     []ID
 	scripts []script
-	// unchecked delivers lock requests without judging them.
+	// unchecked delivers lock requests without checking them.
 	unchecked bool
 	visited   map[[sha256.Size]byte]struct{}
-	// sound are the encodings of entities whose invariants have been looked at.
+	// sound are the encodings of entities whose invariants have been checked.
 	sound map[string]string
 	// pairs numbers the channels as they come into use.
 	pairs     map[[2]int]int
@@ -292,8 +292,8 @@ func (s *system) deliver(n *node, channel int) *node {
 	return c
 }
 
-// judge looks at one state.
-func (s *system) judge(n *node, final bool) {
+// verify checks one state.
+func (s *system) verify(n *node, final bool) {
 	if s.unchecked {
 		if final && !s.done(n) {
 			s.deadlocks++
@@ -348,7 +348,7 @@ func (s *system) explore(signals int) {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		next := s.steps(n)
-		s.judge(n, len(next) == 0)
+		s.verify(n, len(next) == 0)
 		s.edges += len(next)
 		for _, c := range next {
 			key := s.key(c)
@@ -425,7 +425,7 @@ func TestDeadlockFreedom(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.long {
-				testkit.NeedsLong(t, "some seconds of search; smaller cases of the same stand beside it")
+				testkit.NeedsLong(t, "some seconds of search; smaller cases of the same run without the flag")
 			}
 			states, edges, finals, systems := 0, 0, 0, 0
 			for _, sets := range assignments(subsets(tc.ids), tc.executions, tc.mortal) {

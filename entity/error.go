@@ -36,10 +36,10 @@ const (
 	RuleID          = "id_not_empty"          // every id, request and operation name is non-empty
 	RuleParty       = "party_form"            // a party has a known kind, and an incarnation if it is an execution
 	RuleHolder      = "holder_is_execution"   // only an execution takes locks
-	RuleTime        = "time_not_negative"     // a due time is not before the epoch
+	RuleTime        = "time_not_negative"     // a scheduled time is not before the epoch
 	RuleAddress     = "addressed_here"        // a message reaches the one it names
 	RuleLockSet     = "lock_set_sorted"       // a lock set is non-empty, ascending, each entity once
-	RulePosition    = "lock_position_in_set"  // a travelling request stands at an entity of its set
+	RulePosition    = "lock_position_in_set"  // a forwarded request's position lies in its set
 	RuleRequestOnce = "request_once"          // no two waiting operations have the same origin and request
 	RuleNoCallsHere = "no_entity_calls"       // entities do not call (section 3.3.3)
 	RuleUnderLock   = "section_call_has_lock" // a section's call meets an entity that the section has locked (CS-Call-Ent)
@@ -70,7 +70,7 @@ type Error struct {
 	Op string
 	// Entity is the entity concerned.
 	Entity ID
-	// Party is who asked: the origin of an operation, the holder of a section.
+	// Party is the caller: the origin of an operation, the holder of a section.
 	Party Party
 	// Section is the id of the critical section concerned.
 	Section string

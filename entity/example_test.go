@@ -20,7 +20,7 @@ func account(b entity.Batch) entity.Commit {
 	return c
 }
 
-// A transfer that nobody can see half done: the section of two accounts, with every message on its way.
+// A transfer that no observer sees half done: the section of two accounts, with every message on its way.
 func Example() {
 	accounts := map[entity.ID]*entity.State{}
 	for _, id := range []entity.ID{"alice", "bob"} {

@@ -50,7 +50,7 @@ func app(self ID, exists bool, value, op, arg string) (existsAfter bool, after, 
 	panic("unknown operation " + op)
 }
 
-// hlRequest is the source's r, with a due time for the scheduled signals of section 3.3.4.
+// hlRequest is the source's r, with a time for the scheduled signals of section 3.3.4.
 type hlRequest struct {
 	origin  Party
 	id      string // "" for those of entities, which the model leaves without

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Phase is where an execution stands towards critical sections. The numbers are part of the stored
-// encoding and never change.
+// Phase is an execution's state with regard to critical sections. The numbers are part of the stored encoding
+// and never change.
 type Phase uint8
 
 // The phases of a holder.
@@ -39,9 +39,9 @@ func (p Phase) String() string {
 	return "invalid"
 }
 
-// Holder is an execution as entities know it: what it may send them, and what it must give back. It is
-// stored with the execution. Its methods check first and change it in place, or return an [*Error] and
-// change nothing; none is safe for concurrent use. The fields are for reading and storing.
+// Holder is an execution as entities know it: the messages that it may send, and the locks that it must
+// release. The caller stores it with the execution. Its methods check first and change it in place, or return
+// an [*Error] and change nothing; none is safe for concurrent use. The fields are for reading and storing.
 type Holder struct {
 	// Self is the execution.
 	Self  Party
@@ -80,8 +80,8 @@ func (h *Holder) refuse(op string, entity ID, request string, code Code, rule, d
 	return &Error{Code: code, Op: op, Entity: entity, Party: h.Self, Section: h.Section, Request: request, Rule: rule, Detail: detail}
 }
 
-// awake refuses what an execution does that has ended, or that waits for locks: in the source it is one
-// expression, which takes no step between asking and having (section 4.6.1).
+// awake refuses the operations of an execution that has ended or that waits for locks. In the source,
+// acquiring is one expression without a step between request and grant (section 4.6.1).
 func (h *Holder) awake(op string, entity ID, request string) error {
 	switch h.Phase {
 	case Ended:
@@ -147,8 +147,8 @@ func (h *Holder) Signal(entity ID, request, operation string, input []byte, dueA
 }
 
 // Replied takes a reply to this execution. It reports whether a call of the section was waiting for it, and
-// changes nothing if not: calls made outside a section are none of the holder's business. The error says
-// that the reply is malformed or somebody else's.
+// changes nothing if not: the holder does not track calls outside a section. The error says that the reply is
+// malformed or addressed to another execution.
 func (h *Holder) Replied(r Reply) (bool, error) {
 	if rule, detail := r.fault(); rule != "" {
 		return false, refuse("reply", r, Invalid, rule, detail)

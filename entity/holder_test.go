@@ -53,18 +53,18 @@ func TestHolder(t *testing.T) {
 		"call a locked":              {call("b", "1", "op"), [4]string{"", RuleAwaitLock, "", RuleEnded}},
 		"call an unlocked":           {call("c", "1", "op"), [4]string{"", RuleAwaitLock, RuleCallLocked, RuleEnded}},
 		"call a busy":                {call("d", "1", "op"), [4]string{"", RuleAwaitLock, RuleOneCall, RuleEnded}},
-		"call nobody":                {call("", "1", "op"), [4]string{RuleID, RuleID, RuleID, RuleID}},
+		"call without entity":        {call("", "1", "op"), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"call without request":       {call("b", "", "op"), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"call without operation":     {call("b", "1", ""), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"signal a locked":            {signals("b", "1", 0), [4]string{"", RuleAwaitLock, RuleSignalFree, RuleEnded}},
 		"schedule to a locked":       {signals("b", "1", 9), [4]string{"", RuleAwaitLock, RuleSignalFree, RuleEnded}},
 		"signal an unlocked":         {signals("c", "1", 0), [4]string{"", RuleAwaitLock, "", RuleEnded}},
 		"signal before the epoch":    {signals("c", "1", -1), [4]string{RuleTime, RuleTime, RuleTime, RuleTime}},
-		"signal nobody":              {signals("", "1", 0), [4]string{RuleID, RuleID, RuleID, RuleID}},
+		"signal without entity":      {signals("", "1", 0), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"enter":                      {enter("t", "a"), [4]string{"", RuleNesting, RuleNesting, RuleEnded}},
 		"enter without name":         {enter("", "a"), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"enter nothing":              {enter("t"), [4]string{RuleLockSet, RuleLockSet, RuleLockSet, RuleLockSet}},
-		"enter nobody":               {enter("t", "a", ""), [4]string{RuleID, RuleID, RuleID, RuleID}},
+		"enter without entity":       {enter("t", "a", ""), [4]string{RuleID, RuleID, RuleID, RuleID}},
 		"exit with a call under way": {exit, [4]string{RuleInside, RuleAwaitLock, RuleExitIdle, RuleEnded}},
 		"start a child":              {(*Holder).MayStartChild, [4]string{"", RuleAwaitLock, RuleNoChild, RuleEnded}},
 		"continue as new":            {(*Holder).MayContinueAsNew, [4]string{"", RuleAwaitLock, RuleNoRestart, RuleEnded}},
@@ -177,7 +177,7 @@ func TestSection(t *testing.T) {
 	}
 }
 
-// Word of locks that nobody waits for is answered with unlocks, whoever gets it.
+// A message about locks that no section awaits is answered with unlocks by every receiver.
 func TestUnclaimed(t *testing.T) {
 	want := []Message{unlock(order, "s", "a"), unlock(order, "s", "b")}
 	same(t, Unclaimed(granted(order, "s", "a", "b")), want)
@@ -208,15 +208,15 @@ func TestUnclaimed(t *testing.T) {
 	}
 }
 
-func TestNewsForSomebodyElse(t *testing.T) {
+func TestNewsForAnotherParty(t *testing.T) {
 	for name, tc := range map[string]struct {
 		g    LockGranted
 		rule string
 	}{
-		"malformed":    {granted(order, "", "b"), RuleID},
-		"another":      {granted(refund, "s", "b", "d"), RuleAddress},
-		"another life": {granted(Party{PartyExecution, "order", 9}, "s", "b", "d"), RuleAddress},
-		"another set":  {granted(order, "s", "b"), RuleLockSet},
+		"malformed":           {granted(order, "", "b"), RuleID},
+		"another":             {granted(refund, "s", "b", "d"), RuleAddress},
+		"another incarnation": {granted(Party{PartyExecution, "order", 9}, "s", "b", "d"), RuleAddress},
+		"another set":         {granted(order, "s", "b"), RuleLockSet},
 	} {
 		h := inPhase(t, Acquiring)
 		if out, entered, err := h.Granted(tc.g); !ruleIs(err, tc.rule) || entered || out != nil || h.Phase != Acquiring {

@@ -2,14 +2,14 @@ package entity
 
 import "fmt"
 
-// What must hold of an entity's state after every operation of this package.
+// The invariants of an entity's state hold after every operation of this package.
 const (
 	// StateForm: id, incarnation and next number are there, and a value that does not exist has no bytes.
 	StateForm = "state_form"
 	// EntryForm: what waits keeps the rules of its kind and is addressed to this entity.
 	EntryForm = "entry_form"
-	// EntryOrder: the queue ascends by number, the delayed signals by due time and number; no number is
-	// used twice, and none is reached by the next one.
+	// EntryOrder: the queue ascends by number, the delayed signals by scheduled time and number. Each number
+	// is unique and below the next number.
 	EntryOrder = "entry_order"
 	// DelayedSignal: what is delayed is a scheduled signal, and nothing else.
 	DelayedSignal = "delayed_signal"
@@ -19,16 +19,16 @@ const (
 	LockForm = "lock_form"
 	// LockAsked: a section has one lock request here at most, and none while it holds the lock.
 	LockAsked = "lock_asked"
-	// LockEnds: a lock that was given back is kept only for operations of its holder that still wait.
+	// LockEnds: a released lock remains only while operations of its holder still wait.
 	LockEnds = "lock_ends"
-	// LockGrantable: no lock request stands at the front of a free entity.
+	// LockGrantable: no lock request is at the front of a free entity's queue.
 	LockGrantable = "lock_grantable"
 	// SectionCall: a call of a section waits only where the section holds the lock, and is served before
 	// the lock ends.
 	SectionCall = "section_call"
 )
 
-// What must hold of a holder.
+// The invariants of a holder.
 const (
 	// HolderForm: an execution in a known phase; it has a section and a lock set if and only if it is
 	// acquiring or inside.
@@ -50,7 +50,7 @@ type Violation struct {
 // String returns the violation in one line.
 func (v Violation) String() string { return fmt.Sprintf("%s: %v: %s", v.Name, v.Of, v.Detail) }
 
-// Invariants returns every violation in s, none if it is sound.
+// Invariants returns every violation in s.
 func (s *State) Invariants() []Violation {
 	var out []Violation
 	report := func(name, detail string) { out = append(out, Violation{name, s.ID.party(), detail}) }
@@ -80,7 +80,7 @@ func (s *State) entryInvariants(report func(name, detail string)) {
 		for i, e := range list.entries {
 			at := fmt.Sprintf("entry %d", e.Seq)
 			if i > 0 && list.compare(list.entries[i-1], e) >= 0 {
-				report(EntryOrder, at+" stands behind a greater one")
+				report(EntryOrder, at+" comes after a greater one")
 			}
 			if numbers[e.Seq] || e.Seq == 0 || e.Seq >= s.NextSeq {
 				report(EntryOrder, fmt.Sprintf("%s, the next is %d", at, s.NextSeq))
@@ -140,7 +140,7 @@ func (s *State) lockInvariants(report func(name, detail string)) {
 	}
 }
 
-// Invariants returns every violation in h, none if it is sound.
+// Invariants returns every violation in h.
 func (h *Holder) Invariants() []Violation {
 	var out []Violation
 	report := func(name, detail string) { out = append(out, Violation{name, h.Self, detail}) }

@@ -7,9 +7,8 @@ import "slices"
 type Lock struct {
 	// Section holds the lock.
 	Section Section
-	// Until is 0 until the section gives the lock back. From then on it is the Seq that the entity would
-	// have given to an entry at that moment: what the holder sent before is below it, and is served before
-	// the lock ends.
+	// Until is 0 until the section releases the lock. Then it is the Seq of the next entry at that moment:
+	// the holder's earlier operations are below it, and run before the lock ends.
 	Until uint64
 }
 
@@ -28,10 +27,10 @@ func (l Lock) String() string {
 	return state + " by section " + l.Section.ID + " of " + l.Section.Holder.String()
 }
 
-// admits reports whether an operation may run under the lock: the holder's own, unless it was scheduled
-// or sent after the section's end. Those that are no calls of the section were sent before it was
-// entered, since inside the holder sends nothing else to a locked entity; a scheduled signal is outside
-// the holder's order and would fall between the section's calls, so it waits.
+// admits reports whether an operation may run under the lock: the holder's own, unless it was scheduled or
+// sent after the section's end. The holder sent those that are not calls of the section before it entered,
+// since inside it sends nothing else to a locked entity. A scheduled signal is outside the holder's order and
+// could run between the section's calls, so it waits.
 func (l Lock) admits(seq uint64, o operation) bool {
 	return o.From() == l.Section.Holder && o.ordered() && (l.Until == 0 || seq < l.Until)
 }
@@ -51,9 +50,8 @@ func (s *State) release(section Section) {
 	}
 }
 
-// settle does what has become possible: it ends a lock that was given back once the holder's operations
-// are done, and locks the entity for a request that has come to the front. It returns the request's next
-// step.
+// settle ends a released lock once the holder's operations are done, and locks the entity for a request that
+// is at the front. It returns the request's next message.
 func (s *State) settle() []Message {
 	if s.Lock.Until != 0 && !s.Runnable() {
 		s.Lock = Lock{}

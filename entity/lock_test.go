@@ -36,8 +36,8 @@ func TestLockFree(t *testing.T) {
 	}
 }
 
-// What the holder sent before it entered runs under the lock, before its section's calls; what it sends
-// after it left waits, and so does what it scheduled.
+// Operations that the holder sent before it entered run under the lock, before its section's calls. Those
+// that it sends after it left wait, and so do its scheduled ones.
 func TestHolderUnderItsLock(t *testing.T) {
 	s := newState(t, "b")
 	deliver(t, s, signal(user, "b", "u1"))
@@ -49,7 +49,7 @@ func TestHolderUnderItsLock(t *testing.T) {
 	deliver(t, s, due(signal(order, "b", "scheduled"), 5))
 	s.Tick(5)
 	deliver(t, s, inSection(called(order, "b", "inside"), "s"))
-	deliver(t, s, signal(Party{PartyExecution, "order", 4}, "b", "other life"))
+	deliver(t, s, signal(Party{PartyExecution, "order", 4}, "b", "other incarnation"))
 	wantRunnable(t, s, "late 1", "late 2", "inside")
 
 	// The unlock overtakes nothing of the holder's.
@@ -60,7 +60,7 @@ func TestHolderUnderItsLock(t *testing.T) {
 	run(t, s, 2, Reply{Entity: "b", Caller: order, Request: "late 2"})
 	wantRunnable(t, s, "inside")
 	run(t, s, 1, Reply{Entity: "b", Caller: order, Request: "inside"})
-	wantRunnable(t, s, "u2", "scheduled", "other life", "after")
+	wantRunnable(t, s, "u2", "scheduled", "other incarnation", "after")
 }
 
 // A batch that was taken before the unlock is committed after it.
@@ -96,7 +96,7 @@ func TestSectionCallNeedsLock(t *testing.T) {
 	refusedDelivery(t, s, inSection(called(order, "a", "2"), "s"), Conflict, RuleUnderLock)
 }
 
-// An unlock is nobody's but the holder's.
+// Only the holder unlocks.
 func TestUnlockOfOthers(t *testing.T) {
 	s := newState(t, "a")
 	deliver(t, s, unlock(order, "s", "a"))
@@ -109,8 +109,8 @@ func TestUnlockOfOthers(t *testing.T) {
 	}
 }
 
-// A repeated request changes nothing while the first waits; while it is locked the request goes on, and the
-// holder's answer will free what has been locked by mistake.
+// A repeated request changes nothing while the first waits; while the entity is locked, the request is
+// forwarded, and the holder's answer will free entities locked by mistake.
 func TestLockRepeated(t *testing.T) {
 	s := newState(t, "a")
 	deliver(t, s, signal(user, "a", "1"))

@@ -48,7 +48,7 @@ func (k Kind) String() string {
 // caller is an execution.
 type Message interface {
 	Kind() Kind
-	// From is who sent it, and whose order it belongs to.
+	// From is the sender, in whose order the message is delivered.
 	From() Party
 	// To is who it is for.
 	To() Party

@@ -6,7 +6,7 @@ type Call struct {
 	// Origin is who sent it and will be answered: an execution or a client, never an entity.
 	Origin Party
 	Entity ID
-	// Request tells it apart from all others of its origin; the reply carries it.
+	// Request identifies the call among all requests of its origin; the reply carries it.
 	Request string
 	// Operation is the name of what is to be run.
 	Operation string

@@ -1,11 +1,10 @@
 package entity
 
-// LockGranted tells the holder that every entity of its section is locked: it is inside (durable
+// LockGranted notifies the holder that every entity of its section is locked: the holder is inside (durable
 // functions semantics, section 4.6.1: CS-Enter).
 type LockGranted struct {
 	Section Section
-	// Set is all that is locked, ascending. It lets [Unclaimed] give the locks back for a holder that
-	// nobody remembers.
+	// Set lists all locked entities, ascending. By it [Unclaimed] releases the locks of an unknown holder.
 	Set []ID
 }
 
@@ -38,8 +37,8 @@ func decodeLockGranted(r *reader) Message {
 	return LockGranted{Section: r.section(), Set: r.ids()}
 }
 
-// Unclaimed returns the messages that give back the locks of a section which nobody is in or waits for:
-// the answer to a LockGranted whose holder is unknown.
+// Unclaimed returns the messages that release the locks of a section without a holder: the answer to a
+// LockGranted whose holder is unknown.
 func Unclaimed(g LockGranted) []Message { return unlockAll(g.Section, g.Set) }
 
 func unlockAll(section Section, set []ID) []Message {

@@ -2,15 +2,15 @@ package entity
 
 import "encoding/binary"
 
-// LockRequest acquires the locks of a critical section. It travels from the holder to the first entity of
-// the set, from there to the second, and so on. At each it waits in the queue like an operation, behind
-// all that came before it, and locks the entity when it reaches the front (durable functions semantics,
-// section 3.4.1: in a globally consistent order, one at a time).
+// LockRequest acquires the locks of a critical section. It travels from the holder to the first entity of the
+// set, from there to the second, and so on. At each it waits in the queue like an operation, behind all
+// earlier messages, and locks the entity when it reaches the front (durable functions semantics, section
+// 3.4.1: in a globally consistent order, one at a time).
 type LockRequest struct {
 	Section Section
 	// Set is all the section locks, ascending, each entity once.
 	Set []ID
-	// Position is where in the set the request stands: those before it are locked.
+	// Position is the request's index in the set: the entities before it are locked.
 	Position int
 }
 
@@ -29,9 +29,10 @@ func (m LockRequest) fault() (rule, detail string) { return travelFault(m.Sectio
 
 func (m LockRequest) refusal(*State) (Code, string, string) { return 0, "", "" }
 
-// arrive queues the request. A repeated one changes nothing here: if the first still waits it will do what
-// is to be done; if the entity is locked already the repetition goes on to the next one, because an entity
-// that the section had left may have been locked by it again, and only the holder's answer frees that.
+// arrive queues the request. A repeated request changes nothing in this entity. If the first request still
+// waits, the repetition is dropped. If the section already holds the lock, the repetition is passed to the
+// next entity: it may have locked an entity again that the section had left, and only the holder's answer
+// frees that one.
 func (m LockRequest) arrive(s *State, _ int64) []Message {
 	if s.Lock.Section == m.Section {
 		return []Message{m.next()}
@@ -62,7 +63,7 @@ func decodeLockRequest(r *reader) Message {
 	return LockRequest{section, set, position}
 }
 
-// What follows is common to LockRequest and Withdraw, which travel the same way.
+// The functions below serve both LockRequest and Withdraw, which are forwarded in the same way.
 
 func previous(section Section, set []ID, position int) Party {
 	if position == 0 {
@@ -83,7 +84,7 @@ func travelFault(section Section, set []ID, position int) (rule, detail string) 
 		return rule, detail
 	}
 	if position < 0 || position >= len(set) {
-		return RulePosition, "it stands outside its set"
+		return RulePosition, "it is outside its set"
 	}
 	return "", ""
 }

@@ -5,7 +5,7 @@ package entity
 type Reply struct {
 	// Entity is who answers.
 	Entity ID
-	// Caller is who asked.
+	// Caller is the sender of the call.
 	Caller Party
 	// Request is the call's.
 	Request string

@@ -11,7 +11,7 @@ type Signal struct {
 	// Origin is who sent it; any party may.
 	Origin Party
 	Entity ID
-	// Request tells it apart from all others of its origin.
+	// Request identifies the signal among all requests of its origin.
 	Request string
 	// Operation is the name of what is to be run.
 	Operation string
@@ -60,7 +60,7 @@ func (m Signal) arrive(s *State, now int64) []Message {
 	}
 	e := Entry{Seq: s.NextSeq, Message: m}
 	s.NextSeq++
-	// Its number is the greatest, so it goes behind all that are due no later.
+	// Its number is the greatest, so it goes behind all signals that are scheduled no later.
 	i, _ := slices.BinarySearchFunc(s.Delayed, e, compareDelayed)
 	s.Delayed = slices.Insert(s.Delayed, i, e)
 	return nil

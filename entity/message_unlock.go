@@ -1,8 +1,8 @@
 package entity
 
 // Unlock ends the lock of a critical section on one entity (durable functions semantics, section 4.6.1:
-// CS-Exit). It does not queue: it takes effect on arrival, but for what the holder had sent to the entity
-// before, which still runs under the lock. An entity that the section has not locked is not affected.
+// CS-Exit). It does not queue. It takes effect on arrival, except that the holder's earlier operations on the
+// entity still run under the lock. An entity that the section has not locked is not affected.
 type Unlock struct {
 	Section Section
 	Entity  ID

@@ -2,11 +2,10 @@ package entity
 
 import "slices"
 
-// Withdraw takes a [LockRequest] back that has not been answered, because its holder has ended. It
-// follows the request's trail: every entity that has passed the request on unlocks and passes the
-// withdrawal on; where the request still waits it is removed, and the trail ends. Each leg of the trail is
-// one pair of sender and receiver, whose messages keep their order, so the withdrawal is never ahead of
-// the request.
+// Withdraw cancels an unanswered [LockRequest] whose holder has ended. It follows the request's path: every
+// entity that forwarded the request unlocks and forwards the withdrawal. The entity at which the request
+// still waits removes it, and the path ends. Each hop has one sender and one receiver, whose messages keep
+// their order, so the withdrawal never overtakes the request.
 type Withdraw struct {
 	Section Section
 	// Set and Position are as in the request.
@@ -29,8 +28,8 @@ func (m Withdraw) fault() (rule, detail string) { return travelFault(m.Section, 
 
 func (m Withdraw) refusal(*State) (Code, string, string) { return 0, "", "" }
 
-// arrive goes on even where it finds nothing: a LockGranted that met the ended holder may have been
-// answered already, so that this entity is free and the next is not.
+// arrive forwards the withdrawal even from an entity that is free. A LockGranted that reached the ended
+// holder may have been answered already, so the next entity may still be locked.
 func (m Withdraw) arrive(s *State, _ int64) []Message {
 	if i := s.requestOf(m.Section); i >= 0 {
 		s.Queue = slices.Delete(s.Queue, i, i+1)

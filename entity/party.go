@@ -19,7 +19,7 @@ const (
 	PartyExecution PartyKind = 1
 	// PartyEntity is an entity. It may signal.
 	PartyEntity PartyKind = 2
-	// PartyClient is somebody outside. It may signal and call, and takes no locks.
+	// PartyClient is an external client. It may signal and call, and takes no locks.
 	PartyClient PartyKind = 3
 )
 
@@ -39,15 +39,15 @@ func (k PartyKind) String() string {
 	return "invalid"
 }
 
-// Party is one that sends or receives messages: the origin whose order the queues keep, or who is to be
-// answered.
+// Party identifies a sender or receiver of messages: the origin whose order the queues keep, or the target of
+// an answer.
 type Party struct {
 	Kind PartyKind
-	// ID is the execution's id, the entity's, or whatever the caller knows the client by.
+	// ID is the execution's id, the entity's, or the caller's name for the client.
 	ID string
-	// Incarnation is which life of the id is meant: at least 1 for an execution, so that what was meant
-	// for a former life touches no later one; 0 for an entity, which has no beginning and no end; of a
-	// client's choosing for a client.
+	// Incarnation identifies one use of the id. For an execution it is at least 1, so a message for a former
+	// incarnation does not reach a later one. For an entity, which has no beginning and no end, it is 0. A
+	// client chooses its own.
 	Incarnation uint64
 }
 

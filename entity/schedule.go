@@ -10,8 +10,8 @@ func compareDelayed(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Seq, b.Seq))
 }
 
-// NextDue returns when the first of the scheduled signals is due (Unix milliseconds), and whether there is
-// one: when to call [State.Tick].
+// NextDue returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
+// and whether there is one.
 func (s *State) NextDue() (at int64, ok bool) {
 	if len(s.Delayed) == 0 {
 		return 0, false
@@ -19,8 +19,8 @@ func (s *State) NextDue() (at int64, ok bool) {
 	return s.Delayed[0].dueAt(), true
 }
 
-// Tick moves the scheduled signals whose time has come (it is due at now or before) to the end of the
-// queue, by due time, and reports whether there were any. Calling it early, late or twice is harmless.
+// Tick moves the signals that are scheduled at now or earlier to the end of the queue, in the order of their
+// times. It reports whether there were any. Calling it early, late or twice is harmless.
 func (s *State) Tick(now int64) bool {
 	n := 0
 	for n < len(s.Delayed) && s.Delayed[n].dueAt() <= now {

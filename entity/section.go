@@ -20,13 +20,13 @@ func (h *Holder) Enter(section string, entities []ID) (LockRequest, error) {
 	return m, nil
 }
 
-// Granted takes word that all locks are held. It reports whether the execution is now inside. Locks that
-// nobody waits for (the execution has ended, or the word is a late repetition) are given back by the
-// messages it returns, which are to be sent. Word of the section that the execution is inside of changes
+// Granted handles the message that all locks are held. It reports whether the execution is now inside. The
+// caller sends the returned messages: they release locks that the execution does not await, since it has
+// ended or the message is a late repetition. A message about the section that the execution is inside changes
 // nothing.
 //
-// The error, an [*Error], says that the word is malformed, or somebody else's, or that its lock set is
-// not the section's.
+// The error, an [*Error], says that the message is malformed, addressed to another execution, or that its
+// lock set is not the section's.
 func (h *Holder) Granted(g LockGranted) (send []Message, entered bool, err error) {
 	if rule, detail := g.fault(); rule != "" {
 		return nil, false, refuse("granted", g, Invalid, rule, detail)
@@ -66,10 +66,9 @@ func (h *Holder) Exit() ([]Message, error) {
 	return out, nil
 }
 
-// End notes that the execution has ended, in whatever way and in whatever phase, and returns the messages
-// to be sent. A section that was entered is unlocked: calls of it that are under way still run before
-// anybody else is served, and their replies reach nobody. A lock request that is under way is withdrawn.
-// Ending again changes nothing.
+// End records that the execution has ended, in any way and any phase, and returns the messages to send. It
+// unlocks an entered section: calls of it that are under way run before the entities serve others, and their
+// replies are dropped. It withdraws a lock request that is under way. A second End changes nothing.
 func (h *Holder) End() []Message {
 	var out []Message
 	switch h.Phase {

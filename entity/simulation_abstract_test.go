@@ -32,12 +32,12 @@ func (w *world) check() {
 		}
 	}
 	if got, want := w.abstract(), w.ref.String(); got != want {
-		w.t.Fatalf("the implementation stands for\n%s\n\nthe high-level model has\n%s", got, want)
+		w.t.Fatalf("the implementation maps to\n%s\n\nthe high-level model has\n%s", got, want)
 	}
 }
 
-// abstract is the state of the high-level model that the implementation stands for: its own state, when all
-// messages under way have arrived and what is ahead has run.
+// abstract is the state of the high-level model to which the implementation maps: its own state after all
+// messages under way have arrived and the operations ahead have run.
 func (w *world) abstract() string {
 	v := newView()
 	relayed := map[ID][]hlRequest{} // signals of operations that are ahead, by sender

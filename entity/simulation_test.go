@@ -15,17 +15,17 @@ import (
 	"perdure/internal/testkit"
 )
 
-// The claim of this file is that of theorem 5.3 (durable functions semantics): whatever the message-based
-// implementation does, the high-level model can do. A world runs random executions of the implementation:
-// messages are delayed and repeated, workers are lost, slow and doubled, records are dropped and made anew,
-// holders die in any phase. Each of its steps is mapped to steps of the reference, which must be enabled,
-// and afterwards the two states must be the same under the abstraction of [world.abstract].
+// The claim of this file is that of theorem 5.3 (durable functions semantics): the high-level model can do
+// each step of the message-based implementation. A world runs random executions of the implementation:
+// messages are delayed and repeated, workers are lost, slow and doubled, records are dropped and created
+// again, holders die in any phase. Each of its steps is mapped to steps of the reference, which must be
+// enabled, and afterwards the two states must be the same under the abstraction of [world.abstract].
 //
-// Where the effects of a step are put: an operation happens at the commit of its batch; a section is entered
-// when its holder learns of the last lock, and left when its holder sends the unlocks. What the holder had
-// sent to a locked entity before it entered happens just before it enters (world.ahead).
+// The effects of a step happen as follows: an operation happens at the commit of its batch; a section is
+// entered when its holder learns of the last lock, and left when its holder sends the unlocks. An operation
+// that the holder had sent to a locked entity before it entered happens just before it enters (world.ahead).
 
-// channel carries the messages of one pair in order. What was delivered stays known, to be repeated.
+// channel carries the messages of one pair in order. It remembers delivered messages, to repeat them.
 type channel struct {
 	from, to  Party
 	messages  []Message
@@ -42,7 +42,7 @@ type world struct {
 	now      int64
 	ids      []ID
 	born     uint64
-	entities map[ID]*State // absent: nobody has a record of it
+	entities map[ID]*State // absent: there is no record of it
 	holders  []*Holder
 	clients  []Party
 	results  map[Party]map[string]string
@@ -318,8 +318,9 @@ func (w *world) reply(results map[Party]map[string]string, m Reply) {
 	results[m.Caller][m.Request] = text
 }
 
-// enter is the step of the reference that goes with the news of the last lock. What the holder had sent to
-// these entities before is still on its way or waits there, and runs under the lock: it happens now.
+// enter is the step of the reference that goes with the news of the last lock. Operations that the holder had
+// sent to these entities before are still on their way or wait there, and run under the lock: they happen
+// now.
 func (w *world) enter(h *Holder) {
 	for _, k := range h.Set {
 		for {

@@ -11,7 +11,7 @@ import (
 // methods change it in place; none is safe for concurrent use. The fields are for reading and storing.
 type State struct {
 	ID ID
-	// Incarnation tells this record from earlier ones of the same id; at least 1.
+	// Incarnation distinguishes this record from earlier ones of the same id; at least 1.
 	Incarnation uint64
 	// Version counts the commits.
 	Version uint64
@@ -24,7 +24,7 @@ type State struct {
 	NextSeq uint64
 	// Queue holds the operations and lock requests that wait, in the order of their Seq.
 	Queue []Entry
-	// Delayed holds the scheduled signals that are not due yet, by due time and then Seq.
+	// Delayed holds the signals whose scheduled time is still to come, by DueAt and then Seq.
 	Delayed []Entry
 }
 
@@ -44,9 +44,9 @@ func (e Entry) dueAt() int64 {
 	return 0
 }
 
-// New returns the state of an entity that nobody has heard of: no value, no queue, no lock (section 4.4.1:
-// AutoStart). The incarnation must be at least 1 and greater than that of every earlier record of the id,
-// for example the index of the log entry that brings the first message.
+// New returns the state of a new entity: no value, no queue, no lock (section 4.4.1: AutoStart). The
+// incarnation must be at least 1 and greater than that of every earlier record of the id, for example the
+// index of the log entry that brings the first message.
 func New(id ID, incarnation uint64) (*State, error) {
 	refused := Error{Code: Invalid, Op: "new", Entity: id}
 	switch {
@@ -75,13 +75,13 @@ func (s *State) Collectable() bool {
 	return !s.Exists && len(s.Queue) == 0 && len(s.Delayed) == 0 && !s.Lock.Held()
 }
 
-// Deliver takes a message for this entity. It first carries out what is due at now, as [State.Tick]. It
-// returns the messages that are to be sent, in order: the next step of a withdrawal, of a lock request, or
-// of both. A lock request that is repeated while the first one waits or holds the lock changes nothing here,
-// as does an unlock of what is not locked.
+// Deliver handles a message for this entity. It first runs the expirations at now, as [State.Tick] does. It
+// returns the messages to send, in order: the next step of a withdrawal, of a lock request, or of both. A
+// lock request that is repeated while the first one waits or holds the lock changes nothing here, as does an
+// unlock of what is not locked.
 //
-// The error is an [*Error]; nothing has changed then, and a refused [Call] gets no reply from here, so the
-// caller answers it with a failed one, lest its origin wait for ever.
+// The error is an [*Error]; the state is then unchanged. Deliver sends no reply to a refused [Call]: the
+// caller answers it with a failed one, or its origin would wait for ever.
 func (s *State) Deliver(now int64, m Message) ([]Message, error) {
 	if rule, detail := m.fault(); rule != "" {
 		return nil, refuse("deliver", m, Invalid, rule, detail)
@@ -121,10 +121,10 @@ func (s *State) enqueue(m Message) {
 	s.NextSeq++
 }
 
-// eligible yields the index and the message of each operation that may run now, in the order in which
-// they must run. Unlocked, these are the operations in front of the first lock request; locked, those of
-// the holder, wherever they stand. New arrivals only ever go behind them, and only a commit takes them
-// away; this is why a commit need not compare more than the version and its own operations.
+// eligible yields the index and the message of each operation that may run now, in the order in which they
+// must run. Unlocked, these are the operations in front of the first lock request; locked, those of the
+// holder, at any position. New arrivals only go behind them, and only a commit removes them. So a commit
+// needs to compare only the version and its own operations.
 func (s *State) eligible() iter.Seq2[int, operation] {
 	return func(yield func(int, operation) bool) {
 		for i, e := range s.Queue {

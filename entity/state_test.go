@@ -65,9 +65,9 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// What no state takes.
+// Messages that no state takes.
 func TestMalformedMessages(t *testing.T) {
-	nobody := Party{Kind: PartyExecution, Incarnation: 1}
+	noParty := Party{Kind: PartyExecution, Incarnation: 1}
 	unborn := Party{Kind: PartyExecution, ID: "order"}
 	other := Party{Kind: 4, ID: "order"}
 	entity := Party{Kind: PartyEntity, ID: "b"}
@@ -76,42 +76,42 @@ func TestMalformedMessages(t *testing.T) {
 		m    Message
 		rule string
 	}{
-		"signal of nobody":              {signal(nobody, "a", "1"), RuleID},
-		"signal of an unborn":           {signal(unborn, "a", "1"), RuleParty},
-		"signal of another kind":        {signal(other, "a", "1"), RuleParty},
-		"signal of no kind":             {signal(Party{}, "a", "1"), RuleParty},
-		"signal of an entity with life": {signal(lives, "a", "1"), RuleParty},
-		"signal without entity":         {signal(user, "", "1"), RuleID},
-		"signal without request":        {signal(user, "a", ""), RuleID},
-		"signal without operation":      {Signal{Origin: user, Entity: "a", Request: "1"}, RuleID},
-		"signal before the epoch":       {due(signal(user, "a", "1"), -1), RuleTime},
-		"call of nobody":                {called(nobody, "a", "1"), RuleID},
-		"call of an entity":             {called(entity, "a", "1"), RuleNoCallsHere},
-		"call of itself":                {called(ID("a").party(), "a", "1"), RuleNoCallsHere},
-		"call without entity":           {called(user, "", "1"), RuleID},
-		"call without request":          {called(user, "a", ""), RuleID},
-		"call without operation":        {Call{Origin: user, Entity: "a", Request: "1"}, RuleID},
-		"call of a client in a section": {inSection(called(user, "a", "1"), "s"), RuleHolder},
-		"lock of nobody":                {lock(nobody, "s", 0, "a"), RuleID},
-		"lock of a client":              {lock(user, "s", 0, "a"), RuleHolder},
-		"lock of an entity":             {lock(entity, "s", 0, "a"), RuleHolder},
-		"lock without section":          {lock(order, "", 0, "a"), RuleID},
-		"lock of nothing":               {lock(order, "s", 0), RuleLockSet},
-		"lock of a nameless":            {lock(order, "s", 0, "", "a"), RuleID},
-		"lock out of order":             {lock(order, "s", 1, "b", "a"), RuleLockSet},
-		"lock twice":                    {lock(order, "s", 0, "a", "a"), RuleLockSet},
-		"lock before its set":           {lock(order, "s", -1, "a"), RulePosition},
-		"lock behind its set":           {lock(order, "s", 1, "a"), RulePosition},
-		"withdrawal without section":    {withdraw(order, "", 0, "a"), RuleID},
-		"withdrawal out of order":       {withdraw(order, "s", 1, "b", "a"), RuleLockSet},
-		"withdrawal behind its set":     {withdraw(order, "s", 1, "a"), RulePosition},
-		"unlock of a client":            {unlock(user, "s", "a"), RuleHolder},
-		"unlock without entity":         {unlock(order, "s", ""), RuleID},
-		"word of nothing":               {granted(order, "s"), RuleLockSet},
-		"word to nobody":                {granted(nobody, "s", "a"), RuleID},
-		"reply to nobody":               {Reply{Entity: "a", Caller: nobody, Request: "1"}, RuleID},
-		"reply of nobody":               {Reply{Caller: order, Request: "1"}, RuleID},
-		"reply to nothing":              {Reply{Entity: "a", Caller: order}, RuleID},
+		"signal without origin":                {signal(noParty, "a", "1"), RuleID},
+		"signal of an unborn":                  {signal(unborn, "a", "1"), RuleParty},
+		"signal of another kind":               {signal(other, "a", "1"), RuleParty},
+		"signal of no kind":                    {signal(Party{}, "a", "1"), RuleParty},
+		"signal of an entity with incarnation": {signal(lives, "a", "1"), RuleParty},
+		"signal without entity":                {signal(user, "", "1"), RuleID},
+		"signal without request":               {signal(user, "a", ""), RuleID},
+		"signal without operation":             {Signal{Origin: user, Entity: "a", Request: "1"}, RuleID},
+		"signal before the epoch":              {due(signal(user, "a", "1"), -1), RuleTime},
+		"call without origin":                  {called(noParty, "a", "1"), RuleID},
+		"call of an entity":                    {called(entity, "a", "1"), RuleNoCallsHere},
+		"call of itself":                       {called(ID("a").party(), "a", "1"), RuleNoCallsHere},
+		"call without entity":                  {called(user, "", "1"), RuleID},
+		"call without request":                 {called(user, "a", ""), RuleID},
+		"call without operation":               {Call{Origin: user, Entity: "a", Request: "1"}, RuleID},
+		"call of a client in a section":        {inSection(called(user, "a", "1"), "s"), RuleHolder},
+		"lock without holder":                  {lock(noParty, "s", 0, "a"), RuleID},
+		"lock of a client":                     {lock(user, "s", 0, "a"), RuleHolder},
+		"lock of an entity":                    {lock(entity, "s", 0, "a"), RuleHolder},
+		"lock without section":                 {lock(order, "", 0, "a"), RuleID},
+		"lock of nothing":                      {lock(order, "s", 0), RuleLockSet},
+		"lock of a nameless":                   {lock(order, "s", 0, "", "a"), RuleID},
+		"lock out of order":                    {lock(order, "s", 1, "b", "a"), RuleLockSet},
+		"lock twice":                           {lock(order, "s", 0, "a", "a"), RuleLockSet},
+		"lock before its set":                  {lock(order, "s", -1, "a"), RulePosition},
+		"lock behind its set":                  {lock(order, "s", 1, "a"), RulePosition},
+		"withdrawal without section":           {withdraw(order, "", 0, "a"), RuleID},
+		"withdrawal out of order":              {withdraw(order, "s", 1, "b", "a"), RuleLockSet},
+		"withdrawal behind its set":            {withdraw(order, "s", 1, "a"), RulePosition},
+		"unlock of a client":                   {unlock(user, "s", "a"), RuleHolder},
+		"unlock without entity":                {unlock(order, "s", ""), RuleID},
+		"word of nothing":                      {granted(order, "s"), RuleLockSet},
+		"grant without holder":                 {granted(noParty, "s", "a"), RuleID},
+		"reply without caller":                 {Reply{Entity: "a", Caller: noParty, Request: "1"}, RuleID},
+		"reply without entity":                 {Reply{Caller: order, Request: "1"}, RuleID},
+		"reply to nothing":                     {Reply{Entity: "a", Caller: order}, RuleID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusedDelivery(t, newState(t, "a"), tc.m, Invalid, tc.rule)
@@ -119,7 +119,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-// What is well-formed and meant for somebody else.
+// Well-formed messages for another receiver.
 func TestMisdelivered(t *testing.T) {
 	for _, m := range []Message{signal(user, "b", "1"), called(order, "b", "1"), lock(order, "s", 1, "a", "b"), withdraw(order, "s", 1, "a", "b"),
 		unlock(order, "s", "b"), granted(order, "s", "a"), Reply{Entity: "a", Caller: order, Request: "1"},
@@ -131,7 +131,7 @@ func TestMisdelivered(t *testing.T) {
 	}
 }
 
-// The queue is in the order of arrival, whoever sent it.
+// The queue is in the order of arrival, for all senders.
 func TestQueue(t *testing.T) {
 	s := newState(t, "a")
 	deliver(t, s, signal(user, "a", "1"))
@@ -176,7 +176,7 @@ func TestFromTo(t *testing.T) {
 		{granted(order, "s", "a", "b"), b, order},
 		{unlock(order, "s", "b"), order, b},
 		{Reply{Entity: "a", Caller: order, Request: "1"}, a, order},
-		// Malformed ones are nobody's, and do not panic.
+		// Malformed ones have no receiver, and do not panic.
 		{lock(order, "s", 3, "a"), Party{}, Party{}},
 		{lock(order, "s", -1, "a"), Party{}, Party{}},
 		{granted(order, "s"), Party{}, order},
@@ -216,7 +216,7 @@ func TestSchedule(t *testing.T) {
 	sound(t, s)
 	wantRunnable(t, s, "now", "5", "5 again")
 
-	// Whatever is delivered or committed, what is due is there before.
+	// Expired signals enter the queue before each delivery or commit.
 	if _, err := s.Deliver(7, signal(user, "a", "at 7")); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestSchedule(t *testing.T) {
 	sound(t, s)
 }
 
-// A refused message leaves even what is due where it is.
+// A refused message does not even run the expirations.
 func TestRefusalDoesNotTick(t *testing.T) {
 	s := newState(t, "a")
 	deliver(t, s, due(signal(user, "a", "1"), 5))

@@ -11,7 +11,7 @@ type query struct {
 }
 
 // lacking returns the queries whose source does not come before their target, in their order. It passes over
-// the part of the graph between sources and targets once for each 64 different sources, one bit for each.
+// the part of the graph between sources and targets once for each 64 distinct sources, with one bit for each.
 func (l *level) lacking(queries []query) []query {
 	position := make([]int32, len(l.order))
 	for i, n := range l.order {

@@ -82,8 +82,8 @@ func (v *validator) source(l *level, target, j int32, in *perdurev1.NodeInput) {
 	}
 }
 
-// distant checks the inputs that come from nodes which are not direct predecessors. What comes before what
-// is not defined in a graph with a cycle.
+// distant checks the inputs that come from nodes which are not direct predecessors. The order of nodes is not
+// defined in a graph with a cycle.
 func (v *validator) distant(l *level) {
 	if l.order == nil || len(l.wanted) == 0 {
 		return
@@ -97,7 +97,7 @@ func (v *validator) distant(l *level) {
 	}
 }
 
-// types compares what an input asks for with what its source is declared as.
+// types compares the type that an input asks for with the declared type of its source.
 func (v *validator) types(in *perdurev1.NodeInput, declared perdurev1.ValueType, what string) {
 	const anything = perdurev1.ValueType_VALUE_TYPE_ANY
 	switch {

@@ -17,11 +17,11 @@ const null = "null"
 // ErrTooLarge is what Inputs returns when the object it makes has more than MaxInputBytes.
 var ErrTooLarge = fmt.Errorf("graph: the inputs of the node have more than %d bytes", MaxInputBytes)
 
-// Inputs is the JSON that a node gets: an object with one member for each input, in the order of their
-// names, or null if the node has no inputs. Run is the input of the whole run, output the outputs of nodes:
-// ok is false for one that was skipped. What is not there, and what is empty, becomes null; bytes that are
-// not JSON become a string of their base64. Output is asked once for each node. An error is ErrTooLarge, or
-// a *TooLarge for an input from a subgraph whose result is one, or says that Validate would refuse the node.
+// Inputs is the JSON that a node gets: an object with one member for each input, in the order of their names,
+// or null if the node has no inputs. Run is the input of the whole run, output the outputs of nodes: ok is
+// false for one that was skipped. A missing or empty value becomes null; bytes that are not JSON become a
+// string of their base64. Inputs calls output once for each node. An error is ErrTooLarge, or a *TooLarge for
+// an input from a subgraph whose result is one, or says that Validate would refuse the node.
 func Inputs(node *perdurev1.GraphNode, run []byte, output func(node string) (value []byte, ok bool)) ([]byte, error) {
 	if len(node.GetInputs()) == 0 {
 		return []byte(null), nil
@@ -89,7 +89,7 @@ func AsJSON(b []byte) []byte {
 // trim takes away the white space of JSON around a value.
 func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }
 
-// A tree is a JSON value whose members are found when they are first asked for, and once.
+// A tree is a JSON value that finds its members once, on first use.
 type tree struct {
 	raw     []byte
 	opened  bool
@@ -122,7 +122,7 @@ func (t *tree) member(name string) *tree {
 		switch t.raw[0] {
 		case '{':
 			if err := json.Unmarshal(t.raw, &t.members); err != nil {
-				return nil // nested more deeply than the decoder goes
+				return nil // nested deeper than the decoder's limit
 			}
 		case '[':
 			if err := json.Unmarshal(t.raw, &t.items); err != nil {
@@ -165,8 +165,8 @@ func (o *object) close() []byte {
 	return o.Bytes()
 }
 
-// Quote writes text as a JSON string. Only what must be escaped is, so people can read it; what is not UTF-8
-// becomes U+FFFD.
+// Quote writes text as a JSON string. It escapes only what JSON requires, so people can read the text; bytes
+// that are not UTF-8 become U+FFFD.
 func Quote(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -196,8 +196,8 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// A result is as large as it may be, or one byte larger: then the object that stands for it says so, and a
-// node that asks for it gets an error instead of nothing.
+// A result has the maximal size, or one byte more: then the object in its place says so, and a node that
+// takes it as an input gets an error instead of nothing.
 func TestSinkOutputsTooLarge(t *testing.T) {
 	g := graphOf(node("a"), node("b"))
 	const around = len(`{"a":"","b":""}`)

@@ -1,6 +1,6 @@
 package graph
 
-// What a graph may be at most. Node and edge bounds are those of one graph: a subgraph has its own.
+// The bounds of a graph. Node and edge bounds are those of one graph: a subgraph has its own.
 const (
 	// MaxNodes bounds the nodes of one graph, those of subgraphs not counted.
 	MaxNodes = 10_000

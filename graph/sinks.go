@@ -27,8 +27,8 @@ func Sinks(g *perdurev1.Graph) []string {
 // SinkOutputs is the result of a run: a JSON object with the output of each sink, sorted by id. One that has
 // no output, since it was skipped, is null; one that is not JSON is a string of its base64.
 //
-// A result of more than MaxResultBytes is not made. What stands for it is the object of a [*TooLarge], which
-// [ParseTooLarge] knows again: the run has completed, and the output of each node is to be read by itself
+// In place of a result of more than MaxResultBytes it returns the object of a [*TooLarge], which
+// [ParseTooLarge] recognises: the run has completed, and the caller reads the output of each node
 // (Graphs.GetOutcome, client.Client.NodeOutcome, durable.Outcome, perdure graph outcome).
 func SinkOutputs(g *perdurev1.Graph, output func(node string) (value []byte, ok bool)) []byte {
 	var o object

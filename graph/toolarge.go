@@ -9,12 +9,12 @@ import (
 // RuleResult is the rule that a result has broken which is too large: it has at most MaxResultBytes.
 const RuleResult = "result_limit"
 
-// tooLarge is the only member of the object that stands for a result which is too large. No node has it for
-// an id: ids have no '$'.
+// tooLarge is the only member of the object that replaces a result which is too large. It is no node's id:
+// ids have no '$'.
 const tooLarge = "$too_large"
 
-// TooLarge says that a run has completed with a result of more than MaxResultBytes, whose outputs are to be
-// read node by node. In place of the result stands
+// TooLarge says that a run has completed with a result of more than MaxResultBytes, whose outputs the caller
+// reads node by node. The result is replaced by
 //
 //	{"$too_large":{"rule":"result_limit","bytes":N,"limit":1048576,"message":"…"}}
 type TooLarge struct {
@@ -43,8 +43,8 @@ func (e *TooLarge) encode() []byte {
 	return o.close()
 }
 
-// ParseTooLarge reports whether what a run answered, or a node that is a subgraph, stands for a result that
-// was too large.
+// ParseTooLarge reports whether the result of a run, or of a node that is a subgraph, is the replacement of a
+// result that was too large.
 func ParseTooLarge(result []byte) (*TooLarge, bool) {
 	// The prefix is as SinkOutputs writes it, and rare: what else nodes have answered is not read through.
 	if !bytes.HasPrefix(result, []byte(`{"`+tooLarge+`":`)) {

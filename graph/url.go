@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// badURL says what is wrong with the address of a call, or "". It is stricter than RFC 3986: an address has a
-// host and no user, since whoever may see the graph could read the password.
+// badURL describes the problem of a call's address, or returns "". It is stricter than RFC 3986: an address
+// has a host and no user, since every reader of the graph could read the password.
 func badURL(s string) string {
 	if s == "" {
 		return "the call has no address"

@@ -10,9 +10,9 @@ import (
 	"perdure/internal/near"
 )
 
-// Validate says whether a graph can be run. It returns nil or an *Error that lists what is wrong. Its work
-// grows with nodes and edges, and for inputs that come from further away than the node before, with the
-// edges once for each 64 different nodes they come from.
+// Validate checks whether a graph can be run. It returns nil or an *Error that lists the problems. Its work
+// grows with nodes and edges, and for inputs that come from further away than the node before, with the edges
+// once for each 64 different nodes they come from.
 func Validate(g *perdurev1.Graph) error {
 	var e Error
 	v := &validator{}
@@ -30,7 +30,7 @@ func Validate(g *perdurev1.Graph) error {
 	return &e
 }
 
-// Problems is what Validate looks for, without a bound: for tools that choose among the problems.
+// Problems yields all problems that Validate looks for, without a bound: for tools that choose among them.
 func Problems(g *perdurev1.Graph) []Problem {
 	var all []Problem
 	v := &validator{yield: func(p func() Problem) { all = append(all, p()) }}
@@ -45,7 +45,8 @@ type validator struct {
 	hints int // guesses made; each costs a walk over the nodes
 }
 
-// report notes a problem at a place below the present one. Its words are made only if somebody wants them.
+// report records a problem at a path below the present one. It builds the text only for problems that are
+// listed.
 func (v *validator) report(rule string, below Place, format string, args ...any) {
 	v.yield(func() Problem {
 		return Problem{Place: slices.Concat(v.place, below), Rule: rule, Message: fmt.Sprintf(format, args...)}
@@ -145,7 +146,7 @@ func (v *validator) ids(nodes []*perdurev1.GraphNode) *level {
 	return l
 }
 
-// edges checks and collects the edges; those that cannot be are left out of what follows.
+// edges checks and collects the edges; later checks omit the invalid ones.
 func (v *validator) edges(l *level, count int) {
 	l.start = make([]int32, 1, len(l.nodes)+1)
 	l.pred = make([]int32, 0, count)

@@ -233,7 +233,7 @@ func TestAncestorsAgainstTheTwin(t *testing.T) {
 	}
 }
 
-// Inputs from more far nodes than a word has bits are judged like those from a few.
+// Inputs from more far nodes than a word has bits are checked like those from a few.
 func TestAncestorsInBlocks(t *testing.T) {
 	for _, count := range []int{63, 64, 65, 66, 130} {
 		g := graphOf(node("alone"), node("n0"))

@@ -13,8 +13,8 @@ import (
 // slot, so moving load means moving slots.
 const Slots = 16384
 
-// Origin returns everything before the first ':' of any identifier, native or foreign: the part that
-// decides where the identifier lives. A text without ':' is its own origin.
+// Origin returns everything before the first ':' of any identifier, native or foreign: the part that decides
+// the identifier's slot. A text without ':' is its own origin.
 func Origin(text string) string {
 	origin, _, _ := strings.Cut(text, ":")
 	return origin

@@ -1,13 +1,13 @@
-// Package id owns the names of things: the native identifier (a root and a path of child numbers), the
-// origin and slot that place any identifier on a partition, and the limits on sizes.
+// Package id owns the identifiers: the native identifier (a root and a path of child numbers), the origin and
+// slot that place any identifier on a partition, and the limits on sizes.
 //
-// It promises that one identifier has exactly one text, that an identifier and all its descendants
-// share a slot, and that neither ever changes meaning: texts and slots are stored for good.
-// It keeps nothing, so a crash loses nothing.
+// It promises that one identifier has exactly one text, that an identifier and all its descendants share a
+// slot, and that neither ever changes meaning: stored texts and slots stay valid. The package stores nothing,
+// so a crash loses nothing.
 //
 // An execution named order-42 calls its n-th operation order-42:n; when that operation is an execution
-// itself, its own operations are order-42:n.0, order-42:n.1 and so on. The same code takes the same
-// numbers at every replay, which is how a recorded result finds its caller again.
+// itself, its own operations are order-42:n.0, order-42:n.1 and so on. The same code takes the same numbers
+// at every replay, so a recorded result finds its caller again.
 package id
 
 import (

@@ -124,7 +124,7 @@ func drawID(t *rapid.T) (PromiseID, string, []uint32) {
 	return p, root, path
 }
 
-// What Child builds, Parse accepts and every accessor takes apart again.
+// Parse accepts the ids that Child builds, and the accessors return their parts.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, root, path := drawID(t)

@@ -1,10 +1,10 @@
 package reduction
 
 // Accumulate applies the results of one frontier, in any order, and no consequences of them (staged
-// reduction, 3.3). Each writes at its own node's key only: the status that its outcome leads to and, for
-// Succeeded, the output. All results are judged against s itself, and one refused refuses all; so
-// neither the new state nor whether there is an error depends on their order. The error is a *FactError,
-// about the first result in the list that is refused by itself, or else about the first repeated node.
+// reduction, 3.3). Each result writes at its own node's key only: the status that its outcome leads to and,
+// for Succeeded, the output. Accumulate checks all results against s itself, and one refusal refuses all. So
+// neither the new state nor the presence of an error depends on their order. The error is a *FactError, about
+// the first result in the list that is refused by itself, or else about the first repeated node.
 func Accumulate(r *Relation, s State, results ...Result) (State, error) {
 	numbers := make([]int32, len(results))
 	for i, result := range results {
@@ -24,7 +24,7 @@ func Accumulate(r *Relation, s State, results ...Result) (State, error) {
 	return out, nil
 }
 
-// apply is applyNodeFact of the paper: a point update, without any judgement.
+// apply is applyNodeFact of the paper: a point update without any check.
 func (s State) apply(r Result) {
 	s.Statuses[r.Node] = r.Outcome.Target()
 	if done, ok := r.Outcome.(Succeeded); ok {
@@ -32,7 +32,7 @@ func (s State) apply(r Result) {
 	}
 }
 
-// admitTo judges one result against a state.
+// admitTo checks one result against a state.
 func admitTo(r *Relation, s State, result Result) (int32, error) {
 	n, ok := r.number[result.Node]
 	if !ok {
@@ -48,7 +48,7 @@ func admitTo(r *Relation, s State, result Result) (int32, error) {
 	return n, nil
 }
 
-// firstRepeated finds the first place whose number stands at an earlier place too, or -1.
+// firstRepeated returns the first index whose number also occurs at an earlier index, or -1.
 func firstRepeated(numbers []int32) int {
 	if len(numbers) < 2 {
 		return -1

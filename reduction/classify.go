@@ -66,7 +66,7 @@ type Settled struct {
 
 // Suspended: nothing is ready, and something waits.
 type Suspended struct {
-	// Waits lists who waits for what, in ascending order of the nodes.
+	// Waits lists the waiting nodes with their signals, in ascending order of the nodes.
 	Waits []Wait
 }
 
@@ -106,13 +106,14 @@ func (Settled) step()     {}
 func (Suspended) step()   {}
 func (Stuck) step()       {}
 
-// Diagnosis says why nothing can go on.
+// Diagnosis says why no node can proceed.
 type Diagnosis []Blocked
 
 // Blocked is a node that is neither terminal nor able to start.
 type Blocked struct {
 	Node NodeID
-	// Status is where it stands; the zero Status if the state does not know it, which is a reason by itself.
+	// Status is the node's status; the zero Status if the state does not know the node, which is a reason by
+	// itself.
 	Status Status
 	// By lists its predecessors that are neither completed nor skipped, in ascending order.
 	By []Blocker

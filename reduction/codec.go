@@ -7,12 +7,12 @@ import (
 
 // The encodings are canonical: a value has one encoding, and decoding accepts nothing else, so replicas that
 // hold equal values hold equal bytes. Numbers are unsigned varints in their shortest form, texts and payloads
-// a length and their bytes. What is stored by itself begins with the version of its layout.
+// a length and their bytes. A value that is stored by itself begins with the version of its layout.
 
 // CorruptError says that bytes are not the encoding of any value: they were damaged, or made by something
 // else. It is never the caller's mistake.
 type CorruptError struct {
-	// What was to be decoded: "status", "outcome", "state" or "relation".
+	// What names the type that was decoded: "status", "outcome", "state" or "relation".
 	What string
 	// Offset is the byte at which reading stopped.
 	Offset int
@@ -30,7 +30,7 @@ func appendBytes[T ~string | ~[]byte](dst []byte, v T) []byte {
 	return append(dst, v...)
 }
 
-// reader takes an encoding apart. After the first fault every read yields zero.
+// reader decodes an encoding. After the first fault every read yields zero.
 type reader struct {
 	what string
 	data []byte

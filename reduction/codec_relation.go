@@ -5,8 +5,8 @@ import "encoding/binary"
 const relationLayout byte = 1
 
 // AppendRelation appends the encoding of rel to dst: its nodes in ascending order, then for each the number
-// of its successors and their numbers, the first as it is and every further one as what it exceeds the one
-// before it by. Equal graphs have equal encodings, however they were written.
+// of its successors and their numbers. The first number is absolute, every further one is the difference to
+// the one before it. Equal graphs have equal encodings, however they were written.
 func AppendRelation(dst []byte, rel *Relation) []byte {
 	dst = append(dst, relationLayout)
 	dst = binary.AppendUvarint(dst, uint64(len(rel.ids)))

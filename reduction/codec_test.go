@@ -49,7 +49,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// The names and numbers are for life as well.
+// The names and numbers never change either.
 func TestNames(t *testing.T) {
 	for n, name := range []string{"absent", "Pending", "Running", "Completed", "Failed", "Skipped", "Waiting", "StatusKind(7)"} {
 		k := StatusKind(n)
@@ -299,7 +299,7 @@ func TestCorruption(t *testing.T) {
 			t.Errorf("%s %s: %v\nwant %s", tc.what, tc.data, err, tc.want)
 		}
 	}
-	// What is too large is refused before it is read.
+	// A value that is too large is refused before it is read.
 	nodes := append([]byte{relationLayout, 0x91, 0x4e}, make([]byte, 20_000)...) // 10,001
 	if _, err := DecodeRelation(nodes); err == nil || !strings.Contains(err.Error(), "too many nodes") {
 		t.Error(err)

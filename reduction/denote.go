@@ -17,10 +17,10 @@ type denotation struct {
 	arcs []arc
 }
 
-// denote writes an expression out. The vertices of a sub-expression stand side by side among the leaves of
-// the whole, read from left to right; so a Connect is the product of two neighbouring spans of leaves, and
-// no set of nodes is ever built for a sub-expression. The walk keeps its own stack: expressions that
-// programs build may be deep. The error is a *TopologyError.
+// denote writes an expression out. The vertices of a sub-expression are adjacent among the leaves of the
+// whole, read from left to right. So a Connect is the product of two neighbouring spans of leaves, and no set
+// of nodes is ever built for a sub-expression. The walk keeps its own stack: expressions that programs build
+// may be deep. The error is a *TopologyError.
 func denote(g Graph, lim limits) (denotation, error) {
 	if g.root == nil {
 		return denotation{}, nil

@@ -62,7 +62,7 @@ func Star(center NodeID, leaves ...NodeID) Graph { return Connect(Vertex(center)
 // FanIn gathers: the sink after every source. Without sources it is the sink.
 func FanIn(sink NodeID, sources ...NodeID) Graph { return Connect(Vertices(sources...), Vertex(sink)) }
 
-// Clique puts every node after all nodes that stand before it in the list.
+// Clique puts every node after all earlier nodes of the list.
 func Clique(ids ...NodeID) Graph { return Connects(vertexEach(ids)...) }
 
 // Layered puts every node of a layer after every node of the layer before it, and of no other. An empty

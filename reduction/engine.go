@@ -2,11 +2,11 @@ package reduction
 
 import "slices"
 
-// Engine holds a run in memory, always closed, and keeps its frontier and its counts up to date, so that a
-// fact costs what it changes (the edges out of its node and of the nodes that fail with it) and not the size
-// of the graph. It does exactly what the functions on [State] do, fact by fact, in the normalised view.
+// Engine holds a run in memory, always closed, and maintains its frontier and its counts. The cost of a fact
+// depends on its change (the edges out of its node and of the nodes that fail with it), not on the size of
+// the graph. Engine has the same results as the functions on [State], fact by fact, in the normalised view.
 //
-// An Engine is for one goroutine. A call that returns an error has changed nothing.
+// An Engine is not safe for concurrent use. A call that returns an error has changed nothing.
 type Engine struct {
 	r       *Relation
 	status  []Status
@@ -15,7 +15,7 @@ type Engine struct {
 	ready   bitset   // open nodes that miss nothing
 	count   [StatusWaiting + 1]int
 	waiters map[string][]int32 // by signal, in no order; looked up, never ranged over
-	place   []int32            // by waiting node: where it stands among the waiters of its signal
+	place   []int32            // by waiting node: its index among the waiters of its signal
 	held    int                // bytes of outputs and signals
 	undo    *undo
 	work    int // statuses written and edges walked so far: what the tests of cost count
@@ -26,8 +26,8 @@ type Delta struct {
 	// Changed lists the nodes with a new status: those that the facts were about in the order given, each
 	// followed by the nodes that failed in consequence, nearest first. No node is listed twice.
 	Changed []Change
-	// Ready lists, in ascending order, the nodes that are to be started because of this call: those whose
-	// last missing predecessor is done, and those that were taken back to pending.
+	// Ready lists, in ascending order, the nodes to start after this call: those whose last missing
+	// predecessor is done, and those that returned to pending.
 	Ready []NodeID
 	// Phase is the phase after the call.
 	Phase Phase
@@ -39,10 +39,10 @@ type Change struct {
 	From, To Status
 }
 
-// NewEngine loads a run, which costs a walk over the graph. The state is closed, but running nodes stay
-// running: somebody may know their workers. (To learn what closing changes, or to resolve signals, use
-// [Recover] first.) If [Persisted] finds fault with s, the error is a *StateError. The engine keeps the
-// outputs of s without copying their bytes.
+// NewEngine loads a run in one walk over the graph. It closes the state but leaves running nodes running: the
+// caller may know their workers. (To learn what closing changes, or to resolve signals, use [Recover] first.)
+// If [Persisted] reports a violation in s, the error is a *StateError. The engine keeps the outputs of s
+// without copying their bytes.
 func NewEngine(r *Relation, s State) (*Engine, error) {
 	if faults := Persisted(r, s); len(faults) > 0 {
 		return nil, &StateError{faults}
@@ -66,8 +66,8 @@ func NewEngine(r *Relation, s State) (*Engine, error) {
 	return e, nil
 }
 
-// set gives a node its status and output, and is the only place that changes what an engine knows. ready, if
-// not nil, collects the nodes that this makes startable.
+// set gives a node its status and output. No other function changes an engine's state. ready, if not nil,
+// collects the nodes that this makes startable.
 func (e *Engine) set(n int32, to Status, output []byte, ready *[]int32) {
 	from := e.status[n]
 	e.undo.save(n, from, e.output[n])
@@ -125,7 +125,7 @@ func (e *Engine) unwait(n int32, signal string) {
 // Relation returns the graph of the run.
 func (e *Engine) Relation() *Relation { return e.r }
 
-// Status returns where a node stands; the zero Status if it is not one of the graph.
+// Status returns the status of a node; the zero Status if the graph does not have the node.
 func (e *Engine) Status(node NodeID) Status {
 	n, ok := e.r.number[node]
 	if !ok {
@@ -212,14 +212,14 @@ func (e *Engine) State() State {
 	return s
 }
 
-// Check judges the engine's own frontier and state, normalised, by Definition 1; nil is right. It costs a walk
-// over the graph.
+// Check verifies the engine's own frontier and normalised state by Definition 1 and returns the violations.
+// It walks the whole graph.
 func (e *Engine) Check() []Violation {
 	return WellFormed(e.r, Normalize(e.State()), e.Frontier())
 }
 
-// Size estimates the memory that the engine holds besides its relation, in bytes: what a cache should count.
-// It costs nothing.
+// Size estimates the memory that the engine holds besides its relation, in bytes, for the accounting of a
+// cache. It runs in constant time.
 func (e *Engine) Size() int {
 	const perNode = 24 + 24 + 4 + 4 // a status, an output's header, two numbers
 	const perWaiter = 64            // a place in the map of signals

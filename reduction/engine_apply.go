@@ -21,9 +21,9 @@ func (e *Engine) Start(node NodeID) (Delta, error) {
 }
 
 // Apply takes the results of one frontier: it accumulates each, closes, and classifies, as [Reduce] does, in
-// O(edges out of their nodes + nodes and edges of the failures that follow). Usually there is one; several
-// have the same effect as one after the other, in any order, except that one refused refuses all. The error
-// is a *FactError.
+// O(edges out of their nodes + nodes and edges of the failures that follow). Usually there is one result.
+// Several have the same effect as one after the other, in any order, except that one refusal refuses all. The
+// error is a *FactError.
 func (e *Engine) Apply(results ...Result) (Delta, error) {
 	numbers := make([]int32, len(results))
 	for i, result := range results {
@@ -112,8 +112,8 @@ func (c *call) accumulate(e *Engine, n int32, outcome Outcome) {
 	}
 }
 
-// close fails what comes after n. The state was closed before n failed, and nothing can have started after a
-// node that was not done; so whatever comes after n is pending, or failed with all that comes after it.
+// close fails the descendants of n. The state was closed before n failed, and no node can have started after
+// one that was not done. So each descendant of n is pending, or failed with all its own descendants.
 func (c *call) close(e *Engine, n int32) {
 	queue := []int32{n}
 	for i := 0; i < len(queue); i++ {

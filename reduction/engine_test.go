@@ -243,8 +243,8 @@ func TestEngineAgreesWithItsTwins(t *testing.T) {
 	}
 }
 
-// What a run costs in all is proportional to its graph, and one fact costs no more than its node's edges and
-// what fails in consequence, however large the rest is.
+// The cost of a run is proportional to its graph. The cost of one fact is that of its node's edges and of the
+// nodes that fail in consequence, for any size of the rest.
 func TestFactsCostWhatTheyChange(t *testing.T) {
 	facts := 0
 	n := property(t, func(t *rapid.T) {
@@ -282,7 +282,7 @@ func TestFactsCostWhatTheyChange(t *testing.T) {
 	n.saw(t, "facts", facts, 2000)
 }
 
-// Consequences follow the fact that had them, nearest first; results of one call are told in its order.
+// Consequences follow their fact, nearest first; results of one call are reported in its order.
 func TestDeltaOrder(t *testing.T) {
 	r := must(Lower(Overlays(Path("c", "z", "a"), EdgeOf("c", "b"), Path("d", "e"))))
 	e := must(NewEngine(r, Initial(r)))

@@ -18,9 +18,8 @@ func (u *undo) save(n int32, status Status, output []byte) {
 	}
 }
 
-// Begin opens a transaction: what the calls that follow change is kept by Commit or taken back by Rollback,
-// all of it, at a cost that depends on the change and not on the graph. A transaction that is already open is
-// an error of the caller, and Begin panics.
+// Begin opens a transaction. Commit keeps all changes of the calls that follow, Rollback reverts all of them;
+// the cost depends on the change, not on the graph. Begin panics if a transaction is already open.
 func (e *Engine) Begin() {
 	if e.undo != nil {
 		panic("reduction: Begin inside a transaction")

@@ -46,7 +46,7 @@ func ExampleReduce() {
 	// Progressing {[ship]} yes
 }
 
-// An engine tells what each fact has changed, and takes back what its caller does not commit.
+// An engine reports the changes of each fact, and reverts those that its caller does not commit.
 func ExampleEngine() {
 	r, _ := reduction.Lower(reduction.Overlay(reduction.Star("a", "b", "c"), reduction.Path("b", "d", "e")))
 	e, _ := reduction.NewEngine(r, reduction.Initial(r))

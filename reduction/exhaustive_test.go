@@ -217,9 +217,9 @@ func TestAllFactsOfAllSmallGraphs(t *testing.T) {
 	t.Logf("%d states, %d facts taken, %d refused", states, taken, refused)
 }
 
-// Every crash: in every state that a run can be in before its frontier is handed out, for every set of results
-// of that frontier and every part of it that was persisted before the crash. Results commute, so the parts
-// stand for the prefixes of all orders.
+// Every crash: in every state that a run can be in before its frontier is handed out, for every set of
+// results of that frontier and every part of it that was persisted before the crash. Results commute, so the
+// parts represent the prefixes of all orders.
 func TestAllCrashesOfAllSmallGraphs(t *testing.T) {
 	crashes := 0
 	for n := range 5 {

@@ -4,7 +4,7 @@ package reduction
 const (
 	RuleKnownNode = "node_in_graph"          // a fact is about a node of the graph, with a status
 	RuleOutcome   = "outcome_known"          // a result holds one of the eight outcomes, by value
-	RuleSignal    = "signal_named"           // nobody can deliver a signal without a name
+	RuleSignal    = "signal_named"           // a signal without a name cannot be delivered
 	RuleOnce      = "one_result_per_node"    // the results of one frontier have distinct nodes (algebraic foundations, 2.1)
 	RuleReady     = "predecessors_satisfied" // a result comes from a node whose predecessors are all completed or skipped
 	RuleOpen      = "node_not_terminal"      // a completed, failed or skipped node has no further result
@@ -20,7 +20,7 @@ type FactError struct {
 	Rule string
 	// Node is the node that the fact was about.
 	Node NodeID
-	// Status is where the node stands; the zero Status if it has none.
+	// Status is the node's status; the zero Status if it has none.
 	Status Status
 	// Predecessor is, for RuleReady, the least one that is neither completed nor skipped.
 	Predecessor NodeID
@@ -35,8 +35,8 @@ func (e *FactError) Error() string {
 	return text
 }
 
-// admit judges a result by itself and by its node's status. That the node's predecessors are satisfied is
-// the caller's to check, who may know it without looking.
+// admit checks a result by itself and against its node's status. The caller checks that the node's
+// predecessors are satisfied, since it may know so without a search.
 func admit(r Result, at Status) error {
 	rule := ""
 	switch o := r.Outcome.(type) {

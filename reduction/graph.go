@@ -20,7 +20,7 @@ type Edge struct {
 // Empty is the identity of both, Connect distributes over Overlay, and Connect(x, Connect(y, z)) is the
 // overlay of the three pairs. The zero value is Empty().
 //
-// Any expression is a Graph, cyclic or not; what a run accepts is decided by [Lower].
+// Any expression is a Graph, cyclic or not; [Lower] decides whether a run accepts it.
 type Graph struct {
 	root *expr // nil for the empty graph, which occurs nowhere below a root
 }
@@ -33,7 +33,7 @@ const (
 	opConnect
 )
 
-// expr is one constructor applied. Empty is the identity of both operators, so it is never stored.
+// expr is one application of a constructor. Empty is the identity of both operators, so it is never stored.
 type expr struct {
 	op     operator
 	id     NodeID

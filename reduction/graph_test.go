@@ -134,7 +134,7 @@ func TestGraphLaws(t *testing.T) {
 			differ++
 		}
 	})
-	n.saw(t, "pairs that Equal tells apart", differ, 100)
+	n.saw(t, "pairs that Equal distinguishes", differ, 100)
 }
 
 func TestDerivedGraphs(t *testing.T) {
@@ -194,14 +194,14 @@ func TestLowerAllSmallGraphs(t *testing.T) {
 				checkRelation(t, r, w)
 				return
 			}
-			judgeRefusal(t, edges, err)
-			judgeRefusal(t, edges, errDeclared)
+			checkRefusal(t, edges, err)
+			checkRefusal(t, edges, errDeclared)
 		})
 	}
 	t.Logf("%d cases", cases)
 }
 
-func judgeRefusal(t *testing.T, edges []Edge, err error) {
+func checkRefusal(t *testing.T, edges []Edge, err error) {
 	t.Helper()
 	var refused *TopologyError
 	if !errors.As(err, &refused) {
@@ -266,7 +266,7 @@ func checkRelation(t fataler, r *Relation, w *twin) {
 	for i, id := range order {
 		for _, p := range w.predecessors(id) {
 			if slices.Index(order, p) > i {
-				t.Fatalf("order %v: %s stands before %s", order, id, p)
+				t.Fatalf("order %v: %s comes before %s", order, id, p)
 			}
 			depth[id] = max(depth[id], depth[p]+1)
 		}
@@ -419,7 +419,7 @@ func TestDeepExpression(t *testing.T) {
 	}
 }
 
-// What is asked about a node that is not there has an empty answer.
+// A query about a missing node has an empty answer.
 func TestUnknownNode(t *testing.T) {
 	r, err := Lower(EdgeOf("a", "b"))
 	if err != nil {

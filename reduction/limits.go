@@ -2,8 +2,8 @@ package reduction
 
 import "math"
 
-// What one graph may be at most. Both are checked while an expression is written out, before anything is
-// allocated for what exceeds them.
+// The bounds of one graph. Both are checked while an expression is written out, before the excess is
+// allocated.
 const (
 	// MaxNodes bounds the nodes of a graph.
 	MaxNodes = 10_000
@@ -18,7 +18,7 @@ const (
 // limits are the bounds of one walk over an expression.
 type limits struct {
 	nodes, edges int
-	loops        bool // whether an edge from a node to itself may stand
+	loops        bool // whether an edge from a node to itself is allowed
 }
 
 var (

@@ -27,7 +27,7 @@ type Reset interface {
 	reset()
 }
 
-// OutcomeKind numbers the outcomes. The numbers are stored and are kept for ever.
+// OutcomeKind numbers the outcomes. The numbers are stored and never change.
 type OutcomeKind uint8
 
 // The forward outcomes, then the resets.
@@ -61,17 +61,17 @@ type Succeeded struct {
 	Output []byte
 }
 
-// Skipped is forward: the node decided that there is nothing to do. What comes after it may start.
+// Skipped is forward: the node decided that there is nothing to do. Its successors may start.
 type Skipped struct{}
 
-// SuspendedOn is forward: the node can do no more until the signal arrives, whose payload will be its output.
+// SuspendedOn is forward: the node waits for the signal, whose payload becomes its output.
 type SuspendedOn struct {
 	// Signal is its name, never empty.
 	Signal string
 }
 
-// NodeFailed is forward: the work failed for good. The state records only that it did; the detail is for
-// whoever keeps results.
+// NodeFailed is forward: the work failed for good. The state records only the fact; the detail is for the
+// store of results.
 type NodeFailed struct {
 	// Detail is opaque.
 	Detail []byte
@@ -83,11 +83,11 @@ type NodeTimedOut struct{}
 // NodeCancelled is a reset: this attempt was called off.
 type NodeCancelled struct{}
 
-// NodeShutdown is a reset: the worker went away in good order before the work ended.
+// NodeShutdown is a reset: the worker shut down in order before the work ended.
 type NodeShutdown struct{}
 
-// NodeRunCancelled is a reset: the attempt was called off because the whole run was. What a cancelled run
-// ends as is decided by whoever cancelled it; its nodes only have no result.
+// NodeRunCancelled is a reset: the attempt was cancelled together with the whole run. The canceller decides
+// the run's final status; its nodes only have no result.
 type NodeRunCancelled struct{}
 
 func (Succeeded) Target() Status        { return Status{Kind: StatusCompleted} }

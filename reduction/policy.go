@@ -2,15 +2,15 @@ package reduction
 
 import "strconv"
 
-// Policy says what the failure of a node means for what comes after it. It belongs to the definition of a
-// graph, node by node, and is applied to an outcome before the outcome is accumulated.
+// Policy says what the failure of a node means for its descendants. It belongs to the definition of a graph,
+// node by node. The caller applies it to an outcome before it accumulates the outcome.
 //
 // The closure of the papers has no such parameter, and could not take one for free. An edge that does not
 // conduct failure would leave a pending node after a failed one, against item 5 of Definition 1, and that
-// node could only start if a failed predecessor counted as done, against item 6. So the policy acts where
-// the papers leave room for it: on accumulation, which may gain any "new node-local forward outcome"
-// without loss (algebraic foundations, 5.1, first row). A failure that has no consequences is a skip. What
-// was recorded about the failure itself stays with whoever keeps results.
+// node could only start if a failed predecessor counted as done, against item 6. So the policy acts where the
+// papers allow it: on accumulation, which may gain any "new node-local forward outcome" without loss
+// (algebraic foundations, 5.1, first row). A failure that has no consequences is a skip. The record of the
+// failure itself stays in the store of results.
 //
 // A policy says nothing about failures before the node: a node that never ran because one before it failed
 // has failed, whatever its own policy.

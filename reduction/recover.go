@@ -2,8 +2,8 @@ package reduction
 
 import "strconv"
 
-// Normalize reads running as pending (resetRunningToPending in the papers): after a crash nobody knows who
-// was running, and before one it makes no difference to the phases.
+// Normalize reads running as pending (resetRunningToPending in the papers): after a crash the running nodes
+// are unknown, and before one the phases do not distinguish the two.
 func Normalize(s State) State {
 	out := s.Clone()
 	for id, at := range s.Statuses { //lint:sorted each node is written by itself
@@ -14,9 +14,9 @@ func Normalize(s State) State {
 	return out
 }
 
-// Delivered says whether a signal has been delivered to a node that waits for it, and with which payload.
-// It is asked for waiting nodes only, in ascending order, so one that hands out each delivery once does so
-// deterministically. nil delivers nothing.
+// Delivered says whether a signal has been delivered to a node that waits for it, and with which payload. It
+// is called for waiting nodes only, in ascending order, so a function that returns each delivery once is
+// deterministic. nil delivers nothing.
 type Delivered func(node NodeID, signal string) (payload []byte, ok bool)
 
 // BySignal delivers to every node that waits for a signal of this map.
@@ -47,11 +47,11 @@ func ResolveSignals(r *Relation, s State, delivered Delivered) State {
 	return out
 }
 
-// Recover takes over a run from what was persisted of it (staged reduction, 3.7): delivered signals are
-// resolved, running becomes pending, the state is closed and classified. What it returns is well-formed, and
-// the frontier of a Progressing is the one to resume from, whatever prefix of a frontier's results had been
-// persisted (Proposition 1). It assumes of s what the proposition assumes; if [Persisted] finds fault with
-// s, it returns a *StateError and nothing else.
+// Recover takes over a run from what was persisted of it (staged reduction, 3.7): it resolves delivered
+// signals, resets running to pending, closes and classifies the state. The result is well-formed. The
+// frontier of a Progressing is the one to resume from, for any persisted prefix of a frontier's results
+// (Proposition 1). Recover assumes of s what the proposition assumes; if [Persisted] reports a violation in
+// s, it returns only a *StateError.
 func Recover(r *Relation, s State, delivered Delivered) (State, Step, error) {
 	if faults := Persisted(r, s); len(faults) > 0 {
 		return State{}, nil, &StateError{faults}

@@ -59,7 +59,7 @@ func crash(t reporter, d dag, s0 State, s1, s2 []Result) int {
 	}
 	mustBeWellFormed(t, d.Relation, d.w, recovered, step)
 
-	// Whether the failures had been closed before the crash makes no difference, nor does a second crash.
+	// A closure of the failures before the crash makes no difference, nor does a second crash.
 	for _, s := range []State{d.w.close(persisted), recovered} {
 		again, sameStep, err := Recover(d.Relation, s, nil)
 		if err != nil || !again.Equal(recovered) || !reflect.DeepEqual(step, sameStep) {

@@ -35,8 +35,8 @@ func Lower(g Graph) (*Relation, error) {
 }
 
 // Declare is for graphs that arrive as lists: it refuses, with a *TopologyError, a node that is declared
-// twice and an edge with an end that is not declared, and then whatever [Lower] refuses. An edge may be
-// listed twice, for edges are a set.
+// twice and an edge with an end that is not declared, and then every graph that [Lower] refuses. An edge may
+// be listed twice, for edges are a set.
 func Declare(nodes []NodeID, edges []Edge) (*Relation, error) {
 	d, err := collect(nodes, edges, ofARun)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Relation) names(ns []int32) []NodeID {
 	return out
 }
 
-// Topological lists the nodes so that each stands after its predecessors: layer by layer of dependence, the
+// Topological lists the nodes so that each comes after its predecessors: layer by layer of dependence, the
 // same for equal relations.
 func (r *Relation) Topological() []NodeID { return r.names(r.order) }
 

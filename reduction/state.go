@@ -5,10 +5,10 @@ import (
 	"maps"
 )
 
-// State is the state of a run (staged reduction, 2.2): a status for every node, an output for every
-// completed one. It can hold anything, so that what was found in a store can be judged; [WellFormed] says
-// what it should hold. The functions of this package never change the State they are given, and what they
-// return shares nothing with it but the bytes of outputs, which nobody may write to.
+// State is the state of a run (staged reduction, 2.2): a status for every node, an output for every completed
+// one. It can hold anything, so that a stored state can be verified; [WellFormed] says what it should hold.
+// The functions of this package never change the State they are given, and what they return shares nothing
+// with it but the bytes of outputs, which are read-only.
 type State struct {
 	Statuses map[NodeID]Status
 	Outputs  map[NodeID][]byte

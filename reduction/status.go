@@ -2,13 +2,13 @@ package reduction
 
 import "strconv"
 
-// StatusKind is a Status without its signal. The numbers are stored and are kept for ever; 0 is no status.
+// StatusKind is a Status without its signal. The numbers are stored and never change; 0 is no status.
 type StatusKind uint8
 
 const (
 	// StatusPending: not started, or started and taken back.
 	StatusPending StatusKind = 1
-	// StatusRunning: handed to a worker. Volatile: whoever reads a state reads it as pending.
+	// StatusRunning: handed to a worker. Volatile: every reader of a state reads it as pending.
 	StatusRunning StatusKind = 2
 	// StatusCompleted: it has an output.
 	StatusCompleted StatusKind = 3
@@ -47,8 +47,8 @@ func (k StatusKind) open() bool { return k == StatusPending || k == StatusRunnin
 // yields reports whether closure fails a node of this status when one before it has failed.
 func (k StatusKind) yields() bool { return k == StatusPending || k == StatusWaiting }
 
-// Status is where a node stands (staged reduction, 2.2). The zero value means that nothing is known of it,
-// which no well-formed state contains.
+// Status is the state of one node (staged reduction, 2.2). The zero value means an unknown status, which no
+// well-formed state contains.
 type Status struct {
 	Kind StatusKind
 	// Signal is what a waiting node waits for, and "" for every other status.

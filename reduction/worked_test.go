@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the worked examples")
 
-// story tells a run, by the functions on State and by an engine beside them, and writes down every state.
+// story runs a graph, by the functions on State and in parallel by an engine, and writes down every state.
 type story struct {
 	t *testing.T
 	r *Relation

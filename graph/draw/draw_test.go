@@ -216,7 +216,7 @@ func TestDeepGraphsFitOnAPage(t *testing.T) {
 			t.Errorf("%d layers are %d×%d", layers, width, height)
 		}
 	}
-	// What is both is drawn the narrower way.
+	// A graph that is both is drawn the narrower way.
 	boxes := read(t, draw.SVG(layered(10, 20), halfDone, draw.Options{}))
 	if boxes["n0.0"].x != boxes["n0.19"].x {
 		t.Error("10 layers of 20 nodes go down the page")

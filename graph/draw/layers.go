@@ -52,8 +52,8 @@ func newDag(g *perdurev1.Graph) *dag {
 	return d
 }
 
-// assign gives each node the layer behind its last predecessor. Where a cycle stops that, the first node
-// left goes ahead.
+// assign gives each node the layer behind its last predecessor. Where a cycle prevents this, the first node
+// left comes first.
 func (d *dag) assign() {
 	d.layer = make([]int, len(d.nodes))
 	missing := make([]int, len(d.nodes))

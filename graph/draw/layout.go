@@ -12,8 +12,8 @@ const (
 	passSize   = 6  // of an edge that passes a column, across it
 )
 
-// An item stands in a column: a node, or the place where the edges of a node pass. Where time goes down the page a
-// column lies on its side: what is said of its heights are widths then.
+// An item is an element of a column: a node, or the slot through which the edges of a node pass. Where time
+// goes down the page a column lies on its side, and its heights are widths.
 type item struct {
 	node   int // the node, or the one whose edges pass
 	pass   bool
@@ -24,16 +24,16 @@ type item struct {
 	y      int // the middle
 }
 
-// A layout says where everything stands.
+// A layout holds the positions of all items.
 type layout struct {
 	*dag
-	gap     int    // between what stands in one column
+	gap     int    // between the items of one column
 	items   []item // the first are the nodes
 	columns [][]int
 	passes  [][]int // by node: the items its edges pass, by column
 }
 
-// arrange makes the layout of a graph whose nodes take so much of their columns.
+// arrange makes the layout of a graph whose nodes have the given heights in their columns.
 func arrange(d *dag, sizes []int, gap int) *layout {
 	l := &layout{dag: d, gap: gap, columns: make([][]int, d.layers), passes: make([][]int, len(d.nodes))}
 	for n := range d.nodes {
@@ -70,7 +70,7 @@ func arrange(d *dag, sizes []int, gap int) *layout {
 	return l
 }
 
-// leaves is the item from which the edge from n to s goes its last part.
+// leaves is the item at which the last part of the edge from n to s begins.
 func (l *layout) leaves(n, s int) int {
 	if passed := l.layer[s] - l.layer[n] - 1; passed > 0 {
 		return l.passes[n][passed-1]

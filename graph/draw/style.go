@@ -71,7 +71,8 @@ func width(s string, per int) int {
 
 var xmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;")
 
-// escape makes text fit for XML, in content and in attributes. What XML cannot hold becomes U+FFFD.
+// escape makes text fit for XML, in content and in attributes. A character that XML cannot hold becomes
+// U+FFFD.
 func escape(s string) string {
 	s = strings.Map(func(c rune) rune {
 		switch {

@@ -12,7 +12,7 @@ const DefaultMaxNodes = 200
 
 // Options of a picture.
 type Options struct {
-	// Title stands above the picture; empty: the name of the graph.
+	// Title is written above the picture; empty: the name of the graph.
 	Title string
 	// MaxNodes bounds the nodes that are drawn one by one; a larger graph is drawn as counts. 0: DefaultMaxNodes.
 	MaxNodes int
@@ -96,7 +96,8 @@ func (p *picture) nodes(d *dag, states []string) {
 	}
 }
 
-// A frame says where the columns of a layout stand: beside each other, or, where time goes down, below each other.
+// A frame holds the positions of a layout's columns: side by side, or, where time goes down, below each
+// other.
 type frame struct {
 	*layout
 	down      bool
@@ -167,7 +168,7 @@ func (f *frame) reach() (far int) {
 	return far
 }
 
-// box is where a node's box stands.
+// box is the position of a node's box.
 func (f *frame) box(n int) (x, y int) {
 	c := f.layer[n]
 	if f.down {
@@ -307,7 +308,7 @@ func (p *picture) close(title string, states []string) []byte {
 	return out.Bytes()
 }
 
-// legend names the states that occur and counts them; it answers how far to the right it goes.
+// legend lists the states that occur with their counts; it returns its right edge.
 func (p *picture) legend(states []string) (drawn string, right int) {
 	counts := make(map[string]int)
 	for _, s := range states {

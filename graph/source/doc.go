@@ -1,7 +1,7 @@
-// Package source owns the file form of a graph: YAML, and JSON, which is YAML here. [Parse] promises that
-// what it accepts passes graph.Validate, and that whatever it refuses is named with file and line; [Format]
-// writes a graph back in the one canonical way, which Parse reads as the same graph. It keeps nothing, so a
-// crash loses nothing.
+// Package source owns the file form of a graph: YAML, and JSON, which is YAML here. [Parse] accepts only
+// graphs that pass graph.Validate, and reports each problem with file and line. [Format] writes a graph in
+// its one canonical form, which Parse reads as the same graph. The package stores nothing, so a crash loses
+// nothing.
 //
 // # An example
 //
@@ -51,19 +51,18 @@
 //     text, number, truth value, null, list, or a mapping. Numbers in literals are those of JSON and keep all
 //     their digits; dates are text.
 //   - Text stays text only if it looks like nothing else: the signal "42" must be quoted.
-//   - A key that is there twice is refused, with both lines. Anchors and aliases work; tags (other than
-//     !!str) and merge keys do not.
+//   - Parse refuses a duplicate key and names both lines. Anchors and aliases work; tags (other than !!str)
+//     and merge keys do not.
 //
-// # What is named
+// # Problems
 //
 // A problem is shown as
 //
 //	report.yaml:12: nodes.check.after[0]: there is no node "prase"; did you mean "parse"?
 //
-// with the line of the value that is wrong. If a node has a problem of form, what Validate would say about
-// that node is left out, since it may well be a consequence. For syntax errors the line is where the YAML
-// reader noticed.
+// with the line of the wrong value. If a node has a problem of form, Parse omits Validate's problems of that
+// node, since they may be consequences. A syntax error has the line at which the YAML reader found it.
 //
-// [Schema] is the same form as a JSON Schema, for editors. It knows the form of each value, and not how
-// nodes refer to each other.
+// [Schema] is the same form as a JSON Schema, for editors. It describes the form of each value, not the
+// references between nodes.
 package source

@@ -8,7 +8,7 @@ import (
 
 const nsPerMs = 1_000_000
 
-// units are the units of a duration in nanoseconds; a longer name stands before one that it begins with.
+// units are the units of a duration in nanoseconds; a longer name comes before its own prefixes.
 var units = []struct {
 	name string
 	ns   uint64

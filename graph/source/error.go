@@ -12,7 +12,7 @@ const (
 	RuleKey    = "file_key"    // every key is known
 	RuleTwice  = "file_twice"  // a key is there once
 	RuleForm   = "file_form"   // a value has the form that its key asks for
-	RuleSize   = "file_size"   // the file is not too large, nor what its aliases make of it
+	RuleSize   = "file_size"   // the file is not too large, with its aliases expanded
 )
 
 // maxProblems bounds the problems that one Error describes.

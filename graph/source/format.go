@@ -14,8 +14,8 @@ import (
 )
 
 // Format writes a graph as YAML, in the order of its nodes and inputs. Parse reads the same graph from it if
-// graph.Validate accepts the graph and its literals nest at most 500 deep; white space in literals is not
-// kept. What a graph leaves at its default is left out.
+// graph.Validate accepts the graph and its literals nest at most 500 deep; white space in literals is lost.
+// Format omits fields that have their default.
 func Format(g *perdurev1.Graph) []byte {
 	var w writer
 	w.graph(g, "")
@@ -157,7 +157,7 @@ func input(in *perdurev1.NodeInput) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// value writes JSON as YAML in one line. Plain says that it may stand where a source could stand.
+// value writes JSON as YAML in one line. Plain says that it may be written in place of a source.
 func value(literal []byte) (text string, plain bool) {
 	d := json.NewDecoder(bytes.NewReader(literal))
 	d.UseNumber()
@@ -215,7 +215,7 @@ func member(name string) string {
 // reserved are words that some YAML reader takes for something other than text.
 var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// word writes text: bare if nobody could take it for anything else, otherwise quoted.
+// word writes text: bare if it has no other reading, otherwise quoted.
 func word(s string) string {
 	for i := range len(s) {
 		c := s[i]

@@ -61,7 +61,7 @@ func (r *reader) input(n *yaml.Node, at spot) *perdurev1.NodeInput {
 			r.run(value, at, out)
 		case "path":
 			if out.Path != "" {
-				r.report(RuleForm, key.Line, at.field("path", "path"), "the path stands at \"run\" already")
+				r.report(RuleForm, key.Line, at.field("path", "path"), "the path is set at \"run\" already")
 				return
 			}
 			out.Path = r.text(value, at.field("path", "path"))
@@ -86,7 +86,7 @@ func (r *reader) run(n *yaml.Node, at spot, out *perdurev1.NodeInput) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Style == 0 && n.Tag == "!!bool" && strings.EqualFold(n.Value, "true"):
 	case isText(n) && out.Path != "":
-		r.report(RuleForm, n.Line, whole, "the path stands at \"path\" already; write {run: true}")
+		r.report(RuleForm, n.Line, whole, "the path is set at \"path\" already; write {run: true}")
 	case isText(n) && n.Value != "":
 		path := at.field("path", "run")
 		r.mark(path, n.Line)

@@ -180,7 +180,7 @@ func (r *reader) call(n *yaml.Node, at spot) *perdurev1.HttpNode {
 func (r *reader) retry(n *yaml.Node, at spot) *perdurev1.NodeRetry {
 	out := &perdurev1.NodeRetry{}
 	r.mark(at, n.Line)
-	// pause reads a pause. In a message 0 stands for the default; written down, it is a mistake.
+	// pause reads a pause. In a message 0 means the default; in a file it is a mistake.
 	pause := func(value *yaml.Node, at spot) int64 {
 		before := r.faults
 		ms := r.duration(value, at)

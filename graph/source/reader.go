@@ -19,7 +19,7 @@ const (
 	maxValues = 4_000_000
 )
 
-// A reader turns a tree into a graph and notes what is wrong on the way.
+// A reader turns a tree into a graph and records the problems.
 type reader struct {
 	file     string
 	problems []Problem
@@ -94,8 +94,8 @@ func (r *reader) report(rule string, line int, at spot, format string, args ...a
 	r.problems = append(r.problems, Problem{File: r.file, Line: max(line, 1), Place: at.place, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
-// adopt takes over a problem that graph.Validate found, unless it stands at, above or below a problem of form
-// and may be a consequence.
+// adopt takes over a problem that graph.Validate found, unless its path is that of a problem of form, or
+// above or below it: then it may be a consequence.
 func (r *reader) adopt(p graph.Problem) {
 	pointer := p.Place.Pointer()
 	if _, near := r.spoiled[pointer]; near {

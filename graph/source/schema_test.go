@@ -176,7 +176,7 @@ func hasType(value any, name string) bool {
 	}
 }
 
-// jsonOf turns YAML into what a schema judges. Keys are text, as in the file form.
+// jsonOf turns YAML into the JSON that a schema validates. Keys are text, as in the file form.
 func jsonOf(n *yaml.Node) any {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -257,7 +257,7 @@ func TestSchema(t *testing.T) {
 		}
 		why, err := fits(content)
 		if err != nil {
-			return // no YAML: there is nothing to judge
+			return // no YAML: there is nothing to validate
 		}
 		if accepts := bytes.HasPrefix(content, []byte("# schema: accepts\n")); accepts == (why != "") {
 			t.Errorf("%s: the schema says %q", name, why)
