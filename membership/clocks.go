@@ -14,7 +14,7 @@ const (
 	maxClock = 1 << 62
 )
 
-// sampleAge is how long a sample counts, besides two rounds of probes.
+// sampleAge is how long a sample counts, in addition to two rounds of probes.
 const sampleAge = 30 * time.Second
 
 // driftSlack is by how much two clocks may part between two samples without one of them having been set.

@@ -20,16 +20,16 @@ type Config struct {
 	// BindAddr is host:port for TCP and UDP alike; port 0 takes a free one. A host name is resolved once,
 	// at the start.
 	BindAddr string
-	// Advertise is host:port as the others reach it, if that is not what BindAddr says; port 0 or none
-	// stands for the bound port. It is needed when BindAddr is [::]; for 0.0.0.0 a private address of the
-	// host is taken if it is empty.
+	// Advertise is the host:port at which the others reach this node, if BindAddr does not say it. Port 0 or
+	// none means the bound port. Advertise is required when BindAddr is [::]; for 0.0.0.0 the default is a
+	// private address of the host.
 	Advertise string
-	// Join are gossip addresses to try, host:port. They are tried for ever in the background, so nobody
-	// needs to be there yet, and the node's own address may be among them. Names are resolved anew at each try.
+	// Join are gossip addresses to try, host:port. Gossip tries them for ever in the background, so no node
+	// needs to listen there yet; the node's own address may be among them. Each try resolves the names again.
 	Join []string
-	// Keys seal all messages: 16, 24 or 32 bytes each. The first seals, each of them opens. To rotate, add the
-	// new one behind, then put it first, then drop the old one, each time on all nodes. Without keys gossip
-	// is neither secret nor protected from people who mean harm.
+	// Keys seal all messages: 16, 24 or 32 bytes each. The first seals, each of them opens. To rotate, append
+	// the new key, then put it first, then drop the old one, each time on all nodes. Without keys gossip is
+	// neither secret nor protected from attackers.
 	Keys [][]byte
 	// Self is what to say of this node.
 	Self Member
@@ -42,7 +42,7 @@ type Config struct {
 	// Timing is how quick gossip is; its zero value suits a local network.
 	Timing Timing
 
-	// drop, in tests, loses what goes to an address.
+	// drop, in tests, loses packets to an address.
 	drop func(to string) bool
 }
 
@@ -56,7 +56,7 @@ type Timing struct {
 	GossipInterval time.Duration
 	// SyncInterval is how often the whole view is exchanged with one member. 10 s.
 	SyncInterval time.Duration
-	// DeadInterval is how long a dead member is still told the news, so that it can object. 30 s.
+	// DeadInterval is how long gossip is still sent to a dead member, so that it can refute its death. 30 s.
 	DeadInterval time.Duration
 	// StreamTimeout bounds one exchange over TCP. 5 s.
 	StreamTimeout time.Duration
@@ -107,7 +107,7 @@ func (c *Config) check() (place, error) {
 		if p.advertise, err = resolveOne(c.Advertise, ""); err != nil {
 			complain("Advertise %q: %v", c.Advertise, err)
 		} else if p.advertise.Addr().IsUnspecified() {
-			complain("Advertise %q: nobody can reach that address", c.Advertise)
+			complain("Advertise %q: no node can reach that address", c.Advertise)
 		}
 	} else if p.bind.Addr().Is6() && p.bind.Addr().IsUnspecified() {
 		complain("BindAddr %q takes all addresses, so Advertise must say which one the others use", c.BindAddr)

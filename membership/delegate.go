@@ -12,9 +12,9 @@ var (
 	errNotOurs = errors.New("membership: not a member of this kind")
 )
 
-// delegate is how memberlist calls back. There is no merge delegate on purpose: it is told a whole view
-// without its sender, and a fresh node's view may rightly hold nodes of two clusters. The alive delegate sees
-// every member one by one, from whatever source.
+// delegate implements memberlist's callbacks. There is no merge delegate on purpose: memberlist passes it a
+// whole view without its sender, and a fresh node's view may rightly hold nodes of two clusters. The alive
+// delegate sees every member one by one, from any source.
 type delegate struct{ *Gossip }
 
 // NodeMeta implements memberlist.Delegate.

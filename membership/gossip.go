@@ -38,12 +38,12 @@ type Gossip struct {
 	gate   *gate
 	list   *memberlist.Memberlist
 
-	changed chan struct{}
-	kick    chan struct{} // Self has changed
-	rejoin  chan struct{} // somebody was lost
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup // loops
-	logging sync.WaitGroup
+	changed     chan struct{}
+	selfChanged chan struct{} // Self has changed
+	rejoin      chan struct{} // a member was lost
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup // loops
+	logging     sync.WaitGroup
 
 	updating sync.Mutex // one Update at a time; before mu
 	ending   sync.Mutex // one Leave or Close at a time; before spreading
@@ -63,8 +63,8 @@ type Gossip struct {
 	closed     bool
 }
 
-// Start opens the port and takes part in gossip. It waits for nobody, but resolves BindAddr and
-// Advertise. Errors: *ConfigError, or that of the port.
+// Start opens the port and takes part in gossip. It does not wait for other nodes, but blocks to resolve
+// BindAddr and Advertise. Errors: *ConfigError, or that of the port.
 func Start(cfg Config) (*Gossip, error) {
 	cfg.Self = cfg.Self.clone()
 	cfg.Self.GossipAddr = ""
@@ -84,22 +84,22 @@ func Start(cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("membership: no chance to be had: %w", err)
 	}
 	g := &Gossip{
-		name:       instanceName(cfg.Self.ServerID, cfg.Clock.Now().UnixNano(), binary.BigEndian.Uint32(chance[:])),
-		join:       append([]string(nil), cfg.Join...),
-		timing:     cfg.Timing,
-		clock:      cfg.Clock,
-		began:      cfg.Clock.Now(),
-		report:     newReporter(cfg.Logger, cfg.Clock),
-		changed:    make(chan struct{}, 1),
-		kick:       make(chan struct{}, 1),
-		rejoin:     make(chan struct{}, 1),
-		self:       cfg.Self,
-		meta:       string(encodeMeta(cfg.Self, 0)),
-		instances:  make(map[string]*instance),
-		lost:       make(map[string]lostServer),
-		clocks:     make(clocks),
-		foreigners: make(map[string]bool),
-		twins:      make(map[string]bool),
+		name:        instanceName(cfg.Self.ServerID, cfg.Clock.Now().UnixNano(), binary.BigEndian.Uint32(chance[:])),
+		join:        append([]string(nil), cfg.Join...),
+		timing:      cfg.Timing,
+		clock:       cfg.Clock,
+		began:       cfg.Clock.Now(),
+		report:      newReporter(cfg.Logger, cfg.Clock),
+		changed:     make(chan struct{}, 1),
+		selfChanged: make(chan struct{}, 1),
+		rejoin:      make(chan struct{}, 1),
+		self:        cfg.Self,
+		meta:        string(encodeMeta(cfg.Self, 0)),
+		instances:   make(map[string]*instance),
+		lost:        make(map[string]lostServer),
+		clocks:      make(clocks),
+		foreigners:  make(map[string]bool),
+		twins:       make(map[string]bool),
 	}
 	logger := log.New(g.report, "", 0)
 	if g.gate, err = listen(at.bind, logger, g.report, cfg.drop); err != nil {
@@ -116,7 +116,7 @@ func Start(cfg Config) (*Gossip, error) {
 	}()
 	if len(cfg.Keys) == 0 && !isLoopback(g.addr) {
 		g.report.event(slog.LevelWarn, "gossip_unencrypted",
-			"gossip has no key: whoever reaches its port can read it and lie in it", "gossip", g.addr)
+			"gossip has no key: any host that reaches its port can read and forge messages", "gossip", g.addr)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
@@ -238,15 +238,15 @@ func (g *Gossip) Update(change func(*Member)) error {
 		}
 	}
 	g.signal()
-	poke(g.kick)
+	notify(g.selfChanged)
 	return nil
 }
 
-// spreadLoop tells the others when Self has changed.
+// spreadLoop sends Self to the others when it has changed.
 func (g *Gossip) spreadLoop(ctx context.Context) {
 	for {
 		select {
-		case <-g.kick:
+		case <-g.selfChanged:
 		case <-ctx.Done():
 			return
 		}
@@ -280,9 +280,9 @@ func (g *Gossip) spreadOnce() bool {
 // leaveTime bounds each of the two steps of Leave.
 const leaveTime = 2 * time.Second
 
-// Leave tells the others that this node goes on purpose, so that they do not wait for its answers. It blocks
-// until that was passed on, to the context's deadline or 4 s at most; an error says that it perhaps was not.
-// Members no longer has this node then; the port stays open until Close. Leaving twice, or after
+// Leave notifies the others that this node stops on purpose, so that they do not wait for its answers. It
+// blocks until the notice was passed on, to the context's deadline or 4 s at most; after an error it may be
+// lost. Members then no longer lists this node; the port stays open until Close. A second Leave, or one after
 // Close, does nothing.
 func (g *Gossip) Leave(ctx context.Context) error {
 	g.ending.Lock()
@@ -308,7 +308,7 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	}
 	g.spreads.Lock()
 	defer g.spreads.Unlock()
-	// First the reason, then the fact: memberlist tells the others' listeners only the fact.
+	// First the reason, then the fact: memberlist notifies the others' listeners only of the fact.
 	_ = g.list.UpdateNode(min(limit(), 5*g.timing.GossipInterval))
 	if err := g.list.Leave(limit()); err != nil {
 		return fmt.Errorf("membership: leaving gossip: %w", err)

@@ -65,7 +65,7 @@ func TestUpdatesSpread(t *testing.T) {
 		got, _ := a.member("b-1")
 		return got.NodeID, reflect.DeepEqual(got, want)
 	})
-	// What a caller gets is the caller's.
+	// The caller owns the returned values.
 	got, _ := a.member("b-1")
 	got.Leads[0] = 77
 	if again, _ := a.member("b-1"); again.Leads[0] != 2 {
@@ -132,14 +132,14 @@ func TestUpdatesAndReadsAtOnce(t *testing.T) {
 	})
 }
 
-func TestLeaveAndDeathAreToldApart(t *testing.T) {
+func TestLeaveAndDeathDiffer(t *testing.T) {
 	noLeaks(t)
 	a := start(t, "a", calm)
 	b := start(t, "b", both(calm, join(a)))
 	c := start(t, "c", both(calm, join(a)))
 	a.sees(t, "a-1", "b-1", "c-1")
 	b.sees(t, "a-1", "b-1", "c-1")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if err := b.Leave(ctx); err != nil {
 		t.Errorf("leave: %v", err)
@@ -188,7 +188,7 @@ func TestLeaveKeepsTheDeadline(t *testing.T) {
 func TestRestartAtAnotherPort(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	slow := quick
-	slow.ProbeInterval, slow.ProbeTimeout = 20*time.Second, 10*time.Second // nobody is found dead in this test
+	slow.ProbeInterval, slow.ProbeTimeout = 20*time.Second, 10*time.Second // no member is found dead in this test
 	with := func(more func(*Config)) func(*Config) {
 		return func(c *Config) {
 			c.Timing = slow
@@ -214,13 +214,13 @@ func TestRestartAtAnotherPort(t *testing.T) {
 			return m.GossipAddr, m.GossipAddr == again.Addr() && m.Epoch == 2 && len(n.Members()) == 3
 		})
 		if n.log.count("member_failed") != 0 {
-			t.Errorf("somebody was found dead:%s", n.log)
+			t.Errorf("a member was found dead:%s", n.log)
 		}
 	}
 	again.sees(t, "a-1", "b-1", "c-1")
 }
 
-// The instance before a restart dies unseen, and nobody is called dead.
+// The instance before a restart dies unnoticed, and no member is reported dead.
 func TestRestartAtTheSamePort(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	addr := freeAddr(t)
@@ -271,7 +271,7 @@ func TestTwins(t *testing.T) {
 
 func TestJoinIsRetried(t *testing.T) {
 	t.Parallel()        // it waits most of the time
-	addr := freeAddr(t) // nobody is there yet
+	addr := freeAddr(t) // no node listens there yet
 	a := start(t, "a", func(c *Config) { c.Join = []string{addr} })
 	eventually(t, "a first failure", func() (string, bool) {
 		return a.log.String(), a.log.count("join_failed", "address", addr) > 0
@@ -318,7 +318,7 @@ func TestPartitionHeals(t *testing.T) {
 		return func(c *Config) {
 			c.BindAddr, c.Join = addr, addrs
 			c.drop = network.drop(func() string { return addr })
-			c.Timing.DeadInterval = time.Millisecond // memberlist forgets the dead, so that it has nobody to ask
+			c.Timing.DeadInterval = time.Millisecond // memberlist forgets the dead, so that it has no member to ask
 			c.Timing.RejoinMax = time.Hour           // and what was tried with success waits for long
 		}
 	}

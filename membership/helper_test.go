@@ -34,21 +34,22 @@ var quick = Timing{
 	RejoinMax:      300 * time.Millisecond,
 }
 
-// calm is quick, but calls nobody dead who only had to wait for a busy machine: for tests in which nobody may be.
+// calm is quick, but does not report a member dead that only had to wait for a busy machine: for tests in
+// which none may be.
 func calm(c *Config) {
 	c.Timing.ProbeInterval, c.Timing.ProbeTimeout = time.Second, 500*time.Millisecond
 }
 
-// patience is how long a test waits for a state. It is long: the machine may be busy.
-const patience = time.Minute
+// testTimeout bounds a test's wait for a state. It is long: the machine may be busy.
+const testTimeout = time.Minute
 
-// freeAddr is an address where nobody listens now, nor is put by chance.
+// freeAddr is an address without a listener, which the system does not assign by chance.
 func freeAddr(t *testing.T) string { return freeport.Membership.Addr(t) }
 
 // eventually waits until look says true; it fails with what look said last.
 func eventually(t *testing.T, what string, look func() (string, bool)) {
 	t.Helper()
-	testkit.EventuallySeen(t, patience, what, look)
+	testkit.EventuallySeen(t, testTimeout, what, look)
 }
 
 // book is a slog handler that keeps events.

@@ -19,7 +19,7 @@ const (
 	MaxPartitions = 256
 )
 
-// Member is what one server says of itself. Nobody checks it: it is a hint.
+// Member is what one server says of itself. It is an unchecked hint.
 type Member struct {
 	// NodeID is the name its operator gave it; ServerID is that name with the incarnation of its data
 	// directory, and the same over restarts.

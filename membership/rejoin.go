@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Rejoining: whatever gossip believes, an address where somebody should be and nobody is known to be is
-// tried, for ever. That forms the cluster at the start, and brings it together again when each side has
-// declared the other dead and stopped to talk to it, which memberlist alone never heals.
+// Rejoining: a node tries each address at which a member should listen and none is known, for ever and
+// regardless of gossip's state. This forms the cluster at the start. It also heals a split in which each side
+// has declared the other dead, which memberlist alone never does.
 
-// idleFactor, times RejoinMax, is the pause after an exchange with an address that went well and yet
-// did not show a member there: one behind another address than it advertises, or of another cluster.
+// idleFactor times RejoinMax is the pause after a successful exchange with an address that showed no member
+// there: it advertises another address, or is of another cluster.
 const idleFactor = 6
 
 // joinsAtOnce bounds the addresses that are tried at the same time.
@@ -24,7 +24,7 @@ const joinsAtOnce = 4
 
 // attempt is what is known of one address.
 type attempt struct {
-	next   time.Duration // mono when it is due
+	next   time.Duration // time of the next try, on the mono clock
 	wait   time.Duration // the last pause
 	failed bool          // and reported
 }
@@ -40,7 +40,7 @@ func (g *Gossip) rejoinLoop(ctx context.Context) {
 			return
 		case <-g.rejoin:
 			stop()
-			// Somebody was lost. What looked satisfied may not be.
+			// A member was lost. An address that had a member may have none now.
 			for _, a := range attempts {
 				a.next, a.wait = 0, 0
 			}
@@ -49,13 +49,13 @@ func (g *Gossip) rejoinLoop(ctx context.Context) {
 		if !g.rejoinRound(ctx, attempts) {
 			return
 		}
-		wait = g.untilDue(attempts)
+		wait = g.untilNext(attempts)
 	}
 }
 
-// untilDue is how long nothing is to be tried, unless somebody is lost: RejoinMin at least, so that what fails at
-// once is not tried all the time.
-func (g *Gossip) untilDue(attempts map[string]*attempt) time.Duration {
+// untilNext returns the pause before the next try, unless a member is lost: RejoinMin at least, so that an
+// address that fails at once is not tried in a busy loop.
+func (g *Gossip) untilNext(attempts map[string]*attempt) time.Duration {
 	now, pause := g.mono(), g.timing.RejoinMax
 	for _, a := range attempts {
 		pause = min(pause, a.next-now)
@@ -63,7 +63,7 @@ func (g *Gossip) untilDue(attempts map[string]*attempt) time.Duration {
 	return max(pause, g.timing.RejoinMin)
 }
 
-// rejoinRound tries the addresses that are due; false ends the loop.
+// rejoinRound tries the addresses whose time has come; false ends the loop.
 func (g *Gossip) rejoinRound(ctx context.Context, attempts map[string]*attempt) bool {
 	g.mu.Lock()
 	stop := g.left || g.closed
@@ -110,7 +110,7 @@ func (g *Gossip) rejoinRound(ctx context.Context, attempts map[string]*attempt) 
 	return ctx.Err() == nil
 }
 
-// tryJoin exchanges views with an address, unless somebody known is there, and sets when it is due again.
+// tryJoin exchanges views with an address, unless a known member is there, and sets the time of its next try.
 func (g *Gossip) tryJoin(ctx context.Context, addr string, a *attempt) {
 	targets, err := g.missing(ctx, addr)
 	if err == nil && len(targets) == 0 {
@@ -137,11 +137,11 @@ func (g *Gossip) tryJoin(ctx context.Context, addr string, a *attempt) {
 	if !a.failed {
 		a.failed, level = true, slog.LevelInfo
 	}
-	g.report.event(level, "join_failed", "nobody to join at an address yet; it is tried again", "address", addr,
+	g.report.event(level, "join_failed", "no member to join at an address yet, will try again", "address", addr,
 		"error", strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// missing are the addresses that addr stands for and where nobody is known to live.
+// missing returns the addresses that addr resolves to and at which no living member is known.
 func (g *Gossip) missing(ctx context.Context, addr string) ([]string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"perdure/internal/clock"
 )
 
-// reportQueue bounds the log lines that wait to be written. What comes when it is full is dropped and
-// counted: a log that nobody reads must not stop gossip.
+// reportQueue bounds the log lines that wait to be written. When it is full, further lines are dropped and
+// counted: a blocked log must not stop gossip.
 const reportQueue = 256
 
-// quiet is the pause after a log line of a kind that a stranger can cause at will.
+// quiet is the pause after a log line of a kind that any host can cause at will.
 const quiet = 5 * time.Second
 
 // reporter writes events to the logger on a goroutine of its own, for they arise under memberlist's lock.
@@ -136,7 +136,7 @@ type lineKind int
 
 const (
 	lineRoutine lineKind = iota
-	lineTrouble          // somebody should look
+	lineTrouble          // an operator should look
 	lineRefusal          // something came in that was not accepted
 	lineSaid             // this package has said it already
 )

@@ -65,7 +65,7 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// stuck is a handler whose output nobody reads until it is released.
+// stuck is a handler that blocks until it is released.
 type stuck struct {
 	*book
 	release chan struct{}
@@ -79,7 +79,7 @@ func (s stuck) Handle(ctx context.Context, r slog.Record) error {
 func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
 func (s stuck) WithGroup(string) slog.Handler      { return s }
 
-// A log that nobody reads stops no gossip; what was lost of it is counted.
+// A blocked log does not stop gossip; lost lines are counted.
 func TestStuckLog(t *testing.T) {
 	s := stuck{new(book), make(chan struct{})}
 	a := start(t, "a", func(c *Config) { c.Logger = slog.New(s) })

@@ -83,7 +83,7 @@ func TestTwoClustersNeverMerge(t *testing.T) {
 			}
 		}
 		if n := n.log.count("member_failed", "cluster", "one"); n != 0 {
-			t.Errorf("somebody of cluster one was called dead")
+			t.Errorf("a member of cluster one was reported dead")
 		}
 	}
 	if n := a.log.count("member_failed"); n != 0 {
@@ -124,7 +124,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// Noise on the port, also such that looks like ours at the beginning, is refused and disturbs nobody.
+// Noise on the port, also noise that looks like ours at the beginning, is refused and disturbs no member.
 func TestNoise(t *testing.T) {
 	noLeaks(t)
 	for name, keys := range map[string]func(*Config){"with a key": withKeys(1), "without": withKeys()} {
@@ -165,7 +165,7 @@ func TestNoise(t *testing.T) {
 				}
 				_, _ = tcp.Write(noise) // it may be refused already
 				_ = tcp.(*net.TCPConn).CloseWrite()
-				_ = tcp.SetReadDeadline(time.Now().Add(patience))
+				_ = tcp.SetReadDeadline(time.Now().Add(testTimeout))
 				_, _ = io.Copy(io.Discard, tcp)
 				tcp.Close()
 			}
@@ -220,8 +220,8 @@ func TestIdleStreams(t *testing.T) {
 	b.sees(t, "a-1", "b-1")
 }
 
-// Streams that say nothing keep nobody out, however long they may stay: one more takes the place of the oldest of the
-// host that has the most.
+// Silent streams do not keep others out, for any duration: a further stream replaces the oldest of the host
+// that has the most.
 func TestIdleStreamsGiveWay(t *testing.T) {
 	noLeaks(t)
 	a := start(t, "a", func(c *Config) { c.Timing.StreamTimeout = time.Hour })

@@ -15,7 +15,7 @@ import (
 	"perdure/internal/clock"
 )
 
-// Bounds on streams, which anybody who reaches the port can open.
+// Bounds on streams, which any host that reaches the port can open.
 const (
 	maxStreams     = 64      // at once, inbound; one more takes the place of the oldest, of the host that has the most
 	maxStreamBytes = 4 << 20 // read from one; a view of 1,000 members has less than 1 MiB
@@ -46,7 +46,7 @@ type gate struct {
 	closed  bool
 }
 
-// listen opens TCP and UDP on one port. Port 0 is tried anew when UDP is taken on the port that TCP got.
+// listen opens TCP and UDP on one port. Port 0 is tried again when UDP is taken on the port that TCP got.
 func listen(bind netip.AddrPort, logger *log.Logger, report *reporter, drop func(string) bool) (*gate, error) {
 	tries := 1
 	if bind.Port() == 0 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// instance is one start of one server, as gossip describes it. Only living ones are kept.
+// instance is one start of one server, as gossip describes it. The view holds only living ones.
 type instance struct {
 	name, mark string
 	member     Member
@@ -85,10 +85,10 @@ func (g *Gossip) Alive(serverID string) bool {
 // since the last receive. Clocks do not count as changes.
 func (g *Gossip) Changed() <-chan struct{} { return g.changed }
 
-func (g *Gossip) signal() { poke(g.changed) }
+func (g *Gossip) signal() { notify(g.changed) }
 
-// poke leaves one token in a channel of one.
-func poke(c chan struct{}) {
+// notify leaves one token in a channel of capacity one. It does not block.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -97,7 +97,7 @@ func poke(c chan struct{}) {
 
 // The rest is called by memberlist under its lock. It must not call memberlist, and must not block.
 
-// heard judges what somebody says of an instance; an error keeps it out of memberlist.
+// heard checks a gossip report about an instance; an error keeps it out of memberlist.
 func (g *Gossip) heard(name, addr string, meta []byte) error {
 	server, _, ok := splitName(name)
 	if !ok {
@@ -159,7 +159,7 @@ func (g *Gossip) store(name, addr string, meta []byte, join bool) {
 	}
 	switch {
 	case server == g.self.ServerID:
-		return // our former run, or a twin: pings tell
+		return // our previous instance, or a copy of this server: pings decide
 	case foreign(g.self.ClusterID, member.ClusterID):
 		g.reportForeign(member)
 	case g.outdone(inst): // a rumour of an earlier run
@@ -193,10 +193,10 @@ func (g *Gossip) gone(name string) {
 	}
 	g.say(slog.LevelWarn, "member_failed", "a member does not answer", inst.member)
 	g.lose(inst.member)
-	poke(g.rejoin)
+	notify(g.rejoin)
 }
 
-// lose remembers the address of a dead instance, to try it: it may be alive all the same.
+// lose remembers the address of a dead instance, to try it: the instance may still be alive.
 func (g *Gossip) lose(m Member) {
 	now := g.mono()
 	oldest := ""

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The form of a member in gossip, version 1. Later versions append; a reader ignores what it does not know
-// at the end, and refuses another version byte.
+// The form of a member in gossip, version 1. Later versions append; a reader ignores unknown bytes at the
+// end, and refuses another version byte.
 //
 //	byte     version, 1
 //	byte     flags
@@ -24,11 +24,12 @@ const (
 	metaFixed   = 1 + 1 + metaTexts + 4 + 4 + 8 + 1 + MaxPartitions/8
 )
 
-// flagLeaving says that the instance is about to stop on purpose. memberlist does not tell a listener
-// whether a node left or died.
+// flagLeaving says that the instance is about to stop on purpose. memberlist's listeners cannot distinguish a
+// node that left from one that died.
 const flagLeaving = 1 << 0
 
-// encodeMeta writes m, which check has accepted and whose Leads are ascending. Same member, same bytes.
+// encodeMeta encodes m, which check has accepted and whose Leads are ascending. Equal members have equal
+// bytes.
 func encodeMeta(m Member, flags byte) []byte {
 	b := make([]byte, 0, metaBytes)
 	b = append(b, metaVersion, flags)

@@ -1,9 +1,9 @@
-// Package clock carries time to floor 3: raft groups, their transport, stores and gossip read and wait by the Clock
-// that their options name, so a simulator can run a node in time of its own.
+// Package clock passes time to floor 3: raft groups, their transport, stores and gossip read the time and
+// wait by the Clock in their options. So a simulator can run a node in virtual time.
 //
-// System, Entropy, Left, Since and Deadline are the only places where that floor meets the machine's clock and chance;
-// internal/lint checks it. hashicorp/raft, memberlist, gRPC, contexts and connections know the machine's clock only. A
-// bubble of testing/synctest makes that clock virtual, and System with it.
+// System, Entropy, Left, Since and Deadline are the only places where that floor meets the machine's clock
+// and chance; internal/lint checks it. hashicorp/raft, memberlist, gRPC, contexts and connections use the
+// machine's clock only. A bubble of testing/synctest makes that clock virtual, and System with it.
 package clock
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestNoHang: cloned all the time, directories are locked and files reused all the same.
+// TestNoHang: while it is cloned all the time, directories are still locked and files reused.
 func TestNoHang(t *testing.T) {
 	fs := New()
 	over := make(chan struct{})

@@ -22,16 +22,16 @@
 //	step(credit.Begun{Task: t})                // t was sent to the worker
 //	step(credit.Finished{Task: t})
 //
-// Ledger promises, after every event and whatever events come in whatever order:
+// Ledger's invariants, after every event of every sequence:
 //
 //	granted[l] >= 0, idle >= 0
 //	sum of granted[l] + idle = announced
 //	0 <= overcommitted <= sum of granted[l]
 //	idle > 0 implies overcommitted = 0
 //
-// where announced is the capacity that no task has taken, granted[l] the part of it that link l may use, idle the part
-// that no link has, and overcommitted the number of tasks that are the worker's although no credit was used for them:
-// the next credit to come back covers them. Share promises
+// Here announced is the capacity that no task has taken, granted[l] the part of it that link l may use, and
+// idle the part that no link has. overcommitted counts the worker's tasks for which no credit was used; the
+// next returned credit covers them. Share's invariant is
 //
 //	0 <= reserved <= granted
 //

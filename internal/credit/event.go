@@ -3,8 +3,8 @@ package credit
 // Link names a connection to a node that assigns tasks. The caller chooses the names.
 type Link string
 
-// Home is the link of the ledger's own node, if it has one. It is asked before the others for credit that another link
-// needs, and gets what no link has a claim to.
+// Home is the link of the ledger's own node, if it has one. The ledger revokes credit from it first when
+// another link needs some, and grants it the credit that no other link is entitled to.
 const Home Link = ""
 
 // Task is one version of an execution's task.
@@ -24,7 +24,7 @@ type (
 		Link Link
 		N    int
 	}
-	// Heard says that a message of the worker has come. A worker that is silent gets no grants.
+	// Heard says that a message of the worker has arrived. A silent worker gets no grants.
 	Heard struct{}
 	// Tick says that the time of a Wake has come.
 	Tick struct{}

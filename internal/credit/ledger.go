@@ -4,7 +4,7 @@ import "fmt"
 
 // Config is how a ledger decides. Times are in one unit of the caller's clock.
 type Config struct {
-	// SilentAfter is the time after which a worker that was not heard from is silent; 0: it never is.
+	// SilentAfter is the time without a message after which a worker is silent; 0: it never is.
 	SilentAfter int64
 	// Rest is the time for which a link is not asked again that had no credit to spare.
 	Rest int64
@@ -136,8 +136,8 @@ func (l *Ledger) silent(now int64) bool {
 	return l.cfg.SilentAfter > 0 && now-l.heard > l.cfg.SilentAfter
 }
 
-// taken takes n units of capacity that a task has used or the worker has taken back. Tasks that nothing is left to
-// cover are no debt any more: the worker has got more than it announced.
+// taken takes n units of capacity that a task has used or the worker has taken back. If no capacity is left
+// to cover overcommitted tasks, the ledger forgives them: the worker has more tasks than it announced.
 func (l *Ledger) taken(n int) {
 	l.announced -= n
 	l.overcommitted = l.overcommitted[:min(len(l.overcommitted), l.announced)]

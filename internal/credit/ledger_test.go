@@ -12,8 +12,8 @@ func task(id string, version uint64) Task {
 	return Task{Namespace: "ns", ID: id, Incarnation: 1, Version: version}
 }
 
-// TestLedger tells stories: what a ledger does about each event, and what it has then: announced/overcommitted, and each
-// link's credit.
+// TestLedger runs sequences of events: it states the ledger's actions after each event, and its values:
+// announced/overcommitted, and each link's credit.
 func TestLedger(t *testing.T) {
 	type step struct {
 		at   int64
@@ -81,7 +81,7 @@ func TestLedger(t *testing.T) {
 			{0, Dropped{Home}, "grant 1 home", "3/0 home:3"},
 			{0, Assigned{Home, task("x", 2)}, "", "2/0 home:2"},
 		}},
-		{"a task told again uses the next credit", Config{}, nil, []step{
+		{"a task delivered again uses the next credit", Config{}, nil, []step{
 			{0, LinkOpened{a, true, 1}, "", "0/0 a:0"},
 			{0, Announced{2}, "grant 2 a", "2/0 a:2"},
 			{0, Reminded{task("x", 1)}, "revoke 1 a", "2/1 a:2"},

@@ -6,7 +6,7 @@ import "fmt"
 //
 //	0 <= reserved <= granted
 //
-// granted is what was granted and not used, reserved the part of it that log entries under way may use.
+// granted is the granted, unused credit; reserved is the part of it that log entries in flight may use.
 type Share struct{ granted, reserved int }
 
 // Granted is the credit that no task has used.

@@ -42,14 +42,14 @@ type holder struct {
 	up, down []message
 	// damaged: messages were lost, doubled or overtaken since the link opened.
 	damaged bool
-	// assigned are tasks that an entry acquired when the session was over; they are told again.
+	// assigned are tasks that an entry acquired when the session was over; they are delivered again.
 	assigned []Task
 }
 
 type message struct {
 	grant, revoke int
 	down          Event
-	grants        bool // it stands for a unit that the ledger counts with the link
+	grants        bool // it represents a unit that the ledger counts with the link
 }
 
 const capacity = 12
@@ -153,7 +153,7 @@ func (w *walk) damage(h *holder) {
 		*box = append((*box)[:k], (*box)[k+1:]...)
 	case 1:
 		*box = append(*box, (*box)[k])
-		w.excess += (*box)[k].grant // its holder spends what nobody has announced
+		w.excess += (*box)[k].grant // its holder spends credit that was never announced
 	case 2:
 		j := w.rng.IntN(len(*box))
 		(*box)[k], (*box)[j] = (*box)[j], (*box)[k]
@@ -243,7 +243,7 @@ func (w *walk) task() Task {
 	return Task{Namespace: "ns", ID: fmt.Sprint(w.tasks % 997), Incarnation: 1, Version: uint64(w.tasks)}
 }
 
-// remind tells of a task again: one that a lost link has left, or one that was told already.
+// remind delivers a task again: one that a lost link has left, or one that was delivered already.
 func (w *walk) remind(h *holder) {
 	if !h.open {
 		return
@@ -391,7 +391,7 @@ func (w *walk) drain() {
 		if rest && w.l.Overcommitted() == 0 {
 			return
 		}
-		// What no message is left to ask for comes back with its link.
+		// Credit that no message can revoke any more comes back with its link.
 		for _, h := range w.holders {
 			if h.open && w.l.Overcommitted() > 0 && h.damaged {
 				w.lose(h)

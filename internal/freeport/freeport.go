@@ -1,7 +1,7 @@
-// Package freeport gives tests addresses to listen on that nobody else is given. The tests of several packages
-// run at once, each in its own process, and some come back to an address after a while: so every package has
-// a span of its own, and all are below the ports that the system hands out by itself. It promises nothing
-// against processes that are no tests of this project.
+// Package freeport gives tests addresses to listen on that no other test gets. The tests of several packages
+// run at once, each in its own process, and some reuse an address later. So every package has a span of its
+// own, below the ports that the system assigns. The package does not protect against processes other than
+// this project's tests.
 package freeport
 
 import (
@@ -35,7 +35,7 @@ func span(first, count uint32) *Span {
 	return s
 }
 
-// Addr is an address of this host at which nobody listens, by TCP or UDP. A test that finds none fails.
+// Addr returns an address of this host without a listener, by TCP or UDP. A test that finds none fails.
 func (s *Span) Addr(t testing.TB) string {
 	t.Helper()
 	for range s.count {

@@ -1,8 +1,8 @@
 // Package fsync makes names and small files survive a crash.
 //
-// It owns no files. It promises that when one of its functions returns nil, what it made is on disk, and that
-// a file it replaced is the old one or the new one after a crash at any moment, never a mixture. A crash may
-// leave a file with the suffix ".tmp" beside it, which the next replacement overwrites.
+// It owns no files. When one of its functions returns nil, its result is on disk. After a crash at any moment
+// a replaced file is the old one or the new one, never a mixture. A crash may leave a file with the suffix
+// ".tmp" next to it, which the next replacement overwrites.
 package fsync
 
 import (

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// messageHeader is how many bytes stand before a gRPC message: a flag and the length.
+// messageHeader is the number of bytes before a gRPC message: a flag and the length.
 const messageHeader = 5
 
-// call is one call from its headers to its end. The gate's lock guards it, but for what only the connection's
-// reader uses.
+// call is one call from its headers to its end. The gate's lock guards it, except for the fields that only
+// the connection's reader uses.
 //
 //	charged = base + cost + reserved + held + kept
 type call struct {

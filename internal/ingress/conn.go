@@ -20,9 +20,9 @@ const (
 	refusedPatience = time.Second
 )
 
-// Conn is a connection as the Gate sees it: what is read passes through, frame by frame. No read goes beyond
-// the end of the frame that it begins in, so gRPC, which reads without a buffer of its own, acts on a frame before
-// the next one is looked at.
+// Conn is a connection whose reads pass through the Gate, frame by frame. No read passes the end of the frame
+// that it begins in. So gRPC, which reads without a buffer of its own, handles a frame before the Gate parses
+// the next one.
 type Conn struct {
 	net.Conn
 	gate *Gate
@@ -39,7 +39,7 @@ type Conn struct {
 	head       [frameHead]byte
 	headN      int
 	left       int   // bytes of the frame's payload that are still to come
-	data       *call // whose DATA frame it is
+	data       *call // the call of the current DATA frame
 	padHead    bool  // the next byte says how much padding there is
 	padding    int
 	headers    uint32 // the stream of the latest HEADERS frame

@@ -10,14 +10,15 @@ import (
 // Options of a Gate.
 type Options struct {
 	Limits Limits
-	// Check decides by a call's headers who may call what: it answers the class whose bytes are counted together
-	// ("" for none), whether the caller showed no credentials (a stranger), or the error that the call ends
-	// with. It runs on the call's goroutine before the request is read; ctx has the peer and the metadata.
+	// Check decides by a call's headers whether the caller may make it. It returns the class whose bytes are
+	// counted together ("" for none), whether the caller showed no credentials (a stranger), or the error
+	// that the call ends with. It runs on the call's goroutine before the request is read; ctx has the peer
+	// and the metadata.
 	Check func(ctx context.Context, method string) (class string, stranger bool, err error)
 	// Overloaded makes the error of a call for which there are no bytes or no place left.
 	Overloaded func(message string, retryAfter time.Duration) error
-	// Refused is told of each call that ends before its request was read, with its method, what it ends with, and
-	// why: RefusedCheck and so on. It must not block.
+	// Refused is called for each call that ends before its request was read, with the method, the error, and
+	// the reason: RefusedCheck and so on. It must not block.
 	Refused func(method string, err error, why string)
 }
 
@@ -102,8 +103,8 @@ func (g *Gate) open(ctx context.Context, conn *Conn) context.Context {
 	return ctx
 }
 
-// afford charges what a call has taken already, and refuses the call if that does not fit although slow ones
-// gave way.
+// afford charges the bytes that a call holds already. If they do not fit, it refuses the call, and the
+// slowest request with it.
 func (g *Gate) afford(c *call, n int64) {
 	if g.ledger.charge(c, n, true) {
 		return
@@ -223,18 +224,18 @@ func (g *Gate) begin(c *call, method string) error {
 		g.mu.Unlock()
 	}
 	if err != nil {
-		g.tell(method, err, why)
+		g.reportRefusal(method, err, why)
 	}
 	return err
 }
 
-func (g *Gate) tell(method string, err error, why string) {
+func (g *Gate) reportRefusal(method string, err error, why string) {
 	if g.opts.Refused != nil {
 		g.opts.Refused(method, err, why)
 	}
 }
 
-// end ends a call and gives back what it held.
+// end ends a call and releases the bytes that it held.
 func (g *Gate) end(c *call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -275,7 +276,7 @@ func (g *Gate) abandon(c *call) {
 	}
 }
 
-// closed ends what is under way on a connection that nobody handles. Handlers end their calls themselves.
+// closed ends the calls of a connection that have no handler. Handlers end their calls themselves.
 func (g *Gate) closed(conn *Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -295,24 +296,24 @@ func (g *Gate) receive(c *call, method string, read func() error) error {
 		g.mu.Lock()
 		why := c.why
 		g.mu.Unlock()
-		g.tell(method, err, why)
+		g.reportRefusal(method, err, why)
 		return err
 	}
 	if n < 0 { // the end, or what gRPC refuses by itself
 		return read()
 	}
-	patience := time.AfterFunc(receiveBase+time.Duration(n)*time.Second/receiveRate, func() {
+	timeout := time.AfterFunc(receiveBase+time.Duration(n)*time.Second/receiveRate, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.refuse(c, g.opts.Overloaded("the request took too long to arrive", retryAfter), RefusedSlow)
 	})
 	err = read()
-	patience.Stop()
+	timeout.Stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil && c.refused != nil {
 		err = c.refused
-		go g.tell(method, err, c.why)
+		go g.reportRefusal(method, err, c.why)
 	}
 	g.taken(c, n)
 	return err
@@ -331,7 +332,7 @@ func (g *Gate) admit(c *call) (length int64, err error) {
 			tick.Stop()
 		}
 	}()
-	// Until the first message has begun, the call has no more time than for a message. Streams may be silent later.
+	// Until the first message has begun, the call has the time limit of a message. Streams may be idle later.
 	var late <-chan time.Time
 	if c.base > 0 && len(c.lengths) == 0 && !c.ended && c.refused == nil {
 		timer := time.NewTimer(receiveBase)
@@ -446,7 +447,7 @@ func (g *Gate) taken(c *call, n int64) {
 	c.taking = 0
 }
 
-// release gives back one part of what a call is charged.
+// release releases one part of a call's charge.
 func (g *Gate) release(c *call, part *int64) {
 	if *part == 0 || c.over {
 		return
@@ -456,9 +457,9 @@ func (g *Gate) release(c *call, part *int64) {
 	g.grant()
 }
 
-// Keep takes the bytes of the message that the handler of ctx's call has received last from the call: they stay
-// charged until release is called, also after the next message is received or the call has ended. A handler that
-// works on a stream's messages beside each other calls it for each of them. Calling release again does nothing.
+// Keep takes over the bytes of the last message that the handler of ctx's call has received. They stay
+// charged until release is called, even after the next message or the end of the call. A handler that
+// processes a stream's messages concurrently calls Keep for each of them. A second release does nothing.
 func (g *Gate) Keep(ctx context.Context) (release func()) {
 	c := callOf(ctx)
 	if c == nil {

@@ -23,8 +23,8 @@ import (
 	"perdure/internal/testkit"
 )
 
-// patience bounds every wait.
-const patience = 30 * time.Second
+// testTimeout bounds every wait.
+const testTimeout = 30 * time.Second
 
 // The service has two methods: Echo answers the length of its message; Stream answers each message with the length.
 const (
@@ -72,7 +72,7 @@ func serve(t *testing.T, change func(*ingress.Options, *ingress.ListenerOptions)
 			s.refused[why]++
 		},
 	}
-	of := ingress.ListenerOptions{Max: 1000, MaxPerAddress: 1000, First: 24, Patience: patience, Refused: func(why string) {
+	of := ingress.ListenerOptions{Max: 1000, MaxPerAddress: 1000, First: 24, Patience: testTimeout, Refused: func(why string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.closed[why]++
@@ -148,7 +148,7 @@ func (s *server) raw(frame int) *ingresstest.Caller {
 }
 
 func (s *server) echo(conn *grpc.ClientConn, token string, n int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
@@ -165,7 +165,7 @@ func (s *server) echo(conn *grpc.ClientConn, token string, n int) error {
 
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	testkit.Eventually(t, patience, what, is, nil)
+	testkit.Eventually(t, testTimeout, what, is, nil)
 }
 
 // settled waits until nothing is charged any more.
@@ -237,10 +237,10 @@ func TestServed(t *testing.T) {
 	s.settled()
 }
 
-// Streams go on as long as they like, with messages of all sizes.
+// Streams have no time limit, with messages of all sizes.
 func TestStreams(t *testing.T) {
 	s := serve(t, nil)
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer a"), patience)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "authorization", "Bearer a"), testTimeout)
 	defer cancel()
 	st, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, stream)
 	if err != nil {
@@ -273,10 +273,10 @@ func TestRefusedUnread(t *testing.T) {
 	s := serve(t, nil)
 	r := s.raw(0).Begin(echo, "bad")
 	r.Announce(4 << 20)
-	if sent := r.Push(4<<20, patience); sent > 64<<10 {
+	if sent := r.Push(4<<20, testTimeout); sent > 64<<10 {
 		t.Errorf("%d bytes were taken", sent)
 	}
-	if code, err := r.Wait(patience); code != "16" {
+	if code, err := r.Wait(testTimeout); code != "16" {
 		t.Errorf("status %q, %v", code, err)
 	}
 	s.settled()
@@ -285,8 +285,8 @@ func TestRefusedUnread(t *testing.T) {
 	}
 }
 
-// Unfinished messages hold no more than the bounds of connection, class and node, and small calls are served beside
-// them; large ones are, as soon as the slow ones have given way.
+// Unfinished messages hold no more than the bounds of connection, class and node, and small calls are served
+// concurrently; large ones are, as soon as the slow ones have been closed.
 func TestUnfinished(t *testing.T) {
 	s := serve(t, nil)
 	var wg sync.WaitGroup
@@ -326,10 +326,10 @@ func TestTinyFrames(t *testing.T) {
 	most := s.watch()
 	r := s.raw(1).Begin(echo, "a")
 	r.Announce(4 << 20)
-	if sent := r.Push(4<<20-1, patience); sent == 4<<20-1 {
+	if sent := r.Push(4<<20-1, testTimeout); sent == 4<<20-1 {
 		t.Error("all was taken, one by one")
 	}
-	if _, err := r.Wait(patience); err != nil {
+	if _, err := r.Wait(testTimeout); err != nil {
 		t.Error(err)
 	}
 	s.settled()
@@ -355,7 +355,7 @@ func TestHeadersOnly(t *testing.T) {
 		c.Begin(echo, "a", hpack.HeaderField{Name: "grpc-timeout", Value: "1n"})
 	}
 	last := c.Begin(echo, "bad")
-	if _, err := last.Wait(patience); err != nil {
+	if _, err := last.Wait(testTimeout); err != nil {
 		t.Error(err)
 	}
 	s.settled()

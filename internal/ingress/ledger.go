@@ -14,8 +14,8 @@ type Limits struct {
 	Reserve int64
 	// Calls bounds the calls under way, in pieces.
 	Calls int
-	// Strangers bounds the calls under way of callers without credentials, in pieces; StrangerMessage each of
-	// their messages.
+	// Strangers bounds the number of calls under way of callers without credentials, StrangerMessage the
+	// bytes of each of their messages.
 	Strangers       int
 	StrangerMessage int64
 }
@@ -25,7 +25,7 @@ const (
 	small = 64 << 10
 	// callCost is charged for a call until its first message was received: its goroutine and what gRPC keeps.
 	callCost = 8 << 10
-	// frameCost is charged for a frame besides its bytes when it is smaller than tinyFrame.
+	// frameCost is charged in addition to the bytes of a frame that is smaller than tinyFrame.
 	frameCost = 64
 	tinyFrame = 1 << 10
 	// maxFrame is the largest frame that gRPC accepts.

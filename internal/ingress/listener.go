@@ -13,25 +13,25 @@ import (
 type ListenerOptions struct {
 	// Max bounds the connections, MaxPerAddress those from one address (a host, without the port).
 	Max, MaxPerAddress int
-	// First is how many bytes a caller must have sent before the server gets the connection, and Patience how
-	// long it may take.
+	// First is how many bytes a caller must send before the server gets the connection, Patience the timeout
+	// for them.
 	First    int
 	Patience time.Duration
-	// Refused is told of each connection that was closed because there were too many, or because it was silent. It
-	// must not block.
+	// Refused is called for each connection that was closed because there were too many, or because it was
+	// silent. It must not block.
 	Refused func(why string)
 }
 
 // Why a Listener closed a connection.
 const (
 	RefusedFull    = "full"    // every connection has calls under way
-	RefusedEvicted = "evicted" // the longest idle one made room for a new one
+	RefusedEvicted = "evicted" // the longest idle one was closed for a new one
 	RefusedSilent  = "silent"  // it sent too little for too long
 )
 
-// Listener bounds the connections of a server by number. One more than there may be takes the place of the one that
-// has been idle for longest, of the address that has the most, so idle and silent connections keep nobody out. A
-// connection that has not spoken yet costs a goroutine and nothing of the server's.
+// Listener bounds the connections of a server by number. At the bound, a new connection replaces the longest
+// idle one of the address that has the most, so idle and silent connections do not keep callers out. A
+// connection that has not sent First bytes yet costs a goroutine and no resource of the server.
 type Listener struct {
 	raw  net.Listener
 	opts ListenerOptions
@@ -110,8 +110,8 @@ func (l *Listener) close(failed error) {
 	}
 }
 
-// Dismiss closes the connections that the server has not got yet, now and from now on: nothing is to be expected
-// of them when a server stops in order.
+// Dismiss closes the connections that the server has not got yet, now and from now on. An orderly stop need
+// not wait for them.
 func (l *Listener) Dismiss() {
 	l.each(func(p *Peer) bool { return !p.served }, true)
 }

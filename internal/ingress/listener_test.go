@@ -9,7 +9,7 @@ import (
 	"perdure/internal/ingress"
 )
 
-// Idle and silent connections make room for others; those with calls under way do not.
+// Idle and silent connections are closed for others; those with calls under way do not.
 func TestConnections(t *testing.T) {
 	const most = 20
 	s := serve(t, func(_ *ingress.Options, of *ingress.ListenerOptions) { of.Max, of.MaxPerAddress = most, most })
@@ -65,7 +65,7 @@ func TestConnectionsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Read(make([]byte, 1)); err == nil {
@@ -89,7 +89,7 @@ func TestSilent(t *testing.T) {
 	if _, err := io.WriteString(c, "PRI * HTTP/2.0"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// streamWindow is what a caller may send of a message that nobody has asked for; connWindow what may be on its
-	// way for one connection.
+	// streamWindow is how many bytes of a message a caller may send before a handler asks for it; connWindow
+	// is how many may be in flight on one connection.
 	streamWindow = 64 << 10
 	connWindow   = 1 << 20
 	// maxHeaderBytes bounds a call's headers: a token has 16 KiB at most.
 	maxHeaderBytes = 32 << 10
 )
 
-// ServerOptions are what a server needs for its calls to go through the gate. creds secure the connections. The
-// options for credentials, windows, buffers, headers, unknown services and the tap must not be given besides.
+// ServerOptions are what a server needs for its calls to go through the gate. creds secure the connections.
+// The options for credentials, windows, buffers, headers, unknown services and the tap must not be given in
+// addition.
 func (g *Gate) ServerOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(gateCredentials{creds, g}),

@@ -26,8 +26,8 @@ func Percent(live uint64) int {
 	return int(min(max(leastHeadroom*100/live, leastPercent), mostPercent))
 }
 
-// FollowHeap sets the collector's percentage by the live heap, until ctx ends. It blocks. The operator's GOGC goes
-// before it: do not call it then.
+// FollowHeap sets the collector's percentage by the live heap, until ctx ends. It blocks. The operator's GOGC
+// takes precedence: do not call FollowHeap if it is set.
 func FollowHeap(ctx context.Context) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	tick := time.NewTicker(lookEvery)

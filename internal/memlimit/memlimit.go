@@ -1,4 +1,4 @@
-// Package memlimit finds how much memory a process may take and has Go's garbage collector keep to it.
+// Package memlimit finds the memory limit of a process and sets it for Go's garbage collector.
 //
 // The bound is, in this order: the environment variable GOMEMLIMIT, which Go itself has read and which stays as it
 // is; what the operator configured; the least memory limit of the process's control groups (cgroup v1 and v2). It is
@@ -18,11 +18,11 @@ import (
 // Variable is the environment variable that Go reads by itself.
 const Variable = "GOMEMLIMIT"
 
-// Request says what the process knows of its memory.
+// Request holds the process's settings for its memory.
 type Request struct {
 	// Configured is what the operator gives the process, in bytes; 0 for nothing.
 	Configured int64
-	// OffHeap is what libraries hold beside Go's heap, in bytes, where they do (see OffHeap).
+	// OffHeap is the libraries' memory outside Go's heap, in bytes, if they have any (see OffHeap).
 	OffHeap int64
 	// Lookup finds environment variables, as os.LookupEnv does.
 	Lookup func(name string) (string, bool)
@@ -45,8 +45,8 @@ const (
 // Limit is what was found.
 type Limit struct {
 	Source Source
-	// Process is what the process may take, Heap what Go's runtime is to keep to, both in bytes; 0 when the source is
-	// None or Environment: nothing is to be set then.
+	// Process is the limit of the process, Heap the limit of Go's runtime, both in bytes. They are 0 when the
+	// source is None or Environment: the caller then sets nothing.
 	Process, Heap int64
 }
 
@@ -66,8 +66,8 @@ func Find(r Request) (Limit, error) {
 	return Limit{source, bytes, heap(bytes, r.OffHeap)}, nil
 }
 
-// heap is what is left for Go's runtime: nine tenths of the process's less what libraries hold beside it, but half of
-// the process's at least. A limit below what is live makes the collector run all the time.
+// heap is what is left for Go's runtime: nine tenths of the process's less the libraries' memory outside the
+// heap, but half of the process's at least. A limit below what is live makes the collector run all the time.
 func heap(process, offHeap int64) int64 {
 	return max(process/10*9-offHeap, process/2)
 }

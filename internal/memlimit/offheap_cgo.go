@@ -2,5 +2,6 @@
 
 package memlimit
 
-// OffHeap says that Pebble keeps its block cache and its memtables beside Go's heap: it does where it may call C.
+// OffHeap says that Pebble keeps its block cache and its memtables outside Go's heap, as it does in a build
+// with cgo.
 const OffHeap = true

@@ -1,14 +1,14 @@
 // Package mutation owns the test of the tests: it plants bugs, one at a time, each of which a named test must
-// notice. It promises that a guard which is dropped, flipped or put in another order does not go unseen, and that
-// a row of a table which no longer fits the source is reported rather than passed over. Tests alone use it; it
-// keeps nothing, and never changes a file of the repository.
+// notice. A dropped, flipped or reordered guard makes a test fail. A row of a table that no longer fits the
+// source is reported, not skipped. Only tests use the package; it stores nothing, and never changes a file of
+// the repository.
 //
 // # The tables
 //
-// Package rules holds the bugs of the rule packages and the machine, package engine those of what stands around the
-// rules: stores, snapshot content, channels, leases, dispatch, reads, the router, the workers' side. Each row names
-// tests that notice it in seconds, always: no test that waits for a fault to hit the right moment. Planting them all
-// takes minutes, so only the flag -long does it, as .ci/run does:
+// Package rules holds the bugs of the rule packages and the machine, package engine those of the code around
+// the rules: stores, snapshot content, channels, leases, dispatch, reads, the router, the workers' side. Each
+// row names tests that always notice it in seconds; none of them waits for a fault to hit the right moment.
+// Planting them all takes minutes, so only the flag -long does it, as .ci/run does:
 //
 //	go test ./internal/mutation/... -long -v
 //
@@ -16,19 +16,19 @@
 //
 // # How a bug is planted
 //
-// A row names a file, a snippet that occurs in it exactly once, what stands there instead, the rule that
-// is broken by it, and the tests that must fail. The changed copy of the file is made in a temporary folder and
-// handed to the go command with -overlay. Building and linking takes most of the time, so the rows of a package are
+// A row names a file, a snippet that occurs in it exactly once, the replacement, the rule that is broken by
+// it, and the tests that must fail. The changed copy of the file is made in a temporary folder and handed to
+// the go command with -overlay. Building and linking takes most of the time, so the rows of a package are
 // built together: a function that a row changes gets a twin with the change, and chooses by a number in the
-// environment (together.go). A row that changes something else than one function's body is built by itself, and
-// so are all rows of a package that do not build together. When the time of a run (-timeout) is nearly over, the
-// rows that are left are not tried, and -v tells how many they are.
+// environment (together.go). A row that changes more than one function's body is built by itself, and so are
+// all rows of a package that do not build together. When the time of a run (-timeout) is nearly over, the run
+// skips the rest of the rows, and -v prints their number.
 //
 // # When it fails
 //
 //   - "does not occur": the source has changed; change the row so that it breaks the same rule again.
 //   - "does not compile": the row is wrong; a bug that the compiler finds needs no test.
-//   - "survived": the named tests pass with the bug in place. Either they lost what used to notice it, or
+//   - "survived": the named tests pass with the bug in place. Either they lost the check that noticed it, or
 //     the row should name others. Add the missing test to the package of the rule, not here.
-//   - "hangs": the tests did not come to an end. Where that is the only way to notice a bug, the row says so.
+//   - "hangs": the tests did not end. Where that is the only way to notice a bug, the row says so.
 package mutation

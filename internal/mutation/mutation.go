@@ -25,7 +25,7 @@ type Bug struct {
 	File string
 	// Rule says what the bug breaks.
 	Rule string
-	// From occurs in file exactly once; to stands there instead.
+	// From occurs in file exactly once; to replaces it.
 	From, To string
 	// Tests are the names of those that must notice, separated by blanks.
 	Tests string
@@ -338,11 +338,11 @@ func run(t *testing.T, root, dir, overlay string, tests []string, long bool, lim
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
 	}
-	return judge(string(output), err == nil)
+	return verdictOf(string(output), err == nil)
 }
 
-// buildArgs are the arguments of a go command that builds tests. What is built is run once, or a few times: to build
-// it fast matters, how fast it runs does not.
+// buildArgs are the arguments of a go command that builds tests. A built binary runs a few times at most, so
+// the arguments make the build fast, not the run.
 func buildArgs(command string) []string {
 	return []string{command, "-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-w"}
 }

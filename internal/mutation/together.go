@@ -131,7 +131,7 @@ func together(t *testing.T, root, dir string, rows []Bug) *binary {
 		if err != nil {
 			t.Fatal(err)
 		}
-		guards := map[int]string{} // by where they stand
+		guards := map[int]string{} // by their position
 		twins := ""
 		for _, i := range all {
 			b := rows[i]
@@ -215,10 +215,10 @@ func (o *binary) run(t *testing.T, dir string, number int, tests []string, long 
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
-		// What `go test` adds to the output of a binary that ran.
+		// `go test` adds these lines to the output of a binary that ran.
 		output = append(output, []byte("\nFAIL\t"+dir+"\t0.0s\n")...)
 	default:
 		t.Fatalf("%s: %v", o.path, err)
 	}
-	return judge(string(output), err == nil)
+	return verdictOf(string(output), err == nil)
 }

@@ -42,8 +42,8 @@ var (
 	timedOut = regexp.MustCompile(`(?m)^panic: test timed out after.*\n(?:\s*running tests:\n)?((?:\s+\S+ \(\d.*\n)*)`)
 )
 
-// judge reads what `go test` of one package has printed.
-func judge(output string, passed bool) verdict {
+// verdictOf reads the output of `go test` of one package.
+func verdictOf(output string, passed bool) verdict {
 	v := verdict{output: tail([]byte(output))}
 	late := timedOut.FindStringSubmatch(output)
 	switch {
@@ -56,7 +56,7 @@ func judge(output string, passed bool) verdict {
 	case late != nil:
 		v.is = hung
 		if running := strings.Fields(late[1]); len(running) > 1 {
-			v.by = running[len(running)-2] // a name and its time; a subtest stands below its test
+			v.by = running[len(running)-2] // a name and its time; a subtest comes below its test
 		}
 	default:
 		v.is, v.by = noticed, innermost(output)
@@ -78,7 +78,7 @@ func innermost(output string) string {
 	return name
 }
 
-// tail is the end of an output, which is where a failure is told.
+// tail is the end of an output, which describes a failure.
 func tail(output []byte) string {
 	const enough = 4000
 	if len(output) > enough {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The harness tells apart what becomes of a bug, in a module of its own.
+// The harness distinguishes the outcomes of a bug, in a module of its own.
 func TestVerdicts(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -80,7 +80,7 @@ func TestLong(t *testing.T) {
 			}
 			v := c.bug.try(t, root, limit)
 			if v.is != c.want || !strings.HasPrefix(v.by, c.by) {
-				t.Errorf("judged %d %q, want %d %q\n%s", v.is, v.by, c.want, c.by, v)
+				t.Errorf("got %d %q, want %d %q\n%s", v.is, v.by, c.want, c.by, v)
 			}
 		})
 	}

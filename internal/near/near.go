@@ -1,6 +1,6 @@
-// Package near owns guesses at what somebody meant who wrote a name that does not exist: the most similar
-// name there is. It promises the same guess for the same names in the same order, and none when nothing is
-// similar enough. It keeps nothing, so a crash loses nothing.
+// Package near guesses the intended name for one that does not exist: the most similar existing name. It
+// makes the same guess for the same names in the same order, and none when no name is similar enough. It
+// stores nothing, so a crash loses nothing.
 package near
 
 import "strings"
@@ -41,7 +41,7 @@ func fold(s string) string {
 }
 
 // distance counts the insertions, deletions and replacements of bytes, and the swaps of neighbours, that
-// turn a into b.
+// change a into b.
 func distance(a, b string) int {
 	before := make([]int, len(b)+1)
 	last := make([]int, len(b)+1)

@@ -24,7 +24,7 @@ var _ pebble.CompactionScheduler = (*scheduler)(nil)
 // Register implements pebble.CompactionScheduler. Open does it before it may fail, and never undoes it.
 func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
 
-// begin grants what has waited, and from now on what is asked for. The database is open.
+// begin grants the compactions that have waited, and permits new ones from now on. The database is open.
 func (s *scheduler) begin() {
 	s.mu.Lock()
 	s.begun = true
@@ -41,20 +41,20 @@ func (s *scheduler) Unregister() {
 	s.ended = true
 }
 
-// TrySchedule implements pebble.CompactionScheduler. Who is refused waits: for begin, or for a compaction
-// that runs, whose end grants the next.
+// TrySchedule implements pebble.CompactionScheduler. A refused compaction waits for begin, or for the end of
+// a running compaction, which grants the next.
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.room() {
+	if !s.hasCapacity() {
 		return false, nil
 	}
 	s.running++
 	return true, s
 }
 
-// room reports whether one more may run. The caller holds mu.
-func (s *scheduler) room() bool {
+// hasCapacity reports whether one more compaction may run. The caller holds mu.
+func (s *scheduler) hasCapacity() bool {
 	return s.begun && !s.ended && s.running < s.db.GetAllowedWithoutPermission()
 }
 
@@ -68,7 +68,7 @@ func (s *scheduler) grant() {
 
 func (s *scheduler) grantOne() bool {
 	s.mu.Lock()
-	room := s.room()
+	room := s.hasCapacity()
 	s.mu.Unlock()
 	if !room {
 		return false

@@ -1,8 +1,9 @@
 // Package pebbleopen opens Pebble databases so that an opening that fails leaves nothing behind.
 //
-// pebble.Open may start a compaction and fail after that. It then frees what the compaction reads from, which
-// panics on a goroutine of Pebble's and ends the process, and it gives up the directory's lock while the
-// compaction still writes there. So no compaction is granted before Open has answered with a database.
+// pebble.Open may start a compaction and fail after that. It then frees the files that the compaction reads,
+// which panics on a goroutine of Pebble's and ends the process. It also gives up the directory's lock while
+// the compaction still writes there. So this package grants no compaction before Open has returned a
+// database.
 package pebbleopen
 
 import "github.com/cockroachdb/pebble/v2"

@@ -37,7 +37,7 @@ func backlog(t *testing.T) *vfs.MemFS {
 	return mem
 }
 
-// A listener takes what Pebble says. It says the word Fatalf when it can go on no more, and then hangs.
+// A listener receives Pebble's log lines. Pebble calls Fatalf when it cannot continue, and then hangs.
 type listener struct{ fatal chan struct{} }
 
 func newListener() *listener { return &listener{make(chan struct{}, 1)} }
@@ -52,8 +52,9 @@ func (l *listener) Fatalf(string, ...any) {
 	}
 }
 
-// TestFailedOpen: whichever write of an opening fails, there is an error, or Pebble has said that it cannot go
-// on; nothing is written after the error, and nothing panics. A database that opens is compacted.
+// TestFailedOpen: for each write of an opening that fails, there is an error, or Pebble has reported that it
+// cannot continue; nothing is written after the error, and nothing panics. A database that opens is
+// compacted.
 func TestFailedOpen(t *testing.T) {
 	mem := backlog(t)
 	refused, hung, opened := 0, 0, 0

@@ -61,7 +61,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestCommittedFilesAreFresh fails when somebody changed a .proto file, or a generated one by hand.
+// TestCommittedFilesAreFresh fails when only the .proto file changed, or a generated one was edited by hand.
 func TestCommittedFilesAreFresh(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the code generators; the full test run checks it")
@@ -147,7 +147,7 @@ func TestCompareAndApply(t *testing.T) {
 		t.Errorf("after apply: %v, %v, want no change", changes, err)
 	}
 	if have, err := os.ReadFile(filepath.Join(api, "v1/hand.go")); err != nil || string(have) != "written by hand" {
-		t.Errorf("a file that nobody generates was touched: %q, %v", have, err)
+		t.Errorf("a file that is not generated was touched: %q, %v", have, err)
 	}
 }
 

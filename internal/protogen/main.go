@@ -1,9 +1,9 @@
 // Command protogen turns every .proto file under api/ into Go, next to its source.
 //
-// It owns the step from schema to wire types: parsing and linking (protocompile, in this process),
-// then the two code generators that go.mod pins as tools. It promises that the output depends only on
-// the .proto files and on go.mod: no protoc binary, no PATH, no clock, and the same bytes on every
-// machine. It keeps no state; a crash can lose only files that the next run writes again.
+// It owns the step from schema to wire types: parsing and linking (protocompile, in this process), then the
+// two code generators that go.mod pins as tools. The output depends only on the .proto files and on go.mod:
+// no protoc binary, no PATH, no clock, and the same bytes on every machine. It keeps no state; a crash can
+// lose only files that the next run writes again.
 //
 //	go run ./internal/protogen           write what differs, remove what has no source any more
 //	go run ./internal/protogen -check    write nothing; exit 1 and name each stale file

@@ -6,9 +6,10 @@ import (
 	"unsafe"
 )
 
-// Reading is what the system's clock shows after both its parts went on, or were set, since an earlier reading that has
-// both: a suspended machine's monotonic clock stands, the wall's clock may be set. The package time makes no Time whose
-// parts went on differently, so the monotonic one, its second word, is changed here.
+// Reading is the system clock's reading after both its parts advanced, or were set, since an earlier reading
+// that has both: a suspended machine's monotonic clock stops, and the wall clock may be set. Package time
+// cannot make a Time whose parts advanced differently, so Reading changes the monotonic part, its second
+// word.
 func Reading(t *testing.T, from time.Time, wall, monotonic time.Duration) time.Time {
 	t.Helper()
 	to := from.Add(wall)

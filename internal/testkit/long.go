@@ -21,7 +21,8 @@ func Choose[T any](short, normal, much T) T {
 	return normal
 }
 
-// NeedsLong skips a test unless the flag -long is given. The reason is what else covers, or what it costs.
+// NeedsLong skips a test unless the flag -long is given. The reason names the test that covers the rule
+// otherwise, or the cost.
 func NeedsLong(t testing.TB, reason string) {
 	t.Helper()
 	if !Long() {

@@ -122,7 +122,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	at := linkOf(h.name, l.host)
 	h.n.mu.Unlock()
 	if h.n.blocked(at) {
-		<-ctx.Done() // nobody answers
+		<-ctx.Done() // no answer
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
 	}
 	near, far := net.Pipe()

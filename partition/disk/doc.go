@@ -1,4 +1,5 @@
-// Package disk keeps a node's data directory from being filled, and has the node live through a disk that others fill.
+// Package disk keeps a node from filling its data directory's disk, and keeps it running when others fill
+// that disk.
 //
 // A Guard watches the free space of one directory. Its marks are multiples of the reserve R:
 //
@@ -6,15 +7,16 @@
 //	free <   R    Critical  nothing is proposed and nothing compacted
 //	free < R/2    Full      no log entry is appended and no memtable flushed
 //
-// What still has to be written below that (a write-ahead log's record that was admitted, a MANIFEST, a seal, a term)
-// is little and must not fail, because Pebble and Raft end the process when it does. So the file system that the
-// Guard wraps never returns ENOSPC for such a write: it gives up the reserve file and waits until there is space.
-// Tables do return it: Pebble drops a table that it cannot finish and begins again, and the wrapper keeps it from
-// beginning before there is space.
+// Below that mark, few writes remain: an admitted record of the write-ahead log, a MANIFEST, a seal, a term.
+// They must not fail, because Pebble and Raft end the process when one does. So the file system that the
+// Guard wraps never returns ENOSPC for such a write: it gives up the reserve file and waits until there is
+// space. Writes of tables do return it: Pebble drops a table that it cannot finish and begins again, and the
+// wrapper delays the new one until there is space.
 //
 // The reserve is a file of R bytes, ReserveFile, that is preallocated in the directory. An operator who needs space to
 // purge executions deletes it; the Guard makes it again when enough space is free.
 //
-// A Guard owns the reserve file and nothing else. It reads the free space from the file system once a second, at each
-// admission, and after each MiB that went into a table, so a burst between two looks cannot pass a mark unseen.
+// A Guard owns the reserve file and nothing else. It reads the free space from the file system once a second,
+// at each admission, and after each MiB written to a table, so a burst between two checks cannot pass a mark
+// unnoticed.
 package disk

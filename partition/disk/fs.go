@@ -62,12 +62,12 @@ func (g *Guard) await(level Level) error {
 	return err
 }
 
-// file opens a file whose writes must not fail for want of space.
+// file opens a file whose writes must not fail for lack of space.
 func (f *guardedFS) file(name string, open func() (vfs.File, error)) (file vfs.File, err error) {
 	if err := f.g.insist(name, func() error { file, err = open(); return err }); err != nil {
 		return nil, err
 	}
-	return &patient{File: file, g: f.g, name: name}, nil
+	return &waitingFile{File: file, g: f.g, name: name}, nil
 }
 
 func (f *guardedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -100,15 +100,15 @@ func (f *guardedFS) MkdirAll(dir string, perm os.FileMode) error {
 // Unwrap implements vfs.FS.
 func (f *guardedFS) Unwrap() vfs.FS { return f.FS }
 
-// patient is a file whose writes wait for space.
-type patient struct {
+// waitingFile is a file whose writes wait for space.
+type waitingFile struct {
 	vfs.File
 	g    *Guard
 	name string
 }
 
 // Write implements io.Writer. It blocks while the disk is full.
-func (p *patient) Write(b []byte) (written int, err error) {
+func (p *waitingFile) Write(b []byte) (written int, err error) {
 	err = p.g.insist(p.name, func() error {
 		n, err := p.File.Write(b[written:])
 		written += n
@@ -118,7 +118,7 @@ func (p *patient) Write(b []byte) (written int, err error) {
 }
 
 // WriteAt implements io.WriterAt. It blocks while the disk is full.
-func (p *patient) WriteAt(b []byte, at int64) (written int, err error) {
+func (p *waitingFile) WriteAt(b []byte, at int64) (written int, err error) {
 	err = p.g.insist(p.name, func() error {
 		n, err := p.File.WriteAt(b[written:], at+int64(written))
 		written += n

@@ -61,8 +61,8 @@ func (l Level) String() string {
 
 // FullError refuses a write before anything is written. It is ENOSPC to errors.Is.
 type FullError struct {
-	// Free are the bytes that were free, less what was admitted and not written yet; Need the bytes of the write;
-	// Mark what must stay free.
+	// Free are the free bytes, less those admitted and not written yet; Need the bytes of the write; Mark the
+	// bytes that must stay free.
 	Free, Need, Mark int64
 }
 
@@ -78,7 +78,7 @@ func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// Status is what a guard knows.
+// Status is the result of a guard's last check of the free space.
 type Status struct {
 	Level Level
 	// Free and Total are bytes of the file system, 0 if unknown. The reserve file counts as used.
@@ -94,7 +94,7 @@ type Status struct {
 
 // Options of New. FS and Dir are required.
 type Options struct {
-	// FS is the file system, Dir the directory whose free space counts.
+	// FS is the file system, Dir the directory whose free space is checked.
 	FS  vfs.FS
 	Dir string
 	// Reserve is R in bytes; 0 for 1 % of the disk, MinReserve at least and MaxReserve at most.
@@ -104,9 +104,10 @@ type Options struct {
 	Usage func() (free, total int64, err error)
 	// Clock paces the looks and the retries; the machine's if nil.
 	Clock clock.Clock
-	// Logger gets what an operator should know; nil for none.
+	// Logger gets the lines for an operator; nil for none.
 	Logger *slog.Logger
-	// OnLevel is called after the level has changed, from whichever goroutine noticed. It must not block. Nil for none.
+	// OnLevel is called after the level has changed, on the goroutine that noticed it. It must not block. Nil
+	// for none.
 	OnLevel func(from, to Level)
 }
 
@@ -141,7 +142,7 @@ type Guard struct {
 	runOnce  sync.Once
 }
 
-// New is a guard that looks at the free space when it is asked; Run has it watch.
+// New returns a guard that checks the free space on request; Run checks it periodically.
 func New(o Options) *Guard {
 	g := &Guard{fs: o.FS, dir: o.Dir, asked: o.Reserve, usage: o.Usage, clock: o.Clock, log: o.Logger, onLevel: o.OnLevel,
 		stop: make(chan struct{}), done: make(chan struct{})}
@@ -185,7 +186,7 @@ func (g *Guard) Close() {
 // Level is the level at the last look.
 func (g *Guard) Level() Level { return Level(g.level.Load()) }
 
-// Status is what was found at the last look.
+// Status returns the result of the last check of the free space.
 func (g *Guard) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +212,7 @@ func (g *Guard) Look() Level {
 	g.mu.Lock()
 	from, to := g.lookLocked()
 	g.mu.Unlock()
-	g.tell(from, to)
+	g.report(from, to)
 	return to
 }
 
@@ -247,8 +248,8 @@ func (g *Guard) lookLocked() (from, to Level) {
 	return from, to
 }
 
-// tell reports a change of level.
-func (g *Guard) tell(from, to Level) {
+// report logs a change of level and calls OnLevel.
+func (g *Guard) report(from, to Level) {
 	if from == to {
 		return
 	}
@@ -285,7 +286,7 @@ func (g *Guard) Admit(n int64, l Level) (release func(), err error) {
 		g.inflight += n
 	}
 	g.mu.Unlock()
-	g.tell(from, to)
+	g.report(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +364,7 @@ func (g *Guard) giveUpReserve() {
 	g.log.Warn("the disk is full: its reserve is given up for what must be written", "event", "disk_reserve_used", "file", path)
 }
 
-// Wait is for whoever has met a full disk with a write that must be done: it gives up the reserve and waits a moment.
+// Wait helps a caller whose mandatory write has met a full disk: it gives up the reserve and waits a moment.
 // It blocks for retryEvery at most, and reports whether to try again.
 func (g *Guard) Wait(tries int) bool {
 	if tries == 0 {

@@ -79,9 +79,9 @@ func TestLevels(t *testing.T) {
 			t.Errorf("a disk of %d bytes has a reserve of %d, want %d", c.total, g.Status().Reserve, c.want)
 		}
 	}
-	blind := New(Options{FS: vfs.NewMem(), Dir: "", Reserve: 100}) // it cannot tell
+	blind := New(Options{FS: vfs.NewMem(), Dir: "", Reserve: 100}) // it has no free space to report
 	if err := blind.Check(1<<50, Low); err != nil || blind.Look() != OK {
-		t.Errorf("a file system that cannot tell: %v, %v", blind.Look(), err)
+		t.Errorf("a file system without a report of free space: %v, %v", blind.Look(), err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestReserve(t *testing.T) {
 	eventually(t, "the reserve to be made again", held)
 }
 
-// openPebble opens a store on a guarded disk. fatal gets what Pebble cannot go on after.
+// openPebble opens a store on a guarded disk. fatal gets the errors after which Pebble cannot continue.
 func openPebble(t *testing.T, g *Guard, wal bool) (db *pebble.DB, fatal, background chan string) {
 	t.Helper()
 	fatal, background = make(chan string, 1), make(chan string, 1)
@@ -236,8 +236,8 @@ func TestLogWriteWaits(t *testing.T) {
 	}
 }
 
-// TestFlushWaits: a memtable that finds no space is kept, and flushed when there is some. A compaction leaves more
-// free than a flush does.
+// TestFlushWaits: a memtable that finds no space stays in memory, and is flushed when there is some. A
+// compaction leaves more free than a flush does.
 func TestFlushWaits(t *testing.T) {
 	d := newSmallDisk(1 << 30)
 	g := d.guard(10 << 20)

@@ -1,9 +1,10 @@
-// Package identity owns who a node is: the file IDENTITY of a data directory, the names of the stores beside it, and
-// the stamp that marks each of them as this server's.
+// Package identity owns a node's identity: the file IDENTITY of a data directory, the names of the stores
+// next to it, and the stamp that marks each store as this server's.
 //
-// It promises that an identity is replaced durably and whole, and that a directory which is damaged, half made by a
-// node alone, another node's, or a replaced server's is refused by name before anything in it changes. A crash loses
-// nothing that Open or File.Update has returned for; what they were writing is there whole or not at all.
+// It replaces an identity durably and atomically. It refuses, with the reason and before any change, a
+// directory that is damaged, half made by a single node, another node's, or a replaced server's. A crash
+// loses nothing for which Open or File.Update has returned; an interrupted write is there whole or not at
+// all.
 //
 // The node's loop:
 //

@@ -102,7 +102,7 @@ func (o *Options) decide() (id Identity, err error) {
 	return id, err
 }
 
-// sweep removes the stores of a directory whose making was interrupted.
+// sweep removes the stores of a directory whose creation was interrupted.
 func sweep(files vfs.FS, dir string) error {
 	names, err := files.List(dir)
 	if err != nil {
@@ -118,9 +118,10 @@ func sweep(files vfs.FS, dir string) error {
 	return nil
 }
 
-// Find reads the identity of the data directory that cfg names and changes nothing. found is false for a directory
-// without data, or without any. An identity that is not Ready was never finished; a member of a cluster goes on with
-// it. Errors: *Error if data and configuration do not agree, or the file cannot be believed; *ReplacedError.
+// Find reads the identity of the data directory that cfg names and changes nothing. found is false for a
+// directory without data, or without any. An identity that is not Ready was never finished; a member of a
+// cluster resumes with it. Errors: *Error if data and configuration do not agree, or the file is not valid;
+// *ReplacedError.
 func Find(cfg Config) (id Identity, found bool, err error) {
 	files := cfg.FS
 	if files == nil {
@@ -172,9 +173,9 @@ func Find(cfg Config) (id Identity, found bool, err error) {
 	return Identity{}, false, nil
 }
 
-// Read reads the identity of a finished data directory and changes nothing. Errors: one that wraps fs.ErrNotExist if
-// there is no such directory; *Error if it holds no node's data, or if what it holds was never finished or cannot be
-// believed.
+// Read reads the identity of a finished data directory and changes nothing. Errors: one that wraps
+// fs.ErrNotExist if there is no such directory; *Error if it holds no node's data, or if its identity was
+// never finished or is not valid.
 func Read(dir string) (Identity, error) {
 	files := vfs.Default
 	if _, err := files.Stat(dir); err != nil {

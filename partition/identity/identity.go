@@ -84,9 +84,9 @@ func (id Identity) Replaced(dataDir string) error {
 		Successor: id.Successor.ServerID, Addr: id.Successor.PeerAddr, Epoch: id.Successor.Epoch, DataDir: dataDir}
 }
 
-// ReplacedError says that the cluster has made another server the member for this node: the node came back with a
-// new data directory, so what this one holds counts no more. The server has answered nothing since it knows,
-// and its data directory is refused at every later start.
+// ReplacedError says that the cluster has made another server the member for this node: the node came back
+// with a new data directory, so the data of this one is obsolete. The server answers no call once it knows,
+// and every later start refuses its data directory.
 type ReplacedError struct {
 	ClusterID, NodeID string
 	// ServerID is the server that was replaced: this one.

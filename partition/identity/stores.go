@@ -29,7 +29,7 @@ func isStoreName(name string) bool {
 		len(name) > len("markers-") && strings.HasPrefix(name, "markers-")
 }
 
-// StateStore is where one partition's state is kept, and the mark that says whose it is.
+// StateStore is the folder of one partition's state, with the mark of its owner.
 type StateStore struct {
 	Partition uint32
 	Dir       string

@@ -1,9 +1,9 @@
-// Package peers owns the calls between nodes: one connection to each other node, and the Peers service of this one, over
-// the peer port.
+// Package peers owns the calls between nodes: one connection to each other node, and this node's Peers
+// service, over the peer port.
 //
-// It promises that only members' calls reach the service, but for those that a server needs to become a member or to
-// learn that it is none any more, and that what members and others hold is bounded apart. Every connection ends with
-// Close. A crash loses calls under way and nothing else.
+// Only members' calls reach the service, except for the calls by which a server becomes a member or learns
+// that it was removed. The bytes that members hold and those of others have separate bounds. Every connection
+// ends with Close. A crash loses calls under way and nothing else.
 package peers
 
 import (
@@ -57,13 +57,13 @@ const (
 	peerDialTimeout = 2 * time.Second
 )
 
-// Peers are the connections to the other nodes, one for each address, and this node's own service. The
-// peer port secures them and says who calls. Only members may, but for what a server needs to become one, or
-// to learn that it is none any more.
+// Peers are the connections to the other nodes, one for each address, and this node's own service. The peer
+// port secures them and identifies the caller. Only members may call, except for the calls by which a server
+// becomes a member or learns that it was removed.
 type Peers struct {
 	mux     *transport.Mux
 	mayCall func(server string) error
-	// servers are two: what servers that are no members send and hold is bounded apart from what members do.
+	// servers are two, since the requests of members and those of other servers have separate bounds.
 	servers []*grpc.Server
 	gates   []*ingress.Gate // the members' first
 	// refused is called for each call whose request was not read.
@@ -75,8 +75,8 @@ type Peers struct {
 	conns  map[string]*grpc.ClientConn
 }
 
-// New makes the connections over a peer port. mayCall says why a server may not call, or nil; refused is called for each
-// call whose request was not read.
+// New makes the connections over a peer port. mayCall returns why a server may not call, or nil; refused is
+// called for each call whose request was not read.
 func New(mux *transport.Mux, mayCall func(server string) error, refused func()) *Peers {
 	return &Peers{mux: mux, mayCall: mayCall, refused: refused, strangerAge: strangerAge, helloTimeout: helloTimeout, conns: map[string]*grpc.ClientConn{}}
 }
@@ -87,8 +87,8 @@ var forStrangers = map[string]bool{
 	commandv1.Peers_ShowDirectory_FullMethodName: true,
 }
 
-// admit refuses a call of a server that is not a member. Each call is looked at: who was a member when it
-// connected may have been replaced since.
+// admit refuses a call of a server that is not a member. It checks each call: a server that was a member when
+// it connected may have been replaced since.
 func (p *Peers) admit(ctx context.Context, method string) error {
 	if forStrangers[method] {
 		return nil
@@ -110,8 +110,8 @@ func callerOf(ctx context.Context) string {
 	return who.server
 }
 
-// portCredentials tell the Peers service who calls. The peer port has shaken hands, and secured the
-// connection, before it gets here.
+// portCredentials give the Peers service the caller's identity. The peer port has done the handshake and
+// secured the connection before.
 type portCredentials struct {
 	credentials.TransportCredentials
 }
@@ -165,7 +165,8 @@ func (p *Peers) Serve(service commandv1.PeersServer) {
 	}()
 }
 
-// serveTo answers the connections of a listener within limits. Who calls is looked at before the request is read.
+// serveTo answers the connections of a listener within limits. It checks the caller before it reads the
+// request.
 func (p *Peers) serveTo(listener *part, service commandv1.PeersServer, limits ingress.Limits, options ...grpc.ServerOption) {
 	gate := ingress.New(ingress.Options{
 		Limits: limits,
@@ -236,7 +237,8 @@ func (l *part) Close() error {
 	return l.Listener.Close()
 }
 
-// Client is the service of the node at an address. It does no I/O; calls fail at once when nobody is there.
+// Client is the service of the node at an address. It does no I/O; calls fail at once when no node listens
+// there.
 func (p *Peers) Client(addr string) (commandv1.PeersClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,7 +72,7 @@ func TestConfirm(t *testing.T) {
 		confirmed bool
 		deposed   bool
 	}{
-		{name: "nobody has answered since", group: fakeGroup{servers: three}, got: acks{"b": {7, 10}, "c": {7, 9}}},
+		{name: "no server has answered since", group: fakeGroup{servers: three}, got: acks{"b": {7, 10}, "c": {7, 9}}},
 		{name: "one of two has", group: fakeGroup{servers: three}, got: acks{"b": {7, 11}, "c": {7, 10}}, confirmed: true},
 		{name: "both have", group: fakeGroup{servers: three}, got: acks{"b": {7, 11}, "c": {7, 12}}, confirmed: true},
 		{name: "in an earlier term", group: fakeGroup{servers: three}, got: acks{"b": {6, 11}, "c": {6, 11}}},
@@ -97,7 +97,7 @@ func TestConfirm(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if !c.confirmed && !c.deposed {
-				// It would wait for ever. What it waits for cannot come any more: nothing changes.
+				// It would wait for ever. The answer cannot come any more: nothing changes.
 				cancel()
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}

@@ -1,6 +1,7 @@
-// Package raftgroup owns two questions to a Raft group that hashicorp/raft answers only in part: what a future that may
-// never resolve comes to, and whether this server still leads. It promises that a wait ends when the group is down or
-// the caller gives up, and that a confirmed leader led at some moment after the question. It keeps nothing.
+// Package raftgroup answers two questions about a Raft group that hashicorp/raft answers only in part: the
+// result of a future that may never resolve, and whether this server still leads. A wait ends when the group
+// is down or the caller's context ends. A confirmed leader led at some moment after the question. The package
+// has no state.
 package raftgroup
 
 import (
@@ -57,10 +58,10 @@ type Acknowledgements interface {
 // Confirm blocks until this server is known to have led, in term, at some moment after the call: until a
 // majority of the voters has answered requests of that term which left after the call. ctx bounds it.
 //
-// raft.VerifyLeader alone does not say this. It counts each answer that arrives after the question, also one to a
-// request from before, which may have waited in the network while the others elected a successor; and it counts
-// servers that have no vote. It is asked all the same: it has heartbeats sent at once, and the main loop's word
-// is all there is to ask when this server is the only voter.
+// raft.VerifyLeader alone does not say this. It counts each answer that arrives after the question, also one
+// to a request from before, which may have waited in the network while the others elected a successor; and it
+// counts servers that have no vote. Confirm still calls it: it sends heartbeats at once, and the main loop's
+// answer is the only evidence when this server is the only voter.
 func Confirm(ctx context.Context, g Leader, acks Acknowledgements, self raft.ServerID, term uint64) error {
 	mark := acks.Mark()
 	verified := make(chan error, 1)

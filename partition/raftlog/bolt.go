@@ -15,10 +15,10 @@ import (
 	"perdure/partition/stable/boltfile"
 )
 
-// The boltdb backend keeps one raft-boltdb file per group, group-XXXXXXXX.bolt, made when the group gets
-// its first entry. The seal lists the groups that have one, so a file that disappeared is missed.
-// raft-boltdb would store a raft.Log as it is; the driver stores one whose Data is the complete record, so
-// that checksums and order are checked like those of the other backend.
+// The boltdb backend has one raft-boltdb file per group, group-XXXXXXXX.bolt, created with the group's first
+// entry. The seal lists the groups that have one, so Open notices a file that disappeared. raft-boltdb would
+// store a raft.Log as it is; the driver stores one whose Data is the complete record, so that checksums and
+// order are checked like those of the other backend.
 const (
 	boltPrefix = "group-"
 	boltSuffix = ".bolt"
@@ -51,7 +51,7 @@ func openBolt(dir string, opts Options, fresh bool, known map[uint32]span, hooks
 	return d, nil
 }
 
-// boltErr turns a damaged or missing file into damage of the store; where says of what.
+// boltErr turns a damaged or missing file into damage of the store; where names the damaged part.
 func boltErr(where *CorruptError, err error) error {
 	var corrupt *boltfile.CorruptError
 	var missing *boltfile.MissingError
@@ -117,8 +117,8 @@ func (d *boltDriver) append(group uint32, restart bool, recs []record) error {
 	}
 	return d.with(group, true, func(f *raftboltdb.BoltStore) error {
 		if restart {
-			// Two transactions. A crash between leaves an empty log, which is as good: a snapshot covers
-			// what is deleted, and what is appended was not acknowledged.
+			// Two transactions. A crash between them leaves an empty log, which is sound: a snapshot covers
+			// the deleted entries, and the appended ones were not acknowledged.
 			if err := f.DeleteRange(0, recs[0].index-1); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (d *boltDriver) groups() ([]uint32, error) {
 	return out, nil
 }
 
-// drop removes the file after the seal no longer lists it; what a crash leaves of it is not looked at.
+// drop removes the file after the seal no longer lists it; Open ignores the rest that a crash leaves.
 func (d *boltDriver) drop(group uint32, unlist func() error) error {
 	d.mu.Lock()
 	f := d.files[group]
@@ -204,8 +204,8 @@ func (d *boltDriver) drop(group uint32, unlist func() error) error {
 	return nil
 }
 
-// verify walks the pages as they are on disk. A write that goes on meanwhile could make that look wrong,
-// so it is done where no write of the group can be: at open. Here the entries' own checksums must do.
+// verify checks the entries' own checksums only. A walk over the pages on disk could mistake a concurrent
+// write for damage, so it runs at open, when the group has no writes.
 func (d *boltDriver) verify(uint32) error { return nil }
 
 func (d *boltDriver) witness() (witness, error) { return witness{}, nil }

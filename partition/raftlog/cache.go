@@ -13,10 +13,10 @@ import (
 // CacheOptions bound a Cache.
 type CacheOptions struct {
 	// Bytes bounds the data of the entries kept in memory, Entries their number; 8 MiB and 512 if 0. An entry larger
-	// than Bytes is not kept.
+	// than Bytes is not cached.
 	Bytes, Entries int
-	// Refer is the size in bytes above which GetLog hands out a reference instead of a command entry: see
-	// Reference. 0 hands out every entry whole.
+	// Refer is the size in bytes above which GetLog returns a reference instead of a command entry: see
+	// Reference. 0 returns every entry whole.
 	Refer int
 	// Sizes is how many entries' terms and sizes are remembered, 32 bytes each; 8,192 if 0.
 	Sizes int
@@ -25,8 +25,8 @@ type CacheOptions struct {
 	OnStored func(entries int, bytes int64)
 }
 
-// Cache stands between Raft and a Log. It replaces raft.NewLogCache, which counts entries and not bytes, and which
-// keeps alive everything that a proposal's future holds, its response included, for the next 512 entries.
+// Cache is a layer between Raft and a Log. It replaces raft.NewLogCache, which counts entries and not bytes,
+// and which keeps everything that a proposal's future holds, its response included, for the next 512 entries.
 //
 // Raft reads up to MaxAppendEntries entries into memory for each message to a follower, and up to 128 batches of as
 // many for the state machine, whatever their size. So above CacheOptions.Refer GetLog answers a reference: the entry
@@ -93,7 +93,8 @@ const (
 	referenceLen  = len(referenceMark) + 8
 )
 
-// Reference reports whether l stands for an entry whose data was not read, and the size of that data in bytes.
+// Reference reports whether l is a reference to an entry whose data was not read, and the size of that data
+// in bytes.
 func Reference(l *raft.Log) (size int, is bool) {
 	if len(l.Extensions) != referenceLen || string(l.Extensions[:len(referenceMark)]) != referenceMark {
 		return 0, false
@@ -124,7 +125,7 @@ func (c *Cache) FirstIndex() (uint64, error) { return c.log.FirstIndex() }
 // LastIndex is the log's.
 func (c *Cache) LastIndex() (uint64, error) { return c.log.LastIndex() }
 
-// refers reports whether an entry is handed out as a reference.
+// refers reports whether an entry is returned as a reference.
 func (c *Cache) refers(h *head) bool {
 	return c.opts.Refer > 0 && h.kind == raft.LogCommand && h.size > c.opts.Refer
 }
@@ -171,8 +172,9 @@ func (c *Cache) read(index uint64, out *raft.Log) error {
 	return nil
 }
 
-// Load returns the entry that l stands for: l itself unless it is a reference. The error is raft.ErrLogNotFound if the
-// entry was deleted meanwhile, or another one has its index. The entry's bytes are shared: do not change them.
+// Load returns the entry that l refers to: l itself unless it is a reference. The error is
+// raft.ErrLogNotFound if the entry was deleted meanwhile, or another one has its index. The entry's bytes are
+// shared: do not change them.
 func (c *Cache) Load(l *raft.Log) (*raft.Log, error) {
 	if _, is := Reference(l); !is {
 		return l, nil
@@ -213,7 +215,7 @@ func (c *Cache) StoreLogs(logs []*raft.Log) error {
 	c.mu.Lock()
 	for _, l := range logs {
 		if l.Index != c.last+1 {
-			c.forget(1, ^uint64(0)) // the log may have started anew behind a gap
+			c.forget(1, ^uint64(0)) // the log may have restarted behind a gap
 		}
 		c.remember(l)
 		c.last = l.Index
@@ -243,8 +245,8 @@ func (c *Cache) deleting(min, max uint64) {
 
 func headOf(l *raft.Log) head { return head{l.Index, l.Term, len(l.Data), l.Type} }
 
-// remember keeps an entry's head, and the entry if it is not too large. It copies the struct: l may be part of
-// something that must not be kept alive. The caller holds mu.
+// remember keeps an entry's head, and the entry if it is not too large. It copies the struct, since l may be
+// part of a larger object that must stay collectable. The caller holds mu.
 func (c *Cache) remember(l *raft.Log) {
 	c.heads[l.Index%uint64(len(c.heads))] = headOf(l)
 	slot := &c.recent[l.Index%uint64(len(c.recent))]
@@ -319,7 +321,7 @@ func (c *Cache) BytesAfter(index uint64) (bytes int64) {
 	return bytes
 }
 
-// CacheStats is what a Cache holds, and what it has read.
+// CacheStats counts the entries that a Cache holds, and its reads.
 type CacheStats struct {
 	// Bytes is the data of the entries in memory, Entries their number.
 	Bytes, Entries int

@@ -44,7 +44,7 @@ func noErr(t *testing.T, err error) {
 	}
 }
 
-// What is kept is bounded by bytes, whatever the number of entries, and by entries, whatever their size.
+// The cached entries are bounded by bytes, for any number, and by number, for any size.
 func TestCacheBounds(t *testing.T) {
 	c, log := newCache(t, CacheOptions{Bytes: 1 << 20, Entries: 64})
 	for i := range uint64(40) {
@@ -68,7 +68,7 @@ func TestCacheBounds(t *testing.T) {
 	if s := c.Stats(); s.Entries > 64 {
 		t.Errorf("%d entries are kept, the bound is 64", s.Entries)
 	}
-	// One above the bound is not kept, and does not drive out the others.
+	// One above the bound is not cached, and does not evict the others.
 	before := c.Stats()
 	noErr(t, c.StoreLogs(entriesOf(301, 301, 1, 2<<20)))
 	if s := c.Stats(); s.Entries < before.Entries-1 || s.Bytes > 1<<20 {
@@ -106,7 +106,7 @@ func TestCacheHandsOutReferences(t *testing.T) {
 			t.Fatalf("entry %d is loaded as another", i+1)
 		}
 	}
-	// What is small, and what Raft itself reads, is handed out whole.
+	// Small entries, and those that Raft itself reads, are returned whole.
 	for _, i := range []uint64{257, 258} {
 		var l raft.Log
 		noErr(t, c.GetLog(i, &l))
@@ -160,14 +160,14 @@ func TestCacheForgets(t *testing.T) {
 	if l.Term != 3 {
 		t.Errorf("entry 16 is of term %d, the log has 3", l.Term)
 	}
-	// A log that starts anew behind a gap.
+	// A log that restarts behind a gap.
 	noErr(t, again.StoreLogs(entriesOf(100, 101, 4, 100)))
 	if err := again.GetLog(10, &l); !errors.Is(err, raft.ErrLogNotFound) {
-		t.Errorf("entry 10 is there after the log started anew at 100: %v", err)
+		t.Errorf("entry 10 is there after the log restarted at 100: %v", err)
 	}
 }
 
-// As many last entries are kept as fit into the bytes.
+// Trailing counts as many last entries as fit into the bytes.
 func TestCacheTrailing(t *testing.T) {
 	c, log := newCache(t, CacheOptions{Bytes: 1 << 10, Sizes: 64})
 	noErr(t, c.StoreLogs(entriesOf(1, 100, 1, 10)))

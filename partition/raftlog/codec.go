@@ -22,9 +22,9 @@ const MaxEntryBytes = 1 << 30
 // found under another key is noticed. Every field has one possible form, so the same entry always gives
 // the same bytes. Index is the key's.
 //
-// AppendedAt is kept as Unix nanoseconds (UTC, without its monotonic part): Raft uses it to report the
-// age of the oldest entry. A zero or unrepresentable time is stored as absent. Empty data and empty
-// extensions read back as nil.
+// AppendedAt is stored as Unix nanoseconds (UTC, without its monotonic part): Raft uses it to report the age
+// of the oldest entry. A zero or unrepresentable time is stored as absent. Empty data and empty extensions
+// read back as nil.
 const (
 	entryVersion  = 1
 	entryMinBytes = 1 + 1 + 1 + 8 + 8
@@ -34,7 +34,7 @@ const (
 	flagsKnown     = flagAppendedAt | flagExtensions
 )
 
-// Key families of the Pebble store. Numbers are for life.
+// Key families of the Pebble store. Numbers never change.
 const familyEntry = 0x01 // familyEntry, group 4, index 8: one entry
 
 const entryKeyLen = 1 + 4 + 8

@@ -21,9 +21,9 @@ import (
 	"perdure/partition/raftlog/logtest"
 )
 
-// TestPowerLoss crashes a store again and again while groups append, truncate and compact, with flushes and
-// compactions going on. Every clone must open (nothing legitimate is taken for damage), without holes, with
-// every entry that was acknowledged, and go on.
+// TestPowerLoss crashes a store again and again while groups append, truncate and compact, during flushes and
+// compactions. Every clone must open (nothing legitimate is taken for damage), without holes, with every
+// entry that was acknowledged, and accept further writes.
 func TestPowerLoss(t *testing.T) {
 	fs := crashfs.New()
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -47,8 +47,8 @@ func TestPowerLoss(t *testing.T) {
 		if _, err := s.Verify(context.Background()); err != nil {
 			t.Fatalf("crash %d: %v", n, err)
 		}
-		// What must be there, at both ends. In odd rounds tails are truncated; then nothing is demanded of
-		// the end, which moves both ways.
+		// The entries that must be there, at both ends. In odd rounds tails are truncated; then the end moves
+		// both ways and is not checked.
 		var acked, floor [groups]atomic.Uint64
 		var done atomic.Uint64
 		stop, further := make(chan struct{}), make(chan struct{}, 1)

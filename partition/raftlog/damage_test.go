@@ -347,7 +347,7 @@ func TestFlippedByteLargeCommits(t *testing.T) {
 	if got, err := last(b); err != nil || got != n {
 		t.Fatalf("undamaged: %d, %v", got, err)
 	}
-	// The log's number, as it stands in each chunk.
+	// The log's number, as in each chunk.
 	var number uint32
 	if _, err := fmt.Sscanf(base.PathBase(path), "%d.log", &number); err != nil {
 		t.Fatal(err)

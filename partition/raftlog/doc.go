@@ -1,4 +1,4 @@
-// Package raftlog keeps the Raft logs of every group of a node in one place.
+// Package raftlog stores the Raft logs of all groups of a node in one directory.
 //
 // It owns one directory and promises that an entry is on disk, synced, when StoreLogs returns; that a
 // log has no holes; and that damage is named (CorruptError), never skipped. A crash may lose only what
@@ -6,8 +6,8 @@
 //
 // # Two backends, one set of rules
 //
-// Store is the concrete type; below it stands a small driver, Pebble (the default) or raft-boltdb. All
-// rules live above the driver, so both obey the same ones, and logtest.Run proves it for each.
+// Store is the concrete type; below it is a small driver, Pebble (the default) or raft-boltdb. All rules are
+// implemented above the driver, so both obey the same ones; logtest.Run tests each.
 //
 //   - Pebble: one store for all groups. Concurrent StoreLogs of different groups meet in Pebble's commit
 //     pipeline and share one fsync, which is why a node uses one store and not one per group.
@@ -17,14 +17,14 @@
 //
 //   - A log is contiguous: first..last without holes. An append continues at last+1, or starts anywhere
 //     in an empty log. Overwriting is refused (OrderError); Raft truncates first.
-//   - An append that leaves a gap after last starts the log anew: the older entries go in the same
-//     commit. Raft appends so only after it installed a snapshot that covers them, when it crashed
-//     before it could delete them. Log therefore reports IsMonotonic.
-//   - A failed write or sync ends the process (Options.OnFatal). What was being written may or may not
-//     be on disk, and a file system does not repeat a failed sync, so nothing after it can be trusted.
-//   - An entry carries a checksum over its place (group, index) and its content.
-//   - The directory carries a seal, a small file beside the store that remembers what must be there
-//     (seal.go), so that a lost or shortened file is noticed and not taken for an older state.
+//   - An append that leaves a gap after last restarts the log: the same commit deletes the older entries.
+//     Raft does this only after it installed a snapshot that covers them, when it crashed before it could
+//     delete them. Log therefore reports IsMonotonic.
+//   - A failed write or sync ends the process (Options.OnFatal). The failed write may or may not be on disk,
+//     and a file system does not repeat a failed sync, so no later write can be trusted.
+//   - An entry has a checksum over its key (group, index) and its content.
+//   - The directory has a seal, a small file next to the store that records its required content (seal.go).
+//     So Open notices a lost or shortened file and does not mistake it for an older state.
 //
 // # Use with Raft
 //

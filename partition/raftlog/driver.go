@@ -6,12 +6,12 @@ type record struct {
 	bytes []byte // complete: body and checksum
 }
 
-// driver is what a backend has to do; the rules stand above it. Writes of one group are never
-// concurrent with each other; everything else may be. A write returns after it is durable. Errors that
-// are damage are *CorruptError without Store, which Store fills in.
+// driver is the interface of a backend; the rules are implemented above it. Writes of one group are never
+// concurrent with each other; everything else may be. A write returns after it is durable. Errors that are
+// damage are *CorruptError without Store, which Store fills in.
 type driver interface {
-	// append stores consecutive entries. With restart, every older entry of the group goes first, in
-	// the same commit where the backend can.
+	// append stores consecutive entries. With restart, it first deletes every older entry of the group, in
+	// the same commit if the backend can.
 	append(group uint32, restart bool, recs []record) error
 	// deleteRange removes from..to, both included.
 	deleteRange(group uint32, from, to uint64) error
@@ -39,7 +39,7 @@ type driver interface {
 type hooks struct {
 	// fatal reports a failed write the driver cannot return.
 	fatal func(error) error
-	// changed says that files came or went; a new seal is due. It does not block.
+	// changed reports that files were created or removed, so a new seal is needed. It does not block.
 	changed func()
 	// flushed says that entries moved from the write-ahead log into tables, before that log is removed.
 	// It writes a seal and calls nothing of the driver.

@@ -66,8 +66,8 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// OrderError refuses an append that would overwrite an entry, or whose entries are not consecutive.
-// Nothing of the append was stored.
+// OrderError refuses an append that would overwrite an entry, or whose entries are not consecutive. The
+// append stored nothing.
 type OrderError struct {
 	Store string
 	Group uint32

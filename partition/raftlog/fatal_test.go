@@ -69,14 +69,14 @@ func (f *failFile) SyncTo(length int64) (bool, error) {
 	return f.File.SyncTo(length)
 }
 
-// TestFailedSync: the caller is told, nobody is told anything else afterwards, and OnFatal is called once.
+// TestFailedSync: the caller gets the error, every later call gets it too, and OnFatal is called once.
 func TestFailedSync(t *testing.T) {
 	fs := &failFS{FS: vfs.NewMem()}
 	var calls atomic.Int64
-	var told error
+	var reported error
 	s, err := raftlog.Open("log", raftlog.Options{FS: fs, MustCreate: true, OnFatal: func(err error) {
 		calls.Add(1)
-		told = err
+		reported = err
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +103,8 @@ func TestFailedSync(t *testing.T) {
 	if _, err := s.Group(1).LastIndex(); !errors.As(err, &fatal) {
 		t.Errorf("LastIndex after the failure: %v", err)
 	}
-	if calls.Load() != 1 || !errors.As(told, &fatal) {
-		t.Errorf("OnFatal was called %d times, with %v", calls.Load(), told)
+	if calls.Load() != 1 || !errors.As(reported, &fatal) {
+		t.Errorf("OnFatal was called %d times, with %v", calls.Load(), reported)
 	}
 	_ = s.Close()
 }

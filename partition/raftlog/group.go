@@ -38,8 +38,8 @@ func (l *groupLog) floor() (uint64, bool) { return l.durable.Load(), l.known.Loa
 
 var _ Log = (*groupLog)(nil)
 
-// IsMonotonic tells Raft that the log has no holes, so that it deletes the old entries after it
-// installed a snapshot.
+// IsMonotonic reports that the log has no holes, so Raft deletes the old entries after it installed a
+// snapshot.
 func (l *groupLog) IsMonotonic() bool { return true }
 
 func (l *groupLog) corrupt(index uint64, detail string, err error) error {
@@ -80,16 +80,16 @@ func (l *groupLog) hide(first, last uint64) {
 
 // FirstIndex returns the first index, 0 for an empty log.
 func (l *groupLog) FirstIndex() (uint64, error) {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	first, _, err := l.bounds()
 	return first, err
 }
 
 // LastIndex returns the last index, 0 for an empty log.
 func (l *groupLog) LastIndex() (uint64, error) {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	_, last, err := l.bounds()
 	return last, err
 }
@@ -100,8 +100,8 @@ func (l *groupLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Lo
 // StoreLogs appends consecutive entries and returns when they are durable. See the package comment for
 // what it refuses.
 func (l *groupLog) StoreLogs(logs []*raft.Log) error {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	if len(logs) == 0 {
 		return l.store.err()
 	}
@@ -139,7 +139,7 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 		recs[i], buf = record{index: log.Index, bytes: buf[:n:n]}, buf[n:]
 	}
 	if restart {
-		l.store.log.Warn("log starts anew after a gap", "group", l.group, "last", last, "next", first)
+		l.store.log.Warn("log restarts after a gap", "group", l.group, "last", last, "next", first)
 		// The backend may need two commits for it, so between them the log may be empty.
 		l.hide(0, 0)
 		if err := l.store.lower(l.group, 0); err != nil {
@@ -160,8 +160,8 @@ func (l *groupLog) StoreLogs(logs []*raft.Log) error {
 // DeleteRange removes min..max, both included, durably. It must leave no hole: the range is a prefix, a
 // suffix or the whole of the log; what lies outside the log is ignored.
 func (l *groupLog) DeleteRange(min, max uint64) error {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	first, last, err := l.bounds()
@@ -197,8 +197,8 @@ func (l *groupLog) DeleteRange(min, max uint64) error {
 // GetLog reads one entry: raft.ErrLogNotFound outside first..last, *CorruptError if an entry inside it
 // is missing or damaged. The entry's bytes may be shared with later reads: do not change them.
 func (l *groupLog) GetLog(index uint64, out *raft.Log) error {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	first, last, err := l.bounds()
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (l *groupLog) getOne(index uint64, out *raft.Log) error {
 	return nil
 }
 
-// absent tells an entry that was deleted while it was being read from one that is lost.
+// absent distinguishes an entry that was deleted during its read from a lost one.
 func (l *groupLog) absent(index uint64) error {
 	first, last, err := l.bounds()
 	if err != nil {
@@ -283,7 +283,7 @@ func (l *groupLog) read(from, to uint64, max int) ([]raft.Log, error) {
 		putEntryKey(key, l.group, index)
 		var log raft.Log
 		if bad = decodeEntry(b, key, index, &log); bad != nil {
-			// The entry asked for is the first one; a later one is reported when it is asked for.
+			// The entry asked for is the first one; a later one is reported on its own read.
 			if len(logs) > 0 {
 				bad = nil
 			} else {

@@ -8,7 +8,7 @@ import (
 	"perdure/internal/testkit"
 )
 
-// A Pebble store whose disk has failed cannot be closed: what it runs stays, in the tests of failing disks.
+// A Pebble store whose disk has failed cannot be closed: its goroutines stay, in the tests of failing disks.
 func TestMain(m *testing.M) {
 	testkit.Main(m, goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2/record.(*LogWriter).flushLoop"),
 		goleak.IgnoreAnyFunction("github.com/cockroachdb/pebble/v2.(*cleanupManager).mainLoop"),

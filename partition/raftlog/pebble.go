@@ -28,7 +28,7 @@ type pebbleDriver struct {
 	synced atomic.Uint64
 }
 
-// openPebble opens the store in dir, whose MANIFEST was compared with the seal.
+// openPebble opens the store in dir, after its MANIFEST was compared with the seal.
 func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, err error) {
 	memTable := opts.MemTableBytes
 	if memTable == 0 {
@@ -49,7 +49,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				if errors.Is(err, syscall.ENOSPC) {
-					log.Infof("background: %v", err) // it is tried again, and the disk's guard tells
+					log.Infof("background: %v", err) // Pebble tries again, and the disk's Guard reports the full disk
 					return
 				}
 				log.Errorf("background: %v", err)
@@ -290,7 +290,7 @@ func (l *pebbleLogger) Infof(format string, args ...any) {
 
 func (l *pebbleLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 
-// Fatalf must not return: Pebble calls it where it cannot go on.
+// Fatalf must not return: Pebble calls it where it cannot continue.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
 	panic(l.fatal(fmt.Errorf(format, args...)))
 }

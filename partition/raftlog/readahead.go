@@ -2,16 +2,16 @@ package raftlog
 
 import "github.com/hashicorp/raft"
 
-// Raft reads its log one entry at a time, forward, in long runs: at start, in replay, for a follower
-// that catches up. A run is recognised by its second read, and from then on entries are fetched with one
-// iterator per 512 of them (replaying a long tail is about four times faster so).
+// Raft reads its log one entry at a time, forward, in long runs: at start, in replay, for a follower that
+// catches up. The second read of a run starts reading ahead: one iterator fetches the next 512 entries. This
+// makes the replay of a long tail about four times faster.
 const (
 	readAheadEntries = 512
 	readAheadBytes   = 1 << 20 // of one window
 	readAheadWindows = 4       // followers that catch up at once, and the apply loop
 )
 
-// window is a run of decoded entries not yet handed out.
+// window is a run of decoded entries not yet returned.
 type window struct {
 	next uint64     // index expected next by its reader
 	logs []raft.Log // logs[0] has index next; may be empty
@@ -39,7 +39,7 @@ func (r *readAhead) find(index uint64) *window {
 	return nil
 }
 
-// take hands out the entry at index if a window holds it.
+// take returns the entry at index if a window holds it.
 func (r *readAhead) take(index uint64, out *raft.Log) bool {
 	w := r.find(index)
 	if w == nil || len(w.logs) == 0 {
@@ -60,7 +60,7 @@ func (r *readAhead) expected(index uint64) bool { return r.find(index) != nil }
 // note remembers that index was read, so that a read of index+1 counts as a run.
 func (r *readAhead) note(index uint64) { r.replace(index+1, nil) }
 
-// put keeps what was read from index on; logs[0] was handed out already.
+// put stores the entries read from index on; logs[0] was returned already.
 func (r *readAhead) put(index uint64, logs []raft.Log) {
 	if w := r.find(index); w != nil {
 		*w = window{}

@@ -13,17 +13,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// Pebble's MANIFEST and write-ahead logs are files of records. A record that does not check out may be the
-// end of what was written before a crash, or damage, and Pebble (v2.1.7) decides too often for the former.
-// In a write-ahead log it looks for a later chunk that promises the bad one was synced, but only from the
-// next block on, and the promises are too small, because full blocks are not counted into them; it takes
-// a flipped log number for an orderly end. In the MANIFEST it looks for nothing. So acknowledged entries
-// would go without a word. The functions here look at the files before Pebble opens them.
+// Pebble's MANIFEST and write-ahead logs are files of records. A record with a wrong checksum may be the end
+// of the last write before a crash, or damage. Pebble (v2.1.7) assumes the former too often. In a write-ahead
+// log it searches for a later chunk that promises the bad one was synced, but only from the next block on.
+// The promises are too small, because they do not count full blocks. It takes a flipped log number for an
+// orderly end. In the MANIFEST it does not search. So acknowledged entries would be lost silently. The
+// functions here check the files before Pebble opens them.
 //
-// For that each batch begins with a promise of its own: the sequence number below which everything was
-// synced when the batch was made (promise, in the form of Pebble's log data, which reaches only the
-// write-ahead log). A bad record that a later one promises is damage. Only what was acknowledged last,
-// after which nothing was written, has nobody to vouch for it.
+// For this, each batch begins with a promise of its own: the sequence number below which everything was
+// synced when the batch was made. The promise has the form of Pebble's log data, which reaches only the
+// write-ahead log. A bad record that a later one promises is damage. Only the last acknowledged record, with
+// no write after it, has no promise.
 //
 // A file is blocks of 32 KiB; a chunk lies within one block:
 //
@@ -103,10 +103,9 @@ func skipFill(b []byte, o int) int {
 	return o
 }
 
-// checkManifest refuses a MANIFEST with a bad record before a good one. Each record is synced before the
-// next is written, so only the last one can be a write that was cut short. It answers the number of the
-// oldest log that is still needed: whatever stands in older ones is flushed, and they are on their way to
-// be removed or written over.
+// checkManifest refuses a MANIFEST with a bad record before a good one. Each record is synced before the next
+// is written, so only the last one can be a write that was cut short. It returns the number of the oldest log
+// that is still needed: the content of older ones is flushed, and Pebble will remove or overwrite them.
 func checkManifest(b []byte) (oldestLog uint64, err error) {
 	end := 0
 	for {
@@ -133,8 +132,8 @@ func checkManifest(b []byte) (oldestLog uint64, err error) {
 	return oldestLog, nil
 }
 
-// logNumberOf reads the oldest log number that a record of the MANIFEST sets, which stands first in it but
-// for the comparer's name.
+// logNumberOf reads the oldest log number that a record of the MANIFEST sets. It is the record's first field,
+// or the second after the comparer's name.
 func logNumberOf(record []byte) (uint64, bool) {
 	const tagComparer, tagLogNumber = 1, 2
 	tag, n := binary.Uvarint(record)

@@ -14,10 +14,10 @@ import (
 	"perdure/internal/fsync"
 )
 
-// The seal is a small file beside the backend's files. It says what the store is (backend, stamp) and what
-// must be found in it, because a backend alone cannot tell a damaged store from an older one: Pebble takes a
-// broken MANIFEST record for the end of a cut write, starts from the version before it and deletes the
-// files it does not know; a deleted write-ahead log leaves no trace; bolt falls back to its older meta page.
+// The seal is a small file next to the backend's files. It records what the store is (backend, stamp) and its
+// required content, because a backend alone cannot distinguish a damaged store from an older one: Pebble
+// takes a broken MANIFEST record for the end of a cut write, starts from the version before it and deletes
+// unknown files. A deleted write-ahead log leaves no trace. Bolt falls back to its older meta page.
 //
 //   - While the store is open (state live), floors: each group's log reaches at least to index n. The
 //     floors rise with each of the backend's flushes, before it removes the write-ahead log behind them,
@@ -25,9 +25,9 @@ import (
 //     and the youngest write-ahead log.
 //   - After Close (state clean), exact: each group's log is first..last, and there is no other group.
 //
-// The file is replaced by rename, so it is never half written. What it cannot tell is damage younger than
-// itself in a store that was not closed: the last commit, cut short by a bit that flipped, looks like one
-// cut short by the power.
+// The file is replaced by rename, so it is never half written. It cannot detect damage younger than itself in
+// a store that was not closed: a last commit that a flipped bit cut short looks like one that a power failure
+// cut short.
 const (
 	sealName    = "seal"
 	sealMagic   = "PRDL"

@@ -32,11 +32,11 @@ func (s *Store) sealLoop() {
 
 // followUp writes a live seal. A failure leaves the old one, which still holds.
 func (s *Store) followUp() error {
-	// Close holds life and waits for this goroutine; it writes a better seal.
-	if !s.life.TryRLock() {
+	// Close holds closeMu and waits for this goroutine; it writes a better seal.
+	if !s.closeMu.TryRLock() {
 		return nil
 	}
-	defer s.life.RUnlock()
+	defer s.closeMu.RUnlock()
 	if s.err() != nil {
 		return nil
 	}
@@ -52,9 +52,9 @@ func (s *Store) reseal() error {
 	return s.sealLive(w)
 }
 
-// sealFlushed writes a live seal while the backend waits with removing what a flush made superfluous: were
-// the flush's record in the MANIFEST lost later, the seal tells, and before that nothing was removed. The
-// backend holds its locks, so nothing here may call it.
+// sealFlushed writes a live seal before the backend removes the logs that a flush made superfluous. If the
+// flush's record in the MANIFEST is lost later, the seal shows it; before the seal, no log was removed. The
+// backend holds its locks, so sealFlushed must not call it.
 func (s *Store) sealFlushed(w witness, err error) {
 	if err == nil {
 		err = s.sealLive(w)

@@ -59,8 +59,9 @@ type Options struct {
 	// (in a test), the write returns the error and so does everything after it.
 	OnFatal func(error)
 
-	// Insist repeats a write that failed for want of space, before anything of it was stored, until it does not; what
-	// names the store. Pebble writes through FS, which must see to it itself: package disk does. Nil for trying once.
+	// Insist repeats a write that failed for lack of space, before any part of it was stored, until it does
+	// not fail so; its string names the store. It may block. Pebble writes through FS, which must do this
+	// itself, as package disk does. Nil: one try.
 	Insist func(what string, write func() error) error
 }
 
@@ -82,8 +83,8 @@ type Store struct {
 	onSync    func(time.Duration) // may be nil
 	insist    func(string, func() error) error
 
-	// life is held shared by every operation that uses drv, and exclusively by Close.
-	life sync.RWMutex
+	// closeMu is held shared by every operation that uses drv, and exclusively by Close.
+	closeMu sync.RWMutex
 
 	made     atomic.Bool // the store's making is complete
 	sealDue  chan struct{}
@@ -170,7 +171,7 @@ func (s *Store) open(opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	fresh, err := s.judge(old, opts)
+	fresh, err := s.checkSeal(old, opts)
 	if err != nil {
 		return err
 	}
@@ -238,8 +239,8 @@ func (s *Store) open(opts Options) (err error) {
 // dbDir is where the backend's files are.
 func (s *Store) dbDir(fs vfs.FS) string { return fs.PathJoin(s.dir, "db") }
 
-// judge decides from the seal alone whether the store is to be made (fresh), opened, or refused.
-func (s *Store) judge(old *sealData, opts Options) (fresh bool, err error) {
+// checkSeal decides from the seal alone whether to create the store (fresh), open it, or refuse it.
+func (s *Store) checkSeal(old *sealData, opts Options) (fresh bool, err error) {
 	fs := opts.FS
 	_, statErr := fs.Stat(s.dbDir(fs))
 	files := statErr == nil
@@ -326,8 +327,8 @@ func (s *Store) group(g uint32) *groupLog {
 
 // Groups lists the groups whose log is not empty, ascending.
 func (s *Store) Groups() ([]uint32, error) {
-	s.life.RLock()
-	defer s.life.RUnlock()
+	s.closeMu.RLock()
+	defer s.closeMu.RUnlock()
 	spans, err := s.spans()
 	if err != nil {
 		return nil, s.named(err)
@@ -341,7 +342,7 @@ func (s *Store) Groups() ([]uint32, error) {
 	return gs, nil
 }
 
-// spans returns the bounds of every group the backend has. The caller holds life.
+// spans returns the bounds of every group the backend has. The caller holds closeMu.
 func (s *Store) spans() (map[uint32]span, error) {
 	if err := s.err(); err != nil {
 		return nil, err
@@ -364,8 +365,8 @@ func (s *Store) spans() (map[uint32]span, error) {
 // DropGroup removes the whole log of a group, durably, for a group this node no longer serves. No Raft
 // instance may be using it.
 func (s *Store) DropGroup(g uint32) error {
-	s.life.RLock()
-	defer s.life.RUnlock()
+	s.closeMu.RLock()
+	defer s.closeMu.RUnlock()
 	if err := s.err(); err != nil {
 		return err
 	}
@@ -394,8 +395,8 @@ func (s *Store) SetStamp(b []byte) error {
 	if len(b) == 0 {
 		return fmt.Errorf("raftlog: store %s: empty stamp", s.dir)
 	}
-	s.life.RLock()
-	defer s.life.RUnlock()
+	s.closeMu.RLock()
+	defer s.closeMu.RUnlock()
 	if err := s.err(); err != nil {
 		return err
 	}
@@ -408,8 +409,8 @@ func (s *Store) SetStamp(b []byte) error {
 // Close releases the store, after what is under way has ended. It does not wait for Raft instances: shut
 // them down first.
 func (s *Store) Close() error {
-	s.life.Lock()
-	defer s.life.Unlock()
+	s.closeMu.Lock()
+	defer s.closeMu.Unlock()
 	spans, spansErr := s.spans()
 	s.mu.Lock()
 	failed := s.failed

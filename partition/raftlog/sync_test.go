@@ -12,7 +12,7 @@ import (
 	"perdure/partition/raftlog/logtest"
 )
 
-// OnSync tells of each call that has stored entries, with the time of the sync, and of no other.
+// OnSync reports each call that has stored entries, with the time of the sync, and of no other.
 func TestOnSync(t *testing.T) {
 	fs := &failFS{FS: vfs.NewMem()}
 	for _, c := range []struct {
@@ -23,10 +23,10 @@ func TestOnSync(t *testing.T) {
 		{"log", raftlog.Options{FS: fs}, 20 * time.Millisecond},
 		{filepath.Join(t.TempDir(), "log"), raftlog.Options{Backend: raftlog.BoltDB}, 0},
 	} {
-		var told []time.Duration
+		var reported []time.Duration
 		c.opts.MustCreate = true
 		c.opts.OnFatal = func(error) {}
-		c.opts.OnSync = func(d time.Duration) { told = append(told, d) }
+		c.opts.OnSync = func(d time.Duration) { reported = append(reported, d) }
 		s, err := raftlog.Open(c.dir, c.opts)
 		if err != nil {
 			t.Fatal(err)
@@ -36,15 +36,15 @@ func TestOnSync(t *testing.T) {
 			if (err == nil) != wanted {
 				t.Fatalf("%s: %s: %v", s.Backend(), what, err)
 			}
-			if len(told) != calls {
-				t.Fatalf("%s: %s: told %v, want %d", s.Backend(), what, told, calls)
+			if len(reported) != calls {
+				t.Fatalf("%s: %s: reported %v, want %d", s.Backend(), what, reported, calls)
 			}
-			for _, d := range told {
+			for _, d := range reported {
 				if d < least || d > time.Minute {
 					t.Errorf("%s: %s: it took %v, want at least %v", s.Backend(), what, d, least)
 				}
 			}
-			told = nil
+			reported = nil
 		}
 		log := s.Group(3)
 		expect("nothing yet", 0, 0, nil, true)

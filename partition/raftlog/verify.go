@@ -34,10 +34,11 @@ type GroupReport struct {
 const checkBatch = 4096
 
 // Verify reads every entry of every group and the backend's own structures. The error is the first damage
-// (*CorruptError) or the context's; the report covers the groups that were read. It may run beside Raft.
+// (*CorruptError) or the context's; the report covers the groups that were read. It may run concurrently with
+// Raft.
 func (s *Store) Verify(ctx context.Context) (Report, error) {
-	s.life.RLock()
-	defer s.life.RUnlock()
+	s.closeMu.RLock()
+	defer s.closeMu.RUnlock()
 	spans, err := s.spans()
 	if err != nil {
 		return Report{}, s.named(err)
@@ -57,8 +58,8 @@ func (s *Store) Verify(ctx context.Context) (Report, error) {
 }
 
 func (l *groupLog) Check(ctx context.Context, from uint64) error {
-	l.store.life.RLock()
-	defer l.store.life.RUnlock()
+	l.store.closeMu.RLock()
+	defer l.store.closeMu.RUnlock()
 	_, err := l.check(ctx, from)
 	return err
 }

@@ -19,7 +19,7 @@ import (
 func notExist(err error) bool { return errors.Is(err, iofs.ErrNotExist) }
 
 // manifestReader hashes the MANIFEST of a Pebble store, which only grows until it is replaced by one with
-// another name; so each look reads only what is new.
+// another name; so each check reads only the new bytes.
 type manifestReader struct {
 	fs  vfs.FS
 	dir string // of the Pebble store
@@ -52,7 +52,7 @@ func (m *manifestReader) look() (witness, error) {
 	if w.wal, err = youngestWAL(m.fs, m.dir); err != nil {
 		return witness{}, err
 	}
-	// Pebble may be between writing and syncing. What the seal demands must not depend on that.
+	// Pebble may be between writing and syncing. The seal's demands must not depend on this.
 	return w, fsync.SyncDir(m.fs, m.dir)
 }
 

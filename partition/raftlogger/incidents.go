@@ -168,7 +168,7 @@ func (l *Logger) peerFailed(peer, library, msg string, err any) {
 	})
 }
 
-// followPeer reports on a peer until it answers, nobody tries it any more, or the Logger closes.
+// followPeer reports on a peer until it answers, no library tries it any more, or the Logger closes.
 func (l *Logger) followPeer(server string, in *incident, about []any) {
 	key := peerKey + server
 	report := in.began.Add(reportEvery)

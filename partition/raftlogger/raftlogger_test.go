@@ -103,8 +103,8 @@ func fail(l hclog.Logger) {
 	l.Error("failed to pipeline appendEntries", "peer", deadPeer, "error", errHungUp)
 }
 
-// TestDeadPeerIsReportedOnce: a dead peer is one line when it begins, one each minute, one when it ends, whichever
-// groups complain of it.
+// TestDeadPeerIsReportedOnce: a dead peer is one line when it begins, one each minute, one when it ends, for
+// all groups that report it.
 func TestDeadPeerIsReportedOnce(t *testing.T) {
 	inBubble(t, slog.LevelInfo, func(k *logged) {
 		groups := []hclog.Logger{k.Named("raft-0"), k.Named("raft-1"), k.Named("directory")}
@@ -138,7 +138,7 @@ func TestDeadPeerIsReportedOnce(t *testing.T) {
 			t.Errorf("%d peers still count as unreachable", n)
 		}
 
-		// Another problem is another incident. It ends when nobody tries the peer any more.
+		// Another problem is another incident. It ends when no library tries the peer any more.
 		fail(groups[0])
 		k.expect("event=peer_unreachable|node=n2")
 		testkit.Advance(reportEvery)

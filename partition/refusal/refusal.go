@@ -1,6 +1,6 @@
-// Package refusal owns how the parts of a node refuse a call about a partition: each function makes an *api.Error with
-// the reason that tells the caller what it may do next. It promises that an outcome is called known only if it is:
-// what the log may still apply is Unknown. It keeps nothing.
+// Package refusal owns the errors with which a node refuses a call about a partition: each function makes an
+// *api.Error whose reason says what the caller may do next. An outcome is reported as known only if it is: a
+// command that the log may still apply is Unknown. The package has no state.
 package refusal
 
 import (
@@ -52,7 +52,7 @@ func OfRaft(partition uint32, leader string, err error) *api.Error {
 	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return TryLater(partition, "the leadership is being handed over")
 	default:
-		// Leadership lost, shutdown, a log store's error: the entry may be applied all the same.
+		// Leadership lost, shutdown, a log store's error: the entry may still be applied.
 		return Unknown(partition, err.Error())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Origin says what stands behind a marker.
+// Origin says which kind of content a marker refers to.
 type Origin uint8
 
 const (

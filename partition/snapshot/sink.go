@@ -31,7 +31,7 @@ func (k *sink) Marker() Marker { return k.marker }
 
 var errSinkDone = errors.New("snapshot: sink is closed")
 
-// receive turns the sink into one for received content.
+// receive makes the sink one for received content.
 func (k *sink) receive() error {
 	switch {
 	case k.done:
@@ -99,7 +99,7 @@ func (k *sink) finish() error {
 	if err := receiver.Commit(); err != nil {
 		return fmt.Errorf("snapshot: group %d: commit %s: %w", k.store.opts.Group, k.marker.ID, err)
 	}
-	// If the marker fails the content stays: its name may have reached the disk all the same.
+	// If the marker fails the content stays: the marker's name may have reached the disk.
 	return k.store.write(k.marker)
 }
 

@@ -95,11 +95,11 @@ type Options struct {
 	// covers m.Index (which counts entries the machine never sees) and must say so after a crash. It runs
 	// on Raft's snapshot goroutine and may block on disk.
 	Cover func(m Marker) error
-	// Content opens the content a marker stands for: to send it, and (for a received one) to restore it.
-	// Size must be exact and not 0. It may be newer than the marker.
+	// Content opens the content of a marker: to send it, and (for a received one) to restore it. Size must be
+	// exact and not 0. It may be newer than the marker.
 	Content func(m Marker) (r io.ReadCloser, size int64, err error)
-	// Receive prepares a place for the content of m, named by m.ID. Places without a marker are left by
-	// crashes; List tells which ones are wanted.
+	// Receive prepares a directory for the content of m, named by m.ID. Crashes leave directories without a
+	// marker; List shows which ones have one.
 	Receive func(m Marker) (Receiver, error)
 	// Discard is called when a received marker was retired and its place is no longer needed; may be nil.
 	Discard func(m Marker)
@@ -119,8 +119,8 @@ type Store struct {
 
 var _ raft.SnapshotStore = (*Store)(nil)
 
-// Open reads the markers in dir. A damaged one is refused (*CorruptError): a marker is complete when it
-// gets its name, so damage is never the trace of a crash, and an older marker would claim too little.
+// Open reads the markers in dir. A damaged one is refused (*CorruptError): a marker is complete when it gets
+// its name, so a crash never damages one, and an older marker would cover too little.
 func Open(dir string, opts Options) (*Store, error) {
 	if opts.Cover == nil || opts.Content == nil || opts.Receive == nil {
 		return nil, errors.New("snapshot: Cover, Content and Receive are required")
@@ -237,8 +237,8 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return nil, nil, &NotFoundError{Group: s.opts.Group, ID: id}
 }
 
-// content is what Open returns. It is closed once, however often it is told: the state machine closes what
-// it restores from, and Raft does so again.
+// content is the reader that Open returns. Only its first Close counts: both the state machine and Raft close
+// a reader after a restore.
 type content struct {
 	io.ReadCloser
 	marker Marker
@@ -252,8 +252,8 @@ func (c *content) Close() error {
 	return c.err
 }
 
-// MarkerOf says which marker a reader that came from Open stands for, also through the wrapper Raft puts
-// around it before it calls Restore; false for any other reader.
+// MarkerOf returns the marker of a reader that came from Open, also through the wrapper that Raft puts around
+// it before it calls Restore; false for any other reader.
 func MarkerOf(r io.ReadCloser) (Marker, bool) {
 	for {
 		switch t := r.(type) {
@@ -294,8 +294,8 @@ func (s *Store) write(m Marker) error {
 	defer s.mu.Unlock()
 	path := s.fs.PathJoin(s.dir, fileStem(m.Seq)+markerSuffix)
 	if err := fsync.WriteFile(s.fs, path, encodeMarker(s.opts.Group, &m)); err != nil {
-		// The name may be on disk or not. Either is sound after a crash: what the marker stands for is
-		// durable, and Raft, told of the error, deletes nothing from its log.
+		// The name may be on disk or not. Both are sound after a crash: the marker's state is durable, and
+		// Raft, which gets the error, deletes nothing from its log.
 		_ = s.fs.Remove(path)
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 const dir = "group-1/markers"
 
-// caller is what stands around a store: the state it covers, and the contents it received.
+// caller is the environment of a store: the state that it covers, and the contents that it received.
 type caller struct {
 	fs      vfs.FS
 	covered uint64
@@ -184,7 +184,7 @@ func TestLocal(t *testing.T) {
 	}
 	local(t, s, 20)
 	local(t, s, 30)
-	want(t, s, "30 local, 20 local") // two are kept
+	want(t, s, "30 local, 20 local") // two remain
 	s = c.open(t, false)
 	want(t, s, "30 local, 20 local")
 	if again := s.Markers()[0]; fmt.Sprint(again.Configuration) != fmt.Sprint(servers) || again.ConfigurationIndex != 29 {
@@ -552,8 +552,8 @@ func (f *stepFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestCrashAtEveryStep: whatever the moment, the markers are the old ones, or the old and the new, or the new
-// ones; none was lost that was listed before and not yet retired; and the store goes on.
+// TestCrashAtEveryStep: at every moment, the markers are the old ones, or the old and the new, or the new
+// ones; none was lost that was listed before and not yet retired; and the store still works.
 func TestCrashAtEveryStep(t *testing.T) {
 	for _, percent := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("unsynced=%d", percent), func(t *testing.T) {

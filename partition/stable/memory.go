@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Memory is a Store without a file, for simulations. What was Set survives nothing but Clone, which is
-// how a simulated node restarts.
+// Memory is a Store without a file, for simulations. A value that was Set survives only by Clone, with which
+// a simulated node restarts.
 type Memory struct {
 	mu     sync.Mutex
 	state  *state

@@ -1,8 +1,8 @@
-// Package stable keeps Raft's term and vote of every group of a node in one raft-boltdb/v2 file.
+// Package stable stores Raft's term and vote of every group of a node in one raft-boltdb/v2 file.
 //
-// It owns that file and promises that a value is on disk, synced, when Set returns, and that a damaged
-// or missing file is refused by name: a forgotten vote lets two leaders win one term. A crash loses at
-// most the value whose Set had not returned.
+// It owns that file. A value is on disk, synced, when Set returns. Open refuses a damaged or missing file by
+// name: a forgotten vote lets two leaders win one term. A crash loses at most the value whose Set had not
+// returned.
 //
 // All values of all groups are one record under one key of the file, keyed inside by (group, key), with
 // one checksum. bbolt checksums only its two meta pages, so separate keys could vanish one by one with a
@@ -41,7 +41,7 @@ const (
 	MaxValueBytes = 1 << 20
 )
 
-// Store is what both implementations offer. All methods are safe for concurrent use.
+// Store is the interface of both implementations. All methods are safe for concurrent use.
 type Store interface {
 	// Group returns the stable store of one group.
 	Group(g uint32) raft.StableStore
@@ -95,8 +95,8 @@ func (e *FatalError) Error() string {
 
 func (e *FatalError) Unwrap() error { return e.Err }
 
-// syncError is a failed sync. What is on disk is not known then, and a second sync might not tell: so it never counts
-// as want of space, which would have it repeated.
+// syncError is a failed sync. The content of the disk is then unknown, and a second sync might not show it.
+// So it never counts as lack of space, which would cause a retry.
 type syncError struct{ err error }
 
 func (e *syncError) Error() string { return e.err.Error() }
@@ -116,7 +116,7 @@ type Options struct {
 	// together are refused.
 	MustExist bool
 	// NoFreelistSync leaves bolt's list of free pages out of the file. Leave it off: the file has a few
-	// pages, and the list is what tells a live page from a stale one when the file is checked.
+	// pages, and Check needs the list to distinguish a live page from a stale one.
 	NoFreelistSync bool
 	// Timeout bounds the wait for another process's lock on the file; 1 s if 0.
 	Timeout time.Duration
@@ -124,8 +124,8 @@ type Options struct {
 	// If it is nil the message goes to stderr and the process exits with 1. If it returns (in a test),
 	// the write returns the error and so does everything after it.
 	OnFatal func(error)
-	// Insist repeats a write that failed for want of space until it does not; what names the file. A failed sync is
-	// not repeated. Nil for trying once.
+	// Insist repeats a write that failed for lack of space until it does not fail so; its string names the
+	// file. It may block. It never repeats a failed sync. Nil: one try.
 	Insist func(what string, write func() error) error
 }
 

@@ -250,7 +250,7 @@ func TestCreation(t *testing.T) {
 	if _, err := Open(path, Options{MustExist: true, MustCreate: true}); err == nil {
 		t.Fatal("contradiction accepted")
 	}
-	// What a crash in the making leaves is replaced.
+	// The files that a crash during creation leaves are replaced.
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	must(t, os.WriteFile(path+".new", []byte("half a file"), 0o600))
 	if _, err := Open(path, Options{MustExist: true}); !errors.As(err, &missing) {
@@ -339,7 +339,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestFailedWrite: the caller is told, and nobody is told anything else afterwards.
+// TestFailedWrite: the caller gets the error, and every later call gets it too.
 func TestFailedWrite(t *testing.T) {
 	calls := 0
 	f, err := Open(filepath.Join(t.TempDir(), "stable.bolt"), Options{MustCreate: true, OnFatal: func(error) { calls++ }})

@@ -34,7 +34,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// unsynced turns this process's descriptor of a file into one that takes writes and refuses to sync.
+// unsynced turns this process's descriptor of a file into one that accepts writes and refuses to sync.
 func unsynced(t *testing.T, path string) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

@@ -101,7 +101,7 @@ func (m *Mux) shakeIn(raw net.Conn) (*Conn, *endpoint, error) {
 	if err == nil {
 		var c *Conn
 		var e *endpoint
-		if c, e, err = m.judge(conn, h); err == nil {
+		if c, e, err = m.acceptHello(conn, h); err == nil {
 			if _, err = conn.Write(encodeAnswer(CodeOK, m.opts.ServerID)); err == nil {
 				err = conn.SetDeadline(time.Time{})
 			}
@@ -136,8 +136,8 @@ func drain(t *net.TCPConn) {
 	}
 }
 
-// judge decides about a well-formed hello.
-func (m *Mux) judge(conn net.Conn, h hello) (*Conn, *endpoint, error) {
+// acceptHello decides whether a well-formed hello gets a connection.
+func (m *Mux) acceptHello(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 	if h.cluster != m.opts.ClusterID {
 		return nil, nil, refuse(CodeForeignCluster, "this node is of cluster %s, not %s", m.opts.ClusterID, h.cluster)
 	}
@@ -214,14 +214,14 @@ func (m *Mux) released(c *Conn) {
 	if m.servers[c.peer.ServerID]--; m.servers[c.peer.ServerID] == 0 {
 		delete(m.servers, c.peer.ServerID)
 	}
-	delete(m.guests.conns, c)
+	delete(m.strangerConns.conns, c)
 }
 
-// reportEvery bounds how often refused connections are told of: strangers must not fill the log.
+// reportEvery bounds how often refused connections are logged: strangers must not fill the log.
 const reportEvery = 2 * time.Second
 
-// refused tells of a connection that was not let in, with how many were passed over in silence. What a peer
-// of this cluster is refused in passing (a group that is not open yet, a node that is stopping) is no news.
+// refused logs a refused connection, with the number of refusals since the last report. A temporary refusal
+// of a peer of this cluster (a group that is not open yet, a node that is stopping) is a debug line.
 func (m *Mux) refused(from net.Addr, why error) {
 	var no *refusal
 	if m.ctx.Err() != nil || errors.As(why, &no) && (no.code == CodeUnknownGroup || no.code == CodeUnknownService || no.code == CodeBusy || no.code == CodeAnotherServer) {

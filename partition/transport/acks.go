@@ -6,19 +6,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Acks remembers which of this server's requests to append the other servers have answered in the request's
-// own term. A server that does so was in no later term when the answer was made, and the answer was made after
-// the request left: so a leader that finds a majority of the voters to have answered requests numbered above a
-// Mark knows that no successor had been elected when the mark was taken. That an answer *arrives* after the mark
-// says nothing: it may have waited in the network since before an election.
+// Acks records which of this server's requests to append the other servers have answered in the request's own
+// term. Such a server was in no later term when it answered, and it answered after the request left. So when
+// a majority of the voters has answered requests numbered above a Mark, no successor had been elected when
+// the leader took the mark. An answer that *arrives* after the mark proves nothing: it may have waited in the
+// network since before an election.
 //
-// It is safe for use by several goroutines and never blocks. A crash loses all of it; a server that starts leads
-// nothing.
+// It is safe for use by several goroutines and never blocks. A crash loses all of it; a server that starts
+// leads no group.
 type Acks struct {
 	mu      sync.Mutex
 	sent    uint64
 	newest  map[raft.ServerID]ack
-	changed chan struct{} // nil while nobody waits for it
+	changed chan struct{} // nil while no goroutine waits for it
 }
 
 // ack is the last request that a server is known to have answered.

@@ -40,7 +40,7 @@ func TestAcksCountRequests(t *testing.T) {
 		select {
 		case rpc := <-tb.Consumer():
 			return func() { rpc.Respond(&raft.AppendEntriesResponse{Term: answerTerm, Success: true}, nil) }
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("no request came")
 			return nil
 		}
@@ -65,7 +65,7 @@ func TestAcksCountRequests(t *testing.T) {
 			answer()
 			select {
 			case <-pipe.Consumer():
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatal("no answer came")
 			}
 		}

@@ -18,7 +18,7 @@ func (elsewhere) ServerAddr(raft.ServerID) (raft.ServerAddress, error) { return 
 // TestCampaignAndConcede: what a server asks of itself reaches the library as what others ask, and touches no
 // network.
 func TestCampaignAndConcede(t *testing.T) {
-	m := listen(t, Options{ServerID: "a", Advertise: "192.0.2.1:7"}) // nobody is there
+	m := listen(t, Options{ServerID: "a", Advertise: "192.0.2.1:7"}) // no node is there
 	tr := NewRaftTransport(m.Raft(1), RaftOptions{Addresses: elsewhere{}})
 	got := make(chan any, 2)
 	go func() {
@@ -56,10 +56,10 @@ func TestCampaignAndConcede(t *testing.T) {
 
 // TestDialSelf: a connection of a group to itself is like any other, and ends with the group.
 func TestDialSelf(t *testing.T) {
-	m := listen(t, Options{ServerID: "a", OnPeerConnClosed: func(p Peer) { t.Errorf("told of %+v", p) }})
+	m := listen(t, Options{ServerID: "a", OnPeerConnClosed: func(p Peer) { t.Errorf("notified of %+v", p) }})
 	layer := m.Raft(3)
 	go echo(layer, "three")
-	c, err := layer.Dial(raft.ServerAddress(m.Addr().String()), patience)
+	c, err := layer.Dial(raft.ServerAddress(m.Addr().String()), testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,19 +70,19 @@ func TestDialSelf(t *testing.T) {
 	if err := layer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err == nil {
+	if err := c.SetReadDeadline(time.Now().Add(testTimeout)); err == nil {
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("the connection lives on: %v", err)
 		}
 	}
-	if _, err := layer.Dial(raft.ServerAddress(m.Addr().String()), patience); !errors.Is(err, ErrClosed) {
+	if _, err := layer.Dial(raft.ServerAddress(m.Addr().String()), testTimeout); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed group was dialled: %v", err)
 	}
 }
 
-// TestStandInvitesAnElection: a follower that is told to stand is elected although the leader lives, without waiting for
-// any time-out; a leader that steps back leads no more.
-func TestStandInvitesAnElection(t *testing.T) {
+// TestCampaignStartsAnElection: a follower that is asked to campaign is elected although the leader lives,
+// without a wait for any timeout; a leader that concedes leads no more.
+func TestCampaignStartsAnElection(t *testing.T) {
 	nodes := threeNodes(t, time.Minute) // no time-out acts
 	before := nodes[0]
 	if err := before.transports[0].Campaign(raft.ServerID(before.id), ""); err != nil {

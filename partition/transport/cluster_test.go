@@ -23,7 +23,7 @@ import (
 
 const testGroups = 2
 
-// freeAddr is an address nobody listens on now, nor is given by chance.
+// freeAddr is an address without a listener, which the system does not assign by chance.
 func freeAddr(t *testing.T) string { return freeport.Transport.Addr(t) }
 
 // machine is a list of what was applied. Its state outlives restarts of its node, as a durable one would.
@@ -248,11 +248,11 @@ func leader(t *testing.T, nodes []*member, g int) *member {
 	return found
 }
 
-// apply proposes until it worked, by whoever leads.
+// apply proposes to the current leader until it succeeds.
 func apply(t *testing.T, nodes []*member, g int, what string) {
 	t.Helper()
 	eventually(t, what+" is applied", func() (string, bool) {
-		err := leader(t, nodes, g).rafts[g].Apply([]byte(what), patience).Error()
+		err := leader(t, nodes, g).rafts[g].Apply([]byte(what), testTimeout).Error()
 		return fmt.Sprint(err), err == nil
 	})
 }
@@ -299,7 +299,7 @@ func TestThreeNodes(t *testing.T) {
 		wantSeen(t, nodes, g, each)
 	}
 
-	// The leader of group 0 dies. The others notice by the connections, and go on.
+	// The leader of group 0 dies. The others notice by the connections, and continue.
 	dead := leader(t, nodes, 0)
 	var rest []*member
 	for _, n := range nodes {
@@ -309,7 +309,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	dead.die()
 	for _, n := range rest {
-		eventually(t, n.id+" is told that "+dead.id+" is gone", func() (string, bool) {
+		eventually(t, n.id+" notices that "+dead.id+" is gone", func() (string, bool) {
 			select {
 			case e := <-n.events:
 				return fmt.Sprint(e), e.server == raft.ServerAddress(dead.addr)
@@ -326,7 +326,7 @@ func TestThreeNodes(t *testing.T) {
 	// Far enough that it must be caught up by a snapshot.
 	for g := range testGroups {
 		wantSeen(t, rest, g, 2*each)
-		for _, n := range rest { // whoever leads then
+		for _, n := range rest { // the leader at that time
 			if err := n.rafts[g].Snapshot().Error(); err != nil {
 				t.Fatal(err)
 			}
@@ -379,7 +379,7 @@ func TestHeartbeatsTakeTheMainPath(t *testing.T) {
 				default:
 					rpc.Respond(nil, fmt.Errorf("%T", rpc.Command))
 				}
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Error("nothing came")
 				return
 			}

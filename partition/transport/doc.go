@@ -1,10 +1,10 @@
-// Package transport carries everything nodes say to each other over one port per node.
+// Package transport carries all messages between nodes over one port per node.
 //
-// It owns the peer port, its connections and the first bytes on each: a handshake that names the cluster,
-// the sender, and what the connection is for (a Raft group, a named service, a probe). It promises that a
-// connection handed out belongs to this cluster and names something that is open here; that garbage,
-// strangers and slow senders are refused within a bound and disturb nothing else; and that Close leaves
-// no connection and no goroutine behind. It keeps nothing, so a crash loses only what was in flight.
+// It owns the peer port, its connections and the handshake of each, which names the cluster, the sender, and
+// the connection's purpose (a Raft group, a named service, a probe). A connection that it returns belongs to
+// this cluster and names an endpoint that is open here. It refuses garbage, strangers and slow senders within
+// a bound, without an effect on others. Close leaves no connection and no goroutine behind. The package
+// stores nothing, so a crash loses only messages in flight.
 //
 // Mux is the port. Mux.Raft gives a Raft group its stream layer, NewRaftTransport the raft.Transport on
 // top of it; Mux.Service and Mux.Dial carry partition messages and forwarded requests.
@@ -17,6 +17,6 @@
 //
 // # Addresses
 //
-// A node is known to the others by its advertised address, which the Mux also tells the peers it dials,
-// so that a broken connection can be reported by the address Raft knows (OnPeerConnClosed).
+// The others know a node by its advertised address. The Mux also sends it to the peers that it dials, so that
+// OnPeerConnClosed can report a broken connection by the address that Raft knows.
 package transport

@@ -93,7 +93,7 @@ func (e *endpoint) untrack(c *Conn) {
 	e.mu.Unlock()
 }
 
-// deliver hands c to Accept; false if nobody took it in time.
+// deliver passes c to Accept. It blocks for timeout at most, and returns false if Accept did not take c.
 func (e *endpoint) deliver(c *Conn, timeout time.Duration) bool {
 	late, stop := e.mux.clock.After(timeout)
 	defer stop()
@@ -106,14 +106,14 @@ func (e *endpoint) deliver(c *Conn, timeout time.Duration) bool {
 	return false
 }
 
-// Peer says who is at the other end of a connection, as told in the handshake.
+// Peer describes the other end of a connection, from its handshake.
 type Peer struct {
 	ServerID string
 	Addr     string // the address dialled, or the one the dialler advertises
 	Group    uint32 // meaningful when Kind is KindGroup
 	Kind     Kind
 	Dialled  bool // by this node
-	// Stranger says of an accepted connection that its server was no member when it shook hands.
+	// Stranger says that the server of an accepted connection was no member at the handshake.
 	Stranger bool
 }
 
@@ -125,8 +125,8 @@ type Conn struct {
 	counted bool
 	meter   *meter // of an accepted connection of a group
 
-	closed atomic.Bool
-	told   atomic.Bool
+	closed   atomic.Bool
+	notified atomic.Bool
 }
 
 // PeerOf returns the other end of a connection that a Mux dialled or accepted; false for any other.
@@ -190,7 +190,7 @@ func (c *Conn) broke(err error) {
 	if hook == nil || c.peer.Kind != KindGroup || c.closed.Load() || errors.Is(err, os.ErrDeadlineExceeded) {
 		return
 	}
-	if !c.told.Swap(true) {
+	if !c.notified.Swap(true) {
 		hook(c.peer)
 	}
 }

@@ -10,12 +10,13 @@ import (
 // The follower decodes a message whole, and writes its entries in one batch.
 const maxAppendBytes = 1 << 20
 
-// fill builds a message of the entries of args from position from on, read whole, as far as maxAppendBytes allow. It
-// returns how many these are. The error is that of reading an entry: raft.ErrLogNotFound if the log was cut or
-// overwritten since the library looked.
+// fill builds a message of the entries of args from position from on, with their data, up to maxAppendBytes.
+// It returns their number. The error is that of reading an entry: raft.ErrLogNotFound if the log was cut or
+// overwritten since the library's read.
 //
-// A follower takes for committed what its own log holds up to the leader's commit index. Of entries that a shortened
-// message does not carry it may still hold others, so the commit index that the message shows ends with the message:
+// A follower regards the entries of its own log up to the leader's commit index as committed. It may hold
+// other entries in place of those that a shortened message omits, so the message's commit index is bounded by
+// its entries:
 //
 //	LeaderCommitIndex <= index of the last entry, or PrevLogEntry without any
 func (t *RaftTransport) fill(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequest, int, error) {

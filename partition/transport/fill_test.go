@@ -95,7 +95,7 @@ func TestAppendEntriesByBytes(t *testing.T) {
 		l := leader(t, rest, 0).rafts[0]
 		var fs []raft.ApplyFuture
 		for range n {
-			fs = append(fs, l.Apply([]byte(padded(fmt.Sprint("entry ", count, " "), bytes)), patience))
+			fs = append(fs, l.Apply([]byte(padded(fmt.Sprint("entry ", count, " "), bytes)), testTimeout))
 			count++
 		}
 		for _, f := range fs {
@@ -143,7 +143,7 @@ func TestAppendEntriesByBytesDivergent(t *testing.T) {
 	const each, size = 25, 200 << 10
 	var lost []raft.ApplyFuture
 	for i := range each {
-		lost = append(lost, old.rafts[0].Apply([]byte(padded(fmt.Sprint("lost ", i, " "), size)), patience))
+		lost = append(lost, old.rafts[0].Apply([]byte(padded(fmt.Sprint("lost ", i, " "), size)), testTimeout))
 	}
 	eventually(t, "the former leader has them in its log", func() (string, bool) {
 		last := old.rafts[0].LastIndex()

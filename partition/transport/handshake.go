@@ -12,14 +12,13 @@ import (
 //	magic "PRDU" | version 1 | length 2 | body
 //	body: kind 1 | group 4 | cluster | server | address | service | target
 //
-// where each of the last five is a length of 1 byte and that many bytes. group is 0 unless kind is a
-// group, service empty unless kind is a service, target the server that is meant, empty for whoever is
-// there. The answer is
+// where each of the last five is a length of 1 byte and that many bytes. group is 0 unless kind is a group,
+// service empty unless kind is a service, target the intended server, empty for any. The answer is
 //
 //	code 1 | length 1 | text
 //
-// with the answering server's id as text when code is 0, the reason of the refusal otherwise. Nothing
-// else may be sent before the answer arrived. Numbers are for life.
+// with the answering server's id as text when code is 0, the reason of the refusal otherwise. The dialer
+// sends nothing else before the answer has arrived. Numbers never change.
 const (
 	helloMagic   = "PRDU"
 	helloVersion = 1
@@ -47,7 +46,7 @@ const (
 	CodeForeignCluster Code = 3 // another cluster
 	CodeUnknownGroup   Code = 4 // the group is not open here (not yet, or not any more): try later
 	CodeUnknownService Code = 5 // no such service here
-	CodeBusy           Code = 6 // too many connections, or nobody accepts: try later
+	CodeBusy           Code = 6 // too many connections, or no Accept in time: try later
 	CodeAnotherServer  Code = 7 // the server that is meant is not here (any more)
 	CodeBarred         Code = 8 // the dialling server is no member any more
 )

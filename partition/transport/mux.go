@@ -39,8 +39,8 @@ type Options struct {
 	// MaxConns bounds the accepted connections past their handshake; further ones are refused as busy.
 	// 4096 if 0.
 	MaxConns int
-	// MaxPending bounds the accepted connections still in their handshake. When it is reached the oldest of the
-	// address that has the most is closed, so silent strangers cannot keep peers out. 256 if 0.
+	// MaxPending bounds the accepted connections still in their handshake. When it is reached, the Mux closes
+	// the oldest of the address that has the most, so silent strangers cannot keep peers out. 256 if 0.
 	MaxPending int
 	// MaxStrangers bounds the accepted connections past their handshake of servers that are no members. When it is
 	// reached the oldest of the address that has the most is closed. 256 if 0.
@@ -48,19 +48,19 @@ type Options struct {
 	// Member reports whether a server is a member of the cluster, as far as this node knows; nil takes every server
 	// for one. It is asked in the handshake and must not block.
 	Member func(serverID string) bool
-	// OnPeerConnClosed is called when the other side ended a connection of a Raft group, or it broke. It is
-	// a hint, not a proof of death (Raft also drops connections in passing): Probe tells. It is called on the
-	// goroutine that was reading or writing and must not block.
+	// OnPeerConnClosed is called when the other side ended a connection of a Raft group, or it broke. It is a
+	// hint, not a proof of death (Raft also drops connections in normal operation): Probe checks. It is
+	// called on the goroutine that was reading or writing and must not block.
 	OnPeerConnClosed func(peer Peer)
-	// Barred says that a server may not connect to groups any more; nil bars nobody. It is asked once for
-	// each such connection, in the handshake, and must not block.
+	// Barred reports whether a server was removed and may not connect to groups; nil refuses none. The
+	// handshake of each such connection calls it once. It must not block.
 	Barred func(serverID string) bool
 }
 
 // Network makes the connections of a Mux. A simulator replaces TCP with one in memory.
 type Network interface {
 	Listen(addr string) (net.Listener, error)
-	// Dial connects within ctx. Its error is syscall.ECONNREFUSED if the host is there and nobody listens.
+	// Dial connects within ctx. Its error is syscall.ECONNREFUSED if the host is up and no process listens.
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
@@ -104,13 +104,14 @@ type Mux struct {
 	endpoints map[endpointKey]*endpoint
 	pending   map[net.Conn]uint64 // value: order of arrival
 	arrivals  uint64
-	// reported is when a refusal was last told of, unreported how many were not since.
-	reported   time.Time
-	unreported int
-	accepted   int            // tracked connections past their handshake
-	servers    map[string]int // these by the other server; see perServer
-	guests     guests
-	stats      Stats
+	// reported is the time of the last logged refusal, unreported the number of later ones that were not
+	// logged.
+	reported      time.Time
+	unreported    int
+	accepted      int            // tracked connections past their handshake
+	servers       map[string]int // these by the other server; see perServer
+	strangerConns strangerConns
+	stats         Stats
 
 	// members and strangers bound the bytes that Raft connections receive at a time.
 	members, strangers *permits
@@ -217,7 +218,7 @@ func (m *Mux) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stats
-	s.Open, s.Pending, s.Strangers = m.accepted, len(m.pending), len(m.guests.conns)
+	s.Open, s.Pending, s.Strangers = m.accepted, len(m.pending), len(m.strangerConns.conns)
 	s.Receiving = m.members.held.Load() + m.strangers.held.Load()
 	return s
 }
@@ -255,8 +256,8 @@ func (m *Mux) open(key endpointKey) *endpoint {
 }
 
 // Dial connects to a service of the node at addr. It blocks until that node answered, ctx ends or
-// HandshakeTimeout passed. The error is a *RefusedError if the node said no. The connection lives until it
-// is closed by either side or the Mux closes.
+// HandshakeTimeout passed. The error is a *RefusedError if the node refused. The connection is open until
+// either side closes it or the Mux closes.
 func (m *Mux) Dial(ctx context.Context, addr, service string) (net.Conn, error) {
 	if len(service) == 0 {
 		return nil, errors.New("transport: no service named")
@@ -358,7 +359,7 @@ func (m *Mux) shakeOut(ctx context.Context, raw net.Conn, addr string, first []b
 		if err := tc.HandshakeContext(ctx); err != nil {
 			return 0, "", nil, err
 		}
-		// A configuration that verifies by itself is told names only, not IP addresses.
+		// A configuration that verifies by itself gets names only, not IP addresses.
 		if err := certs.VerifyPeerHost(tc.ConnectionState(), cfg.ServerName); err != nil {
 			return 0, "", nil, err
 		}

@@ -17,13 +17,13 @@ import (
 	"perdure/internal/testkit"
 )
 
-// patience is how long a test waits for what must come. It is long because only a failure uses it up.
-const patience = time.Minute
+// testTimeout bounds a test's wait for an event that must come. It is long because only a failure uses it up.
+const testTimeout = time.Minute
 
 // eventually waits for a state and prints the last one seen.
 func eventually(t testing.TB, what string, state func() (string, bool)) {
 	t.Helper()
-	testkit.EventuallySeen(t, patience, what, state)
+	testkit.EventuallySeen(t, testTimeout, what, state)
 }
 
 func listen(t testing.TB, opts Options) *Mux {
@@ -35,7 +35,7 @@ func listen(t testing.TB, opts Options) *Mux {
 		opts.ServerID = "server"
 	}
 	if opts.HandshakeTimeout == 0 {
-		opts.HandshakeTimeout = patience // a busy machine may need long
+		opts.HandshakeTimeout = testTimeout // a busy machine may need long
 	}
 	m, err := Listen("127.0.0.1:0", opts)
 	if err != nil {
@@ -69,7 +69,7 @@ func echo(l net.Listener, name string) {
 
 func ask(t testing.TB, c net.Conn, want string) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	if _, err := c.Write([]byte("?")); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestDemultiplexing(t *testing.T) {
 	for range 10 {
 		for g, l := range layers {
 			wg.Go(func() {
-				c, err := l.Dial(raft.ServerAddress(addr), patience)
+				c, err := l.Dial(raft.ServerAddress(addr), testTimeout)
 				if err != nil {
 					t.Error(err)
 					return
@@ -142,7 +142,7 @@ func TestAcceptedPeer(t *testing.T) {
 	a := listen(t, Options{ServerID: "a", Advertise: "a.example:7402"})
 	b := listen(t, Options{ServerID: "b"})
 	l := b.Raft(4)
-	c, err := a.Raft(4).Dial(raft.ServerAddress(b.Addr().String()), patience)
+	c, err := a.Raft(4).Dial(raft.ServerAddress(b.Addr().String()), testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,20 +170,20 @@ func TestRefusals(t *testing.T) {
 	addr := b.Addr().String()
 	go echo(b.Raft(1), "one")
 	go echo(b.Service("ship"), "ship")
-	steady, err := a.Raft(1).Dial(raft.ServerAddress(addr), patience)
+	steady, err := a.Raft(1).Dial(raft.ServerAddress(addr), testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask(t, steady, "one?\n")
 
-	_, err = a.Raft(2).Dial(raft.ServerAddress(addr), patience)
+	_, err = a.Raft(2).Dial(raft.ServerAddress(addr), testTimeout)
 	wantRefused(t, err, CodeUnknownGroup)
 	if !strings.Contains(err.Error(), "group 2") {
 		t.Errorf("the refusal does not name the group: %v", err)
 	}
 	_, err = a.Dial(ctx, addr, "nothing")
 	wantRefused(t, err, CodeUnknownService)
-	_, err = stranger.Raft(1).Dial(raft.ServerAddress(addr), patience)
+	_, err = stranger.Raft(1).Dial(raft.ServerAddress(addr), testTimeout)
 	wantRefused(t, err, CodeForeignCluster)
 	_, err = stranger.Probe(ctx, addr)
 	wantRefused(t, err, CodeForeignCluster)
@@ -204,7 +204,7 @@ func TestRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = raw.SetDeadline(time.Now().Add(patience))
+		_ = raw.SetDeadline(time.Now().Add(testTimeout))
 		if _, err := io.WriteString(raw, send); err != nil {
 			t.Logf("%s: write: %v", name, err)
 		}
@@ -228,7 +228,8 @@ func TestRefusals(t *testing.T) {
 	eventually(t, "pending ends", func() (string, bool) { n := b.Stats().Pending; return fmt.Sprint(n), n == 0 })
 }
 
-// TestSilentStrangers: connections that send nothing, or too slowly, are ended in time and keep nobody out.
+// TestSilentStrangers: connections that send nothing, or too slowly, are closed in time and do not keep peers
+// out.
 func TestSilentStrangers(t *testing.T) {
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 3 * time.Second, MaxPending: 8})
@@ -262,12 +263,12 @@ func TestSilentStrangers(t *testing.T) {
 			break
 		}
 		_, _ = drip.Write([]byte(helloMagic)[i%4 : i%4+1])
-		if time.Since(start) > patience {
+		if time.Since(start) > testTimeout {
 			t.Fatal("still open")
 		}
 	}
 	for n, c := range silent {
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Fatalf("silent connection %d is still open: %v", n, err)
 		}
@@ -308,9 +309,9 @@ func TestMaxConns(t *testing.T) {
 	})
 }
 
-// TestNobodyAccepts: an endpoint that does not accept holds a bounded number of connections for a bounded
-// time, and others go on.
-func TestNobodyAccepts(t *testing.T) {
+// TestNoAccept: an endpoint that does not accept holds a bounded number of connections for a bounded time,
+// and others still work.
+func TestNoAccept(t *testing.T) {
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 2 * time.Second})
 	_ = b.Raft(1)
@@ -318,7 +319,7 @@ func TestNobodyAccepts(t *testing.T) {
 	l := a.Raft(1)
 	var conns []net.Conn
 	for range 2 * acceptBacklog {
-		c, err := l.Dial(raft.ServerAddress(b.Addr().String()), patience)
+		c, err := l.Dial(raft.ServerAddress(b.Addr().String()), testTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +338,7 @@ func TestNobodyAccepts(t *testing.T) {
 			closed.Add(1)
 		})
 	}
-	// Those that found no room are closed, those that wait are held, and the one of the service is open.
+	// Connections above the bound are closed, those that wait are held, and the one of the service is open.
 	eventually(t, "those that are too many are closed", func() (string, bool) {
 		n, open := closed.Load(), b.Stats().Open
 		return fmt.Sprintf("%d closed, %d open", n, open), n == acceptBacklog && open == acceptBacklog+1
@@ -357,11 +358,11 @@ func TestCloseGroup(t *testing.T) {
 	other := b.Raft(2)
 	go echo(lb, "one")
 	go echo(other, "two")
-	one, err := la.Dial(addr, patience)
+	one, err := la.Dial(addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := a.Raft(2).Dial(addr, patience)
+	two, err := a.Raft(2).Dial(addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,23 +373,23 @@ func TestCloseGroup(t *testing.T) {
 	if err := lb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_ = one.SetReadDeadline(time.Now().Add(patience))
+	_ = one.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := one.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 		t.Fatalf("the group's connection is open: %v", err)
 	}
 	if _, err := lb.Accept(); !errors.Is(err, ErrClosed) {
 		t.Fatalf("Accept: %v", err)
 	}
-	if _, err := lb.Dial(addr, patience); !errors.Is(err, ErrClosed) {
+	if _, err := lb.Dial(addr, testTimeout); !errors.Is(err, ErrClosed) {
 		t.Fatalf("Dial: %v", err)
 	}
-	_, err = la.Dial(addr, patience)
+	_, err = la.Dial(addr, testTimeout)
 	wantRefused(t, err, CodeUnknownGroup)
 	ask(t, two, "two?\n")
 
 	// Opened again, as when a group is rebuilt in place.
 	go echo(b.Raft(1), "new")
-	c, err := la.Dial(addr, patience)
+	c, err := la.Dial(addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +415,7 @@ func TestClose(t *testing.T) {
 	l := b.Raft(1)
 	go echo(l, "one")
 	go echo(b.Service("ship"), "ship")
-	one, err := a.Raft(1).Dial(raft.ServerAddress(b.Addr().String()), patience)
+	one, err := a.Raft(1).Dial(raft.ServerAddress(b.Addr().String()), testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +435,7 @@ func TestClose(t *testing.T) {
 	}
 	_ = b.Close()
 	for name, c := range map[string]net.Conn{"group": one, "service": ship, "pending": raw} {
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s connection is open: %v", name, err)
 		}
@@ -477,7 +478,7 @@ func TestDialGivesUp(t *testing.T) {
 	if _, err := a.Raft(1).Dial(raft.ServerAddress(addr), 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("silent node: %v", err)
 	}
-	if d := time.Since(start); d > patience {
+	if d := time.Since(start); d > testTimeout {
 		t.Errorf("it took %v", d)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -501,8 +502,8 @@ func TestDialGivesUp(t *testing.T) {
 		if err == nil {
 			t.Error("the dial succeeded")
 		}
-	case <-time.After(patience):
-		t.Error("the dial goes on")
+	case <-time.After(testTimeout):
+		t.Error("the dial continues")
 	}
 }
 
@@ -511,7 +512,8 @@ type closedEvent struct {
 	server raft.ServerAddress
 }
 
-// TestOnPeerConnClosed: told of what the other side ended, not of what this side did.
+// TestOnPeerConnClosed: it is called for connections that the other side ended, not for those that this side
+// ended.
 func TestOnPeerConnClosed(t *testing.T) {
 	events := make(chan closedEvent, 100)
 	a := listen(t, Options{ServerID: "a", OnPeerConnClosed: func(p Peer) { events <- closedEvent{p.Group, raft.ServerAddress(p.Addr)} }})
@@ -520,7 +522,7 @@ func TestOnPeerConnClosed(t *testing.T) {
 	b := listen(t, Options{ServerID: "b"})
 	addr := raft.ServerAddress(a.Addr().String())
 	lb := b.Raft(1)
-	c, err := lb.Dial(addr, patience)
+	c, err := lb.Dial(addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +543,7 @@ func TestOnPeerConnClosed(t *testing.T) {
 		if want := (closedEvent{1, raft.ServerAddress(b.Addr().String())}); e != want {
 			t.Fatalf("%v, want %v", e, want)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no event")
 	}
 	// Own closes are no news.
@@ -562,7 +564,7 @@ func TestOnPeerConnClosed(t *testing.T) {
 
 func (e *endpoint) dialRaft(t testing.TB, addr string) (net.Conn, error) {
 	t.Helper()
-	return (&raftLayer{e}).Dial(raft.ServerAddress(addr), patience)
+	return (&raftLayer{e}).Dial(raft.ServerAddress(addr), testTimeout)
 }
 
 func TestOptions(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipeline takes answers off the library's pipeline also when nobody wants them any more. The library stops
-// reading when a follower refuses (or knows a newer term), while its sender may just hand over the next
-// message: then the sender waits for the decoder, the decoder for a reader, and neither the pipeline's end
-// nor a shutdown is ever noticed. The answers wait here, so the sender always gets through and looks up.
+// pipeline reads the answers of the library's pipeline even when they are no longer needed. The library stops
+// reading when a follower refuses (or knows a newer term), while its sender may just pass on the next
+// message. Then the sender waits for the decoder, the decoder for a reader, and neither notices the
+// pipeline's end or a shutdown. The answers wait here, so the sender never blocks for long and notices both.
 //
 // It also splits what the library sends into messages of maxAppendBytes. Each is answered by itself, so the library
 // learns of the follower's progress after each of them.
@@ -75,7 +75,7 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 		p.sent = append(p.sent, m)
 		p.mu.Unlock()
 		f, err := p.AppendPipeline.AppendEntries(request, answer)
-		request.Entries = nil // it was written; its future lives until the answer comes
+		request.Entries = nil // it was written; its future is referenced until the answer comes
 		if err != nil {
 			return nil, err
 		}
@@ -94,8 +94,8 @@ type partFuture struct {
 // Request implements raft.AppendFuture.
 func (f *partFuture) Request() *raft.AppendEntriesRequest { return f.known }
 
-// carry hands answers on, in order, until Close. What waits is bounded by what the sender sends between two
-// looks at whether it shall stop.
+// carry passes answers on, in order, until Close. The messages that the sender sends between two checks for a
+// stop bound the number of waiting answers.
 func (p *pipeline) carry() {
 	var waiting []raft.AppendFuture
 	in := p.AppendPipeline.Consumer()

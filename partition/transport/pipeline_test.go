@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestPipelineWithoutReader: a sender whose answers nobody reads gets its messages through, as many as come
-// before it looks up, and Close ends everything.
+// TestPipelineWithoutReader: a sender without a reader of its answers sends all messages until its next check
+// for a stop, and Close ends everything.
 func TestPipelineWithoutReader(t *testing.T) {
 	a, b := listen(t, Options{ServerID: "a"}), listen(t, Options{ServerID: "b"})
 	ta, tb := NewRaftTransport(a.Raft(1), RaftOptions{}), NewRaftTransport(b.Raft(1), RaftOptions{})
@@ -42,7 +42,7 @@ func TestPipelineWithoutReader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("message %d does not get through", i)
 		}
 	}
@@ -52,7 +52,7 @@ func TestPipelineWithoutReader(t *testing.T) {
 			if f.Response().Term != 9 {
 				t.Errorf("answer %d: %+v", i, f.Response())
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("answer %d does not come", i)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 type RaftOptions struct {
 	// Logger of the library's transport; nil for none.
 	Logger hclog.Logger
-	// MaxPool is how many idle connections are kept per peer; 3 if 0.
+	// MaxPool is how many idle connections remain per peer; 3 if 0.
 	MaxPool int
 	// MaxInFlight is how many AppendEntries may be under way per follower; 0 is the library's default
 	// of 2, which overlaps one with the next, 1 turns pipelining off.
@@ -26,10 +26,10 @@ type RaftOptions struct {
 	// Leading says whether this server still leads in a term. With it, entries for a server that is down wait
 	// for its return; nil reports each failure to the library. It must not block.
 	Leading func(term uint64) bool
-	// Load reads the entry that a raftlog.Reference stands for; nil if the log hands out none.
+	// Load reads the entry of a raftlog.Reference; nil if the log returns no references.
 	Load func(*raft.Log) (*raft.Log, error)
-	// Answered is told of each server that has answered a heartbeat, entries or a request for a vote; nil for
-	// nobody. It must not block.
+	// Answered is called for each server that has answered a heartbeat, entries or a request for a vote; nil for
+	// none. It must not block.
 	Answered func(server string)
 }
 
@@ -55,8 +55,8 @@ var (
 // self names this server to the library's transport when it is to call itself.
 const self raft.ServerID = ""
 
-// addressed is an address book whose addresses say which server is meant: at the address of a server that
-// was replaced its successor may listen, and must not be taken for it. Its own address is this server's.
+// addressed is an address provider whose addresses name the intended server: the successor of a replaced
+// server may listen at its address, and must not be mistaken for it. Its own address is this server's.
 type addressed struct {
 	book   raft.ServerAddressProvider
 	server raft.ServerID
@@ -75,7 +75,7 @@ func (a addressed) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return addr + targetMark + raft.ServerAddress(id), nil
 }
 
-// targetMark stands between an address and the id of the server that is meant.
+// targetMark separates an address from the id of the intended server.
 const targetMark = "#"
 
 // NewRaftTransport builds the transport of a group on its stream layer. Closing it closes the layer.
@@ -111,19 +111,20 @@ func NewRaftTransport(stream raft.StreamLayer, opts RaftOptions) *RaftTransport 
 	})}
 }
 
-// Acks tells which requests of this server the others have answered.
+// Acks returns the record of the requests of this server that the others have answered.
 func (t *RaftTransport) Acks() *Acks { return t.acks }
 
-// SetHeartbeatHandler does nothing, as raft.Transport permits. The library would handle a heartbeat
-// beside its main loop, and a heartbeat that races with a vote there can make logs diverge. So
-// heartbeats go through the main loop like everything else.
+// SetHeartbeatHandler does nothing, as raft.Transport permits. The library would handle a heartbeat outside
+// its main loop, and a heartbeat that races with a vote there can make logs diverge. So heartbeats go through
+// the main loop like everything else.
 func (t *RaftTransport) SetHeartbeatHandler(func(rpc raft.RPC)) {}
 
-// Campaign has a server (this one, or another at addr) campaign at once, as if the leader had asked it to take over: it
-// does not first ask whether it would be elected (pre-vote), and the others vote although they know a leader. So it is
-// for when the leader is surely gone. The library has no call for it; a server's request to itself takes the way of all
-// messages. It blocks until Raft's main loop there has taken the request, for Timeout at most; it does not await the
-// election. A leader that campaigns ceases to lead; a candidate goes on as before: see Concede.
+// Campaign has a server (this one, or another at addr) campaign at once, as if the leader had asked it to
+// take over: it does not first ask whether it would be elected (pre-vote), and the others vote although they
+// know a leader. So call it only when the leader is surely gone. The library has no call for it; a server's
+// request to itself takes the way of all messages. Campaign blocks until Raft's main loop there has taken the
+// request, for Timeout at most; it does not await the election. A leader that campaigns ceases to lead; a
+// candidate stays one: see Concede.
 func (t *RaftTransport) Campaign(server raft.ServerID, addr raft.ServerAddress) error {
 	server, addr = t.orSelf(server, addr)
 	return t.TimeoutNow(server, addr, &raft.TimeoutNowRequest{RPCHeader: t.header()}, &raft.TimeoutNowResponse{})

@@ -21,8 +21,8 @@ const (
 	mediumMessage = 2 << 20
 	// maxMessage is more than the largest entry takes.
 	maxMessage = 32 << 20
-	// The permits of members, and those of servers that are not known to be members: a new member, of which this node's
-	// directory does not know yet, or a stranger.
+	// The permits of members, and those of servers that are not known to be members: a new member that is not
+	// in this node's directory yet, or a stranger.
 	memberMedium, memberLarge     = 32, 2
 	strangerMedium, strangerLarge = 4, 1
 	// permitTimeout bounds the wait for a permit; the sender waits no longer for an answer.
@@ -36,7 +36,7 @@ const rpcInstallSnapshot = 2
 type permits struct {
 	clock         clock.Clock
 	medium, large chan struct{}
-	held          atomic.Int64 // bytes that the permits stand for
+	held          atomic.Int64 // bytes that the permits cover
 }
 
 func newPermits(c clock.Clock, medium, large int) *permits {

@@ -4,10 +4,11 @@ import (
 	"net"
 )
 
-// guests are the accepted connections of servers that are no members, past their handshake. The mux's lock guards it.
+// strangerConns are the accepted connections of servers that are no members, past their handshake. The mux's
+// lock guards it.
 //
 //	len(conns) <= Options.MaxStrangers
-type guests struct {
+type strangerConns struct {
 	conns map[*Conn]uint64 // value: order of arrival
 	last  uint64
 }
@@ -54,22 +55,22 @@ func crowding[C interface {
 func (m *Mux) welcomeStranger(c *Conn) (evicted *Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.guests.conns == nil {
-		m.guests.conns = map[*Conn]uint64{}
+	if m.strangerConns.conns == nil {
+		m.strangerConns.conns = map[*Conn]uint64{}
 	}
-	if len(m.guests.conns) >= m.opts.MaxStrangers {
-		for g := range m.guests.conns {
+	if len(m.strangerConns.conns) >= m.opts.MaxStrangers {
+		for g := range m.strangerConns.conns {
 			if m.member(g.peer.ServerID) { // it has been admitted since
-				delete(m.guests.conns, g)
+				delete(m.strangerConns.conns, g)
 			}
 		}
 	}
-	if len(m.guests.conns) >= m.opts.MaxStrangers {
-		evicted = crowding(m.guests.conns)
-		delete(m.guests.conns, evicted)
+	if len(m.strangerConns.conns) >= m.opts.MaxStrangers {
+		evicted = crowding(m.strangerConns.conns)
+		delete(m.strangerConns.conns, evicted)
 		m.stats.Evicted++
 	}
-	m.guests.last++
-	m.guests.conns[c] = m.guests.last
+	m.strangerConns.last++
+	m.strangerConns.conns[c] = m.strangerConns.last
 	return evicted
 }

@@ -36,7 +36,7 @@ func shake(t testing.TB, c net.Conn, h hello) {
 	if _, err := c.Write(first); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 	code, text, err := readAnswer(c)
 	if err != nil || code != CodeOK {
 		t.Fatalf("%v %q, %v", code, text, err)
@@ -79,7 +79,7 @@ func TestHandshakesGiveWayByHost(t *testing.T) {
 	if _, err := slow.Write(first[5:]); err != nil {
 		t.Fatal(err)
 	}
-	_ = slow.SetReadDeadline(time.Now().Add(patience))
+	_ = slow.SetReadDeadline(time.Now().Add(testTimeout))
 	if code, text, err := readAnswer(slow); err != nil || code != CodeOK {
 		t.Fatalf("%v %q, %v", code, text, err)
 	}
@@ -167,8 +167,8 @@ func pushed(c net.Conn, size int, stuck time.Duration) (sent int64) {
 	return sent
 }
 
-// TestLargeRequestsOfGroups: what connections of groups receive at a time is bounded, whatever is announced and however
-// many there are, and members' requests go on while strangers hold all that strangers may.
+// TestLargeRequestsOfGroups: the bytes that connections of groups receive at a time are bounded, for any
+// announced size and number. Members' requests succeed while strangers hold all permits of strangers.
 func TestLargeRequestsOfGroups(t *testing.T) {
 	b := listen(t, Options{ServerID: "b", Member: func(server string) bool { return server == "a" }})
 	addr := b.Addr().String()
@@ -177,7 +177,7 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 	// A request of no entry's size is ended when it has come to maxMessage.
 	giant := from(t, "127.0.0.2", addr)
 	shake(t, giant, hello{kind: KindGroup, group: 1, server: "x"})
-	if sent := pushed(giant, 256<<20, patience); sent > maxMessage+16<<20 { // what the sockets' buffers hold besides
+	if sent := pushed(giant, 256<<20, testTimeout); sent > maxMessage+16<<20 { // plus the sockets' buffers
 		t.Errorf("%d bytes of one request were taken", sent)
 	}
 	_ = giant.Close()
@@ -187,7 +187,7 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 	if _, err := installs.Write([]byte{rpcInstallSnapshot, 0x81, 0xa5, 'P', 'e', 'e', 'r', 's', 0xc6, 0x10, 0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
-	if sent := pushed(installs, 256<<20, patience); sent > maxMessage+16<<20 {
+	if sent := pushed(installs, 256<<20, testTimeout); sent > maxMessage+16<<20 {
 		t.Errorf("%d bytes of one snapshot's head were taken", sent)
 	}
 	_ = installs.Close()
@@ -198,7 +198,7 @@ func TestLargeRequestsOfGroups(t *testing.T) {
 		go func() {
 			b := make([]byte, 3<<20)
 			copy(b, []byte{0, 0x81, 0xa7, 'E', 'n', 't', 'r', 'i', 'e', 's', 0x91, 0x81, 0xa4, 'D', 'a', 't', 'a', 0xc6, 1, 0, 0, 0})
-			_ = c.SetWriteDeadline(time.Now().Add(patience))
+			_ = c.SetWriteDeadline(time.Now().Add(testTimeout))
 			_, _ = c.Write(b)
 		}()
 	}
@@ -244,7 +244,7 @@ func TestSnapshotsAreNotCounted(t *testing.T) {
 	received := NewRaftTransport(b.Raft(1), RaftOptions{})
 	defer received.Close()
 	a := listen(t, Options{ServerID: "a"})
-	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: patience})
+	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: testTimeout})
 	defer sender.Close()
 	const size = maxMessage + 4<<20
 	got := make(chan int64, 1)
@@ -269,7 +269,7 @@ func TestAdmittedServerSendsAsAMember(t *testing.T) {
 	received := NewRaftTransport(b.Raft(1), RaftOptions{})
 	defer received.Close()
 	a := listen(t, Options{ServerID: "new"})
-	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: patience})
+	sender := NewRaftTransport(a.Raft(1), RaftOptions{Timeout: testTimeout})
 	defer sender.Close()
 	go serve(t, received, func(rpc raft.RPC) {
 		if rpc.Reader == nil {

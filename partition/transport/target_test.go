@@ -38,17 +38,17 @@ func TestAnotherServerAtTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *RefusedError
-	if _, err := la.Dial(old, patience); !errors.As(err, &refused) || refused.Code != CodeAnotherServer {
+	if _, err := la.Dial(old, testTimeout); !errors.As(err, &refused) || refused.Code != CodeAnotherServer {
 		t.Errorf("the former server was reached: %v", err)
 	}
 	now, err := names.ServerAddr("b-2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := la.Dial(now, patience); err != nil {
+	if c, err := la.Dial(now, testTimeout); err != nil {
 		t.Errorf("the present server: %v", err)
 	} else if p, _ := PeerOf(c); p.Addr != string(addr) {
-		t.Errorf("its address is told as %q", p.Addr)
+		t.Errorf("its address is announced as %q", p.Addr)
 	}
 	for _, id := range []raft.ServerID{"", "a"} {
 		if own, err := names.ServerAddr(id); err != nil || own != raft.ServerAddress(a.Addr().String()) {
@@ -63,7 +63,7 @@ func TestAnotherServerAtTheAddress(t *testing.T) {
 	}
 	select {
 	case <-accepted:
-	case <-time.After(patience):
-		t.Error("nobody came")
+	case <-time.After(testTimeout):
+		t.Error("no connection came")
 	}
 }

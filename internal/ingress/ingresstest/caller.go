@@ -188,8 +188,8 @@ func (r *Request) Announce(n uint32) {
 	r.data(head[:])
 }
 
-// Push sends n bytes, as fast as the server's flow control lets it, and returns when they are sent, the request is
-// over, or nothing could be sent for as long as stuck says. It answers how many were sent.
+// Push sends n bytes, as fast as the server's flow control permits. It returns the number sent when all are
+// sent, the request is over, or it could send nothing for the duration stuck.
 func (r *Request) Push(n int64, stuck time.Duration) int64 {
 	sent := int64(0)
 	for sent < n {

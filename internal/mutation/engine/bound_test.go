@@ -19,10 +19,10 @@ var boundBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/transport/strangers.go", Rule: "peer port: strangers hold a bounded number of connections",
-		From: "evicted = crowding(m.guests.conns)\n\t\tdelete(m.guests.conns, evicted)", To: "_ = crowding(m.guests.conns)", Tests: "TestStrangersHoldFewConnections",
+		From: "evicted = crowding(m.strangerConns.conns)\n\t\tdelete(m.strangerConns.conns, evicted)", To: "_ = crowding(m.strangerConns.conns)", Tests: "TestStrangersHoldFewConnections",
 	},
 	{
-		File: "partition/transport/strangers.go", Rule: "peer port: one that was admitted gives way to nobody",
+		File: "partition/transport/strangers.go", Rule: "peer port: a connection of an admitted server is not evicted",
 		From: "if m.member(g.peer.ServerID) {", To: "if m.member(g.peer.ServerID) && m.closed {", Tests: "TestStrangersHoldFewConnections",
 	},
 	{
@@ -117,7 +117,7 @@ var boundBugs = []mutation.Bug{
 		From: "return b.o.Contents.refuse(p, 0, err)", To: "_ = b.o.Contents.refuse(p, 0, err)", Tests: "TestSnapshotRefusedForDisk",
 	},
 	{
-		File: "membership/transport.go", Rule: "gossip: idle streams keep nobody out",
+		File: "membership/transport.go", Rule: "gossip: idle streams do not keep others out",
 		From: "evicted = g.crowding()\n\t\t\tdelete(g.open, evicted)\n\t\t\tg.inbound--", To: "return nil, nil, net.ErrClosed", Tests: "TestIdleStreamsGiveWay",
 		Hangs: 30 * time.Second,
 	},

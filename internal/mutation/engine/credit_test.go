@@ -21,7 +21,7 @@ var creditBugs = []mutation.Bug{
 		From: `l.idle += k.granted`, To: `l.announced -= k.granted`, Tests: "TestWalk",
 	},
 	{
-		File: "internal/credit/event.go", Rule: "credit: nobody returns more than was granted",
+		File: "internal/credit/event.go", Rule: "credit: a link returns at most its grant",
 		From: "n := max(min(e.N, k.granted), 0)\n\tk.granted -= n\n\tl.idle += n", To: "n := e.N\n\tk.granted -= n\n\tl.idle += n", Tests: "TestWalk",
 	},
 	{
@@ -37,7 +37,7 @@ var creditBugs = []mutation.Bug{
 		From: `if t == e.Task {`, To: `if t == e.Task && t.Version == 0 {`, Tests: "TestWalk",
 	},
 	{
-		File: "internal/credit/event.go", Rule: "credit: a task that is told again takes capacity",
+		File: "internal/credit/event.go", Rule: "credit: a redelivered task takes capacity",
 		From: `l.overcommitted = append(l.overcommitted, e.Task)`, To: ``, Tests: "TestLedger",
 	},
 	{

@@ -6,10 +6,11 @@ import (
 	"perdure/internal/mutation"
 )
 
-// dispatchBugs break how tasks reach workers: each once, within the capacity, and back when nobody was told.
+// dispatchBugs break how tasks reach workers: each once, within the capacity, and back when no worker was
+// notified.
 var dispatchBugs = []mutation.Bug{
 	{
-		File: "internal/credit/ledger.go", Rule: "dispatch: a task is told once",
+		File: "internal/credit/ledger.go", Rule: "dispatch: a task is delivered once",
 		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
@@ -21,11 +22,11 @@ var dispatchBugs = []mutation.Bug{
 		From: "b.s.share.Use()", To: "_ = b", Tests: "TestCapacityIsConserved",
 	},
 	{
-		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is told",
+		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is delivered",
 		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
-		File: "partition/workers/worker.go", Rule: "dispatch: the credit of a task that is over before it is told comes back",
+		File: "partition/workers/worker.go", Rule: "dispatch: the credit of a task that ends before its delivery comes back",
 		From: "w.step(credit.Undelivered{Task: creditTask(q.Token)})", To: "", Tests: "TestCapacityOfWhatIsOver",
 	},
 	{
@@ -33,15 +34,15 @@ var dispatchBugs = []mutation.Bug{
 		From: `return s.granted - s.reserved`, To: `return s.granted`, Tests: "TestCapacityIsConserved", Pkg: "partition/workers",
 	},
 	{
-		File: "partition/workers/release.go", Rule: "dispatch: a task that was told before is not given back",
+		File: "partition/workers/release.go", Rule: "dispatch: a task that was delivered before is not returned",
 		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUnsentIsReturned",
 	},
 	{
-		File: "partition/workers/release.go", Rule: "dispatch: a task that nobody was told of is given back",
+		File: "partition/workers/release.go", Rule: "dispatch: an undelivered task is returned",
 		From: `if len(queue) == 0 {`, To: `if len(queue) < 1<<20 {`, Tests: "TestUnsentIsReturned", Hangs: 10 * time.Second,
 	},
 	{
-		File: "partition/workers/assign.go", Rule: "dispatch: a worker is told that its task is cancelled",
+		File: "partition/workers/assign.go", Rule: "dispatch: a worker is notified that its task is cancelled",
 		From: `for _, a := range fx.Cancelling {`, To: `for _, a := range fx.Cancelling[:0] {`, Tests: "TestCancelIsDelivered",
 	},
 	{

@@ -26,7 +26,7 @@ var electionBugs = []mutation.Bug{
 		From: `st.LastIndex+maxTargetLag >= led.LastIndex`, To: `st.LastIndex+maxTargetLag > 0`, Tests: "TestMayLead",
 	},
 	{
-		File: "partition/election/liveness.go", Rule: "election: a node that was held up testifies to no silence of that time",
+		File: "partition/election/liveness.go", Rule: "election: a node that was held up does not report a leader's silence of that time",
 		From: `return min(silent, now.Sub(s.since))`, To: `return silent`, Tests: "TestWitnessed",
 	},
 	{

@@ -6,8 +6,8 @@ import (
 	"perdure/internal/mutation"
 )
 
-// guardBugs undo single defences whose tests need no cluster: clocks, joined requests, pauses, memory limits, want of
-// space.
+// guardBugs undo single defences whose tests need no cluster: clocks, joined requests, pauses, memory limits,
+// lack of space.
 var guardBugs = []mutation.Bug{
 	{
 		File: "durable/context.go", Rule: "worker: a replayed operation belongs to the function's goroutine too",
@@ -122,7 +122,7 @@ var guardBugs = []mutation.Bug{
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/diskspace.go", Rule: "disk: what ends something goes on below the low mark",
+		File: "partition/diskspace.go", Rule: "disk: commands that end something are admitted below the low mark",
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
 	},
 	{

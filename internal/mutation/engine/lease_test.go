@@ -67,7 +67,7 @@ var leaseBugs = []mutation.Bug{
 		From: `switch stale := k.Task.Term > 0 && d.env.Term(token.GetNamespace(), token.GetId()) > k.Task.Term; {`, To: `switch stale := false; {`, Tests: "TestFormerLeadersTaskIsDropped",
 	},
 	{
-		File: "partition/workers/release.go", Rule: "lease: a task that was told again is not returned by who did not send it",
+		File: "partition/workers/release.go", Rule: "lease: a node that did not send a redelivered task does not return it",
 		From: `return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))`, To: `return led != nil && led.lead == q.lead`, Tests: "TestResentIsNotReturned",
 	},
 	{

@@ -30,11 +30,11 @@ var readBugs = []mutation.Bug{
 		From: `got.number > mark`, To: `got.number >= mark`, Tests: "TestAcksCountRequests",
 	},
 	{
-		File: "partition/transport/acks.go", Rule: "read: an answer from a later term confirms nobody",
+		File: "partition/transport/acks.go", Rule: "read: an answer from a later term confirms no leader",
 		From: `if answerTerm != term {`, To: `if answerTerm < term {`, Tests: "TestAcksCountRequests",
 	},
 	{
-		File: "partition/transport/patience.go", Rule: "read: an answer counts from when its request left, not from its arrival",
+		File: "partition/transport/retry.go", Rule: "read: an answer counts from when its request left, not from its arrival",
 		From: `t.acks.answered(id, number,`, To: `t.acks.answered(id, number+t.acks.begin()-number,`, Tests: "TestAcksCountRequests",
 	},
 	{
@@ -47,7 +47,7 @@ var readBugs = []mutation.Bug{
 		Tests: "TestReadsShareOnlyLaterRounds",
 	},
 	{
-		File: "partition/read.go", Rule: "read: a confirmation is not kept across leaderships",
+		File: "partition/read.go", Rule: "read: a confirmation is not valid across terms",
 		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
 	},
 	{

@@ -2,7 +2,7 @@ package engine
 
 import "perdure/internal/mutation"
 
-// routerBugs break the way of a command to its partition's leader, and what its caller is told.
+// routerBugs break the way of a command to its partition's leader, and its caller's answer.
 var routerBugs = []mutation.Bug{
 	{
 		File: "partition/router.go", Rule: "router: a refusal does not replace an unknown outcome",
@@ -21,7 +21,7 @@ var routerBugs = []mutation.Bug{
 		From: "\t\treturn true\n\t}\n\treturn false\n}\n\n// Query reads", To: "\t\treturn true\n\t}\n\treturn cmd.Id != \"\"\n}\n\n// Query reads", Tests: "TestOnlyTheRepeatableIsRepeated",
 	},
 	{
-		File: "partition/router.go", Rule: "router: an answer that is nobody's leaves the outcome unknown",
+		File: "partition/router.go", Rule: "router: a lost answer leaves the outcome unknown",
 		From: `e = errUnknownOutcome(partition, "another node was asked`, To: `e = errTryLater(partition, "another node was asked`, Tests: "TestLostAnswersAreUnknown",
 	},
 	{
@@ -50,7 +50,7 @@ var routerBugs = []mutation.Bug{
 		Tests: "TestRefusedRetryBindsTheFirstAttempt",
 	},
 	{
-		File: "partition/pending.go", Rule: "proposal: what the log may have is not told as dropped",
+		File: "partition/pending.go", Rule: "proposal: an entry that the log may have is not reported as dropped",
 		From: `p.waiting > 0 || p.launched || p.finished() {`, To: `p.waiting > 0 || p.finished() {`, Tests: "TestCancelledCallerAsksAgain",
 	},
 }

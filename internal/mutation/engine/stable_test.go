@@ -2,7 +2,7 @@ package engine
 
 import "perdure/internal/mutation"
 
-// stableBugs break what is to be on disk before anybody is answered: terms, votes, entries of the log.
+// stableBugs break the writes that must be on disk before an answer: terms, votes, entries of the log.
 var stableBugs = []mutation.Bug{
 	{
 		File: "partition/stable/boltfile/boltfile.go", Rule: "stable: a vote is synced before it is given",

@@ -9,7 +9,7 @@ import (
 	"perdure/internal/testkit"
 )
 
-// table holds the bugs of what stands around the rules: stores, snapshots, the leader's duties, the way of a
+// table holds the bugs of the code around the rules: stores, snapshots, the leader's duties, the way of a
 // call, the client's side. Their tests start nodes and build large binaries.
 var table = slices.Concat(stableBugs, contentBugs, readBugs, routerBugs, channelBugs, leaseBugs, dispatchBugs, creditBugs, electionBugs, guardBugs, boundBugs)
 

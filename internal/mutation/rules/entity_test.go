@@ -5,7 +5,7 @@ import "perdure/internal/mutation"
 // entityBugs break the rules of entities: commits of batches, order, locks, critical sections, schedules.
 var entityBugs = []mutation.Bug{
 	{
-		File: "entity/commit.go", Rule: "commit: a batch of an earlier life is void",
+		File: "entity/commit.go", Rule: "commit: a batch of an earlier incarnation is void",
 		From: `case c.Incarnation != s.Incarnation:`, To: `case c.Incarnation > s.Incarnation:`, Tests: "TestCommitRefused",
 	},
 	{
@@ -21,11 +21,11 @@ var entityBugs = []mutation.Bug{
 		From: `if len(taken) < len(c.Results) {`, To: `if len(taken) == 0 {`, Tests: "TestCommitRefused",
 	},
 	{
-		File: "entity/commit.go", Rule: "commit: what it takes away is what was run, not what stands in front",
+		File: "entity/commit.go", Rule: "commit: it removes the operations that ran, not those in front",
 		From: `s.Queue = without(s.Queue, taken)`, To: `s.Queue = s.Queue[len(taken):]`, Tests: "TestLockQueues",
 	},
 	{
-		File: "entity/commit.go", Rule: "commit: a lock request that came to the front goes on",
+		File: "entity/commit.go", Rule: "commit: a lock request that came to the front is processed",
 		From: `return append(out, s.settle()...), nil`, To: `return out, nil`, Tests: "TestLockQueues",
 	},
 	{
@@ -41,11 +41,11 @@ var entityBugs = []mutation.Bug{
 		From: `len(s.Delayed) == 0 && !s.Lock.Held()`, To: `!s.Lock.Held()`, Tests: "TestCollectable",
 	},
 	{
-		File: "entity/state.go", Rule: "schedule: what is due comes before what arrives",
+		File: "entity/state.go", Rule: "schedule: an expired signal comes before an arriving message",
 		From: "s.Tick(now)\n\treturn a.arrive(s, now), nil", To: "out := a.arrive(s, now)\n\ts.Tick(now)\n\treturn out, nil", Tests: "TestSchedule",
 	},
 	{
-		File: "entity/schedule.go", Rule: "schedule: what is due at now is due",
+		File: "entity/schedule.go", Rule: "schedule: a signal scheduled at now is expired",
 		From: `.dueAt() <= now {`, To: `.dueAt() < now {`, Tests: "TestSchedule",
 	},
 	{
@@ -53,7 +53,7 @@ var entityBugs = []mutation.Bug{
 		From: `&& o.ordered() &&`, To: `&&`, Tests: "TestHolderUnderItsLock",
 	},
 	{
-		File: "entity/lock.go", Rule: "lock: nobody but the holder runs under it",
+		File: "entity/lock.go", Rule: "lock: only the holder runs under it",
 		From: `return o.From() == l.Section.Holder && `, To: `return o.From().ID == l.Section.Holder.ID && `, Tests: "TestHolderUnderItsLock",
 	},
 	{
@@ -89,7 +89,7 @@ var entityBugs = []mutation.Bug{
 		From: `out = []Message{Withdraw{Section: h.section(), Set: h.Set}}`, To: `out = unlockAll(h.section(), h.Set)`, Tests: "TestEnd",
 	},
 	{
-		File: "entity/section.go", Rule: "critical section: locks that nobody waits for are given back",
+		File: "entity/section.go", Rule: "critical section: locks without a waiting section are released",
 		From: `return Unclaimed(g), false, nil`, To: `return nil, false, nil`, Tests: "TestUnclaimed",
 	},
 	{

@@ -3,8 +3,8 @@ package rules
 import "perdure/internal/mutation"
 
 // graphBugs break what a graph must be to be run, what its nodes get and what a run answers, and what the
-// machine does with a run: whom it starts, what the end of an attempt means, signals, waves, how a run is
-// ended from outside, and a further life.
+// machine does with a run: which nodes it starts, what the end of an attempt means, signals, waves, how a run
+// is ended from outside, and a further incarnation.
 var graphBugs = []mutation.Bug{
 	{
 		File: "graph/validate.go", Rule: "an edge is named once",
@@ -27,7 +27,7 @@ var graphBugs = []mutation.Bug{
 		From: `if sources == 64 {`, To: `if sources == 65 {`, Tests: "TestAncestorsInBlocks",
 	},
 	{
-		File: "graph/inputs.go", Rule: "inputs: members stand in the order of their names",
+		File: "graph/inputs.go", Rule: "inputs: members are in the order of their names",
 		From: `return strings.Compare(a.GetName(), b.GetName())`, To: `return strings.Compare(b.GetName(), a.GetName())`, Tests: "TestInputs",
 	},
 	{
@@ -68,7 +68,7 @@ var graphBugs = []mutation.Bug{
 		From: `case *perdurev1.GraphNode_Signal, *perdurev1.GraphNode_Sleep:`, To: `case *perdurev1.GraphNode_Sleep:`, Tests: "TestGraphMaxParallel",
 	},
 	{
-		File: "fsm/machine/graph_run.go", Rule: "a run read anew knows the outputs of its former life",
+		File: "fsm/machine/graph_run.go", Rule: "a reloaded run knows the outputs of its former incarnation",
 		From: `row.Output = t.keptOutput(ex, uint32(n), row.From)`, To: `_ = t.keptOutput(ex, uint32(n), row.From)`, Tests: "TestGraphRetryRun",
 	},
 	{
@@ -137,7 +137,7 @@ var graphBugs = []mutation.Bug{
 		Tests: "TestGraphSkipReason",
 	},
 	{
-		File: "fsm/machine/retry_graph.go", Rule: "retry: an output is that of the life that made it",
+		File: "fsm/machine/retry_graph.go", Rule: "retry: an output is that of the incarnation that made it",
 		From: `if row.Status == reduction.StatusCompleted && row.From == 0 {`, To: `if row.Status == reduction.StatusCompleted {`, Tests: "TestGraphRetryRun",
 	},
 	{
@@ -149,11 +149,11 @@ var graphBugs = []mutation.Bug{
 		From: `case h.Incarnation == t.index:`, To: `case h.Incarnation > t.index:`, Tests: "TestGraphRetryInOneEntry",
 	},
 	{
-		File: "fsm/machine/retry_graph.go", Rule: "retry: a further life has as much time as the first",
+		File: "fsm/machine/retry_graph.go", Rule: "retry: a further incarnation has as much time as the first",
 		From: `deadline = t.deadline(h.DeadlineMS - h.CreatedMS)`, To: `deadline = h.DeadlineMS`, Tests: "TestGraphRetryHasItsTime",
 	},
 	{
-		File: "fsm/query/graph.go", Pkg: "fsm/machine", Rule: "status: a result that is too large is told",
+		File: "fsm/query/graph.go", Pkg: "fsm/machine", Rule: "status: a result that is too large is reported",
 		From: `out.Problem, out.TooLargeBytes = too.Error(), uint64(too.Bytes)`, To: `_ = too`, Tests: "TestGraphResultTooLarge",
 	},
 }

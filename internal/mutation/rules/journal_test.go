@@ -131,7 +131,7 @@ var journalBugs = []mutation.Bug{
 		Tests: "TestSignalReceivedBlocked",
 	},
 	{
-		File: "journal/event_execution_awaiting.go", Rule: "R12 nobody waits for a random value",
+		File: "journal/event_execution_awaiting.go", Rule: "R12 no execution waits for a random value",
 		From: `case c.call != callInvoke && c.call != callTimer:`, To: `case c.call == callJoinSet || c.call == callSignal:`,
 		Tests: "TestExecutionAwaitingMembers",
 	},

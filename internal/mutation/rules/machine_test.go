@@ -42,7 +42,7 @@ var machineBugs = []mutation.Bug{
 		From: `return stored.Reply, true, nil`, To: `_ = stored`, Tests: "TestSignalRepeated",
 	},
 	{
-		File: "fsm/machine/replies.go", Rule: "stored reply: a retry after its answer expired is told so",
+		File: "fsm/machine/replies.go", Rule: "stored reply: a retry after its answer expired gets that error",
 		From: `t.now-age-clockSlackMS <= t.m.evicted {`, To: `t.now-age-clockSlackMS < 0 {`, Tests: "TestExpiredReplies",
 	},
 	{
@@ -82,7 +82,7 @@ var machineBugs = []mutation.Bug{
 		From: `m.clock = max(m.clock, entry.TimeMs, 1)`, To: `m.clock = max(m.clock, entry.TimeMs)`, Tests: "TestEndingAtTimeZero",
 	},
 	{
-		File: "fsm/machine/machine.go", Rule: "time: what is due on an object comes before its command",
+		File: "fsm/machine/machine.go", Rule: "time: an object's expirations run before its command",
 		From: `t.carryOutDue(cmd.Namespace, cmd.Id)`, To: ``, Tests: "TestEndings",
 	},
 	{
@@ -98,11 +98,11 @@ var machineBugs = []mutation.Bug{
 		From: `s.t.remove(place)`, To: `_ = place`, Tests: "TestAssign",
 	},
 	{
-		File: "fsm/machine/assign.go", Rule: "ready queue: no more than there is room for",
+		File: "fsm/machine/assign.go", Rule: "ready queue: at most the granted credit",
 		From: `return all[:min(len(all), room)]`, To: `return all`, Tests: "TestAssign",
 	},
 	{
-		File: "fsm/machine/assign.go", Rule: "ready queue: what is due on a task comes before it is handed out",
+		File: "fsm/machine/assign.go", Rule: "ready queue: a task's expirations run before its assignment",
 		From: `t.carryOutDue(o.Namespace, w.id)`, To: ``, Tests: "TestAssignCarriesOutWhatIsDue",
 	},
 	{
@@ -136,7 +136,7 @@ var machineBugs = []mutation.Bug{
 		From: `t.timeout(ex.ns, wait)`, To: `_ = wait`, Tests: "TestSignalPastDeadline",
 	},
 	{
-		File: "fsm/machine/signal_call.go", Rule: "send: a signal to nobody was not delivered",
+		File: "fsm/machine/signal_call.go", Rule: "send: a signal without a receiver was not delivered",
 		From: `return nil, state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))`,
 		To:   `return nil, recovery.AppendOutcome(nil, recovery.Outcome{Data: []byte(fmt.Sprint())})`, Tests: "TestSignalToNobody",
 	},
@@ -152,7 +152,7 @@ var machineBugs = []mutation.Bug{
 		Tests: "TestSignalToNobody",
 	},
 	{
-		File: "fsm/machine/signal_call.go", Rule: "send: the answer tells what became of the signal",
+		File: "fsm/machine/signal_call.go", Rule: "send: the answer states the signal's outcome",
 		From: `SignalDone{Outcome: wire.EncodeOutcome(result)}`, To: `SignalDone{Outcome: wire.EncodeOutcome(result[:0])}`, Tests: "TestSignalToNobody",
 	},
 	{
@@ -180,7 +180,7 @@ var machineBugs = []mutation.Bug{
 		From: `t.m.due.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
 	},
 	{
-		File: "fsm/query/deadline.go", Pkg: "fsm/machine", Rule: "deadline index: a leader's search goes back for what it is told of",
+		File: "fsm/query/deadline.go", Pkg: "fsm/machine", Rule: "deadline index: a leader's scan goes back for an earlier deadline",
 		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
 	},
 	{

@@ -2,27 +2,27 @@ package rules
 
 import "perdure/internal/mutation"
 
-// recoveryBugs break the operations of the recovery protocol: guards, the version rule, what is due at a
-// time, the settlement chain, timers, the codec.
+// recoveryBugs break the operations of the recovery protocol: guards, the version rule, expirations, the
+// settlement chain, timers, the codec.
 var recoveryBugs = []mutation.Bug{
 	{
-		File: "recovery/ref.go", Rule: "version: whoever has lost the lease presents an old version and is refused",
+		File: "recovery/ref.go", Rule: "version: a worker that has lost the lease presents an old version and is refused",
 		From: `if t.Version != ref.Version {`, To: `if t.Version < ref.Version {`, Tests: "TestFence",
 	},
 	{
-		File: "recovery/ref.go", Rule: "task_state: a halted task is nobody's",
+		File: "recovery/ref.go", Rule: "task_state: a halted task has no holder",
 		From: `if t.State != want {`, To: `if t.State != want && t.State != TaskHalted {`, Tests: "TestHalt",
 	},
 	{
-		File: "recovery/ref.go", Rule: "incarnation: an earlier life of a task is refused",
+		File: "recovery/ref.go", Rule: "incarnation: an earlier incarnation of a task is refused",
 		From: `ref.Incarnation != t.Incarnation {`, To: `ref.Incarnation > t.Incarnation {`, Tests: "TestGet",
 	},
 	{
-		File: "recovery/ref.go", Rule: "incarnation: an earlier life of a promise is refused",
+		File: "recovery/ref.go", Rule: "incarnation: an earlier incarnation of a promise is refused",
 		From: `ref.Incarnation != p.Incarnation {`, To: `ref.Incarnation > p.Incarnation {`, Tests: "TestGet",
 	},
 	{
-		File: "recovery/ref.go", Rule: "time: a promise is read as it stands at the time",
+		File: "recovery/ref.go", Rule: "time: a promise is read in its state at the time",
 		From: `return p.At(now), nil`, To: `return p, nil`, Tests: "TestGet",
 	},
 	{
@@ -47,12 +47,12 @@ var recoveryBugs = []mutation.Bug{
 		Tests: "TestTimeoutPromise",
 	},
 	{
-		File: "recovery/promise.go", Rule: "settle_state: nobody may ask for rejected_timedout",
+		File: "recovery/promise.go", Rule: "settle_state: no caller may ask for rejected_timedout",
 		From: `return s >= PromiseResolved && s <= PromiseRejectedCanceled`, To: `return s >= PromiseResolved && s <= PromiseRejectedTimedout`,
 		Tests: "TestSettleRefuses",
 	},
 	{
-		File: "recovery/promise.go", Rule: "timers: the deadline of what somebody awaits is armed",
+		File: "recovery/promise.go", Rule: "timers: the deadline of an awaited promise is armed",
 		From: `!(p.Awaitable() || awaited)`, To: `!p.Awaitable()`, Tests: "TestMemStoreArms",
 	},
 	{
@@ -125,7 +125,7 @@ var recoveryBugs = []mutation.Bug{
 		From: `p.State != PromisePending || p.Live(now) {`, To: `p.State != PromisePending {`, Tests: "TestTimeoutPromise",
 	},
 	{
-		File: "recovery/timeout_promise.go", Rule: "deadline: a timer of an earlier life settles nothing",
+		File: "recovery/timeout_promise.go", Rule: "deadline: a timer of an earlier incarnation settles nothing",
 		From: `ref.Incarnation != p.Incarnation) {`, To: `ref.Incarnation > p.Incarnation) {`, Tests: "TestTimeoutPromise",
 	},
 	{
@@ -142,7 +142,7 @@ var recoveryBugs = []mutation.Bug{
 		To:   "t.Resumes = slices.Insert(t.Resumes, i, by)", Tests: "TestResumeDoesNotWriteIntoLentSlices",
 	},
 	{
-		File: "recovery/chain.go", Rule: "chain: every listener is told",
+		File: "recovery/chain.go", Rule: "chain: every listener is notified",
 		From: `fx.Add(st.Unblocks())`, To: ``, Tests: "TestChain",
 	},
 	{
@@ -158,7 +158,7 @@ var recoveryBugs = []mutation.Bug{
 		From: "for _, p := range ps {\n\t\ts.AddCallback", To: "for _, p := range ps[:1] {\n\t\ts.AddCallback", Tests: "TestSuspend",
 	},
 	{
-		File: "recovery/suspend.go", Rule: "suspend: who goes on has seen the settled ones",
+		File: "recovery/suspend.go", Rule: "suspend: an execution that continues has seen the settled ones",
 		From: "if len(ready) > 0 {\n\t\tt.Resumes = nil", To: "if len(ready) > 0 {", Tests: "TestSuspendOnSettled",
 	},
 	{

@@ -1,9 +1,9 @@
 // Package logtest is the conformance suite of log stores.
 //
-// It owns the meaning of "a log store": whatever stands behind a raftlog.Store must pass Run, and what passes
-// can be chosen in the configuration without anything above noticing. It promises that each test works in a
-// place of its own, made by the factory, and compares with a plain model. It keeps nothing: a crash of a
-// test loses only its places.
+// It defines "a log store": every backend of a raftlog.Store must pass Run, and one that passes can be
+// configured without a difference for the layers above. Each test works in a directory of its own, made by
+// the factory, and compares with a plain model. The package stores nothing: a crash of a test loses only its
+// directories.
 package logtest
 
 import (
@@ -53,7 +53,7 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// Entry makes an entry whose content follows from its place.
+// Entry makes an entry whose content is derived from its index.
 func Entry(group uint32, index, term uint64) *raft.Log {
 	data := bytes.Repeat([]byte(fmt.Sprintf("g%d i%d t%d|", group, index, term)), int(index%5)+1)
 	l := &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: data}
@@ -411,7 +411,7 @@ func sequentialReaders(t *testing.T, o Opener) {
 	}
 	wantSpan(t, l, 601, more)
 
-	// What was read ahead must not outlive a truncation.
+	// Entries read ahead must not outlive a truncation.
 	var got raft.Log
 	must(t, l.GetLog(1000, &got))
 	must(t, l.GetLog(1001, &got))

@@ -1,10 +1,10 @@
 // Package boltfile opens raft-boltdb files without trusting them.
 //
-// It owns the opening of a bolt file and promises that a missing file is never made silently, that a
-// damaged one is refused by name, and that bbolt's panics on damaged pages become errors. bbolt maps the
-// file and follows whatever it finds there; a damaged page makes it panic, in part on goroutines of its
-// own where nobody can recover, and a shortened file kills the process. So Check walks the file first.
-// A crash loses nothing here: a bolt transaction is on disk or absent.
+// It owns the opening of a bolt file. It never creates a missing file silently, refuses a damaged one by
+// name, and turns bbolt's panics on damaged pages into errors. bbolt maps the file and follows its content
+// unchecked: a damaged page makes it panic, in part on goroutines of its own where no caller can recover, and
+// a shortened file kills the process. So Check walks the file first. A crash loses nothing here: a bolt
+// transaction is on disk or absent.
 package boltfile
 
 import (
@@ -31,8 +31,8 @@ type Options struct {
 	Create bool
 	// Init writes the first content of a new file, before it gets its name; may be nil.
 	Init func(*raftboltdb.BoltStore) error
-	// NoFreelistSync leaves the list of free pages out of the file: cheaper writes after large
-	// truncations, a slower open, and one check less (a stale page cannot be told from a live one).
+	// NoFreelistSync leaves the list of free pages out of the file: cheaper writes after large truncations, a
+	// slower open, and one check less (Check cannot distinguish a stale page from a live one).
 	NoFreelistSync bool
 	// Timeout bounds the wait for another process's lock on the file; 1 s if 0.
 	Timeout time.Duration
@@ -127,7 +127,7 @@ func open(path string, opts Options, create int) (db *raftboltdb.BoltStore, err 
 func lockedCheck(path string, timeout time.Duration) error {
 	var db *bbolt.DB
 	err := Guard(path, func() (err error) {
-		// Read-only, bolt looks at nothing but the meta pages.
+		// Read-only, bolt reads only the meta pages.
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: timeout})
 		return err
 	})

@@ -51,8 +51,8 @@ type checker struct {
 	reachedN uint64
 }
 
-// Check reads the whole structure of the bolt file at path without mapping it. The error is a
-// *CorruptError, or what the file system said. Nobody may be writing to the file.
+// Check reads the whole structure of the bolt file at path without mapping it. The error is a *CorruptError,
+// or what the file system said. The file must have no concurrent writer.
 //
 // It is stricter than bolt in one point: both meta pages must be valid. Bolt falls back to the older one
 // and so forgets the last transaction; a meta page is less than a sector, so a crash does not tear it, and

@@ -8,11 +8,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A leader that replicates to a server which is down pauses after each failure, longer each time, up to 10 s:
-// for so long a server that came back would get nothing. So a message to an address that nobody listens on
-// waits here and is tried again soon, and the library sees few failures.
+// After each failure to reach a server that is down, Raft's replication to it pauses longer, up to 10 s; a
+// server that came back would get nothing for so long. So the transport retries a message that was refused by
+// the address for up to returnTimeout, and the library sees few failures.
 const (
-	returnPatience = 10 * time.Second
+	returnTimeout  = 10 * time.Second
 	returnPauseMin = 20 * time.Millisecond
 	returnPauseMax = 250 * time.Millisecond
 )
@@ -30,7 +30,7 @@ func (t *RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 		}
 		args.Entries = args.Entries[:n]
 	}
-	pause, deadline := returnPauseMin, t.clock.Now().Add(returnPatience)
+	pause, deadline := returnPauseMin, t.clock.Now().Add(returnTimeout)
 	for {
 		number := t.acks.begin()
 		err := t.NetworkTransport.AppendEntries(id, target, sent, resp)
@@ -62,7 +62,8 @@ func (t *RaftTransport) RequestVote(id raft.ServerID, target raft.ServerAddress,
 	return err
 }
 
-// heartbeat says that a message is one: nobody waits with it, the next one comes soon.
+// heartbeat reports whether a message is a heartbeat. The transport does not retry it: the next one comes
+// soon.
 func heartbeat(args *raft.AppendEntriesRequest) bool {
 	return args.PrevLogEntry == 0 && args.PrevLogTerm == 0 && len(args.Entries) == 0 && args.LeaderCommitIndex == 0
 }
