@@ -1,10 +1,10 @@
 // Package certs turns certificate files into TLS configurations that follow the files: a certificate that
 // is renewed on disk is used for the next handshake, without a restart.
 //
-// It owns what a certificate must be before it is used: it fits its key, it is valid now, and where both
-// ends prove themselves it is signed by the authority and good for both. It promises that a new file that
-// is not so leaves the old pair in use, and says so once (event "certificate_reload_failed"). It writes
-// nothing; a crash loses nothing. Connections that are open stay open, whatever happens to the files.
+// It owns the checks of a certificate before its use: it fits its key and is valid now. For mutual
+// authentication the authority has signed it, for both ends. A new file that fails a check leaves the old
+// pair in use, and the log says so once (event "certificate_reload_failed"). The package writes nothing; a
+// crash loses nothing. Open connections stay open when the files change.
 //
 // A Handle is made for one purpose: ServerConfig for a port that clients call, PeerConfig for nodes that
 // call each other, ClientConfig for a client.
@@ -27,7 +27,7 @@ import (
 type Files struct {
 	// Cert is a certificate and the intermediates that lead to its authority, in this order.
 	Cert string
-	// Key is the certificate's private key. Cert and Key stand together or not at all.
+	// Key is the certificate's private key. Cert and Key are set together or not at all.
 	Key string
 	// CA holds the certificates of the authorities that the other end's certificate must come from.
 	CA string
@@ -38,8 +38,8 @@ type Options struct {
 	Files
 	// Name says in logs what the certificate is for: "clients", "peers".
 	Name string
-	// Mutual is for a certificate that both calls and is called, whose authority is CA: that its own
-	// authority accepts it for both is checked then, and all three files are needed.
+	// Mutual is for a certificate of both a client and a server, whose authority is CA. Open then checks that
+	// this authority accepts it for both; all three files are required.
 	Mutual bool
 	// Logger hears of reloads; nil for none.
 	Logger *slog.Logger
@@ -74,7 +74,7 @@ type Handle struct {
 // Open loads the files and watches them until Close. The error is a *FileError where a file is at fault.
 func Open(opts Options) (*Handle, error) {
 	if (opts.Cert == "") != (opts.Key == "") {
-		return nil, errors.New("certs: a certificate and its key stand together")
+		return nil, errors.New("certs: a certificate needs its key, and a key its certificate")
 	}
 	if opts.Mutual && (opts.Cert == "" || opts.CA == "") {
 		return nil, errors.New("certs: both ends need a certificate, its key and the authority")
@@ -108,7 +108,7 @@ func Open(opts Options) (*Handle, error) {
 	return h, nil
 }
 
-// Close ends the watching; the configurations go on with what was loaded last.
+// Close stops watching; the configurations keep the files loaded last.
 func (h *Handle) Close() { h.current.Close() }
 
 // Look reads the files now instead of at the next interval.
@@ -137,7 +137,7 @@ func (o *Options) parse(contents [][]byte) (material, error) {
 	}
 	pair, err := keyPair(contents[0], contents[1])
 	if err != nil {
-		// What is wrong with the key is told of the key's file.
+		// A problem of the key is reported for the key's file.
 		if _, certErr := firstCertificate(contents[0]); certErr == nil {
 			return m, &FileError{o.Key, err}
 		}

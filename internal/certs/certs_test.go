@@ -18,8 +18,8 @@ import (
 	"perdure/internal/certs/certstest"
 )
 
-// patience bounds every wait, and the life of every connection: nothing waits for it to pass.
-const patience = 2 * time.Minute
+// testTimeout bounds every wait, and the duration of every connection: nothing waits for it to pass.
+const testTimeout = 2 * time.Minute
 
 // place is a folder with an authority, a pair and a handle on them.
 type place struct {
@@ -36,7 +36,7 @@ func newPlace(t *testing.T, ca *certstest.Authority, leaf certstest.Leaf) *place
 	return p
 }
 
-// open looks at the files only when told to.
+// open checks the files only on request.
 func (p *place) open(t *testing.T, mutual bool) *certs.Handle {
 	t.Helper()
 	h, err := certs.Open(certs.Options{Files: p.files, Name: "test", Mutual: mutual, Every: time.Hour,
@@ -64,7 +64,7 @@ func serve(t *testing.T, cfg *tls.Config) string {
 			}
 			go func() {
 				defer raw.Close()
-				_ = raw.SetDeadline(time.Now().Add(patience))
+				_ = raw.SetDeadline(time.Now().Add(testTimeout))
 				c := tls.Server(raw, cfg)
 				_, _ = io.Copy(c, c)
 			}()
@@ -79,12 +79,12 @@ func dial(t *testing.T, addr, host string, cfg *tls.Config) (net.Conn, error) {
 	t.Helper()
 	cfg = cfg.Clone()
 	cfg.ServerName = host
-	raw, err := net.DialTimeout("tcp", addr, patience)
+	raw, err := net.DialTimeout("tcp", addr, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	_ = raw.SetDeadline(time.Now().Add(patience))
+	_ = raw.SetDeadline(time.Now().Add(testTimeout))
 	c := tls.Client(raw, cfg)
 	if err := c.Handshake(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func dial(t *testing.T, addr, host string, cfg *tls.Config) (net.Conn, error) {
 	return c, echo(c)
 }
 
-// echo finds out whether both ends accept each other: with TLS 1.3 the accepting side judges after the
+// echo finds out whether both ends accept each other: with TLS 1.3 the accepting side verifies after the
 // dialling one has finished.
 func echo(c net.Conn) error {
 	if _, err := c.Write([]byte("hello")); err != nil {
@@ -136,7 +136,7 @@ func TestPeers(t *testing.T) {
 			t.Errorf("a certificate for another host, called as %s: %v", host, err)
 		}
 	}
-	// It may call us all the same: where a call comes from says nothing.
+	// It may still call us: the address of a caller proves nothing.
 	if _, err := dial(t, addr, "127.0.0.1", elsewhere.PeerConfig()); err != nil {
 		t.Error(err)
 	}
@@ -226,7 +226,7 @@ func TestPeersChangeAuthority(t *testing.T) {
 	}
 }
 
-// What cannot be used leaves the old pair in use, and is told once.
+// A pair that cannot be used leaves the old one in use, and is reported once.
 func TestBadReplacement(t *testing.T) {
 	ca, other := certstest.NewAuthority(t, "ca"), certstest.NewAuthority(t, "other")
 	p := newPlace(t, ca, certstest.Leaf{})
@@ -343,7 +343,7 @@ func TestClients(t *testing.T) {
 	if _, err := dial(t, addr, "elsewhere", trusting.ClientConfig("elsewhere", "h2")); !errors.As(err, &wrong) {
 		t.Errorf("another host: %v", err)
 	}
-	// Garbage on the port is the business of whoever sends it.
+	// Garbage on the port fails its sender's connection only.
 	raw, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -352,7 +352,7 @@ func TestClients(t *testing.T) {
 	if _, err := raw.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	_ = raw.SetReadDeadline(time.Now().Add(patience))
+	_ = raw.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := io.ReadAll(raw); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("garbage is not refused")
 	}

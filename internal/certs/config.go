@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// ServerConfig is for a port that clients call, TLS 1.2 at least. With a CA file clients must show a
-// certificate of its authorities. protocols are those to offer (ALPN), as "h2". The Handle must have a
+// ServerConfig is for a port that clients call, TLS 1.2 at least. With a CA file clients must present a
+// certificate of its authorities. protocols are those to announce (ALPN), as "h2". The Handle must have a
 // certificate.
 func (h *Handle) ServerConfig(protocols ...string) *tls.Config {
 	return h.serving(tls.VersionTLS12, protocols)
@@ -44,12 +44,12 @@ func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
 	}
 }
 
-// PeerConfig is for nodes that call each other, TLS 1.3: one configuration for both directions, in which
-// each end must show a certificate of the authorities. The Handle must have been opened as Mutual.
+// PeerConfig is for nodes that call each other, TLS 1.3: one configuration for both directions, in which each
+// end must present a certificate of the authorities. The Handle must have been opened as Mutual.
 //
-// The dialling side sets ServerName to the host it dials; that the certificate names this host is checked
-// during the handshake if it is a name. crypto/tls does not tell an IP address to the functions that check
-// here: a dialler must compare that itself when the handshake is done, by VerifyPeerHost.
+// The dialling side sets ServerName to the host it dials. If this is a name, the handshake checks that the
+// certificate names it. crypto/tls does not pass an IP address to the checks of this package: after the
+// handshake the dialler must compare it by VerifyPeerHost.
 func (h *Handle) PeerConfig() *tls.Config {
 	cfg := h.serving(tls.VersionTLS13, nil)
 	cfg.GetClientCertificate = h.clientCertificate
@@ -71,9 +71,9 @@ func VerifyPeerHost(cs tls.ConnectionState, host string) error {
 	return cs.PeerCertificates[0].VerifyHostname(host)
 }
 
-// ClientConfig is for one handshake of a client with host, TLS 1.2 at least: make it anew for each, so that
-// it has what the files hold then. Without a CA file the system's authorities count; without a certificate
-// the client shows none.
+// ClientConfig is for one handshake of a client with host, TLS 1.2 at least: make one for each, so that it
+// has the current content of the files. Without a CA file the system's authorities apply; without a
+// certificate the client presents none.
 func (h *Handle) ClientConfig(host string, protocols ...string) *tls.Config {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, ServerName: host, RootCAs: h.current.Get().pool}
 	if h.opts.Cert != "" {

@@ -33,7 +33,7 @@ func readGoMod(dir string) (*goMod, error) {
 	return m, nil
 }
 
-// direct are the modules that the project chose: what its code imports, and what its tools come from.
+// direct are the modules that the project chose: those that its code imports, and those of its tools.
 func (m *goMod) direct() []string {
 	var out []string
 	for _, r := range m.Require {

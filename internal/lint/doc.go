@@ -1,11 +1,11 @@
-// Package lint owns the laws of this repository that a compiler does not know: which floor may import
-// which, what the deterministic floors must not use, and what every package and file owes its reader.
-// It promises that `go test ./internal/lint` fails on a breach and names the file, the line and the
-// law; each law is itself tested on a planted breach. It keeps nothing and writes nothing.
+// Package lint owns the laws of this repository that a compiler does not know: which floor may import which,
+// what the deterministic floors must not use, and what every package and file must document. `go test
+// ./internal/lint` fails on a breach and names the file, the line and the law. Each law has a test with a
+// planted breach. The package stores and writes nothing.
 //
 // # The laws
 //
-//   - floors: a package imports only what stands on a lower floor (floors.go holds the table, with the
+//   - floors: a package imports only packages of a lower floor (floors.go holds the table, with the
 //     exceptions and their reasons).
 //   - pure: the floors below partition/ use no clock, chance, goroutine, channel, lock, logger, file or
 //     floating point, and let no map order out (pure.go).
@@ -14,15 +14,14 @@
 //   - comments: every package says what it is in at least three lines.
 //   - length: no file is longer than 800 lines; a comment `// long file: <reason>` above its first
 //     declaration lifts the limit. Tests and generated code are exempt.
-//   - marks: no note that something is still to be done stays in the tree. What is left out is left out,
-//     or it is done.
+//   - marks: no note of unfinished work stays in the tree. Do the work or omit it.
 //   - sleep: a test waits for a state with a deadline, never for time to pass.
 //   - dependencies: every module that go.mod asks for directly is accounted for in ARCHITECTURE.md.
 //
-// # When a law is in the way
+// # Exceptions
 //
-// An import between packages of one floor, or a use that the pure law forbids, may be right once. Then it
-// goes into the table with its reason, where a reviewer sees it. A range over a map whose order provably
-// reaches nothing carries its reason on its own line: `for k := range m { //lint:sorted only counted`.
-// An exception that nothing uses any more is a breach too.
+// An import between packages of one floor, or a use that the pure law forbids, may be right once. Then it is
+// listed in the table with its reason, where a reviewer sees it. A range over a map whose order provably
+// reaches nothing carries its reason on its own line: `for k := range m { //lint:sorted only counted`. An
+// unused exception is a breach too.
 package lint

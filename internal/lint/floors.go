@@ -12,12 +12,12 @@ type place struct {
 	floor int
 	// only, if not nil, lists the packages of the project that it may import; being lower is not enough.
 	only []string
-	// siblings, if not nil, lists the packages of its own top folder that it may import, besides those below it. Its
-	// test files are free of this limit.
+	// siblings, if not nil, lists the packages of its own top folder that it may import, in addition to those
+	// below it. Its test files are free of this limit.
 	siblings []string
-	// peers are packages of its own floor that it may import all the same, each with the reason.
+	// peers are packages of its own floor that it may import as exceptions, each with the reason.
 	peers map[string]string
-	// tests are packages that its test files may import besides, each with the reason.
+	// tests are further packages that its test files may import, each with the reason.
 	tests map[string]string
 	// avoids are the foreign packages, with all below them, that it must not know. Its test files are
 	// free of this limit.
@@ -27,7 +27,7 @@ type place struct {
 // partitionFloor is the lowest floor with clocks, goroutines and a network; the floors below are pure.
 const partitionFloor = 3
 
-// What "must not know" means in imports.
+// The packages that "must not know" refers to, as imports.
 var (
 	storage   = []string{"github.com/cockroachdb/pebble", "go.etcd.io/bbolt", "github.com/hashicorp/raft-boltdb"}
 	consensus = []string{"github.com/hashicorp/raft", "github.com/hashicorp/memberlist"}
@@ -38,9 +38,9 @@ var (
 // wholeNode lets the tests of a library run against a real node.
 var wholeNode = map[string]string{"embed": "its tests talk to a whole node in their own process"}
 
-// table is the table of layers. Each place may import what stands on a lower floor, and what shares its
-// top folder; sub-folders belong to the floor of their top folder. Packages under internal/ stand below
-// all floors: anybody may import them, and they import nothing of the project but their own sub-folders.
+// table is the table of layers. Each place may import packages of a lower floor, and those of its top folder;
+// sub-folders belong to the floor of their top folder. Packages under internal/ are below all floors: every
+// package may import them, and they import nothing of the project but their own sub-folders.
 var table = []place{
 	{dir: "id", floor: 0, avoids: outside},
 	{dir: "api", floor: 0, avoids: slices.Concat(storage, consensus)}, // its services and errors have a wire form
@@ -119,15 +119,15 @@ func checkFloors(t *tree, rows []place) []finding {
 		p, known := placeOf(rows, f.dir())
 		if !known && top(f.dir()) != "internal" {
 			out = append(out, finding{f.path, 0, "floors", fmt.Sprintf(
-				"folder %q stands on no floor: give it a row in internal/lint/floors.go and in ARCHITECTURE.md", top(f.dir()))})
+				"folder %q is on no floor: give it a row in internal/lint/floors.go and in ARCHITECTURE.md", top(f.dir()))})
 			continue
 		}
 		for _, imp := range f.imports(t.fset) {
 			why := ""
 			if target, ours := strings.CutPrefix(imp.path, module+"/"); ours {
-				why = judgeImport(rows, p, f, target, used)
+				why = checkImport(rows, p, f, target, used)
 			} else if !f.isTest() {
-				why = judgeForeign(p, f, imp.path)
+				why = checkForeign(p, f, imp.path)
 			}
 			if why != "" {
 				out = append(out, finding{f.path, imp.line, "floors", why})
@@ -145,14 +145,14 @@ func checkFloors(t *tree, rows []place) []finding {
 	return out
 }
 
-// judgeImport says why a file may not import the project's folder target, or "".
-func judgeImport(rows []place, p place, f *sourceFile, target string, used map[string]bool) string {
+// checkImport says why a file may not import the project's folder target, or "".
+func checkImport(rows []place, p place, f *sourceFile, target string, used map[string]bool) string {
 	own, other := top(f.dir()), top(target)
 	switch {
 	case own == "internal" && (house(f.dir()) == house(target) || f.isTest() && target == "internal/testkit"):
 		return ""
 	case own == "internal":
-		return fmt.Sprintf("internal packages stand below every floor and import nothing of the project, but this one imports %s", target)
+		return fmt.Sprintf("internal packages are below every floor and import nothing of the project, but this one imports %s", target)
 	case other == "internal":
 		return ""
 	}
@@ -165,7 +165,7 @@ func judgeImport(rows []place, p place, f *sourceFile, target string, used map[s
 	}
 	q, known := placeOf(rows, target)
 	if !known {
-		return fmt.Sprintf("imports %s, which stands on no floor", target)
+		return fmt.Sprintf("imports %s, which is on no floor", target)
 	}
 	for peer := range p.peers { //lint:sorted at most one peer contains the target
 		if listed(peer) {
@@ -182,17 +182,17 @@ func judgeImport(rows []place, p place, f *sourceFile, target string, used map[s
 	}
 	switch {
 	case q.floor > p.floor:
-		return fmt.Sprintf("%s (floor %d) imports %s (floor %d): a floor imports only what stands below it", p.dir, p.floor, target, q.floor)
+		return fmt.Sprintf("%s (floor %d) imports %s (floor %d): a floor imports only lower floors", p.dir, p.floor, target, q.floor)
 	case q.floor == p.floor:
-		return fmt.Sprintf("%s imports %s, which stands on its own floor %d: neighbours do not know each other", p.dir, target, p.floor)
+		return fmt.Sprintf("%s imports %s, which is on its own floor %d: neighbours do not know each other", p.dir, target, p.floor)
 	case p.only != nil && !slices.ContainsFunc(p.only, listed):
 		return fmt.Sprintf("%s imports %s, but of the project it may know only %s", p.dir, target, strings.Join(p.only, ", "))
 	}
 	return ""
 }
 
-// judgeForeign says why a file may not import a package from outside the project, or "".
-func judgeForeign(p place, f *sourceFile, path string) string {
+// checkForeign says why a file may not import a package from outside the project, or "".
+func checkForeign(p place, f *sourceFile, path string) string {
 	if f.generated() {
 		return ""
 	}

@@ -56,7 +56,7 @@ func TestRepository(t *testing.T) {
 		}
 		report(t, problems)
 		if len(units)+len(problems) < len(dirs) {
-			t.Errorf("judged %d packages of %d", len(units), len(dirs))
+			t.Errorf("checked %d packages of %d", len(units), len(dirs))
 		}
 		for _, u := range units {
 			report(t, checkPure(u, pureExceptions[u.dir]))
@@ -71,7 +71,7 @@ func TestRepository(t *testing.T) {
 		}
 		report(t, problems)
 		if len(units) == 0 || len(units)+len(problems) < len(dirs) {
-			t.Errorf("judged %d packages of %d", len(units), len(dirs))
+			t.Errorf("checked %d packages of %d", len(units), len(dirs))
 		}
 		for _, u := range units {
 			report(t, checkClock(u))

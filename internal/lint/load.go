@@ -15,9 +15,9 @@ import (
 // pureHelpers are internal packages that are pure although only packages above those floors import them.
 var pureHelpers = []string{"internal/credit"}
 
-// pureDirs lists the folders that the law "pure" covers: those of the floors below partition/ that hold
-// code written by hand, and the internal helpers that they import, for what a helper does its caller
-// does. The helpers in pureHelpers promise it whoever imports them.
+// pureDirs lists the folders that the law "pure" covers: those of the floors below partition/ that hold code
+// written by hand, and the internal helpers that they import, since a helper's actions are its caller's. The
+// helpers in pureHelpers are pure for every importer.
 func pureDirs(t *tree, rows []place) []string {
 	dirs := make(map[string]bool)
 	for _, f := range t.goFiles() {
@@ -69,7 +69,7 @@ func loadUnits(root string, dirs []string) ([]unit, []finding, error) {
 		dir := strings.TrimPrefix(p.PkgPath, module+"/")
 		if n := len(p.Errors); n > 0 {
 			problems = append(problems, finding{dir, 0, "pure", fmt.Sprintf(
-				"cannot be judged, it does not compile (%d errors): %v", n, p.Errors[n-1])})
+				"cannot be checked, it does not compile (%d errors): %v", n, p.Errors[n-1])})
 			continue
 		}
 		u := unit{dir: dir, fset: p.Fset, files: p.Syntax, info: p.TypesInfo, name: name}

@@ -70,9 +70,9 @@ func TestFloorsCatch(t *testing.T) {
 		{"jepsen/a_test.go", "perdure/embed", "neighbours do not know each other"},
 		{"bench/a.go", "perdure/jepsen", "neighbours do not know each other"},
 		{"internal/x/a.go", "perdure/id", "import nothing of the project"},
-		{"strange/a.go", "fmt", `folder "strange" stands on no floor`},
-		{"journal/a.go", "perdure/strange", "stands on no floor"},
-		{"a.go", "fmt", `folder "." stands on no floor`},
+		{"strange/a.go", "fmt", `folder "strange" is on no floor`},
+		{"journal/a.go", "perdure/strange", "is on no floor"},
+		{"a.go", "fmt", `folder "." is on no floor`},
 		{"journal/a.go", "github.com/cockroachdb/pebble/v2", "must not know"},
 		{"fsm/machine/a.go", "github.com/hashicorp/raft", "must not know"},
 		{"fsm/codec/a.go", "google.golang.org/grpc/codes", "must not know"},
@@ -176,7 +176,7 @@ func TestTableIsSound(t *testing.T) {
 	}
 }
 
-// foreign are stand-ins for what the planted packages import and the standard library does not have.
+// foreign are substitutes for the imports of the planted packages from outside the standard library.
 var foreign = map[string]string{
 	protoPkg: `package proto
 type Message any
@@ -188,7 +188,7 @@ type Map interface{ Range(func() bool) }`,
 }
 
 // A plantedImporter knows those, and the packages whose types the planted code uses. The rest does not
-// resolve, which no law minds: an import is judged by its path.
+// resolve, which no law minds: an import is checked by its path.
 type plantedImporter struct {
 	t    *testing.T
 	fset *token.FileSet
@@ -412,7 +412,7 @@ func TestClockCoversFloorThree(t *testing.T) {
 	}
 }
 
-// TestPureCatchesLeftOutFiles: a file that only another build contains is judged by its syntax.
+// TestPureCatchesLeftOutFiles: a file that only another build contains is checked by its syntax.
 func TestPureCatchesLeftOutFiles(t *testing.T) {
 	extra := `//go:build other
 

@@ -45,8 +45,8 @@ var impureFuncs = map[string]string{
 	"(google.golang.org/protobuf/reflect/protoreflect.Map).Range":     "yields a map in no order",
 }
 
-// pureExceptions lists, by folder and then by import path, what a pure package may import all the same,
-// each with the reason. An entry that nothing needs any more is a breach.
+// pureExceptions lists, by folder and then by import path, the exceptional imports of a pure package, each
+// with the reason. An unused entry is a breach.
 var pureExceptions = map[string]map[string]string{
 	"fsm": {"sync": "reads run beside the machine's goroutine, and the database they read may be replaced or closed"},
 
@@ -60,13 +60,13 @@ type unit struct {
 	// files are those of the default build, with the types of what they say.
 	files []*ast.File
 	info  *types.Info
-	// extra are those that build constraints leave out. They are judged by their syntax alone.
+	// extra are the files that build constraints exclude. They are checked by their syntax alone.
 	extra []*ast.File
 	// name turns a position's file name into a path relative to the root.
 	name func(string) string
 }
 
-// waiver is the comment that lets a range over a map stand: its order reaches neither state nor output.
+// waiver is the comment that permits a range over a map: its order reaches neither state nor output.
 const waiver = "//lint:sorted"
 
 // checkPure is the law "pure" for one package. Generated files are exempt.
@@ -92,10 +92,10 @@ func checkPure(u unit, exceptions map[string]string) []finding {
 	return out
 }
 
-// A purist judges one file.
+// A purist checks one file.
 type purist struct {
 	unit
-	info       *types.Info // nil: judge by syntax
+	info       *types.Info // nil: check by syntax
 	exceptions map[string]string
 	needed     map[string]bool
 	waivers    map[int]*waived
@@ -172,7 +172,7 @@ func (j *purist) file(f *ast.File) {
 		}
 		switch {
 		case !w.used:
-			j.report(pos, "%s waives nothing here: it stands on the line of a range over a map", waiver)
+			j.report(pos, "%s waives nothing here: it belongs on the line of a range over a map", waiver)
 		case w.reason == "":
 			j.report(pos, "%s without a reason", waiver)
 		}

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// minDocLines is what a package comment needs to say what it owns, promises, and may lose.
+	// minDocLines is how many lines a package comment needs to say what the package owns, promises, and may
+	// lose.
 	minDocLines = 3
 	// maxLines is where a file stops being one thing.
 	maxLines = 800
 )
 
-// checkComments is the law "comments": every package has a package comment of at least minDocLines
-// lines of prose in one of its files. A generated package has it in a doc.go beside the generated files:
-// the generator sets a comment of the .proto file apart from the package clause.
+// checkComments is the law "comments": every package has a package comment of at least minDocLines lines of
+// prose in one of its files. A generated package has it in a doc.go next to the generated files: the
+// generator sets a comment of the .proto file apart from the package clause.
 func checkComments(t *tree) []finding {
 	longest := make(map[string]int)
 	for _, f := range t.goFiles() {

@@ -1,6 +1,7 @@
-// Package certstest makes authorities and certificates for tests. It owns nothing and promises nothing
-// beyond a test: its keys are made anew each time, live for an hour, and are written only where the test
-// says. A failure ends the test.
+// Package certstest makes authorities and certificates for tests.
+//
+// Each call makes new keys. By default a certificate is for 127.0.0.1 and localhost, as server and client,
+// and is valid for an hour. Keys are written only where the test says. A failure ends the test.
 package certstest
 
 import (

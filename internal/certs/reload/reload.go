@@ -4,9 +4,9 @@
 // It owns one goroutine for each set of files. It promises that Get never reads a disk and returns the last value
 // whose files were readable and valid. It writes nothing; a crash loses nothing, since the next start reads the files.
 //
-// Files are compared by content, not by time of change: a copy that keeps its times is noticed, and so is
-// a symbolic link that is turned to another folder. A set that is replaced file by file may be seen half
-// way; then Parse refuses it, or the next look sees the rest.
+// Files are compared by content, not by time of change: a copy that keeps its times is noticed, and so is a
+// symbolic link that now points to another folder. A check may see a set that is replaced file by file half
+// way; then Parse refuses it, or the next check sees the rest.
 package reload
 
 import (
@@ -27,28 +27,27 @@ const MaxBytes = 4 << 20
 
 // Options of Open.
 type Options[T any] struct {
-	// Paths are the files, at least one. An empty path stands for a file that is not used; its content is
-	// nil.
+	// Paths are the files, at least one. An empty path means an unused file; its content is nil.
 	Paths []string
 	// Parse makes the value of the contents, in the order of Paths. It is called by one goroutine at a time.
 	Parse func(contents [][]byte) (T, error)
 	// Every is how often the files are looked at; DefaultEvery if 0.
 	Every time.Duration
-	// Changed is called after a new value was taken, with it. Nil: nobody is told.
+	// Changed is called with each new value after it took effect; it may be nil.
 	Changed func(T)
-	// Failed is called when files that have changed could not be read or parsed: once for each state of
-	// theirs. Nil: nobody is told.
+	// Failed is called when changed files could not be read or parsed, once for each state of the files; it
+	// may be nil.
 	Failed func(error)
 }
 
-// Value is a value kept in step with its files. All methods are safe for concurrent use.
+// Value is a value that follows its files. All methods are safe for concurrent use.
 type Value[T any] struct {
 	opts    Options[T]
 	current atomic.Pointer[T]
 
-	mu   sync.Mutex // one look at a time
-	seen [][]byte   // the contents judged last, good or bad
-	told string     // the read error that was reported last
+	mu       sync.Mutex // one look at a time
+	seen     [][]byte   // the contents checked last, good or bad
+	reported string     // the read error that was reported last
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -85,14 +84,14 @@ func (v *Value[T]) Look() {
 	defer v.mu.Unlock()
 	contents, err := read(v.opts.Paths)
 	if err != nil {
-		// The same complaint every few seconds helps nobody.
-		if text := err.Error(); text != v.told {
-			v.told = text
+		// The same error is reported once, not every few seconds.
+		if text := err.Error(); text != v.reported {
+			v.reported = text
 			v.failed(err)
 		}
 		return
 	}
-	v.told = ""
+	v.reported = ""
 	if same(contents, v.seen) {
 		return
 	}
@@ -108,7 +107,7 @@ func (v *Value[T]) Look() {
 	}
 }
 
-// Close ends the watching and waits for it. Get goes on answering. Closing again does nothing.
+// Close stops watching and waits for its goroutine to end. Get still answers. A second Close does nothing.
 func (v *Value[T]) Close() {
 	v.stopOnce.Do(func() { close(v.stop) })
 	<-v.done

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
@@ -30,15 +30,15 @@ func join(contents [][]byte) (string, error) {
 	return strings.Join(parts, "+"), nil
 }
 
-type told struct {
+type calls struct {
 	changed []string
 	failed  []string
 }
 
 // open watches so rarely that only Look looks.
-func open(t *testing.T, paths ...string) (*Value[string], *told) {
+func open(t *testing.T, paths ...string) (*Value[string], *calls) {
 	t.Helper()
-	var log told
+	var log calls
 	v, err := Open(Options[string]{Paths: paths, Parse: join, Every: time.Hour,
 		Changed: func(s string) { log.changed = append(log.changed, s) },
 		Failed:  func(err error) { log.failed = append(log.failed, err.Error()) }})
@@ -60,7 +60,7 @@ func TestGoodStaysUntilBetter(t *testing.T) {
 		v.Look()
 		v.Look() // a second look at the same says nothing more
 		if v.Get() != value || len(log.changed) != changed || len(log.failed) != failed {
-			t.Fatalf("value %q, told of %q and %q; want %q, %d changes, %d failures", v.Get(), log.changed, log.failed, value, changed, failed)
+			t.Fatalf("value %q, changes %q and %q; want %q, %d changes, %d failures", v.Get(), log.changed, log.failed, value, changed, failed)
 		}
 	}
 	want("one++two", 0, 0)
@@ -128,7 +128,7 @@ func TestWatches(t *testing.T) {
 		if s != "two" || v.Get() != "two" {
 			t.Errorf("changed to %q, Get %q", s, v.Get())
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the change was not noticed")
 	}
 	v.Close()
