@@ -190,25 +190,54 @@ func TestAllDisksFull(t *testing.T) {
 	}
 	count := func() (n int) { acked.Range(func(any, any) bool { n++; return true }); return n }
 	waitFor(t, "some writes", func() bool { return count() > 50 }, func() string { return fmt.Sprint(count()) })
-	for _, d := range disks {
-		d.free.Store(0)
+	fill := func(free int64, level disk.Level) {
+		t.Helper()
+		for _, d := range disks {
+			d.free.Store(free)
+		}
+		for _, m := range all {
+			waitLevel(t, m, level)
+		}
 	}
 	defer func() {
 		for _, d := range disks {
 			d.free.Store(100 * testReserve)
 		}
 	}()
-	for _, m := range all {
-		waitLevel(t, m, disk.Full)
+	// Disks fill while their nodes watch: what is critical keeps new entries out of the logs before nothing fits any
+	// more. A leader whose log refuses an entry steps down, and its successor cannot begin on full disks.
+	fill(testReserve*3/4, disk.Critical)
+	for p := range uint32(3) {
+		waitFor(t, "every partition to be served", func() bool {
+			_, _, err := all[0].router.Query(bg(t), Linearizable, promiseQuery(idIn(all[0].router, p, "r")))
+			return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
+		}, func() string { return fmt.Sprintf("not partition %d", p) })
 	}
-	waitFor(t, "writes to be refused by name", func() bool {
-		_, err := all[0].router.Propose(bg(t), createCmd("late"))
+	fill(0, disk.Full)
+	// The nodes notice it one after the other, and the first may still hand a leadership to a node that cannot begin one
+	// any more. The partitions whose leader stays refuse by name, and answer reads.
+	anywhere := func(what string, ok func(ctx context.Context, p uint32) bool) {
+		t.Helper()
+		waitFor(t, what, func() bool {
+			for p := range uint32(3) {
+				ctx, cancel := context.WithTimeout(bg(t), time.Second)
+				found := ok(ctx, p)
+				cancel()
+				if found {
+					return true
+				}
+			}
+			return false
+		}, func() string { return "not yet" })
+	}
+	anywhere("writes to be refused by name", func(ctx context.Context, p uint32) bool {
+		_, err := all[0].router.Propose(ctx, createCmd(idIn(all[0].router, p, "late")))
 		return reasonOf(err) == perdurev1.Reason_REASON_DISK_FULL
-	}, func() string { return "not yet" })
-	waitFor(t, "a read to be answered", func() bool {
-		_, _, err := all[1].router.Query(bg(t), Linearizable, promiseQuery("w0-0"))
-		return err == nil
-	}, func() string { return "not yet" })
+	})
+	anywhere("a read to be answered", func(ctx context.Context, p uint32) bool {
+		_, _, err := all[1].router.Query(ctx, Linearizable, promiseQuery(idIn(all[1].router, p, "r")))
+		return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
+	})
 	for _, d := range disks {
 		d.free.Store(100 * testReserve)
 	}
