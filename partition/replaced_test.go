@@ -119,7 +119,7 @@ func TestReplacedWhileAway(t *testing.T) {
 	givesWay(t, old.Node, all[2])
 	select {
 	case <-old.MembershipChecked():
-		// Unless a first round of questions was in vain, since the machine was busy: the next is this much later.
+		// Unless no member answered the first round of questions, since the machine was busy: the next is this much later.
 		if took < cluster.CheckEvery {
 			t.Error("it seemed to be sure of its place")
 		}

@@ -101,7 +101,7 @@ type Member struct {
 
 	replaced atomic.Pointer[error] // set once this server is known to have been replaced
 	former   sync.Map              // server ids that were members and are none any more
-	checked  chan struct{}         // closed when the membership is known, or one round of questions was in vain
+	checked  chan struct{}         // closed when the membership is known, or no member answered one round of questions
 	once     sync.Once
 
 	mu     sync.Mutex

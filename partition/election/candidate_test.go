@@ -48,7 +48,7 @@ func TestPreferred(t *testing.T) {
 		"an equal with a lower id":              {[]candidate{at("a", 10, "Follower")}, nil, 1, "a"},
 		"an equal with a higher id":             {[]candidate{at("c", 10, "Follower")}, nil, 0, "b"},
 		"another one campaigns":                 {[]candidate{at("a", 9, "Candidate")}, nil, 0, ""},
-		"another one campaigned in vain":        {[]candidate{at("a", 9, "Candidate")}, nil, 1, "b"},
+		"the campaign of another one failed":    {[]candidate{at("a", 9, "Candidate")}, nil, 1, "b"},
 		"another one leads":                     {[]candidate{at("a", 9, "Leader")}, nil, 3, ""},
 	} {
 		got, campaign := preferred(me, c.others, c.unreachable, c.try)

@@ -262,7 +262,7 @@ func (f *Failover) Replace(ctx context.Context, g Group, lost string, yield bool
 	f.yield(ctx, g, lost)
 }
 
-// campaign has a candidate campaign. One that campaigned in vain first concedes, and begins a new term.
+// campaign has a candidate campaign. One whose last campaign failed first concedes, and begins a new term.
 func (f *Failover) campaign(g Group, c candidate, lost string, try int) {
 	f.Log.Info("campaign started", "event", "campaign_started", "group", GroupName(g.ID()), "node", f.Env.NodeOf(c.server),
 		"lost", f.Env.NodeOf(lost), "term", c.term+1, "try", try+1)

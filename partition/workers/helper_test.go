@@ -146,7 +146,7 @@ func waitFor(t *testing.T, what string, ok func() bool, state func() []string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s: %v", what, state())
+			t.Fatalf("timed out waiting for %s: %v", what, state())
 		}
 		pause := time.NewTimer(time.Millisecond)
 		<-pause.C
