@@ -331,7 +331,8 @@ func (n *Node) tolerate(r *Replica, err error) error {
 // MayFound records that every founder takes part, so that the founder may make the directory.
 func (n *Node) MayFound() { n.cluster.MayFound() }
 
-// MembershipChecked is closed once this server knows whether it is a member, or no member answered one round of questions:
+// MembershipChecked is closed once this server knows whether it is a member, or no member answered one round of
+// questions:
 // see cluster.Member.Checked.
 func (n *Node) MembershipChecked() <-chan struct{} { return n.cluster.Checked() }
 
