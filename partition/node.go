@@ -332,8 +332,7 @@ func (n *Node) tolerate(r *Replica, err error) error {
 func (n *Node) MayFound() { n.cluster.MayFound() }
 
 // MembershipChecked is closed once this server knows whether it is a member, or no member answered one round of
-// questions:
-// see cluster.Member.Checked.
+// questions: see cluster.Member.Checked.
 func (n *Node) MembershipChecked() <-chan struct{} { return n.cluster.Checked() }
 
 // Directory is the cluster's directory as this node knows it; nil before there is one. The caller must not change it.
