@@ -96,7 +96,7 @@ func TestCampaignStartsAnElection(t *testing.T) {
 			next = n
 		}
 	}
-	term := before.rafts[0].CurrentTerm()
+	term, end := before.rafts[0].CurrentTerm(), before.rafts[0].LastIndex()
 	if err := before.transports[0].Campaign(raft.ServerID(next.id), raft.ServerAddress(next.addr)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestCampaignStartsAnElection(t *testing.T) {
 	}
 	eventually(t, before.id+" has what "+next.id+" began with", func() (string, bool) {
 		has, last := before.rafts[0].LastIndex(), next.rafts[0].LastIndex()
-		return fmt.Sprint(has, " of ", last), has == last && next.rafts[0].AppliedIndex() == last
+		return fmt.Sprint(has, " of ", last), has == last && last > end && next.rafts[0].AppliedIndex() == last
 	})
 	if err := next.transports[0].Concede(raft.ServerID(next.id), "", term+1); err != nil {
 		t.Fatal(err)
