@@ -29,7 +29,8 @@ type CallersOptions struct {
 	// Idle connections are opened: a third sends nothing, a third is idle after the handshake, a third sends
 	// a byte a second; default 10,000.
 	Idle int
-	// MaxBytes is what the node's process may hold while the requests are unfinished; default 150 MB.
+	// MaxBytes is what the node's process may hold while the requests are unfinished; default 150 MB, and 220 MB
+	// without a Token: a node that asks for none takes everybody's requests, up to --max-request-bytes (64 MiB).
 	MaxBytes int64
 	// Hold is how long each of the two lasts; default 10 s.
 	Hold time.Duration
@@ -79,6 +80,9 @@ func Callers(ctx context.Context, c *Cluster, o CallersOptions) (*CallersReport,
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 150e6
+		if o.Token == "" {
+			o.MaxBytes = 220e6
+		}
 	}
 	if o.Hold == 0 {
 		o.Hold = 10 * time.Second

@@ -187,7 +187,7 @@ func callersJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Unfinished, "unfinished", 1000, "requests that are begun and not finished, without a token")
 	set.Int64Var(&o.Size, "size", 20<<20, "bytes of each")
 	set.IntVar(&o.Idle, "idle", 10_000, "connections that are silent, idle or slow")
-	set.Int64Var(&o.MaxBytes, "max-bytes", 150e6, "what the node may hold while requests are unfinished")
+	set.Int64Var(&o.MaxBytes, "max-bytes", 0, "what the node may hold while requests are unfinished (default 150 MB with --token, else 220 MB)")
 	set.DurationVar(&o.Hold, "hold", 10*time.Second, "how long each of the two lasts")
 	set.BoolFunc("token", "the node asks for tokens", func(string) error {
 		dir, err := os.MkdirTemp("", "perdure-jepsen-tokens-")
