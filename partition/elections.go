@@ -10,6 +10,7 @@ import (
 	"perdure/internal/clock"
 	"perdure/partition/election"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 	"perdure/partition/transport"
 )
 
@@ -134,7 +135,7 @@ func (e electionEnv) StatusAt(ctx context.Context, addr string, id uint32) (*com
 	case id != directoryGroup && len(st.Replicas) == 1:
 		return st.Replicas[0], nil
 	}
-	return nil, errTryLater(id, "the node at "+addr+" has no member of the group")
+	return nil, refusal.TryLater(id, "the node at "+addr+" has no member of the group")
 }
 
 // statusAt asks the node at an address for its member of a group. It blocks for timeout at most.

@@ -3,16 +3,6 @@ package partition
 import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition/refusal"
-)
-
-var (
-	errNotLeader      = refusal.NotLeader
-	errTryLater       = refusal.TryLater
-	errUnknownOutcome = refusal.Unknown
-	errStopping       = refusal.Stopping
-	errHalted         = refusal.Halted
-	raftError         = refusal.OfRaft
 )
 
 // errWatchesFull refuses another node's watch.

@@ -7,6 +7,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/refusal"
 )
 
 // TestRequestsAwaitTheElected: requests to an elected leader that does not serve yet wait for it and are not
@@ -79,7 +80,7 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 			done <- n.router.route(t.Context(), 0, true, func(context.Context, *Replica, commandv1.PeersClient) error {
 				if tries++; tries == 1 {
 					tried <- struct{}{}
-					return errTryLater(0, "not yet")
+					return refusal.TryLater(0, "not yet")
 				}
 				return nil
 			})

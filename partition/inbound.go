@@ -9,6 +9,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
+	"perdure/partition/refusal"
 )
 
 // inbound keeps shipments from entering the log twice. The source of a channel repeats a shipment that was
@@ -43,9 +44,9 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 	select {
 	case busy <- struct{}{}:
 	case <-ctx.Done():
-		return nil, errTryLater(r.id, "an earlier shipment of the channel is under way")
+		return nil, refusal.TryLater(r.id, "an earlier shipment of the channel is under way")
 	case <-r.stopped:
-		return nil, errStopping(r.id)
+		return nil, refusal.Stopping(r.id)
 	}
 	fresh, through, err := r.fresh(cmd)
 	if err != nil || fresh == nil {
@@ -70,7 +71,7 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 	case res := <-done:
 		return res.reply, res.err
 	case <-ctx.Done():
-		return nil, errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")")
+		return nil, refusal.Unknown(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")")
 	}
 }
 
@@ -80,7 +81,7 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
 	d := cmd.GetDeliver()
 	if halted := r.halted(); halted != nil {
-		return nil, 0, errHalted(r.id, halted)
+		return nil, 0, refusal.Halted(r.id, halted)
 	}
 	if r.serving() == nil {
 		return nil, 0, r.notServing()
@@ -91,7 +92,7 @@ func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, err
 		epoch, through, err = query.Delivered(state, d.Source)
 		return err
 	}); err != nil {
-		return nil, 0, errTryLater(r.id, "the inbox cannot be read: "+err.Error())
+		return nil, 0, refusal.TryLater(r.id, "the inbox cannot be read: "+err.Error())
 	}
 	known := 0
 	for known < len(d.Messages) && d.Epoch == epoch && d.Messages[known].Seq <= through {

@@ -10,6 +10,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 	"perdure/partition/workers"
 	"perdure/recovery"
 )
@@ -195,7 +196,7 @@ func (l *leadership) inheritLeases() error {
 		case error:
 			return res
 		default:
-			return errUnknownOutcome(r.id, "the entry was applied before")
+			return refusal.Unknown(r.id, "the entry was applied before")
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/cluster"
+	"perdure/partition/refusal"
 	"perdure/partition/repair"
 )
 
@@ -213,14 +214,14 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 	}
 	client, err := n.reach(ctx, m)
 	if err != nil {
-		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
+		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}
 	reply, err := client.Rebuild(ctx, &commandv1.RebuildRequest{Partition: in.Partition})
 	if err != nil {
 		if e, ours := api.FromStatus(err); ours {
 			return nil, e
 		}
-		return nil, errUnknownOutcome(in.Partition, fmt.Sprintf("node %s was asked and did not answer: %v", in.NodeId, err))
+		return nil, refusal.Unknown(in.Partition, fmt.Sprintf("node %s was asked and did not answer: %v", in.NodeId, err))
 	}
 	return &perdurev1.RebuildReplicaResponse{Applied: reply.Applied, DoneMsAgo: reply.DoneMsAgo}, nil
 }
@@ -254,7 +255,7 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		leader = from.ServerId
 		st, err := n.ask(ctx, from)
 		if err != nil {
-			return nil, errTryLater(0, fmt.Sprintf("node %s cannot be asked what it leads: %v", in.FromNode, err))
+			return nil, refusal.TryLater(0, fmt.Sprintf("node %s cannot be asked what it leads: %v", in.FromNode, err))
 		}
 		for _, r := range st.Replicas {
 			if r.Serving {
@@ -305,14 +306,14 @@ func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReque
 	}
 	client, err := n.reach(ctx, m)
 	if err != nil {
-		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
+		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}
 	reply, err := client.ForgetKept(ctx, in)
 	if err != nil {
 		if e, ours := api.FromStatus(err); ours {
 			return nil, e
 		}
-		return nil, errTryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
+		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s did not answer: %v", in.NodeId, err))
 	}
 	return reply, nil
 }

@@ -14,6 +14,7 @@ import (
 	"perdure/fsm/wire"
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 	"perdure/partition/workers"
 )
 
@@ -68,16 +69,16 @@ func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *comma
 			r.metrics.GivenUp.Inc()
 			return nil, r.gaveUp(ctx)
 		}
-		return w.outcome(errUnknownOutcome(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
+		return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
 	case <-r.stopped:
 		// The proposer answers the commands that it has; this ends only a command that it will never see.
-		return w.outcome(errUnknownOutcome(r.id, "the node is stopping"))
+		return w.outcome(refusal.Unknown(r.id, "the node is stopping"))
 	}
 }
 
 // gaveUp is the error for a caller whose context ended before the log had its command.
 func (r *Replica) gaveUp(ctx context.Context) *api.Error {
-	return errTryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
+	return refusal.TryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
 }
 
 // waiter is one caller that waits for a proposal.
@@ -120,7 +121,7 @@ func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.en
 // enqueueUnder is enqueue under one leadership and no other; nil means the present one.
 func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.halted(); halted != nil {
-		return nil, errHalted(r.id, halted)
+		return nil, refusal.Halted(r.id, halted)
 	}
 	serving := r.serving()
 	if lead == nil {
@@ -130,7 +131,7 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 		return nil, r.notServing()
 	}
 	if r.isStopping() {
-		return nil, errStopping(r.id)
+		return nil, refusal.Stopping(r.id)
 	}
 	if refused := r.gate(cmd); refused != nil {
 		return nil, refused
@@ -189,7 +190,7 @@ func (r *Replica) proposeLoop() {
 
 func (r *Replica) refuseQueued() {
 	for _, p := range r.pending.drain() {
-		r.pending.answer(p, nil, errStopping(r.id))
+		r.pending.answer(p, nil, refusal.Stopping(r.id))
 	}
 }
 
@@ -202,7 +203,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		case lead == nil:
 			r.pending.answer(p, nil, r.notServing())
 		case p.lead != lead:
-			r.pending.answer(p, nil, errTryLater(r.id, "the leadership under which this command came is over"))
+			r.pending.answer(p, nil, refusal.TryLater(r.id, "the leadership under which this command came is over"))
 		default:
 			return false
 		}
@@ -223,7 +224,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	b, err := r.encode(entry)
 	if err != nil {
 		for _, p := range batch {
-			r.pending.answer(p, nil, errTryLater(r.id, "encoding the entry: "+err.Error()))
+			r.pending.answer(p, nil, refusal.TryLater(r.id, "encoding the entry: "+err.Error()))
 		}
 		r.dispatcher.Unreserve(f.reserved)
 		return nil
@@ -252,12 +253,12 @@ func (r *Replica) resolve(f *flight) {
 	err := raftgroup.Await(f.future, r.killed, r.halting)
 	if err != nil {
 		r.dispatcher.Unreserve(f.reserved)
-		known := raftError(r.id, r.leaderHint(), err)
+		known := refusal.OfRaft(r.id, r.leaderHint(), err)
 		if isDiskFull(err) {
 			known = r.errDiskFull(disk.Full)
 		}
 		if halted := r.halted(); halted != nil {
-			known = errUnknownOutcome(r.id, halted.Error())
+			known = refusal.Unknown(r.id, halted.Error())
 		}
 		for _, p := range f.proposals {
 			r.pending.answer(p, nil, known)
@@ -276,13 +277,13 @@ func (r *Replica) resolve(f *flight) {
 	case error:
 		r.dispatcher.Unreserve(f.reserved)
 		for _, p := range f.proposals {
-			r.pending.answer(p, nil, errUnknownOutcome(r.id, res.Error()))
+			r.pending.answer(p, nil, refusal.Unknown(r.id, res.Error()))
 		}
 	default:
 		// The state had this index already, which cannot be for an entry of our own.
 		r.dispatcher.Unreserve(f.reserved)
 		for _, p := range f.proposals {
-			r.pending.answer(p, nil, errUnknownOutcome(r.id, "the entry was applied before"))
+			r.pending.answer(p, nil, refusal.Unknown(r.id, "the entry was applied before"))
 		}
 	}
 }

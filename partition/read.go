@@ -10,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 )
 
 // Level is how fresh a read must be.
@@ -26,22 +27,22 @@ const (
 // Query reads the applied state and returns the index that the answer reflects. Refusals are *api.Error.
 func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
 	if halted := r.halted(); halted != nil {
-		return nil, 0, errHalted(r.id, halted)
+		return nil, 0, refusal.Halted(r.id, halted)
 	}
 	if level == Linearizable {
 		if err := r.confirm(ctx); err != nil {
 			return nil, 0, err
 		}
 	} else if err := r.mayAnswer(r.serving() != nil); err != nil {
-		return nil, 0, errTryLater(r.id, err.Error())
+		return nil, 0, refusal.TryLater(r.id, err.Error())
 	}
 	reply, index, err := r.store.Query(q)
 	if err != nil {
 		if r.isStopping() {
-			return nil, 0, errStopping(r.id)
+			return nil, 0, refusal.Stopping(r.id)
 		}
 		r.halt(err)
-		return nil, 0, errHalted(r.id, err)
+		return nil, 0, refusal.Halted(r.id, err)
 	}
 	if refused := wire.QueryError(reply); refused != nil {
 		return nil, index, refused
@@ -76,9 +77,9 @@ func (r *Replica) confirm(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errTryLater(r.id, "the leader could not be confirmed in time")
+		return refusal.TryLater(r.id, "the leader could not be confirmed in time")
 	case <-r.stopping:
-		return errStopping(r.id)
+		return refusal.Stopping(r.id)
 	}
 }
 
@@ -102,9 +103,9 @@ func (r *Replica) confirmLoop() {
 			ctx, cancel := context.WithTimeout(lead.ctx, confirmTimeout)
 			switch failed := raftgroup.Confirm(ctx, r.raft, r.acks, r.server, lead.term); {
 			case errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:
-				err = errNotLeader(r.id, r.leaderHint())
+				err = refusal.NotLeader(r.id, r.leaderHint())
 			case failed != nil:
-				err = errTryLater(r.id, failed.Error())
+				err = refusal.TryLater(r.id, failed.Error())
 			}
 			cancel()
 		}
@@ -121,13 +122,13 @@ const confirmTimeout = time.Second
 // notServing returns the error that says why this replica cannot serve now.
 func (r *Replica) notServing() *api.Error {
 	if halted := r.halted(); halted != nil {
-		return errHalted(r.id, halted)
+		return refusal.Halted(r.id, halted)
 	}
 	if r.isStopping() {
-		return errStopping(r.id)
+		return refusal.Stopping(r.id)
 	}
 	if hint := r.leaderHint(); hint != "" && hint != r.address {
-		return errNotLeader(r.id, hint)
+		return refusal.NotLeader(r.id, hint)
 	}
-	return errTryLater(r.id, "no leader is ready yet")
+	return refusal.TryLater(r.id, "no leader is ready yet")
 }

@@ -18,6 +18,7 @@ import (
 	"perdure/partition/cluster"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
+	"perdure/partition/refusal"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
@@ -273,7 +274,7 @@ type unsure struct {
 
 func (u *unsure) Join(context.Context, *commandv1.JoinRequest) (*commandv1.JoinReply, error) {
 	if u.asked.Add(1) == 1 {
-		return nil, errUnknownOutcome(directoryGroup, raft.ErrLeadershipLost.Error())
+		return nil, refusal.Unknown(directoryGroup, raft.ErrLeadershipLost.Error())
 	}
 	return &commandv1.JoinReply{Directory: &commandv1.Directory{ClusterId: "c1", Epoch: 7}}, nil
 }

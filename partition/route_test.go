@@ -16,6 +16,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 )
 
 // A scriptedPeer is a node that leads every partition and answers each proposal with the next error of a
@@ -178,7 +179,7 @@ func TestRaftErrors(t *testing.T) {
 		{raftgroup.ErrAbandoned, perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 		{errors.New("the log store failed"), perdurev1.Reason_REASON_OUTCOME_UNKNOWN},
 	} {
-		if e := raftError(3, "", c.err); e.Reason != c.want {
+		if e := refusal.OfRaft(3, "", c.err); e.Reason != c.want {
 			t.Errorf("%v is reported as %v, must be %v", c.err, e, c.want)
 		}
 	}

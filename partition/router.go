@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/partition/refusal"
 )
 
 // Router sends commands and reads to the leader of the partition that owns an id, on whichever node it is. It
@@ -157,7 +158,7 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 		answer, err := leader.Query(ctx, &commandv1.PeerQuery{Partition: partition, Query: q})
 		if err != nil {
 			if _, ours := api.FromStatus(err); !ours {
-				return errTryLater(partition, "the leader was asked and did not answer: "+err.Error())
+				return refusal.TryLater(partition, "the leader was asked and did not answer: "+err.Error())
 			}
 			return err
 		}
@@ -188,7 +189,7 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 			return err
 		}
 		if local.isStopping() {
-			return tries.verdict(errStopping(partition))
+			return tries.verdict(refusal.Stopping(partition))
 		}
 		leader, serves := local.newLeader(), local.leads.wait()
 		if local.serving() != nil || local.establishing() {
@@ -211,7 +212,7 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 		}
 		e, ours := api.FromStatus(err)
 		if !ours {
-			e = errUnknownOutcome(partition, "another node was asked and did not answer: "+err.Error())
+			e = refusal.Unknown(partition, "another node was asked and did not answer: "+err.Error())
 		}
 		switch e.Reason {
 		case perdurev1.Reason_REASON_NOT_LEADER:
@@ -287,7 +288,7 @@ func (r *Router) forwardFor(ctx context.Context, local *Replica, addr string, kn
 	}
 	client, err := r.client(addr)
 	if err != nil {
-		return errTryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
+		return refusal.TryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout+longer)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/clock"
 	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
 )
 
 // peerService answers the other nodes. Nothing that arrives here is passed on to a third node.
@@ -148,7 +149,7 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 	}
 	// A state read after this barrier covers every entry that any member's snapshot marker covers.
 	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, stream.Context().Done()); err != nil {
-		return errNotLeader(r.id, r.leaderHint())
+		return refusal.NotLeader(r.id, r.leaderHint())
 	}
 	read, write := io.Pipe()
 	go func() {
@@ -169,7 +170,7 @@ func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Pee
 		case io.EOF, io.ErrUnexpectedEOF:
 			return nil
 		default:
-			return errTryLater(r.id, "the content could not be read: "+err.Error())
+			return refusal.TryLater(r.id, "the content could not be read: "+err.Error())
 		}
 	}
 }

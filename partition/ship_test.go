@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/peers"
+	"perdure/partition/refusal"
 	"perdure/partition/workers"
 )
 
@@ -35,7 +36,7 @@ func (s *shipped) spy(r *Replica) {
 		s.refuse--
 		s.mu.Unlock()
 		if refuse {
-			return nil, errUnknownOutcome(partition, "a test says so")
+			return nil, refusal.Unknown(partition, "a test says so")
 		}
 		return deliver(ctx, partition, cmd)
 	}

@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/partition/election"
+	"perdure/partition/refusal"
 )
 
 // servePoll is the pause between two checks whether a new leader serves.
@@ -65,10 +66,10 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		targets = slices.DeleteFunc(targets, func(m *commandv1.DirectoryMember) bool { return m.ServerId != to.ServerId })
 	}
 	if len(targets) == 0 {
-		return "", errTryLater(partition, target+" can take the leadership now: unreachable, halted, or too far behind")
+		return "", refusal.TryLater(partition, target+" can take the leadership now: unreachable, halted, or too far behind")
 	}
 	if err := ctx.Err(); err != nil {
-		return "", errTryLater(partition, "nothing was begun: "+err.Error())
+		return "", refusal.TryLater(partition, "nothing was begun: "+err.Error())
 	}
 	begun, cancel := context.WithTimeout(n.lifetime, election.TransferTimeout)
 	defer cancel()
@@ -80,14 +81,14 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		}
 		last = fmt.Errorf("cannot transfer leadership to node %s: %w", m.NodeId, err)
 	}
-	return "", errTryLater(partition, last.Error())
+	return "", refusal.TryLater(partition, last.Error())
 }
 
 // transferred waits until a partition's new leader serves, and has it keep the partition.
 func (n *Node) transferred(ctx context.Context, r *Replica) (leader string, err error) {
 	for {
 		if r.raft.State() == raft.Leader {
-			return "", errTryLater(r.id, "the leadership came back to this node")
+			return "", refusal.TryLater(r.id, "the leadership came back to this node")
 		}
 		if k := r.known.Load(); k != nil && k.server != "" && k.addr != r.address {
 			client, err := n.peers.Client(k.addr)
@@ -98,7 +99,7 @@ func (n *Node) transferred(ctx context.Context, r *Replica) (leader string, err 
 			}
 		}
 		if !n.pause(ctx, servePoll) {
-			return "", errTryLater(r.id, "the leadership is transferred, and the new leader does not serve yet")
+			return "", refusal.TryLater(r.id, "the leadership is transferred, and the new leader does not serve yet")
 		}
 	}
 }

@@ -22,7 +22,7 @@ var routerBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/router.go", Rule: "router: a lost answer leaves the outcome unknown",
-		From: `e = errUnknownOutcome(partition, "another node was asked`, To: `e = errTryLater(partition, "another node was asked`, Tests: "TestLostAnswersAreUnknown",
+		From: `e = refusal.Unknown(partition, "another node was asked`, To: `e = refusal.TryLater(partition, "another node was asked`, Tests: "TestLostAnswersAreUnknown",
 	},
 	{
 		File: "partition/router.go", Rule: "router: a retry says that it is one",
@@ -42,7 +42,7 @@ var routerBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/propose.go", Rule: "proposal: a caller that stops waiting does not know",
-		From: `return w.outcome(errUnknownOutcome(r.id, "the caller stopped waiting (`, To: `return w.outcome(errTryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
+		From: `return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting (`, To: `return w.outcome(refusal.TryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
 	},
 	{
 		File: "fsm/machine/replies.go", Rule: "proposal: the refusal of a retry binds what is still under way",
