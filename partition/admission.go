@@ -15,14 +15,14 @@ import (
 // commandOverhead is charged for each command in addition to its encoded size: the node's bookkeeping.
 const commandOverhead = 512
 
-// admission is the ledger of reserved bytes that all partitions of a node share. Its methods do not block.
-type admission struct {
+// Admission is the ledger of reserved bytes that all partitions of a node share. Its methods do not block.
+type Admission struct {
 	mu     sync.Mutex
 	ledger *ledger
 }
 
-func newAdmission(limits Limits) *admission {
-	return &admission{ledger: newLedger(limits.withDefaults())}
+func newAdmission(limits Limits) *Admission {
+	return &Admission{ledger: newLedger(limits.withDefaults())}
 }
 
 // reservationOf returns a command's reservation; partition is noPartition for a forwarded command.
@@ -32,7 +32,7 @@ func reservationOf(partition int64, cmd *commandv1.Command) reservation {
 
 // admit reserves a command's bytes. Its error says that the node surely does not apply the command. The
 // caller releases an admitted reservation once.
-func (a *admission) admit(r reservation) *api.Error {
+func (a *Admission) admit(r reservation) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	over, ok := a.ledger.reserve(r)
@@ -42,18 +42,31 @@ func (a *admission) admit(r reservation) *api.Error {
 	return errOverloadedBytes(r, over)
 }
 
-func (a *admission) release(r reservation) {
+func (a *Admission) release(r reservation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ledger.release(r)
 }
 
 // held returns how many bytes a partition's commands hold; noPartition asks for the whole node.
-func (a *admission) held(partition int64) int64 {
+func (a *Admission) held(partition int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ledger.held(partition)
 }
+
+// Forward reserves the bytes of a command while another node answers it. The caller calls release then. The
+// error says that the command was not sent.
+func (a *Admission) Forward(cmd *commandv1.Command) (release func(), err *api.Error) {
+	r := reservationOf(noPartition, cmd)
+	if err := a.admit(r); err != nil {
+		return nil, err
+	}
+	return func() { a.release(r) }, nil
+}
+
+// Held returns how many bytes of commands the node holds: waiting, in flight, or being forwarded.
+func (a *Admission) Held() int64 { return a.held(noPartition) }
 
 // Bounds of the hint when to try again.
 const (

@@ -295,7 +295,7 @@ func move(t *testing.T, all []*member, p uint32) {
 	from := leaderOf(t, all, p)
 	waitFor(t, "another leader", func() bool {
 		for _, m := range all {
-			if m.Node == nil || m.router.slots[p].Load().serving() == nil {
+			if m.Node == nil || !m.router.slots[p].Load().Serving() {
 				continue
 			}
 			if m != from {

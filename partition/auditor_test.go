@@ -172,7 +172,7 @@ func TestAuditGivesWay(t *testing.T) {
 	held := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.auditor.Check(context.Background(), auditedReplica{r}, 0, func() func() bool {
+		_, err := n.auditor.Check(context.Background(), r, 0, func() func() bool {
 			return func() bool {
 				once.Do(func() { close(held); <-hold })
 				return false
@@ -183,10 +183,10 @@ func TestAuditGivesWay(t *testing.T) {
 	<-held
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := n.auditor.Check(ctx, auditedReplica{r}, 0, func() func() bool { return nil }, func(time.Duration) bool { return true }); err != context.Canceled {
+	if _, err := n.auditor.Check(ctx, r, 0, func() func() bool { return nil }, func(time.Duration) bool { return true }); err != context.Canceled {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := r.halted(); err != nil {
+	if err := r.Halted(); err != nil {
 		t.Errorf("a cancelled audit has halted the replica: %v", err)
 	}
 	closed := make(chan error, 1)

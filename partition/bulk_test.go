@@ -67,15 +67,15 @@ func TestLargeCommandsTakeTurns(t *testing.T) {
 	waitFor(t, "two more to be queued or under way", func() bool { return second.pending.len()+len(second.slots) >= 2 }, func() string { return "" })
 	few := enqueued(t, second, promiseCmd(idIn(n.Router(), 1, "d"), 1<<40))
 	waitFor(t, "the small one to be under way", func() bool { return len(second.slots) >= 1 }, func() string { return "" })
-	if n.bulk.waiting.Load() != 2 || second.pending.len() != 2 {
-		t.Fatalf("%d wait for their turn and %d for the log, while another is under way", n.bulk.waiting.Load(), second.pending.len())
+	if n.shared.bulk.waiting.Load() != 2 || second.pending.len() != 2 {
+		t.Fatalf("%d wait for their turn and %d for the log, while another is under way", n.shared.bulk.waiting.Load(), second.pending.len())
 	}
 	cancel()
 	if err := <-left; err == nil {
 		t.Fatal("who left was answered")
 	}
-	if n.bulk.waiting.Load() != 1 {
-		t.Fatalf("%d wait for their turn after one has left", n.bulk.waiting.Load())
+	if n.shared.bulk.waiting.Load() != 1 {
+		t.Fatalf("%d wait for their turn after one has left", n.shared.bulk.waiting.Load())
 	}
 	disk.open()
 	for name, w := range map[string]*waiter{"first": one, "second": two, "small": few} {
@@ -84,8 +84,8 @@ func TestLargeCommandsTakeTurns(t *testing.T) {
 			t.Errorf("the %s: %v", name, res.err)
 		}
 	}
-	if n.bulk.waiting.Load() != 0 {
-		t.Errorf("%d still wait for their turn", n.bulk.waiting.Load())
+	if n.shared.bulk.waiting.Load() != 0 {
+		t.Errorf("%d still wait for their turn", n.shared.bulk.waiting.Load())
 	}
 }
 

@@ -25,7 +25,7 @@ func (e clusterEnv) Group(partition uint32) (g *raft.Raft, halted bool) {
 		return nil, false
 	}
 	r := e.n.router.slots[partition].Load()
-	return r.raft, r.halted() != nil
+	return r.Raft(), r.Halted() != nil
 }
 
 // Campaign implements cluster.Env.
@@ -46,21 +46,37 @@ func (e clusterEnv) Changed() {
 // ClockJumped implements cluster.Env.
 func (e clusterEnv) ClockJumped() {
 	for _, r := range e.n.router.Replicas() {
-		if l := r.serving(); l != nil {
-			l.timer.look()
-		}
+		r.ClockJumped()
 	}
 }
 
-// Elected implements cluster.Env.
-func (e clusterEnv) Elected(leads bool) {
-	m := e.n.metrics.ofDirectory()
-	if leads {
-		m.Elections.Inc()
-	} else {
-		m.Lost.Inc()
+// Levels implements cluster.Env. It blocks for statusTimeout at most.
+func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
+	levels := map[string]uint64{}
+	said, _ := e.n.askAll(ctx, members)
+	for _, st := range said {
+		if st != nil {
+			levels[st.ServerId] = st.FeatureLevel
+		}
 	}
+	return levels
 }
+
+// StateLevel implements cluster.Env.
+func (e clusterEnv) StateLevel() (level uint64) {
+	for _, r := range e.n.router.Replicas() {
+		if r.Halted() != nil {
+			continue
+		}
+		if have, err := r.FeatureLevel(); err == nil {
+			level = max(level, have)
+		}
+	}
+	return level
+}
+
+// Elected implements cluster.Env.
+func (e clusterEnv) Elected(leads bool) { e.n.metrics.groups.DirectoryElected(leads) }
 
 // signal schedules the cluster's control and the dispatcher's survey, and notes whether the node is ready: a
 // replica has begun to serve, or has another leader.
@@ -72,38 +88,30 @@ func (n *Node) signal() {
 // lagTimeout bounds the request to a leader.
 const lagTimeout = 300 * time.Millisecond
 
-// caughtUpWithin is how many entries a replica may lack of its leader's log to count as caught up.
-const caughtUpWithin = 256
-
 // Check implements cluster.Env. For each replica that has not caught up with its leader since the start, it
 // asks how far the replica is behind. A node is not ready before: until then the group cannot lose another
 // member.
 func (e clusterEnv) Check(ctx context.Context) {
 	n := e.n
 	for _, r := range n.router.Replicas() {
-		if r.caught.Load() || r.raft == nil || r.halted() != nil {
+		if _, caught := r.Behind(); caught || r.Raft() == nil || r.Halted() != nil {
 			continue
 		}
-		if r.serving() != nil {
-			r.caught.Store(true)
+		last := uint64(0)
+		if !r.Serving() {
+			leader, ok := r.LeaderElsewhere()
+			if !ok {
+				continue
+			}
+			st, err := n.statusAt(ctx, leader.Addr, r.ID(), lagTimeout)
+			if err != nil || st.State != raft.Leader.String() {
+				continue
+			}
+			last = st.LastIndex
+		}
+		if r.CompareLog(last) {
 			n.noteReady()
-			continue
 		}
-		addr, _ := r.leaderElsewhere()
-		if addr == "" {
-			continue
-		}
-		st, err := n.statusAt(ctx, addr, r.id, lagTimeout)
-		if err != nil || st.State != raft.Leader.String() {
-			continue
-		}
-		own := r.raft.LastIndex()
-		if own+caughtUpWithin >= st.LastIndex {
-			r.caught.Store(true)
-			n.noteReady()
-			continue
-		}
-		r.behind.Store(st.LastIndex - own)
 	}
 }
 
@@ -141,16 +149,17 @@ func (n *Node) notServing() error {
 		}
 	}
 	for _, r := range n.router.Replicas() {
-		switch halted := r.halted(); {
+		switch halted := r.Halted(); {
 		case halted != nil:
-			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.id, halted))
-		case r.serving() != nil:
+			errs = append(errs, fmt.Errorf("partition %d has halted: %w", r.ID(), halted))
+		case r.Serving():
 		default:
-			switch addr, _ := r.leaderElsewhere(); {
-			case addr == "":
-				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.id))
-			case !r.caught.Load():
-				errs = append(errs, fmt.Errorf("partition %d is catching up with its leader: %d entries behind", r.id, r.behind.Load()))
+			_, led := r.LeaderElsewhere()
+			switch entries, caught := r.Behind(); {
+			case !led:
+				errs = append(errs, fmt.Errorf("partition %d has no serving leader", r.ID()))
+			case !caught:
+				errs = append(errs, fmt.Errorf("partition %d is catching up with its leader: %d entries behind", r.ID(), entries))
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func leaderOf(t *testing.T, all []*member, p uint32) *member {
 	var found *member
 	waitFor(t, fmt.Sprintf("partition %d has a leader", p), func() bool {
 		for _, m := range all {
-			if m.Node != nil && m.router.slots[p].Load().serving() != nil {
+			if m.Node != nil && m.router.slots[p].Load().Serving() {
 				found = m
 				return true
 			}

@@ -171,7 +171,7 @@ func TestStaleReadsOfFormerMembers(t *testing.T) {
 	r := n.router.Replicas()[0]
 	must(t, n.Router(), promiseCmd("p", 1<<40))
 	h := holdRounds(t, r)
-	r.mayAnswer = func(leads bool) error {
+	r.env.MayAnswer = func(leads bool) error {
 		if leads {
 			return nil
 		}

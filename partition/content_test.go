@@ -59,7 +59,7 @@ func TestSnapshotRefusedForDisk(t *testing.T) {
 	}
 	waitFor(t, "nothing of it to be left", func() bool { return len(received()) == 0 }, func() string { return fmt.Sprint(received()) })
 	r := away.router.slots[0].Load()
-	if err := r.halted(); err != nil {
+	if err := r.Halted(); err != nil {
 		t.Fatalf("it has halted: %v", err)
 	}
 	space.free.Store(100 * testReserve)
@@ -74,7 +74,7 @@ func TestSnapshotRefusedForDisk(t *testing.T) {
 	if reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER || !strings.Contains(fmt.Sprint(err), "does not fit the disk of node n3") {
 		t.Errorf("rebuilt on a low disk: %v", err)
 	}
-	if err := r.halted(); err != nil {
+	if err := r.Halted(); err != nil {
 		t.Errorf("it has halted: %v", err)
 	}
 }

@@ -447,7 +447,7 @@ func (h *hurt) run(c damageCase) (outcome string) {
 		return serves + ": everything is there"
 	}
 	// Everything but the victim is served, then the victim is read. A compaction may read it first.
-	halted := func() bool { return n.router.Replicas()[1].halted() != nil }
+	halted := func() bool { return n.router.Replicas()[1].Halted() != nil }
 	waitFor(t, "the node to serve or to meet the damage", func() bool { return n.NotReady() == nil || halted() }, func() string { return fmt.Sprint(n.NotReady()) })
 	if err := h.w.there(ctx, n.Router(), h.w.victim); err != nil && !halted() {
 		t.Fatalf("before the damage was met: %v", err)

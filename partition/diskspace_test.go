@@ -108,7 +108,7 @@ func TestDiskLow(t *testing.T) {
 	}
 	mustQuery(t, n.router, promiseQuery("p1")) // reads continue
 	mustQuery(t, n.router, describeQuery("x1"))
-	if now := r.raft.CurrentTerm(); r.serving() == nil || now != term {
+	if now := r.raft.CurrentTerm(); !r.Serving() || now != term {
 		t.Errorf("the only node went from term %d to %d: what it cannot store was proposed", term, now)
 	}
 

@@ -19,10 +19,7 @@ type raftGroup struct {
 	n         *Node
 	id        uint32
 	raft      *raft.Raft
-	transport interface {
-		Campaign(server raft.ServerID, addr raft.ServerAddress) error
-		Concede(server raft.ServerID, addr raft.ServerAddress, term uint64) error
-	}
+	transport *transport.RaftTransport
 }
 
 // group returns this node's member of a group; false for one that has halted or does not exist.
@@ -31,19 +28,10 @@ func (n *Node) group(id uint32) (g raftGroup, ok bool) {
 		return raftGroup{n, id, n.cluster.Raft(), n.cluster.Transport()}, true
 	}
 	r, err := n.router.Replica(id)
-	if err != nil || r.raft == nil || r.halted() != nil {
+	if err != nil || r.Raft() == nil || r.Halted() != nil {
 		return g, false
 	}
-	g = raftGroup{n: n, id: id, raft: r.raft}
-	switch t := r.transport.(type) {
-	case *countingTransport:
-		g.transport = t
-	case *transport.RaftTransport:
-		g.transport = t
-	default:
-		return g, false
-	}
-	return g, true
+	return raftGroup{n, id, r.Raft(), r.Transport()}, true
 }
 
 func (g raftGroup) ID() uint32            { return g.id }
@@ -57,17 +45,17 @@ func (g raftGroup) Leader() (server, addr string) {
 }
 
 func (g raftGroup) Status() *commandv1.ReplicaStatus {
-	st := raftStatus(g.raft)
+	st := raftgroup.Status(g.raft)
 	if g.id != directoryGroup {
-		if r := g.n.router.slots[g.id].Load(); r.store != nil {
-			st.Applied = r.store.Present().Index // Raft's own entries do not count
+		if store := g.n.router.slots[g.id].Load().Store(); store != nil {
+			st.Applied = store.Present().Index // Raft's own entries do not count
 		}
 	}
 	return st
 }
 
 func (g raftGroup) Serves() bool {
-	return g.id != directoryGroup && g.n.router.slots[g.id].Load().serving() != nil
+	return g.id != directoryGroup && g.n.router.slots[g.id].Load().Serving()
 }
 
 func (g raftGroup) Servers() ([]raft.Server, error) {
@@ -98,7 +86,7 @@ func (e electionEnv) Group(id uint32) (election.Group, bool) {
 func (e electionEnv) Groups() []uint32 {
 	ids := []uint32{directoryGroup}
 	for _, r := range e.n.router.Replicas() {
-		ids = append(ids, r.id)
+		ids = append(ids, r.ID())
 	}
 	return ids
 }

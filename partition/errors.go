@@ -5,12 +5,6 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// errWatchesFull refuses another node's watch.
-func errWatchesFull(partition uint32) *api.Error {
-	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "partition %d: this node has as many watches as there may be", partition).
-		With("bound", "watches").WithRetryAfterMS(watchRetry.Milliseconds())
-}
-
 func errOverloaded(partition uint32) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "partition %d: too many commands are waiting", partition).
 		With("bound", "commands").WithRetryAfterMS(retryAfterMin.Milliseconds())

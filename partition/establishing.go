@@ -37,23 +37,26 @@ func (s *signal) wake() {
 	}
 }
 
-// establishing reports whether this server is its group's elected leader and does not serve yet.
-func (r *Replica) establishing() bool {
-	return r.serving() == nil && r.raft != nil && r.raft.State() == raft.Leader && r.halted() == nil && !r.isStopping()
+// Establishing reports whether this server is its group's elected leader and does not serve yet.
+func (r *Replica) Establishing() bool {
+	return r.serving() == nil && r.raft != nil && r.raft.State() == raft.Leader && r.Halted() == nil && !r.isStopping()
 }
+
+// ServingChanged returns a channel that is closed when a leadership of this replica begins to serve, or ends.
+func (r *Replica) ServingChanged() <-chan struct{} { return r.leads.wait() }
 
 // awaitServing blocks while this server is an elected leader that does not serve yet, for establishTimeout at
 // most. It returns the leadership that serves, or nil. Other nodes send requests to a new leader as soon as
 // they learn of it; a refusal would delay each of them until its next attempt.
 func (r *Replica) awaitServing(ctx context.Context) *leadership {
-	if lead := r.serving(); lead != nil || !r.establishing() {
+	if lead := r.serving(); lead != nil || !r.Establishing() {
 		return lead
 	}
 	timeout, stop := r.clock.After(establishTimeout)
 	defer stop()
 	for {
 		changed := r.leads.wait()
-		if lead := r.serving(); lead != nil || !r.establishing() {
+		if lead := r.serving(); lead != nil || !r.Establishing() {
 			return lead
 		}
 		select {

@@ -142,7 +142,7 @@ func leads(m *member, g uint32) bool {
 	if g == directoryGroup {
 		return m.cluster.Leads()
 	}
-	return m.router.slots[g].Load().serving() != nil
+	return m.router.slots[g].Load().Serving()
 }
 
 // TestDroppedConnection: a leader whose process runs stays the leader although connections to it break.

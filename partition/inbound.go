@@ -80,11 +80,11 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 // whichever node leads now.
 func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
 	d := cmd.GetDeliver()
-	if halted := r.halted(); halted != nil {
+	if halted := r.Halted(); halted != nil {
 		return nil, 0, refusal.Halted(r.id, halted)
 	}
 	if r.serving() == nil {
-		return nil, 0, r.notServing()
+		return nil, 0, r.NotServing()
 	}
 	var epoch, through uint64
 	if err := r.store.View(func(state state.Reader) error {

@@ -80,7 +80,7 @@ func TestKeptReplicas(t *testing.T) {
 	}
 	victim.cfg.Registerer = prometheus.NewRegistry()
 	victim.start(t)
-	waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().halted() != nil }, func() string { return fmt.Sprint(victim.NotReady()) })
+	waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().Halted() != nil }, func() string { return fmt.Sprint(victim.NotReady()) })
 	have := kept()
 	if len(have) != 2 || have[0].Partition != 0 || have[1].Partition != 1 || have[1].Bytes == 0 {
 		t.Fatalf("it keeps %v", have)

@@ -6,15 +6,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// knownLeader is the server that a replica knows as its group's leader.
-type knownLeader struct {
-	server raft.ServerID
-	addr   string
-	// ctx ends when the replica learns of another leader, or of none.
-	ctx    context.Context
+// Leader is the server that a replica knows as its group's leader.
+type Leader struct {
+	Server string // id; empty if none is known
+	Addr   string // of its peer port
+	// Known ends when the replica learns of another leader, or of none.
+	Known  context.Context
 	cancel context.CancelFunc
-	// next is closed at the same moment.
-	next chan struct{}
 }
 
 // followLeader keeps known true, until the replica stops.
@@ -29,8 +27,8 @@ func (r *Replica) followLeader() {
 	defer r.raft.DeregisterObserver(observer)
 	for {
 		addr, server := r.raft.LeaderWithID()
-		if old := r.known.Load(); old == nil || old.server != server || old.addr != string(addr) {
-			r.setKnown(server, string(addr))
+		if old := r.known.Load(); old == nil || old.Server != string(server) || old.Addr != string(addr) {
+			r.setKnown(string(server), string(addr))
 		}
 		select {
 		case <-events:
@@ -44,39 +42,36 @@ func (r *Replica) followLeader() {
 	}
 }
 
-func (r *Replica) setKnown(server raft.ServerID, addr string) {
-	k := &knownLeader{server: server, addr: addr, next: make(chan struct{})}
-	k.ctx, k.cancel = context.WithCancel(context.Background())
+func (r *Replica) setKnown(server, addr string) {
+	k := &Leader{Server: server, Addr: addr}
+	k.Known, k.cancel = context.WithCancel(context.Background())
 	if old := r.known.Swap(k); old != nil {
 		old.cancel()
-		close(old.next)
 	}
-	if r.onServing != nil {
-		r.onServing()
-	}
+	r.changed()
 }
 
-// leaderElsewhere returns the address of the leader if it is another node; empty if none is known.
-func (r *Replica) leaderElsewhere() (addr string, known *knownLeader) {
+// LeaderElsewhere returns the leader if it is another node; false if none is known.
+func (r *Replica) LeaderElsewhere() (l Leader, ok bool) {
 	k := r.known.Load()
-	if k == nil || k.addr == "" || k.addr == r.address {
-		return "", nil
+	if k == nil || k.Addr == "" || k.Addr == r.address {
+		return Leader{}, false
 	}
-	return k.addr, k
+	return *k, true
 }
 
-// leaderID returns the server that leads as far as this one knows, perhaps this one; empty if none is known.
-func (r *Replica) leaderID() string {
+// Leader returns the server id of the leader as far as this server knows, perhaps its own; empty if none is known.
+func (r *Replica) Leader() string {
 	if k := r.known.Load(); k != nil {
-		return string(k.server)
+		return k.Server
 	}
 	return ""
 }
 
-// newLeader returns a channel that is closed when the replica learns of another leader.
-func (r *Replica) newLeader() <-chan struct{} {
+// LeaderChanged returns a channel that is closed when the replica learns of another leader, or of none.
+func (r *Replica) LeaderChanged() <-chan struct{} {
 	if k := r.known.Load(); k != nil {
-		return k.next
+		return k.Known.Done()
 	}
 	return nil
 }

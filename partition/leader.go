@@ -60,7 +60,7 @@ func (r *Replica) leaderLoop() {
 				continue
 			}
 			r.metrics.Elections.Inc()
-			if r.halted() == nil {
+			if r.Halted() == nil {
 				current = r.startLeadership()
 			}
 		case <-r.stopping:
@@ -170,7 +170,7 @@ func (l *leadership) inheritLeases() error {
 	}); err != nil || !leased {
 		return err
 	}
-	now, extended := r.now().UnixMilli(), 0
+	now, extended := r.env.Now().UnixMilli(), 0
 	var from []byte
 	for {
 		b, err := r.encode(&commandv1.Entry{Commands: []*commandv1.Command{{Kind: &commandv1.Command_InheritLeases{
@@ -215,7 +215,7 @@ func (l *leadership) load() error {
 		}); err != nil {
 			return err
 		}
-		outgoing, err := query.Destinations(state, r.partitions)
+		outgoing, err := query.Destinations(state, r.opts.Partitions)
 		if err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (r *Replica) effects(fx *machine.Effects, reserved []workers.Reservation) {
 		}
 		l.ship.wake(fx.Outbox)
 	}
-	r.watches.wake(settling, fx.Settled)
-	r.watches.wake(changing, fx.Graphs)
+	r.watches.wake(Settled, fx.Settled)
+	r.watches.wake(Moved, fx.Graphs)
 	r.dispatcher.Applied(forWorkers{r}, orNone(l), fx, reserved)
 }

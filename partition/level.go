@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"perdure/api"
@@ -17,48 +15,8 @@ import (
 // levelRetry is how long a leader waits after a failed attempt to raise its state's level.
 const levelRetry = time.Second
 
-// knownLevel is the newest feature level that this program knows.
-func (c *Config) knownLevel() uint64 {
-	if c.featureLevel != 0 {
-		return c.featureLevel
-	}
-	return state.FeatureLevel
-}
-
-// clusterLevel is the cluster's feature level as this node knows it: the directory's, or that of its states
-// if the node is alone. The node's leaders propose nothing above it and raise their states to it.
-type clusterLevel struct {
-	mu      sync.Mutex
-	level   uint64
-	changed chan struct{}
-}
-
-// get returns the level, and a channel that is closed when it rises.
-func (c *clusterLevel) get() (level uint64, changed <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.level, c.changed
-}
-
-// raise raises the level; it ignores a lower one.
-func (c *clusterLevel) raise(level uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if level <= c.level {
-		return
-	}
-	c.level = level
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
-}
-
-// level returns the feature level of this replica's state, at least state.BaseLevel.
-func (r *Replica) level() (level uint64, err error) {
+// FeatureLevel returns the feature level of this replica's state, at least state.BaseLevel.
+func (r *Replica) FeatureLevel() (level uint64, err error) {
 	err = r.store.View(func(st state.Reader) (err error) {
 		level, err = state.Level(st)
 		return err
@@ -74,12 +32,12 @@ func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
 	if !known {
 		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: a command of a kind that this program does not know: it comes from a newer version", r.id)
 	}
-	if need <= state.BaseLevel || r.clusterLevel == nil {
+	if need <= state.BaseLevel || r.env.ClusterLevel == nil {
 		return nil
 	}
-	have, _ := r.clusterLevel.get()
+	have, _ := r.env.ClusterLevel()
 	if need > have {
-		if level, err := r.level(); err == nil {
+		if level, err := r.FeatureLevel(); err == nil {
 			have = max(have, level)
 		}
 	}
@@ -104,8 +62,8 @@ func (r *Replica) encode(entry *commandv1.Entry) ([]byte, error) {
 // raising returns the command that raises this replica's state to the cluster's level; nil when there is nothing to
 // raise.
 func (r *Replica) raising() (*commandv1.Command, error) {
-	to, _ := r.clusterLevel.get()
-	have, err := r.level()
+	to, _ := r.env.ClusterLevel()
+	have, err := r.FeatureLevel()
 	cmd := &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: to}}}
 	if need, known := machine.LevelOf(cmd); err != nil || have >= to || !known || need > to {
 		return nil, err
@@ -117,7 +75,7 @@ func (r *Replica) raising() (*commandv1.Command, error) {
 // failure keepRaising tries again.
 func (l *leadership) raiseFirst() {
 	r := l.r
-	if r.clusterLevel == nil {
+	if r.env.ClusterLevel == nil {
 		return
 	}
 	cmd, err := r.raising()
@@ -135,11 +93,11 @@ func (l *leadership) raiseFirst() {
 // keepRaising raises the state's level whenever the cluster's rises, until the leadership ends.
 func (l *leadership) keepRaising() {
 	r := l.r
-	if r.clusterLevel == nil {
+	if r.env.ClusterLevel == nil {
 		return
 	}
 	for l.ctx.Err() == nil {
-		to, changed := r.clusterLevel.get()
+		to, changed := r.env.ClusterLevel()
 		cmd, err := r.raising()
 		if cmd != nil {
 			if _, err = r.proposeUnder(l.ctx, l, cmd); err == nil {
@@ -159,51 +117,3 @@ func (l *leadership) keepRaising() {
 		stop()
 	}
 }
-
-// startLevel sets the cluster's level for a node that is alone: the newest for new data, else that of its
-// states. It runs before the groups start.
-func (n *Node) startLevel(creating bool) error {
-	if !n.identity.Alone() {
-		return nil
-	}
-	if creating || n.cfg.AutoUpgrade {
-		n.level.raise(n.cfg.knownLevel())
-		return nil
-	}
-	for _, r := range n.replicas {
-		level, err := r.level()
-		if err != nil {
-			return err
-		}
-		n.level.raise(level)
-	}
-	return nil
-}
-
-// Levels implements cluster.Env. It blocks for statusTimeout at most.
-func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
-	levels := map[string]uint64{}
-	said, _ := e.n.askAll(ctx, members)
-	for _, st := range said {
-		if st != nil {
-			levels[st.ServerId] = st.FeatureLevel
-		}
-	}
-	return levels
-}
-
-// StateLevel implements cluster.Env.
-func (e clusterEnv) StateLevel() (level uint64) {
-	for _, r := range e.n.router.Replicas() {
-		if r.halted() != nil {
-			continue
-		}
-		if have, err := r.level(); err == nil {
-			level = max(level, have)
-		}
-	}
-	return level
-}
-
-// Raised implements cluster.Env.
-func (e clusterEnv) Raised(level uint64) { e.n.level.raise(level) }

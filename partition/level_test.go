@@ -26,7 +26,7 @@ func stateLevel(m *member, p uint32) uint64 {
 	if m.Node == nil {
 		return 0
 	}
-	level, err := m.router.slots[p].Load().level()
+	level, err := m.router.slots[p].Load().FeatureLevel()
 	if err != nil {
 		return 0
 	}

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,7 +15,6 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/wire"
 	"perdure/internal/clock"
-	"perdure/partition/repair"
 	"perdure/partition/transport"
 )
 
@@ -35,26 +36,29 @@ type metrics struct {
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
 	CommitSeconds prometheus.Observer
+	// DiskRefusals is the node's.
+	DiskRefusals prometheus.Counter
 
 	scraper *scraper
 }
 
-// metricSet makes the metrics of all partitions of a node, and holds those of the node.
-type metricSet struct {
+// MetricSet makes the metrics of all groups of a node.
+type MetricSet struct {
 	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
 	releases, problems, expired, sent, received               *prometheus.CounterVec
 	joined, givenUp                                           *prometheus.CounterVec
 	commit                                                    *prometheus.HistogramVec
-	logSync                                                   prometheus.Histogram
+	diskRefusals                                              prometheus.Counter
 	scraper                                                   *scraper
-	disk                                                      *diskMetrics
-	peers                                                     *peerMetrics
+	collectors                                                []prometheus.Collector
 }
 
-// newMetricSet registers the figures, if reg is not nil.
-func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
-	s := &metricSet{scraper: newScraper(), disk: newDiskMetrics(), peers: newPeerMetrics()}
-	all := append(append([]prometheus.Collector{s.scraper}, s.disk.collectors()...), s.peers.collectors()...)
+// NewMetricSet makes the metrics of a node's groups, which Collectors returns. refusals counts the commands that a
+// group refuses for want of disk space; quarantined returns how many bytes of a partition's former replicas the node
+// keeps.
+func NewMetricSet(c clock.Clock, refusals prometheus.Counter, quarantined func(partition uint32) uint64) *MetricSet {
+	s := &MetricSet{scraper: newScraper(c, quarantined), diskRefusals: refusals}
+	s.collectors = []prometheus.Collector{s.scraper}
 	for _, c := range []struct {
 		into       **prometheus.CounterVec
 		name, help string
@@ -76,33 +80,21 @@ func newMetricSet(reg prometheus.Registerer) (*metricSet, error) {
 	} {
 		*c.into = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "perdure", Subsystem: "partition", Name: c.name, Help: c.help}, []string{"partition"})
-		all = append(all, *c.into)
+		s.collectors = append(s.collectors, *c.into)
 	}
 	s.commit = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "perdure", Subsystem: "partition", Name: "commit_seconds",
 		Help:    "Time from handing an entry to the log until it was applied.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 	}, []string{"partition"})
-	s.logSync = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: "perdure", Name: "log_sync_seconds",
-		Help:    "Time to write entries to the log that all partitions of the node share, and to sync them.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
-	})
-	if reg == nil {
-		return s, nil
-	}
-	for _, c := range append(all, s.commit, s.logSync) {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	s.collectors = append(s.collectors, s.commit)
+	return s
 }
 
-// synced is raftlog.Options.OnSync.
-func (s *metricSet) synced(d time.Duration) { s.logSync.Observe(d.Seconds()) }
+// Collectors returns the metrics, to be registered once.
+func (s *MetricSet) Collectors() []prometheus.Collector { return s.collectors }
 
-func (s *metricSet) of(partition uint32) metrics {
+func (s *MetricSet) of(partition uint32) metrics {
 	p := label(partition)
 	return metrics{
 		Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p),
@@ -111,23 +103,28 @@ func (s *metricSet) of(partition uint32) metrics {
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
 		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
-		CommitSeconds: s.commit.WithLabelValues(p), scraper: s.scraper,
+		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals, scraper: s.scraper,
 	}
 }
 
-// ofDirectory are those figures that the directory's group has, too.
-func (s *metricSet) ofDirectory() metrics {
-	p := label(directoryGroup)
-	return metrics{Elections: s.elections.WithLabelValues(p), Lost: s.lost.WithLabelValues(p)}
+// directory is the label of the directory's group, which has some of a partition's metrics.
+const directory = "directory"
+
+// DirectoryElected counts that this node began, or ceased, to lead the directory.
+func (s *MetricSet) DirectoryElected(leads bool) {
+	of := s.lost
+	if leads {
+		of = s.elections
+	}
+	of.WithLabelValues(directory).Inc()
 }
 
-// label is what a partition is called, or the directory.
-func label(partition uint32) string {
-	if partition == directoryGroup {
-		return "directory"
-	}
-	return strconv.FormatUint(uint64(partition), 10)
+// FollowDirectory reads the gauges of the directory's group from now on.
+func (s *MetricSet) FollowDirectory(g *raft.Raft) {
+	s.scraper.add(scraped{label: directory, raft: g})
 }
+
+func label(partition uint32) string { return strconv.FormatUint(uint64(partition), 10) }
 
 // applied counts what a command has done for its caller.
 func (m *metrics) applied(cmd *commandv1.Command, reply *commandv1.Reply) {
@@ -167,26 +164,25 @@ func (t *countingTransport) InstallSnapshot(id raft.ServerID, target raft.Server
 	return err
 }
 
-// scraper reads the replicas' gauges at each scrape. No gauge waits for Raft, and none touches a disk unless
+// scraper reads the groups' gauges at each scrape. No gauge waits for Raft, and none touches a disk unless
 // former replicas are quarantined there.
 type scraper struct {
-	descs  []*prometheus.Desc
-	node   *prometheus.Desc
-	former *repair.Quarantine
-	clock  Clock
+	descs       []*prometheus.Desc
+	clock       clock.Clock
+	quarantined func(partition uint32) uint64
 
-	mu        sync.Mutex
-	replicas  map[uint32]scraped
-	admission *admission
+	mu     sync.Mutex
+	groups map[string]scraped // by label
 }
 
-// scraped is a replica and since when it runs. The directory's has its number and its group, and nothing else
-// of a replica.
+// scraped is a replica and since when it runs. The directory's is a group without a replica.
 type scraped struct {
 	*Replica
-	by     Clock
-	since  time.Time
-	former *repair.Quarantine
+	label       string
+	raft        *raft.Raft // nil for a replica that halted before its group was joined
+	by          clock.Clock
+	since       time.Time
+	quarantined func(partition uint32) uint64
 }
 
 // gauges are a replica's figures; ok is false for one that it does not have.
@@ -196,13 +192,13 @@ var gauges = []struct {
 	group      bool // the directory's group has it, too
 }{
 	{"leader", "1 while this node leads the partition and serves it.", func(r scraped) (float64, bool) {
-		if r.id == directoryGroup {
+		if r.Replica == nil {
 			return oneIf(r.raft.State() == raft.Leader), true
 		}
-		return oneIf(r.serving() != nil), true
+		return oneIf(r.Serving()), true
 	}, true},
 	{"kept_bytes", "What is kept aside on this node's disk of former replicas.", func(r scraped) (float64, bool) {
-		return float64(r.former.Bytes(r.id)), true
+		return float64(r.quarantined(r.id)), true
 	}, false},
 	{"audit_completed_timestamp_seconds", "When the last audit of this replica in the background ended, in Unix time.", audited(func(a *perdurev1.ReplicaAudit) float64 {
 		return float64(a.EndedMs) / 1000
@@ -213,7 +209,7 @@ var gauges = []struct {
 	{"audit_keys", "How many keys of the state it checked.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Keys) }), false},
 	{"audit_problems", "How many broken rules it found.", audited(func(a *perdurev1.ReplicaAudit) float64 { return float64(a.Found) }), false},
 	{"halted", "1 when the partition has stopped here because its state cannot be trusted.", func(r scraped) (float64, bool) {
-		return oneIf(r.halted() != nil), true
+		return oneIf(r.Halted() != nil), true
 	}, false},
 	{"queue_depth", "Commands that wait for the log.", func(r scraped) (float64, bool) {
 		return float64(r.pending.len()), true
@@ -293,9 +289,8 @@ func (r scraped) leaderContact() (float64, bool) {
 	return r.by.Now().Sub(r.since).Seconds(), true
 }
 
-func newScraper() *scraper {
-	s := &scraper{clock: SystemClock{}, replicas: map[uint32]scraped{}, node: prometheus.NewDesc("perdure_node_pending_bytes",
-		"Bytes of commands that this node holds: waiting, in flight, or being forwarded.", nil, nil)}
+func newScraper(c clock.Clock, quarantined func(uint32) uint64) *scraper {
+	s := &scraper{clock: c, quarantined: quarantined, groups: map[string]scraped{}}
 	for _, g := range gauges {
 		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName("perdure", "partition", g.name), g.help, []string{"partition"}, nil))
 	}
@@ -305,26 +300,18 @@ func newScraper() *scraper {
 // follow reads a replica's gauges from now on, instead of an earlier replica of the partition. The fields
 // that the gauges read must not be replaced afterwards.
 func (s *scraper) follow(r *Replica) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.replicas[r.id] = scraped{r, s.clock, s.clock.Now(), s.former}
+	s.add(scraped{Replica: r, label: label(r.id), raft: r.raft})
 }
 
-// followDirectory reads the gauges of the directory's group from now on.
-func (s *scraper) followDirectory(group *raft.Raft) {
-	s.follow(&Replica{id: directoryGroup, raft: group})
-}
-
-// followNode reads the gauges of the whole node from now on.
-func (s *scraper) followNode(a *admission) {
+func (s *scraper) add(g scraped) {
+	g.by, g.since, g.quarantined = s.clock, s.clock.Now(), s.quarantined
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.admission = a
+	s.groups[g.label] = g
 }
 
 // Describe implements prometheus.Collector.
 func (s *scraper) Describe(out chan<- *prometheus.Desc) {
-	out <- s.node
 	for _, d := range s.descs {
 		out <- d
 	}
@@ -333,22 +320,15 @@ func (s *scraper) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *scraper) Collect(out chan<- prometheus.Metric) {
 	s.mu.Lock()
-	replicas := make([]scraped, 0, len(s.replicas))
-	for _, r := range s.replicas {
-		replicas = append(replicas, r)
-	}
-	node := s.admission
+	groups := slices.Collect(maps.Values(s.groups))
 	s.mu.Unlock()
-	if node != nil {
-		out <- prometheus.MustNewConstMetric(s.node, prometheus.GaugeValue, float64(node.held(noPartition)))
-	}
-	for _, r := range replicas {
+	for _, r := range groups {
 		for i, g := range gauges {
-			if r.id == directoryGroup && !g.group {
+			if r.Replica == nil && !g.group {
 				continue
 			}
 			if v, ok := g.read(r); ok {
-				out <- prometheus.MustNewConstMetric(s.descs[i], prometheus.GaugeValue, v, label(r.id))
+				out <- prometheus.MustNewConstMetric(s.descs[i], prometheus.GaugeValue, v, r.label)
 			}
 		}
 	}

@@ -180,10 +180,14 @@ func TestBoundsPage(t *testing.T) {
 // A node cannot register its figures twice in one registry.
 func TestMetricsRegisteredTwice(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	if _, err := newMetricSet(reg); err != nil {
+	register := func() error {
+		_, err := newMetricSet(reg, SystemClock{}, func() int64 { return 0 }, func(uint32) uint64 { return 0 })
+		return err
+	}
+	if err := register(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newMetricSet(reg); err == nil {
+	if register() == nil {
 		t.Error("and again")
 	}
 }
@@ -421,7 +425,7 @@ func TestShipMetrics(t *testing.T) {
 		t.Errorf("nothing waits, and has for %v s", have)
 	}
 
-	n.router.Replicas()[1].halt(planted)
+	n.router.Replicas()[1].Halt(planted)
 	shows(t, reg, "halted{1}", "1", equals(1))
 	shows(t, reg, "leader{1}", "0", equals(0))
 	w.Heard(1) // an hour has passed
@@ -438,13 +442,15 @@ func TestShipMetrics(t *testing.T) {
 // A replica that halted before it could join its group has no figures of Raft's, and hides no others'.
 func TestMetricsWithoutGroup(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	set, err := newMetricSet(reg)
-	if err != nil {
-		t.Fatal(err)
+	set := NewMetricSet(SystemClock{}, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
+	for _, c := range set.Collectors() {
+		if err := reg.Register(c); err != nil {
+			t.Fatal(err)
+		}
 	}
 	log, _ := newLog(t)
 	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: SystemClock{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{})), halting: make(chan struct{})}
-	r.halt(errors.New("planted"))
+	r.Halt(errors.New("planted"))
 	set.scraper.follow(r)
 	have := scrape(t, reg)
 	for _, name := range []string{"term{3}", "last_index{3}", "state_index{3}", "leader_contact_seconds{3}"} {
@@ -519,7 +525,7 @@ func TestDeadlineLag(t *testing.T) {
 		{now - 5000, now + 4000, 5 * time.Second},
 		{now - 1000, now - 6000, 6 * time.Second},
 	} {
-		x := newTimer(&leadership{r: &Replica{clock: clock, now: clock.Now}})
+		x := newTimer(&leadership{r: &Replica{clock: clock, env: Env{Now: clock.Now}}})
 		x.seen.Store(c.seen)
 		x.next.Store(c.next)
 		if have := x.lag(); have != c.want {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,11 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm"
-	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/internal/clock"
 	"perdure/partition/auditor"
@@ -121,10 +118,7 @@ type Node struct {
 	replicas  []*Replica
 	router    *Router
 	dispatch  *workers.Dispatcher
-	watches   watches
-	shipping  *semaphore.Weighted
-	bulk      *bulk
-	admission *admission
+	shared    *Shared            // by the groups
 	former    *repair.Quarantine // replicas
 	contents  *repair.Contents
 	rebuilder *repair.Rebuilder
@@ -138,7 +132,6 @@ type Node struct {
 	auditor   *auditor.Auditor
 	auditDone chan struct{}
 	transfers *election.Transfers
-	level     clusterLevel
 	// stopping is closed when the node begins to stop; lifetime ends then.
 	stopping    chan struct{}
 	lifetime    context.Context
@@ -169,7 +162,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, admission: newAdmission(cfg.PendingBytes), shipping: semaphore.NewWeighted(shipNodeBytes), bulk: newBulk(cfg.Clock), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
@@ -217,20 +210,19 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	//   3. Each partition's files, checked before any store is opened for writing: Pebble deletes files that
 	//     it does not know, and a node that refuses to start must change nothing.
-	if n.metrics, err = newMetricSet(cfg.Registerer); err != nil {
+	if n.metrics, err = newMetricSet(cfg.Registerer, n.clock, n.shared.Admission.Held, n.former.Bytes); err != nil {
 		return n, err
 	}
-	n.metrics.scraper.former, n.metrics.scraper.clock = n.former, n.clock
-	n.metrics.scraper.followNode(n.admission)
-	n.disk.metrics = n.metrics.disk
 	n.metrics.disk.follow(n.disk.Guard)
 	n.cache = pebble.NewCache(cfg.CacheBytes)
 	n.peers = peers.New(n.mux, n.cluster.MayCall, n.metrics.peers.unread.Inc)
-	n.router = &Router{slots: make([]atomic.Pointer[Replica], n.identity.Partitions), others: n.cluster.Others, client: n.peers.Client, watches: &n.watches, admission: n.admission, clock: n.clock}
+	n.router = newRouter(n.identity.Partitions, n.shared, n.clock)
+	n.router.others, n.router.client = n.cluster.Others, n.peers.Client
 	n.dispatch = n.newDispatcher()
+	n.shared.Dispatcher = n.dispatch
 	for p := range n.identity.Partitions {
 		r := n.newReplica(p)
-		if err := n.tolerate(r, n.examine(r, creating)); err != nil {
+		if err := n.tolerate(r, r.Examine(creating)); err != nil {
 			return n, err
 		}
 		n.replicas = append(n.replicas, r)
@@ -241,7 +233,7 @@ func Start(cfg Config) (n *Node, err error) {
 		return n, err
 	}
 	for _, r := range n.replicas {
-		if r.halted() == nil {
+		if r.Halted() == nil {
 			if err := n.tolerate(r, n.reconcile(r)); err != nil {
 				return n, err
 			}
@@ -249,8 +241,8 @@ func Start(cfg Config) (n *Node, err error) {
 	}
 	// 5. Each partition's state.
 	for _, r := range n.replicas {
-		if r.halted() == nil {
-			if err := n.tolerate(r, n.openState(r, creating)); err != nil {
+		if r.Halted() == nil {
+			if err := n.tolerate(r, r.Open(creating)); err != nil {
 				return n, err
 			}
 		}
@@ -267,14 +259,14 @@ func Start(cfg Config) (n *Node, err error) {
 		if err := n.cluster.StartDirectory(n.raftConfig("directory"), n.raftlog.Group(directoryGroup), n.stable.Group(directoryGroup), n.logs.PeerAnswered); err != nil {
 			return n, err
 		}
-		n.metrics.scraper.followDirectory(n.cluster.Raft())
+		n.metrics.groups.FollowDirectory(n.cluster.Raft())
 	}
 	if err := n.startLevel(creating); err != nil {
 		return n, err
 	}
 	for _, r := range n.replicas {
-		if r.halted() == nil {
-			if err := n.join(r, creating); err != nil {
+		if r.Halted() == nil {
+			if err := r.Join(creating && n.identity.Alone()); err != nil {
 				return n, err
 			}
 		}
@@ -287,7 +279,7 @@ func Start(cfg Config) (n *Node, err error) {
 	n.peers.Serve(&peerService{n: n})
 	n.metrics.peers.follow(n)
 	for _, r := range n.replicas {
-		r.run()
+		r.Run()
 	}
 	go func() {
 		defer close(n.auditDone)
@@ -324,7 +316,7 @@ func (n *Node) tolerate(r *Replica, err error) error {
 	if err == nil || n.identity.Alone() || errors.As(err, &foreign) || errors.As(err, &foreignState) || errors.As(err, &newer) {
 		return err
 	}
-	r.halt(err)
+	r.Halt(err)
 	return nil
 }
 
@@ -398,43 +390,20 @@ func (n *Node) openShared(creating bool) (err error) {
 }
 
 func (n *Node) newReplica(p uint32) *Replica {
-	return &Replica{
-		now: n.cluster.Now, id: p, partitions: n.identity.Partitions, address: n.mux.Addr().String(), log: n.log, clock: n.clock,
-		metrics: n.metrics.of(p), dispatcher: n.dispatch, watches: &n.watches, deliver: n.router.Deliver, shipping: n.shipping, bulk: n.bulk,
-		onServing: n.signal, mayAnswer: n.cluster.MayAnswer, clusterLevel: &n.level,
-		pending: newPending(n.cfg.MaxPendingCommands, n.admission, n.bulk),
-		slots:   make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
-		snapshotBytes: n.cfg.SnapshotBytes, trailingBytes: n.cfg.TrailingBytes, trailingLogs: n.cfg.TrailingLogs,
-		disk:     n.disk,
-		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
-		ledDone: make(chan struct{}), resolved: make(chan struct{}),
-		killed: make(chan struct{}), stopped: make(chan struct{}),
-	}
+	return New(Options{
+		ID: p, Partitions: n.identity.Partitions, Identity: n.identity, FS: n.cfg.FS, Dir: n.cfg.DataDir,
+		Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions), CheckInvariants: n.cfg.CheckInvariants,
+		MaxPending: n.cfg.MaxPendingCommands, SnapshotBytes: n.cfg.SnapshotBytes, TrailingBytes: n.cfg.TrailingBytes,
+		Raft: n.raftConfig, Port: n.mux, Addresses: n.cluster.Addresses(),
+		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
+		Env: Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
+			DiskLevel: func() disk.Level { return n.disk.majority(n.clock.Now()) }},
+	})
 }
 
-func (n *Node) stateOptions(r *Replica, creating bool) fsm.Options {
-	return fsm.Options{
-		FS: n.cfg.FS, Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions),
-		Machine: machine.Config{Partition: r.id, Partitions: n.identity.Partitions, CheckInvariants: n.cfg.CheckInvariants},
-		Create:  creating, Stamp: n.identity.Stamp(identity.StateDir(r.id)),
-		Logger: raftlogger.Pebble{Log: n.log, Fatal: r.halt}, Flush: r.flush, Await: r.await, OnFatal: r.halt, Passing: disk.IsFull,
-		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
-	}
-}
-
-// openState opens a partition's state for writing, after reconcile.
-func (n *Node) openState(r *Replica, creating bool) (err error) {
-	if r.store, err = fsm.Open(n.path(identity.StateDir(r.id)), n.stateOptions(r, creating)); err != nil || r.install == "" {
-		return err
-	}
-	_, content, err := r.snapshots.Open(r.install)
-	if err != nil {
-		return err
-	}
-	if err := r.store.Restore(content); err != nil {
-		return err
-	}
-	return r.store.Cover(r.marked)
+// reconcile checks that a replica's state, markers and log fit together.
+func (n *Node) reconcile(r *Replica) error {
+	return r.Reconcile(n.raftlog.Group(r.ID()), n.stable.Group(r.ID()))
 }
 
 // raftConfig is what all groups have in common.
@@ -452,41 +421,6 @@ func (n *Node) raftConfig(name string) *raft.Config {
 	cfg.ShutdownOnRemove = false
 	cfg.Logger = n.logs.Named(name)
 	return cfg
-}
-
-// join starts a partition's group. A node alone makes its groups with it; in a cluster, control makes them
-// when the directory says so.
-func (n *Node) join(r *Replica, creating bool) error {
-	cfg := n.raftConfig(fmt.Sprintf("raft-%d", r.id))
-	cache := raftlog.NewCache(n.raftlog.Group(r.id), raftlog.CacheOptions{
-		Bytes: max(logCacheBytes/int(n.identity.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
-	})
-	r.entries = cache
-	logs := &guardedLog{LogStore: cache, disk: n.disk.Guard}
-	terms := n.stable.Group(r.id)
-	carrier := transport.NewRaftTransport(n.mux.Raft(r.id), transport.RaftOptions{
-		Logger: cfg.Logger, Addresses: n.cluster.Addresses(), Answered: n.logs.PeerAnswered, Load: cache.Load,
-		Leading: func(term uint64) bool {
-			g := r.group.Load()
-			return g != nil && g.State() == raft.Leader && g.CurrentTerm() == term
-		},
-	})
-	r.transport = r.metrics.counting(carrier, func() func() { return r.bounds.transfer(r.clock.Now) })
-	r.acks, r.server = carrier.Acks(), cfg.LocalID
-	if creating && n.identity.Alone() {
-		if err := raft.BootstrapCluster(cfg, logs, terms, r.snapshots, r.transport, raft.Configuration{
-			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
-		}); err != nil {
-			return fmt.Errorf("partition %d: bootstrap: %w", r.id, err)
-		}
-	}
-	var err error
-	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: cache.Load, halt: r.halt}, logs, terms, r.snapshots, r.transport); err != nil {
-		return fmt.Errorf("partition %d: %w", r.id, err)
-	}
-	r.bounds.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them
-	r.group.Store(r.raft)
-	return nil
 }
 
 // fatal halts the node: a store that all groups share cannot be trusted any more.
@@ -515,8 +449,8 @@ func (n *Node) Err() error {
 func (n *Node) Leads() []uint32 {
 	var out []uint32
 	for _, r := range n.router.Replicas() {
-		if r.serving() != nil {
-			out = append(out, r.id)
+		if r.Serving() {
+			out = append(out, r.ID())
 		}
 	}
 	return out

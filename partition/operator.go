@@ -87,7 +87,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		}
 	}
 	if n.identity.Alone() {
-		out.FeatureLevel, _ = n.level.get()
+		out.FeatureLevel, _ = n.cluster.Level()
 	}
 	if server := n.cluster.Leader(); server != "" {
 		out.DirectoryLeader = n.cluster.NodeOf(server)
@@ -246,7 +246,7 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		if err != nil {
 			return nil, err
 		}
-		partitions, leader = []uint32{*in.Partition}, r.leaderID()
+		partitions, leader = []uint32{*in.Partition}, r.Leader()
 	} else {
 		from, err := n.memberNamed(in.FromNode)
 		if err != nil {
@@ -277,7 +277,7 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 // transfer asks a partition's leader to move its leadership. If this node learns of the new leader before it
 // gets the answer, it asks the new leader, which keeps the partition.
 func (o *Operator) transfer(ctx context.Context, in *commandv1.TransferRequest) (leader string, err error) {
-	err = o.n.router.route(ctx, in.Partition, true, func(ctx context.Context, local *Replica, there commandv1.PeersClient) error {
+	err = o.n.router.route(ctx, in.Partition, true, func(ctx context.Context, local localReplica, there commandv1.PeersClient) error {
 		var reply *commandv1.TransferReply
 		var err error
 		if local != nil {

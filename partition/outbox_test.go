@@ -34,7 +34,7 @@ type farAnswer struct {
 // replaceFar replaces the partitions that a replica ships to by the test.
 func replaceFar(t *testing.T, r *Replica) *far {
 	f := &far{t: t, r: r, shipments: make(chan *commandv1.Deliver), answers: make(chan farAnswer)}
-	r.deliver = func(ctx context.Context, _ uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	r.env.Deliver = func(ctx context.Context, _ uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
 		select {
 		case f.shipments <- cmd.GetDeliver():
 		case <-ctx.Done():

@@ -37,7 +37,7 @@ func newPeerMetrics() *peerMetrics {
 		of         func(*Node) int64
 	}{
 		{"task_bytes", "Bytes of other nodes' tasks that wait for workers of this node.", func(n *Node) int64 { return n.dispatch.TaskBytes() }},
-		{"watches", "Calls of this node and of others that wait for a promise or a run.", func(n *Node) int64 { return n.watches.waiting.Load() }},
+		{"watches", "Calls of this node and of others that wait for a promise or a run.", func(n *Node) int64 { return n.shared.Watches.Waiting() }},
 	} {
 		m.shown = append(m.shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "node", Name: g.name, Help: g.help}, func() float64 {
 			if n := m.node.Load(); n != nil {

@@ -58,7 +58,7 @@ const (
 //
 //	len(queue) <= limit for commands that begin work, <= limit + limit/4 + 1 for those that finish it
 type pending struct {
-	admission *admission
+	admission *Admission
 	bulk      *bulk
 	limit     int
 	// wake gets a value when take would return a proposal, wakeLarge when a large one is queued.
@@ -74,7 +74,7 @@ type pending struct {
 	requests map[string]*proposal
 }
 
-func newPending(limit int, admission *admission, bulk *bulk) *pending {
+func newPending(limit int, admission *Admission, bulk *bulk) *pending {
 	return &pending{admission: admission, bulk: bulk, limit: limit, wake: make(chan struct{}, 1), wakeLarge: make(chan struct{}, 1), requests: map[string]*proposal{}}
 }
 

@@ -120,7 +120,7 @@ func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.en
 
 // enqueueUnder is enqueue under one leadership and no other; nil means the present one.
 func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
-	if halted := r.halted(); halted != nil {
+	if halted := r.Halted(); halted != nil {
 		return nil, refusal.Halted(r.id, halted)
 	}
 	serving := r.serving()
@@ -128,7 +128,7 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 		lead = serving
 	}
 	if lead == nil || lead != serving {
-		return nil, r.notServing()
+		return nil, r.NotServing()
 	}
 	if r.isStopping() {
 		return nil, refusal.Stopping(r.id)
@@ -201,7 +201,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
 		switch {
 		case lead == nil:
-			r.pending.answer(p, nil, r.notServing())
+			r.pending.answer(p, nil, r.NotServing())
 		case p.lead != lead:
 			r.pending.answer(p, nil, refusal.TryLater(r.id, "the leadership under which this command came is over"))
 		default:
@@ -217,7 +217,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		r.bulk.noteSmall()
 	}
 	f.reserved = r.dispatcher.Reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: r.now().UnixMilli(), Offers: workers.Grants(f.reserved)}
+	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Offers: workers.Grants(f.reserved)}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}
@@ -257,7 +257,7 @@ func (r *Replica) resolve(f *flight) {
 		if isDiskFull(err) {
 			known = r.errDiskFull(disk.Full)
 		}
-		if halted := r.halted(); halted != nil {
+		if halted := r.Halted(); halted != nil {
 			known = refusal.Unknown(r.id, halted.Error())
 		}
 		for _, p := range f.proposals {

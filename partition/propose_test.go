@@ -229,11 +229,11 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
-	held := n.admission.held(noPartition)
+	held := n.shared.Admission.held(noPartition)
 	if err := cancelled(promiseCmd("late", 1<<40), func() bool { return replica.pending.len() == 1 }); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("what was never proposed: %v", err)
 	}
-	if got := n.admission.held(noPartition); replica.pending.len() != 0 || got != held {
+	if got := n.shared.Admission.held(noPartition); replica.pending.len() != 0 || got != held {
 		t.Errorf("%d commands wait, and %d bytes are reserved, not %d", replica.pending.len(), got, held)
 	}
 	if got := counted(t, replica.metrics.GivenUp); got != 1 {
@@ -267,7 +267,7 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 	if _, _, err := r.Query(bg(t), Linearizable, promiseQuery("late")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 		t.Errorf("what was surely not applied is there: %v", err)
 	}
-	waitFor(t, "nothing to be reserved", func() bool { return n.admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.admission.held(noPartition)) })
+	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.shared.Admission.held(noPartition)) })
 }
 
 // A request that is queued or in flight is joined: the log gets it once, each caller gets a reply of its own, and
@@ -277,7 +277,7 @@ func TestRequestIsJoined(t *testing.T) {
 	r := n.router.Replicas()[0]
 	must(t, n.Router(), startCmd("start", "x", "f", ""))
 	stuck(t, n, disk, 0)
-	before, base := counted(t, r.metrics.Commands), n.admission.held(0)
+	before, base := counted(t, r.metrics.Commands), n.shared.Admission.held(0)
 	type outcome struct {
 		reply *commandv1.Reply
 		err   error
@@ -300,7 +300,7 @@ func TestRequestIsJoined(t *testing.T) {
 		others = append(others, ask(bg(t), again))
 		waitFor(t, "the request to be joined", func() bool { return counted(t, r.metrics.Joined) == k+1 }, func() string { return "" })
 	}
-	if got, want := n.admission.held(0)-base, 4*reservationOf(0, signalCmd("signal", "x", "go", "payload")).bytes; got < want {
+	if got, want := n.shared.Admission.held(0)-base, 4*reservationOf(0, signalCmd("signal", "x", "go", "payload")).bytes; got < want {
 		t.Errorf("four copies reserve %d bytes, at least %d are held", got, want)
 	}
 	// The same id with other content is no attempt of the same request.
@@ -322,7 +322,7 @@ func TestRequestIsJoined(t *testing.T) {
 	if o := <-other; o.err != nil {
 		t.Errorf("the other content: %v", o.err)
 	}
-	waitFor(t, "nothing to be reserved", func() bool { return n.admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.admission.held(noPartition)) })
+	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.shared.Admission.held(noPartition)) })
 	if got := counted(t, r.metrics.Commands) - before - maxInFlight; got != 2 {
 		t.Errorf("the log got %d commands, not the signal and the other content", got)
 	}
@@ -370,7 +370,7 @@ func TestOverloadedByBytes(t *testing.T) {
 	if err := refused(settleCmd("p", payload)); reasonOf(err) != perdurev1.Reason_REASON_OVERLOADED {
 		t.Errorf("beyond the whole bound: %v", err)
 	}
-	if held := n.admission.held(0); held > limits.PartitionBytes {
+	if held := n.shared.Admission.held(0); held > limits.PartitionBytes {
 		t.Errorf("%d bytes are held", held)
 	}
 	disk.open()

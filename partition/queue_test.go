@@ -14,7 +14,7 @@ func apart(t testing.TB, all []*member) (leader, other *member) {
 	waitFor(t, "a leader", func() bool {
 		leader, other = nil, nil
 		for _, m := range all {
-			if m.router.Replicas()[0].serving() != nil {
+			if m.router.Replicas()[0].Serving() {
 				leader = m
 			} else {
 				other = m

@@ -26,14 +26,14 @@ const (
 
 // Query reads the applied state and returns the index that the answer reflects. Refusals are *api.Error.
 func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
-	if halted := r.halted(); halted != nil {
+	if halted := r.Halted(); halted != nil {
 		return nil, 0, refusal.Halted(r.id, halted)
 	}
 	if level == Linearizable {
 		if err := r.confirm(ctx); err != nil {
 			return nil, 0, err
 		}
-	} else if err := r.mayAnswer(r.serving() != nil); err != nil {
+	} else if err := r.env.MayAnswer(r.serving() != nil); err != nil {
 		return nil, 0, refusal.TryLater(r.id, err.Error())
 	}
 	reply, index, err := r.store.Query(q)
@@ -41,7 +41,7 @@ func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*
 		if r.isStopping() {
 			return nil, 0, refusal.Stopping(r.id)
 		}
-		r.halt(err)
+		r.Halt(err)
 		return nil, 0, refusal.Halted(r.id, err)
 	}
 	if refused := wire.QueryError(reply); refused != nil {
@@ -61,7 +61,7 @@ type confirmer struct {
 // one round is under way share the next.
 func (r *Replica) confirm(ctx context.Context) error {
 	if r.awaitServing(ctx) == nil {
-		return r.notServing()
+		return r.NotServing()
 	}
 	done := make(chan error, 1)
 	c := &r.confirms
@@ -98,7 +98,7 @@ func (r *Replica) confirmLoop() {
 		lead := r.serving()
 		var err error
 		if lead == nil {
-			err = r.notServing()
+			err = r.NotServing()
 		} else {
 			ctx, cancel := context.WithTimeout(lead.ctx, confirmTimeout)
 			switch failed := raftgroup.Confirm(ctx, r.raft, r.acks, r.server, lead.term); {
@@ -119,9 +119,9 @@ func (r *Replica) confirmLoop() {
 // readers may ask for another leader.
 const confirmTimeout = time.Second
 
-// notServing returns the error that says why this replica cannot serve now.
-func (r *Replica) notServing() *api.Error {
-	if halted := r.halted(); halted != nil {
+// NotServing returns the error that says why this replica cannot serve now.
+func (r *Replica) NotServing() *api.Error {
+	if halted := r.Halted(); halted != nil {
 		return refusal.Halted(r.id, halted)
 	}
 	if r.isStopping() {

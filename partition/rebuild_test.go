@@ -54,7 +54,7 @@ func TestRebuild(t *testing.T) {
 			victim.stop(t)
 			harm(victim)
 			victim.start(t)
-			waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().halted() != nil },
+			waitFor(t, "the replica to halt", func() bool { return victim.router.slots[1].Load().Halted() != nil },
 				func() string { return fmt.Sprint(victim.NotReady()) })
 			// Node 3 still answers for partition 1.
 			create(30)

@@ -3,46 +3,17 @@ package partition
 import (
 	"context"
 	"errors"
-	"io"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm"
-	"perdure/partition/identity"
 	"perdure/partition/repair"
-	"perdure/partition/snapshot"
 )
 
 // repairEnv is the node as package repair sees it.
 type repairEnv struct{ n *Node }
 
 // Replica implements repair.Env.
-func (e repairEnv) Replica(p uint32) repair.Replica {
-	return repairedReplica{e.n.router.slots[p].Load()}
-}
-
-// repairedReplica is a replica as package repair sees it.
-type repairedReplica struct{ r *Replica }
-
-// Halted implements repair.Replica.
-func (r repairedReplica) Halted() error { return r.r.halted() }
-
-// Serves implements repair.Replica.
-func (r repairedReplica) Serves() bool { return r.r.serving() != nil }
-
-// Halt implements repair.Replica.
-func (r repairedReplica) Halt(why error) { r.r.halt(why) }
-
-// SetHalted implements repair.Replica.
-func (r repairedReplica) SetHalted(why error) { r.r.haltErr.Store(&why) }
-
-// Released implements repair.Replica.
-func (r repairedReplica) Released(ctx context.Context) error {
-	if err := r.r.released(ctx); err != nil || r.r.raft == nil {
-		return err
-	}
-	return r.r.transport.(interface{ Close() error }).Close()
-}
+func (e repairEnv) Replica(p uint32) repair.Replica { return e.n.router.slots[p].Load() }
 
 // HandOver implements repair.Env.
 func (e repairEnv) HandOver(ctx context.Context, p uint32) error {
@@ -70,18 +41,18 @@ func (e repairEnv) Leader(ctx context.Context, p uint32) string {
 // CaughtUp implements repair.Env.
 func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok bool) {
 	n, r := e.n, e.n.router.slots[p].Load()
-	if r.halted() != nil || r.raft == nil {
+	if r.Halted() != nil || r.Raft() == nil {
 		return 0, false
 	}
 	own := n.statusOf(r)
 	if own.Serving {
 		return own.Applied, true
 	}
-	addr, _ := r.leaderElsewhere()
-	if addr == "" {
+	leader, ok := r.LeaderElsewhere()
+	if !ok {
 		return 0, false
 	}
-	st, err := n.statusAt(ctx, addr, p, statusTimeout)
+	st, err := n.statusAt(ctx, leader.Addr, p, statusTimeout)
 	if err != nil || !st.Serving {
 		return 0, false
 	}
@@ -92,64 +63,27 @@ func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok b
 // Prepare implements repair.Env.
 func (e repairEnv) Prepare(p uint32, content string) (start func() error, err error) {
 	n, r := e.n, e.n.newReplica(p)
-	if err := e.fill(r, content); err != nil {
+	if err := r.Fill(content); err != nil {
 		return nil, err
 	}
-	if err := n.examine(r, false); err != nil {
+	if err := r.Examine(false); err != nil {
 		return nil, err
 	}
 	if err := n.reconcile(r); err != nil {
 		return nil, err
 	}
 	return func() error {
-		if err := n.openState(r, false); err != nil {
+		if err := r.Open(false); err != nil {
 			return err
 		}
-		if err := n.join(r, false); err != nil {
-			return errors.Join(err, r.store.Close())
+		if err := r.Join(false); err != nil {
+			return errors.Join(err, r.Abort())
 		}
 		old := n.router.slots[p].Swap(r)
-		r.run()
-		go old.retire()
+		r.Run()
+		go old.Retire()
 		return nil
 	}, nil
-}
-
-// fill makes a new state of fetched content. The state is durable and covers the newest marker.
-func (e repairEnv) fill(r *Replica, content string) error {
-	opts := e.n.stateOptions(r, true)
-	opts.OnFatal = func(error) {} // what it would say is in the error
-	opts.Flush, opts.Await = nil, nil
-	st, err := fsm.Open(e.n.path(identity.StateDir(r.id)), opts)
-	if err != nil {
-		return err
-	}
-	f, err := e.n.cfg.FS.Open(content)
-	if err == nil {
-		err = st.Restore(f)
-	}
-	if err == nil {
-		// When the leader sent this content, it had applied everything that any member's marker covers.
-		err = st.Cover(e.newestMarker(r.id))
-	}
-	return errors.Join(err, st.Close())
-}
-
-// newestMarker returns the index of a partition's newest readable snapshot marker, 0 if it has none.
-func (e repairEnv) newestMarker(p uint32) uint64 {
-	s, err := snapshot.Open(e.n.path(identity.MarkerDir(p)), snapshot.Options{Group: p, FS: e.n.cfg.FS,
-		Cover:   func(snapshot.Marker) error { return repair.ErrRebuilding },
-		Content: func(snapshot.Marker) (io.ReadCloser, int64, error) { return nil, 0, repair.ErrRebuilding },
-		Receive: func(snapshot.Marker) (snapshot.Receiver, error) { return nil, repair.ErrRebuilding },
-	})
-	if err != nil {
-		return 0
-	}
-	newest := uint64(0)
-	for _, m := range s.Markers() {
-		newest = max(newest, m.Index)
-	}
-	return newest
 }
 
 // comparison compares this node's replicas with the others'.
@@ -169,8 +103,8 @@ func (e repairEnv) comparison() *repair.Comparison {
 		},
 		Own: func() (out []repair.OwnReplica) {
 			for _, r := range n.router.Replicas() {
-				if r.halted() == nil && r.store != nil {
-					out = append(out, repair.OwnReplica{Status: n.statusOf(r), Halt: r.halt})
+				if r.Halted() == nil && r.Store() != nil {
+					out = append(out, repair.OwnReplica{Status: n.statusOf(r), Halt: r.Halt})
 				}
 			}
 			return out

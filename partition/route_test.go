@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -59,14 +58,22 @@ func routerTo(t *testing.T, partitions uint32, script ...error) (*Router, *scrip
 			t.Error(err)
 		}
 	})
-	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), others: func() []string { return nil }, clock: SystemClock{}, admission: newAdmission(Limits{}),
-		client: func(string) (commandv1.PeersClient, error) { return commandv1.NewPeersClient(conn), nil }}
-	for i := range r.slots {
-		local := &Replica{id: uint32(i), address: "here:1", clock: r.clock, stopping: make(chan struct{})}
-		local.setKnown("far", "far:1")
-		r.slots[i].Store(local)
-	}
+	r := newRouter(partitions, NewShared(SystemClock{}, Limits{}), SystemClock{})
+	r.others, r.client = func() []string { return nil }, func(string) (commandv1.PeersClient, error) { return commandv1.NewPeersClient(conn), nil }
+	r.local = func(uint32) localReplica { return ledElsewhere{} }
 	return r, p
+}
+
+// ledElsewhere is a replica whose group another node leads. It has no other methods.
+type ledElsewhere struct{ localReplica }
+
+func (ledElsewhere) Serving() bool                   { return false }
+func (ledElsewhere) Establishing() bool              { return false }
+func (ledElsewhere) Stopping() <-chan struct{}       { return nil }
+func (ledElsewhere) LeaderChanged() <-chan struct{}  { return nil }
+func (ledElsewhere) ServingChanged() <-chan struct{} { return nil }
+func (ledElsewhere) LeaderElsewhere() (Leader, bool) {
+	return Leader{Server: "far", Addr: "far:1"}, true
 }
 
 func scripted(reason perdurev1.Reason) error {

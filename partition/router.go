@@ -21,15 +21,40 @@ import (
 // gives up at the caller's deadline, and after routeTimeout.
 type Router struct {
 	slots []atomic.Pointer[Replica]
+	// local is this node's replica of a partition, as the router needs it.
+	local func(partition uint32) localReplica
 	// others returns the peer addresses of the other members, for a partition whose leader this node does not
 	// know.
 	others func() []string
 	// client returns the Peers service of the node at an address.
-	client  func(addr string) (commandv1.PeersClient, error)
-	watches *watches
-	// admission bounds the bytes that this node holds while another node answers.
-	admission *admission
-	clock     Clock
+	client func(addr string) (commandv1.PeersClient, error)
+	shared *Shared
+	clock  Clock
+}
+
+// localReplica is what a router needs of this node's replica of a partition: *Replica.
+type localReplica interface {
+	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
+	Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
+	// Serving, or Establishing, reports whether requests go to this node's replica. NotServing says why they do
+	// not.
+	Serving() bool
+	Establishing() bool
+	NotServing() *api.Error
+	Halted() error
+	Stopping() <-chan struct{}
+	// LeaderElsewhere is the other node that requests go to.
+	LeaderElsewhere() (l Leader, ok bool)
+	// LeaderChanged and ServingChanged are closed at the next change: it is worth another attempt at once.
+	LeaderChanged() <-chan struct{}
+	ServingChanged() <-chan struct{}
+}
+
+// newRouter makes a router over this node's replicas, which the caller puts into slots.
+func newRouter(partitions uint32, shared *Shared, c Clock) *Router {
+	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), shared: shared, clock: c}
+	r.local = func(p uint32) localReplica { return r.slots[p].Load() }
+	return r
 }
 
 // Bounds of one search for a leader.
@@ -62,10 +87,18 @@ func (r *Router) Of(namespace, id string) *Replica { return r.slots[r.Place(name
 // Replica returns this node's replica of a partition; an *api.Error, PARTITION_NOT_FOUND, if there is no such
 // partition.
 func (r *Router) Replica(partition uint32) (*Replica, error) {
-	if partition >= uint32(len(r.slots)) {
-		return nil, api.Errorf(perdurev1.Reason_REASON_PARTITION_NOT_FOUND, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
+	if err := r.check(partition); err != nil {
+		return nil, err
 	}
 	return r.slots[partition].Load(), nil
+}
+
+// check refuses a partition that there is not.
+func (r *Router) check(partition uint32) error {
+	if partition < uint32(len(r.slots)) {
+		return nil
+	}
+	return api.Errorf(perdurev1.Reason_REASON_PARTITION_NOT_FOUND, "there is no partition %d: the cluster has %d, from 0 on", partition, len(r.slots))
 }
 
 // Replicas lists this node's replicas, by partition.
@@ -87,7 +120,7 @@ func (r *Router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv
 func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	began, tries := r.clock.Now(), 0
 	var reply *commandv1.Reply
-	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
+	err := r.routeFor(ctx, partition, repeatable(cmd), transferTime(proto.Size(cmd)), func(ctx context.Context, local localReplica, leader commandv1.PeersClient) error {
 		sent := cmd
 		if tries++; tries > 1 && cmd.Request != nil {
 			// A repeated request carries its age. The first attempt may still be on its way.
@@ -111,11 +144,11 @@ func (r *Router) Deliver(ctx context.Context, partition uint32, cmd *commandv1.C
 // proposeAt forwards a command to the node that leads a partition. It reserves the command's bytes meanwhile,
 // so that all nodes together send a leader no more than their bounds.
 func (r *Router) proposeAt(ctx context.Context, leader commandv1.PeersClient, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	reserved := reservationOf(noPartition, cmd)
-	if err := r.admission.admit(reserved); err != nil {
+	release, err := r.shared.Admission.Forward(cmd)
+	if err != nil {
 		return nil, err
 	}
-	defer r.admission.release(reserved)
+	defer release()
 	return leader.Propose(ctx, &commandv1.ProposeRequest{Partition: partition, Command: cmd})
 }
 
@@ -145,12 +178,12 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 		if err != nil {
 			return nil, 0, err
 		}
-		if local.halted() == nil || len(r.others()) == 0 {
+		if local.Halted() == nil || len(r.others()) == 0 {
 			return local.Query(ctx, Stale, q)
 		}
 		// A halted replica answers no read; the leader's answer is fresher still.
 	}
-	err = r.route(ctx, partition, true, func(ctx context.Context, local *Replica, leader commandv1.PeersClient) error {
+	err = r.route(ctx, partition, true, func(ctx context.Context, local localReplica, leader commandv1.PeersClient) error {
 		if local != nil {
 			reply, index, err = local.Query(ctx, Linearizable, q)
 			return err
@@ -174,38 +207,41 @@ func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *com
 // route finds the leader of a partition and calls try with this node's replica, or with the service of the
 // node that leads. again says that a second try is harmless. It blocks for routeTimeout at most, until a try
 // ends the search or ctx ends.
-func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+func (r *Router) route(ctx context.Context, partition uint32, again bool, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
 	return r.routeFor(ctx, partition, again, 0, try)
 }
 
 // routeFor is route with more time than usual.
-func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
+func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, longer time.Duration, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
 	pause, guess, hint := routePauseMin, 0, ""
 	deadline := r.clock.Now().Add(routeTimeout + longer)
 	var tries attempts
 	for {
-		local, err := r.Replica(partition)
-		if err != nil {
+		if err := r.check(partition); err != nil {
 			return err
 		}
-		if local.isStopping() {
+		local := r.local(partition)
+		select {
+		case <-local.Stopping():
 			return tries.verdict(refusal.Stopping(partition))
+		default:
 		}
-		leader, serves := local.newLeader(), local.leads.wait()
-		if local.serving() != nil || local.establishing() {
+		var err error
+		leader, serves := local.LeaderChanged(), local.ServingChanged()
+		if local.Serving() || local.Establishing() {
 			err = try(ctx, local, nil)
 		} else {
-			addr, known := local.leaderElsewhere()
-			if addr == "" {
-				addr, hint = hint, ""
+			to, known := local.LeaderElsewhere()
+			if !known {
+				to.Addr, hint = hint, ""
 			}
-			if addr == "" && local.halted() != nil {
+			if to.Addr == "" && local.Halted() != nil {
 				if others := r.others(); len(others) > 0 {
-					addr = others[guess%len(others)]
+					to.Addr = others[guess%len(others)]
 					guess++
 				}
 			}
-			err = r.forwardFor(ctx, local, addr, known, longer, try)
+			err = r.forwardFor(ctx, partition, to, longer, try)
 		}
 		if err == nil {
 			return nil
@@ -245,7 +281,7 @@ func (r *Router) routeFor(ctx context.Context, partition uint32, again bool, lon
 			pause = routePauseMin
 		case <-serves:
 			pause = routePauseMin
-		case <-local.stopping:
+		case <-local.Stopping():
 		case <-ctx.Done():
 		}
 		stop()
@@ -276,24 +312,24 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 	return a.unknown
 }
 
-// forward calls try with the node at addr, until it answers, its leadership ends, or forwardTimeout is over.
-func (r *Router) forward(ctx context.Context, local *Replica, addr string, known *knownLeader, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
-	return r.forwardFor(ctx, local, addr, known, 0, try)
+// forward calls try with the node that leads, until it answers, its leadership ends, or forwardTimeout is over.
+func (r *Router) forward(ctx context.Context, partition uint32, to Leader, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
+	return r.forwardFor(ctx, partition, to, 0, try)
 }
 
 // forwardFor is forward with more time than usual.
-func (r *Router) forwardFor(ctx context.Context, local *Replica, addr string, known *knownLeader, longer time.Duration, try func(context.Context, *Replica, commandv1.PeersClient) error) error {
-	if addr == "" {
-		return local.notServing()
+func (r *Router) forwardFor(ctx context.Context, partition uint32, to Leader, longer time.Duration, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
+	if to.Addr == "" {
+		return r.local(partition).NotServing()
 	}
-	client, err := r.client(addr)
+	client, err := r.client(to.Addr)
 	if err != nil {
-		return refusal.TryLater(local.id, fmt.Sprintf("the leader at %s cannot be asked: %v", addr, err))
+		return refusal.TryLater(partition, fmt.Sprintf("the leader at %s cannot be asked: %v", to.Addr, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout+longer)
 	defer cancel()
-	if known != nil {
-		defer context.AfterFunc(known.ctx, cancel)()
+	if to.Known != nil {
+		defer context.AfterFunc(to.Known, cancel)()
 	}
 	return try(ctx, nil, client)
 }

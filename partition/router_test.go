@@ -8,6 +8,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/refusal"
 )
 
 // TestUnknownOutcomeStays: the refusal of a later attempt does not replace the unknown outcome of an earlier
@@ -41,7 +42,7 @@ func TestUnknownOutcomeStays(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		k := 0
-		err := n.router.route(ctx, 0, true, func(context.Context, *Replica, commandv1.PeersClient) error {
+		err := n.router.route(ctx, 0, true, func(context.Context, localReplica, commandv1.PeersClient) error {
 			reason := c.answers[k]
 			if k++; k == len(c.answers) {
 				switch reason {
@@ -57,7 +58,7 @@ func TestUnknownOutcomeStays(t *testing.T) {
 		}
 	}
 	// The node itself stops between two attempts.
-	err := n.router.route(t.Context(), 0, true, func(context.Context, *Replica, commandv1.PeersClient) error {
+	err := n.router.route(t.Context(), 0, true, func(context.Context, localReplica, commandv1.PeersClient) error {
 		closeNode(t, n)
 		return api.Errorf(unknown, "as the script says")
 	})
@@ -73,7 +74,7 @@ func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	present := enqueued(t, r, promiseCmd("present", 1<<40))
 	cmd := promiseCmd("former", 1<<40)
 	reserved := reservationOf(0, cmd)
-	if err := n.admission.admit(reserved); err != nil {
+	if err := n.shared.Admission.admit(reserved); err != nil {
 		t.Fatal(err)
 	}
 	former, _, _ := r.pending.add(cmd, &leadership{r: r}, reserved)
@@ -86,5 +87,56 @@ func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	}
 	if _, _, err := r.Query(t.Context(), Linearizable, promiseQuery("former")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 		t.Errorf("it was applied: %v", err)
+	}
+}
+
+// pausedClock is a clock whose timers never fire.
+type pausedClock struct{ Clock }
+
+func (pausedClock) After(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }
+
+// changing is a replica that serves, and whose changes a test reports.
+type changing struct {
+	localReplica
+	leader, serving chan struct{}
+}
+
+func (changing) Serving() bool                     { return true }
+func (changing) Stopping() <-chan struct{}         { return nil }
+func (c changing) LeaderChanged() <-chan struct{}  { return c.leader }
+func (c changing) ServingChanged() <-chan struct{} { return c.serving }
+
+// TestRouterWakesWithTheLeader: a request that was refused tries again when its partition is served, and when another
+// leader is known, not when its pause is over.
+func TestRouterWakesWithTheLeader(t *testing.T) {
+	for name, change := range map[string]func(c changing){
+		"serves":         func(c changing) { close(c.serving) },
+		"another leader": func(c changing) { close(c.leader) },
+	} {
+		c := changing{leader: make(chan struct{}), serving: make(chan struct{})}
+		r := newRouter(1, NewShared(SystemClock{}, Limits{}), pausedClock{SystemClock{}})
+		r.local = func(uint32) localReplica { return c }
+		tries := 0
+		done := make(chan error, 1)
+		tried := make(chan struct{}, 1)
+		go func() {
+			done <- r.route(t.Context(), 0, true, func(context.Context, localReplica, commandv1.PeersClient) error {
+				if tries++; tries == 1 {
+					tried <- struct{}{}
+					return refusal.TryLater(0, "not yet")
+				}
+				return nil
+			})
+		}()
+		<-tried
+		change(c)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the request waits for its pause", name)
+		}
 	}
 }

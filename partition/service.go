@@ -2,18 +2,12 @@ package partition
 
 import (
 	"context"
-	"io"
-	"strconv"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/internal/clock"
 	"perdure/partition/raftgroup"
-	"perdure/partition/refusal"
 )
 
 // peerService answers the other nodes. Nothing that arrives here is passed on to a third node.
@@ -32,7 +26,7 @@ func (s *peerService) Propose(ctx context.Context, in *commandv1.ProposeRequest)
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the command is missing")
 	}
 	if in.ReturnedInTerm > 0 {
-		return s.n.returnTask(ctx, r, in.ReturnedInTerm, in.Command)
+		return r.ReturnTask(ctx, in.ReturnedInTerm, in.Command)
 	}
 	return r.Propose(ctx, in.Command)
 }
@@ -78,37 +72,15 @@ func (n *Node) status() *commandv1.NodeStatus {
 		out.Replicas = append(out.Replicas, n.statusOf(r))
 	}
 	if g := n.cluster.Raft(); g != nil {
-		out.Directory = n.witness(raftStatus(g))
+		out.Directory = n.witness(raftgroup.Status(g))
 	}
 	return out
 }
 
+// statusOf returns a replica's status as this node can testify to it.
 func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
-	st := &commandv1.ReplicaStatus{State: "Shutdown"}
-	if r.raft != nil {
-		st = n.witness(raftStatus(r.raft))
-	}
-	st.Partition = r.id
-	st.Serving = r.serving() != nil
-	st.Rebuilding = n.rebuilder.Running(r.id)
-	st.Audit = r.audited.Load()
-	if err := r.halted(); err != nil {
-		st.Halted, st.State = err.Error(), "Shutdown"
-		return st
-	}
-	have, err := r.store.Status()
-	if err != nil {
-		st.Halted = err.Error()
-		return st
-	}
-	st.Applied, st.Checksum = have.Applied, have.Checksum
-	if st.FeatureLevel, err = r.level(); err != nil {
-		st.Halted = err.Error()
-		return st
-	}
-	for _, m := range r.store.Marks() {
-		st.Marks = append(st.Marks, &commandv1.ChecksumMark{Index: m.Index, Checksum: m.Checksum})
-	}
+	st := n.witness(r.Status())
+	st.Rebuilding = n.rebuilder.Running(r.ID())
 	return st
 }
 
@@ -119,60 +91,13 @@ func (n *Node) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
 	return st
 }
 
-func raftStatus(g *raft.Raft) *commandv1.ReplicaStatus {
-	_, leader := g.LeaderWithID()
-	st := &commandv1.ReplicaStatus{State: g.State().String(), Leader: string(leader), Term: g.CurrentTerm(), LastIndex: g.LastIndex(), CommitIndex: g.CommitIndex()}
-	if heard := g.LastContact(); g.State() != raft.Leader && !heard.IsZero() {
-		st.ContactMs = uint64(max(clock.Since(heard).Milliseconds(), 0))
-	}
-	st.LastTerm, _ = strconv.ParseUint(g.Stats()["last_log_term"], 10, 64) // always a number
-	future := g.GetConfiguration()
-	if future.Error() == nil {
-		for _, s := range future.Configuration().Servers {
-			st.Voters = append(st.Voters, string(s.ID))
-		}
-	}
-	return st
-}
-
-// contentChunk bounds a partition's content in one message.
-const contentChunk = 1 << 20
-
 // Content implements Peers.
 func (s *peerService) Content(in *commandv1.ContentRequest, stream commandv1.Peers_ContentServer) error {
 	r, err := s.n.router.Replica(in.Partition)
 	if err != nil {
 		return err
 	}
-	if r.serving() == nil {
-		return r.notServing()
-	}
-	// A state read after this barrier covers every entry that any member's snapshot marker covers.
-	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, stream.Context().Done()); err != nil {
-		return refusal.NotLeader(r.id, r.leaderHint())
-	}
-	read, write := io.Pipe()
-	go func() {
-		_, err := r.store.WriteContent(write)
-		_ = write.CloseWithError(err) // a nil error ends the content
-	}()
-	defer func() { _ = read.Close() }() // ends the writer
-	buf := make([]byte, contentChunk)
-	for {
-		n, err := io.ReadFull(read, buf)
-		if n > 0 {
-			if err := stream.Send(&commandv1.ContentChunk{Data: buf[:n]}); err != nil {
-				return err
-			}
-		}
-		switch err {
-		case nil:
-		case io.EOF, io.ErrUnexpectedEOF:
-			return nil
-		default:
-			return refusal.TryLater(r.id, "the content could not be read: "+err.Error())
-		}
-	}
+	return r.SendContent(stream.Context(), func(data []byte) error { return stream.Send(&commandv1.ContentChunk{Data: data}) })
 }
 
 // ShowDirectory implements Peers.

@@ -195,7 +195,7 @@ func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch u
 		}
 		defer r.shipping.Release(int64(share))
 	}
-	reply, err := r.deliver(s.l.ctx, destination, cmd)
+	reply, err := r.env.Deliver(s.l.ctx, destination, cmd)
 	if err != nil {
 		size.failed(len(msgs), bytes)
 		return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)

@@ -27,8 +27,8 @@ type shipped struct {
 
 // spy has s see every shipment of a partition from now on. Nothing may have been sent before.
 func (s *shipped) spy(r *Replica) {
-	deliver := r.deliver
-	r.deliver = func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	deliver := r.env.Deliver
+	r.env.Deliver = func(ctx context.Context, partition uint32, cmd *commandv1.Command) (*commandv1.Reply, error) {
 		s.mu.Lock()
 		s.messages = append(s.messages, len(cmd.GetDeliver().Messages))
 		s.bytes = append(s.bytes, proto.Size(cmd))

@@ -56,6 +56,13 @@ func earlier(v *atomic.Int64, ms int64) bool {
 	}
 }
 
+// ClockJumped has the timer of a leader count its wait again: Env.Now has jumped. It does not block.
+func (r *Replica) ClockJumped() {
+	if l := r.serving(); l != nil {
+		l.timer.look()
+	}
+}
+
 const tickLimit = 256
 
 func (t *timer) run() {
@@ -65,7 +72,7 @@ func (t *timer) run() {
 		var fire <-chan time.Time
 		stop := func() {}
 		if next := t.next.Load(); next != 0 {
-			fire, stop = r.clock.After(time.Duration(max(next-r.now().UnixMilli(), 0)) * time.Millisecond)
+			fire, stop = r.clock.After(time.Duration(max(next-r.env.Now().UnixMilli(), 0)) * time.Millisecond)
 		}
 		select {
 		case <-t.l.ctx.Done():
@@ -83,7 +90,7 @@ func (t *timer) run() {
 				r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
 				t.pause(100 * time.Millisecond)
 			}
-			t.at(r.now().UnixMilli())
+			t.at(r.env.Now().UnixMilli())
 		}
 	}
 }
@@ -107,7 +114,7 @@ func (t *timer) tick() error {
 		if err != nil || !ok {
 			return err
 		}
-		if due > r.now().UnixMilli() {
+		if due > r.env.Now().UnixMilli() {
 			t.at(due)
 			return nil
 		}
@@ -141,5 +148,5 @@ func (t *timer) lag() time.Duration {
 	if due == 0 {
 		return 0
 	}
-	return time.Duration(max(t.l.r.now().UnixMilli()-due, 0)) * time.Millisecond
+	return time.Duration(max(t.l.r.env.Now().UnixMilli()-due, 0)) * time.Millisecond
 }

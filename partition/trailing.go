@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"perdure/partition/raftgroup"
-
 	"github.com/hashicorp/raft"
+
+	"perdure/partition/raftgroup"
 )
 
 // Bounds of a partition's log on disk, on every replica:
@@ -41,7 +41,7 @@ type logBounds struct {
 func (r *Replica) stored(entries int, bytes int64) {
 	b := &r.bounds
 	logged, since, count := b.logged.Add(bytes), b.bytes.Add(bytes), b.entries.Add(int64(entries))
-	if logged < r.snapshotBytes && since < r.trailingBytes/retuneShare && count < retuneEntries {
+	if logged < r.opts.SnapshotBytes && since < r.opts.TrailingBytes/retuneShare && count < retuneEntries {
 		return
 	}
 	if r.group.Load() == nil || !b.busy.CompareAndSwap(false, true) {
@@ -62,7 +62,7 @@ func (r *Replica) boundLog() {
 	if err := r.retune(g); err != nil {
 		r.log.Warn("cannot bound the trailing log", "event", "trailing_failed", "partition", r.id, "error", err)
 	}
-	if b.logged.Load() < r.snapshotBytes {
+	if b.logged.Load() < r.opts.SnapshotBytes {
 		return
 	}
 	b.logged.Store(0)
@@ -74,13 +74,13 @@ func (r *Replica) boundLog() {
 
 // retune sets Raft's TrailingLogs to the number of entries that fit.
 func (r *Replica) retune(g *raft.Raft) error {
-	bytes := r.trailingBytes
+	bytes := r.opts.TrailingBytes
 	if r.bounds.lagging(r.clock.Now()) {
 		bytes *= lagTrailing
 	}
 	// Entries stored before the process began are not measured again: they were within the bound when the log
 	// was last cut.
-	n, err := r.entries.Trailing(bytes, r.trailingLogs, r.trailingBytes/int64(max(r.trailingLogs, 1)))
+	n, err := r.entries.Trailing(bytes, r.trailingLogs, r.opts.TrailingBytes/int64(max(r.trailingLogs, 1)))
 	if err != nil {
 		return err
 	}

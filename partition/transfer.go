@@ -48,8 +48,8 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 			return "", err
 		}
 	}
-	if r.serving() == nil {
-		return "", r.notServing()
+	if !r.Serving() {
+		return "", r.NotServing()
 	}
 	if to != nil && to.ServerId == n.identity.ServerID {
 		n.balancer.Keep(partition)
@@ -57,7 +57,7 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 	}
 	g, ok := n.group(partition)
 	if !ok {
-		return "", r.notServing()
+		return "", r.NotServing()
 	}
 	targets := n.transfers.Targets(ctx, []election.Group{g})[partition]
 	target := "no other node"
@@ -87,19 +87,19 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 // transferred waits until a partition's new leader serves, and has it keep the partition.
 func (n *Node) transferred(ctx context.Context, r *Replica) (leader string, err error) {
 	for {
-		if r.raft.State() == raft.Leader {
-			return "", refusal.TryLater(r.id, "the leadership came back to this node")
+		if r.Raft().State() == raft.Leader {
+			return "", refusal.TryLater(r.ID(), "the leadership came back to this node")
 		}
-		if k := r.known.Load(); k != nil && k.server != "" && k.addr != r.address {
-			client, err := n.peers.Client(k.addr)
+		if k, ok := r.LeaderElsewhere(); ok && k.Server != "" {
+			client, err := n.peers.Client(k.Addr)
 			if err == nil {
-				if _, err = client.Transfer(ctx, &commandv1.TransferRequest{Partition: r.id, To: n.cluster.NodeOf(string(k.server))}); err == nil {
-					return string(k.server), nil
+				if _, err = client.Transfer(ctx, &commandv1.TransferRequest{Partition: r.ID(), To: n.cluster.NodeOf(k.Server)}); err == nil {
+					return k.Server, nil
 				}
 			}
 		}
 		if !n.pause(ctx, servePoll) {
-			return "", refusal.TryLater(r.id, "the leadership is transferred, and the new leader does not serve yet")
+			return "", refusal.TryLater(r.ID(), "the leadership is transferred, and the new leader does not serve yet")
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
 	"perdure/partition/election"
+	"perdure/partition/raftgroup"
 	"perdure/partition/transport"
 )
 
@@ -106,7 +107,7 @@ func TestTransfer(t *testing.T) {
 				from := leaderOf(t, all, p)
 				to := all[(int(p)+round+1)%3]
 				leader := transfer(t, from, p, to.cfg.NodeID)
-				if leader != to.identity.ServerID || to.router.slots[p].Load().serving() == nil {
+				if leader != to.identity.ServerID || !to.router.slots[p].Load().Serving() {
 					t.Fatalf("partition %d is led by %s, want %s", p, leader, to.identity.ServerID)
 				}
 				running.more(t, 20)
@@ -217,7 +218,7 @@ func TestRestartedLeader(t *testing.T) {
 		// It gives up without a word, as a process does that starts again.
 		r := was.router.slots[1].Load()
 		began := time.Now()
-		if err := r.transport.(*countingTransport).Concede(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
+		if err := r.transport.Concede(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
 			t.Fatal(err)
 		}
 		lead := leaderOf(t, all, 1)
@@ -298,7 +299,7 @@ func TestBlindSurvivor(t *testing.T) {
 		from := was.router.slots[0].Load().transport.LocalAddr()
 		var seen string
 		waitFor(t, "the entry is taken", func() bool {
-			have, term := raftStatus(r.raft), r.raft.CurrentTerm()
+			have, term := raftgroup.Status(r.raft), r.raft.CurrentTerm()
 			var resp raft.AppendEntriesResponse
 			err := behind.router.slots[0].Load().transport.AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
 				RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(was.identity.ServerID), Addr: []byte(from)},

@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/partition/refusal"
 )
 
@@ -23,12 +24,40 @@ const (
 	reachTimeout   = 10 * time.Second
 )
 
+// knownLevel is the newest feature level that this program knows.
+func (c *Config) knownLevel() uint64 {
+	if c.featureLevel != 0 {
+		return c.featureLevel
+	}
+	return state.FeatureLevel
+}
+
+// startLevel sets the cluster's level for a node that is alone: the newest for new data, else that of its
+// states. It runs before the groups start.
+func (n *Node) startLevel(creating bool) error {
+	if !n.identity.Alone() {
+		return nil
+	}
+	if creating || n.cfg.AutoUpgrade {
+		n.cluster.RaiseLevel(n.cfg.knownLevel())
+		return nil
+	}
+	for _, r := range n.replicas {
+		level, err := r.FeatureLevel()
+		if err != nil {
+			return err
+		}
+		n.cluster.RaiseLevel(level)
+	}
+	return nil
+}
+
 // upgrade raises the cluster's level, as the directory's leader or as a node alone.
 func (n *Node) upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
 	if !n.identity.Alone() {
 		return n.cluster.Upgrade(ctx, in)
 	}
-	from, _ := n.level.get()
+	from, _ := n.cluster.Level()
 	to, known := max(in.Level, from), n.cfg.knownLevel()
 	if in.Level == 0 {
 		to = max(known, from)
@@ -36,7 +65,7 @@ func (n *Node) upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perd
 	if to > known {
 		return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "feature level %d is not known to all members: node %s knows up to %d", to, n.identity.NodeID, known)
 	}
-	n.level.raise(to)
+	n.cluster.RaiseLevel(to)
 	return &perdurev1.UpgradeResponse{From: from, Level: to}, nil
 }
 

@@ -7,27 +7,8 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/fsm"
-	"perdure/fsm/audit"
 	"perdure/partition/auditor"
 )
-
-// auditedReplica implements auditor.Replica.
-type auditedReplica struct{ *Replica }
-
-// Halted implements auditor.Replica.
-func (r auditedReplica) Halted() error { return r.halted() }
-
-// Audit implements auditor.Replica.
-func (r auditedReplica) Audit(a *audit.Auditor, over func() bool, check func() error) (done bool, err error) {
-	if r.store == nil {
-		return false, fsm.ErrClosed
-	}
-	return r.store.Audit(a, r.now().UnixMilli(), over, check)
-}
-
-// SetAudit implements auditor.Replica.
-func (r auditedReplica) SetAudit(a *perdurev1.ReplicaAudit) { r.audited.Store(a) }
 
 func newAuditor(n *Node) *auditor.Auditor {
 	return auditor.New(auditor.Options{
@@ -35,7 +16,7 @@ func newAuditor(n *Node) *auditor.Auditor {
 		Clock: n.clock, Log: n.log, Lifetime: n.lifetime,
 		Replicas: func() (out []auditor.Replica) {
 			for _, r := range n.router.Replicas() {
-				out = append(out, auditedReplica{r})
+				out = append(out, r)
 			}
 			return out
 		},

@@ -22,18 +22,18 @@ func TestWatchesAreBounded(t *testing.T) {
 		{"pieces", "", maxWatches},
 		{"bytes", strings.Repeat("x", 2000), maxWatchBytes / (2000 + 8 + watchCost)},
 	} {
-		w := &watches{}
+		w := &Watches{}
 		var all []*Watch
 		ref := func(i int) string { return fmt.Sprintf("%s%08d", c.id, i) }
 		for i := range c.most + 10 {
-			x := w.add(settling, refOf("", ref(i)))
+			x := w.Add(Settled, "", ref(i))
 			all = append(all, x)
 			if x.registered != (i < c.most) {
 				t.Fatalf("%s: watch %d is registered: %v", c.what, i, x.registered)
 			}
 		}
 		last := all[len(all)-1]
-		w.wake(settling, []state.Ref{refOf("", ref(0)), last.key.ref})
+		w.wake(Settled, []state.Ref{{ID: ref(0)}, last.key.ref})
 		if len(all[0].C) != 1 || len(last.C) != 0 {
 			t.Errorf("%s: %d values for the first, %d for the last", c.what, len(all[0].C), len(last.C))
 		}
@@ -41,7 +41,7 @@ func TestWatchesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d watches of %d bytes", c.what, w.waiting.Load(), n)
 		}
 		all[0].Stop()
-		if x := w.add(settling, refOf("", ref(0))); !x.registered {
+		if x := w.Add(Settled, "", ref(0)); !x.registered {
 			t.Errorf("%s: no place after one was stopped", c.what)
 		} else {
 			x.Stop()
@@ -59,8 +59,8 @@ func TestWatchesAreBounded(t *testing.T) {
 // hint when to ask again.
 func TestWatchOfAnotherNodeIsRefused(t *testing.T) {
 	n := newMemNode(t, 1)
-	n.watches.waiting.Add(maxWatches)
-	defer n.watches.waiting.Add(-maxWatches)
+	n.shared.Watches.waiting.Add(maxWatches)
+	defer n.shared.Watches.waiting.Add(-maxWatches)
 	_, err := (&peerService{n: n}).Watch(context.Background(), &commandv1.WatchRequest{Namespace: ns, Id: "p", WaitMs: 60_000})
 	if reasonOf(err) != perdurev1.Reason_REASON_OVERLOADED || !strings.Contains(err.Error(), "watches") {
 		t.Errorf("%v", err)
@@ -70,7 +70,7 @@ func TestWatchOfAnotherNodeIsRefused(t *testing.T) {
 		t.Error("a watch beyond the bound")
 	}
 	w.Stop()
-	if got := n.watches.waiting.Load(); got != maxWatches {
+	if got := n.shared.Watches.waiting.Load(); got != maxWatches {
 		t.Errorf("%d are counted", got)
 	}
 }

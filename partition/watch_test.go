@@ -81,10 +81,10 @@ func TestRunWatch(t *testing.T) {
 		t.Errorf("after a retry it is %v", now)
 	}
 	w.Stop()
-	if got := len(n.watches.byKey); got != 2 {
+	if got := len(n.shared.Watches.byKey); got != 2 {
 		t.Errorf("%d objects are watched, two should be", got)
 	}
-	if got := n.watches.waiting.Load(); got != 2 {
+	if got := n.shared.Watches.waiting.Load(); got != 2 {
 		t.Errorf("%d wait, two should", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 		signal++
 	}
 	asked := func(m *member) func() bool {
-		return func() bool { return m.watches.waiting.Load() > 0 }
+		return func() bool { return m.shared.Watches.waiting.Load() > 0 }
 	}
 	for _, m := range all {
 		if m == lead {
@@ -122,7 +122,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 		notified(t, "a change after "+m.cfg.NodeID+" asked", w.Watch)
 		t.Logf("%s was notified after %v", m.cfg.NodeID, time.Since(began))
 		w.Stop()
-		waitFor(t, "the leader to forget who has gone", func() bool { return lead.watches.waiting.Load() == 0 }, func() string { return "" })
+		waitFor(t, "the leader to forget who has gone", func() bool { return lead.shared.Watches.waiting.Load() == 0 }, func() string { return "" })
 	}
 }
 

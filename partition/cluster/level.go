@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -29,13 +30,52 @@ const (
 // knownLevel is the newest feature level that this program knows.
 func (m *Member) knownLevel() uint64 { return cmp.Or(m.FeatureLevel, state.FeatureLevel) }
 
+// common is the cluster's feature level as this node knows it: the directory's, or that of its states if the
+// node is alone.
+type common struct {
+	mu      sync.Mutex
+	level   uint64
+	changed chan struct{}
+}
+
+// get returns the level, and a channel that is closed when it rises.
+func (c *common) get() (level uint64, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.level, c.changed
+}
+
+// raise raises the level; it ignores a lower one.
+func (c *common) raise(level uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if level <= c.level {
+		return
+	}
+	c.level = level
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// Level returns the cluster's feature level as this node knows it, and a channel that is closed when it rises.
+// The node's leaders propose nothing above it and raise their states to it.
+func (m *Member) Level() (level uint64, changed <-chan struct{}) { return m.common.get() }
+
+// RaiseLevel raises the level of a node alone, which has no directory; it ignores a lower one.
+func (m *Member) RaiseLevel(level uint64) { m.common.raise(level) }
+
 // followLevel takes over the level of a directory. A node whose program does not know it halts. It must not block.
 func (m *Member) followLevel(dir *commandv1.Directory) {
 	if known := m.knownLevel(); dir.FeatureLevel > known {
 		m.Env.Halt(&state.LevelError{What: "cluster " + dir.ClusterId, Level: dir.FeatureLevel, Known: known})
 		return
 	}
-	m.Env.Raised(dir.FeatureLevel)
+	m.common.raise(dir.FeatureLevel)
 }
 
 // noteLevel keeps the cluster's level in the data directory, so that a program that does not know it refuses to start

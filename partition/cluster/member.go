@@ -44,8 +44,6 @@ type Env interface {
 	Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64
 	// StateLevel is the highest feature level that a state on this node has reached.
 	StateLevel() uint64
-	// Raised is called with the cluster's feature level after each change of the directory. It must not block.
-	Raised(level uint64)
 	// Elected is called when this node begins or ceases to lead the directory.
 	Elected(leads bool)
 }
@@ -97,6 +95,7 @@ type Member struct {
 	book     atomic.Pointer[map[string]string] // peer addresses by server id
 	noted    bool                              // by control: the identity says that this server is a member, and since when
 
+	common    common
 	announced announcing // control's
 
 	replaced atomic.Pointer[error] // set once this server is known to have been replaced

@@ -8,9 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	commandv1 "perdure/api/command/v1"
+	"perdure/internal/clock"
 )
 
 // EnqueueTimeout bounds the wait for Raft's main loop to take an entry.
@@ -34,6 +38,21 @@ func Await(f raft.Future, killed, given <-chan struct{}) error {
 		return err
 	default:
 		return ErrAbandoned
+	}
+}
+
+// Wait blocks until a channel is closed, or returns the error of ctx when that ends first.
+func Wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -106,4 +125,22 @@ func majority(servers []raft.Server, leader raft.ServerID, answered func(raft.Se
 		}
 	}
 	return 2*yes > voters
+}
+
+// Status returns the figures of this server's member of a group. It waits for Raft's main loop, never for an answer of
+// another server. ContactMs is 0 on the leader.
+func Status(g *raft.Raft) *commandv1.ReplicaStatus {
+	_, leader := g.LeaderWithID()
+	st := &commandv1.ReplicaStatus{State: g.State().String(), Leader: string(leader), Term: g.CurrentTerm(), LastIndex: g.LastIndex(), CommitIndex: g.CommitIndex()}
+	if heard := g.LastContact(); g.State() != raft.Leader && !heard.IsZero() {
+		st.ContactMs = uint64(max(clock.Since(heard).Milliseconds(), 0))
+	}
+	st.LastTerm, _ = strconv.ParseUint(g.Stats()["last_log_term"], 10, 64) // always a number
+	future := g.GetConfiguration()
+	if future.Error() == nil {
+		for _, s := range future.Configuration().Servers {
+			st.Voters = append(st.Voters, string(s.ID))
+		}
+	}
+	return st
 }

@@ -37,7 +37,7 @@ const (
 // A Replica is this node's replica of a partition as a rebuild sees it.
 type Replica interface {
 	Halted() error
-	Serves() bool
+	Serving() bool
 	// Halt stops the replica; SetHalted changes what it says why.
 	Halt(why error)
 	SetHalted(why error)
@@ -188,7 +188,7 @@ func (b *Rebuilder) rebuild(p uint32) (err error) {
 	defer cancel()
 	old := b.o.Env.Replica(p)
 	// The content comes from a leader; this replica must not be the one.
-	if old.Halted() == nil && old.Serves() {
+	if old.Halted() == nil && old.Serving() {
 		if err := b.o.Env.HandOver(ctx, p); err != nil {
 			return fmt.Errorf("its leadership could not be handed on: %w", err)
 		}

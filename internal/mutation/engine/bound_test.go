@@ -93,15 +93,15 @@ var boundBugs = []mutation.Bug{
 		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes", Pkg: "partition",
 	},
 	{
-		File: "partition/watch.go", Rule: "watches: their number is bounded",
+		File: "partition/watches.go", Rule: "watches: their number is bounded",
 		From: "w.waiting.Load() >= maxWatches || ", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
-		File: "partition/watch.go", Rule: "watches: their bytes are bounded",
+		File: "partition/watches.go", Rule: "watches: their bytes are bounded",
 		From: " || w.bytes.Load()+x.cost() > maxWatchBytes", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
-		File: "partition/watch_service.go", Rule: "watches: another node is refused, and does not wait for nothing",
+		File: "partition/watches.go", Rule: "watches: another node is refused, and does not wait for nothing",
 		From: "if !watch.registered {", To: "if !watch.registered && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
 	},
 	{

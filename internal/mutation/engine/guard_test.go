@@ -52,7 +52,7 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/cluster_env.go", Rule: "clock: timers hear of a correction",
-		From: "\t\t\tl.timer.look()\n", To: "\t\t\t_ = l\n", Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
+		From: "\t\tr.ClockJumped()\n", To: "\t\t_ = r\n", Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
 	},
 	{
 		File: "partition/cluster/skew.go", Pkg: "partition", Rule: "clock: a correction backwards counts too",
@@ -118,15 +118,15 @@ var guardBugs = []mutation.Bug{
 		From: `return max(process/10*9-offHeap, process/2)`, To: `return process/10*9 - offHeap`, Tests: "TestFind",
 	},
 	{
-		File: "partition/diskspace.go", Rule: "disk: what grows the state is refused below the low mark",
+		File: "partition/space.go", Rule: "disk: what grows the state is refused below the low mark",
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/diskspace.go", Rule: "disk: commands that end something are admitted below the low mark",
+		File: "partition/space.go", Rule: "disk: commands that end something are admitted below the low mark",
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/diskspace.go", Rule: "disk: a signal grows the state",
+		File: "partition/space.go", Rule: "disk: a signal grows the state",
 		From: `case *commandv1.Command_Start, *commandv1.Command_Signal, *`, To: `case *commandv1.Command_Start, *`, Tests: "TestDiskLow",
 	},
 	{

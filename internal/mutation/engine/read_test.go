@@ -56,6 +56,6 @@ var readBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/read.go", Rule: "read: who may be no member any more answers no stale read",
-		From: `} else if err := r.mayAnswer(r.serving() != nil); err != nil {`, To: `} else if err := r.mayAnswer(true); err != nil {`, Tests: "TestStaleReadsOfFormerMembers",
+		From: `} else if err := r.env.MayAnswer(r.serving() != nil); err != nil {`, To: `} else if err := r.env.MayAnswer(true); err != nil {`, Tests: "TestStaleReadsOfFormerMembers",
 	},
 }
