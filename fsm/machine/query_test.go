@@ -135,12 +135,8 @@ func TestListWhileTheyEnd(t *testing.T) {
 	}
 }
 
-func TestCursor(t *testing.T) {
-	for _, p := range []query.ListPosition{{}, {CreatedMS: 5, ID: "a"}, {CreatedMS: 1 << 50, ID: "é\x01"}} {
-		if got, err := query.DecodeListPosition(p.Encode()); err != nil || got != p {
-			t.Errorf("%v comes back as %v, %v", p, got, err)
-		}
-	}
+// A cursor that is damaged is refused; an empty one is the beginning.
+func TestDamagedCursor(t *testing.T) {
 	w := newWorld(t, 1)
 	for _, bad := range [][]byte{{}, {1}, {2, 9, 'x'}, {2, 1, 'x', 'y'}, []byte("nonsense that is no cursor")} {
 		_, err := query.DecodeListPosition(bad)

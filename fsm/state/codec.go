@@ -44,22 +44,26 @@ func (d *decoder) fail(detail string) {
 
 func (d *decoder) u64() uint64 {
 	n, size := binary.Uvarint(d.b)
-	if size <= 0 {
-		d.fail("number cut short")
-		return 0
-	}
-	d.b = d.b[size:]
+	d.skip(size)
 	return n
 }
 
 func (d *decoder) i64() int64 {
 	n, size := binary.Varint(d.b)
-	if size <= 0 {
-		d.fail("number cut short")
-		return 0
-	}
-	d.b = d.b[size:]
+	d.skip(size)
 	return n
+}
+
+// skip passes a number of size bytes, as encoding/binary read it. A number has one encoding, the shortest.
+func (d *decoder) skip(size int) {
+	switch {
+	case size <= 0:
+		d.fail("number cut short")
+	case size > 1 && d.b[size-1] == 0:
+		d.fail("number longer than needed")
+	default:
+		d.b = d.b[size:]
+	}
 }
 
 func (d *decoder) bytes() []byte {
@@ -86,10 +90,14 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-func (d *decoder) u32() uint32 {
+func (d *decoder) u32() uint32 { return uint32(d.atMost(1<<32 - 1)) }
+func (d *decoder) u8() uint8   { return uint8(d.atMost(1<<8 - 1)) }
+
+func (d *decoder) atMost(limit uint64) uint64 {
 	n := d.u64()
-	if d.err == nil && n > 1<<32-1 {
+	if n > limit {
 		d.fail("a number too large")
+		return 0
 	}
-	return uint32(n)
+	return n
 }

@@ -113,7 +113,7 @@ func DecodeHeader(b []byte) (Header, error) {
 	h := Header{
 		ID: d.str(), Incarnation: d.u64(), Function: d.str(), Digest: d.str(),
 		CreatedMS: d.i64(), ClosedMS: d.i64(), DeadlineMS: d.i64(),
-		Status: journal.Status(d.u64()), Events: d.u64(),
+		Status: journal.Status(d.u8()), Events: d.u64(),
 	}
 	for n := d.u64(); n > 0 && d.err == nil; n-- {
 		h.Tags = append(h.Tags, recovery.Tag{Key: d.str(), Value: d.str()})
@@ -121,7 +121,7 @@ func DecodeHeader(b []byte) (Header, error) {
 	h.Parent, h.ParentIncarnation, h.ParentPromise = d.str(), d.u64(), d.str()
 	h.GraceAt = d.i64()
 	h.StartRequest, h.LastCommit = d.bytes(), d.bytes()
-	h.LastState = recovery.TaskState(d.u64())
+	h.LastState = recovery.TaskState(d.u8())
 	h.Problem, h.Releases = d.str(), d.u64()
 	if len(d.b) > 0 {
 		kind, generation := d.u64(), d.u64()

@@ -180,11 +180,11 @@ var machineBugs = []mutation.Bug{
 		From: `t.m.due.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
 	},
 	{
-		File: "fsm/query/deadline.go", Pkg: "fsm/machine", Rule: "deadline index: a leader's scan goes back for an earlier deadline",
+		File: "fsm/query/deadline.go", Rule: "deadline index: a leader's scan goes back for an earlier deadline",
 		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
 	},
 	{
-		File: "fsm/state/channel.go", Pkg: "fsm/machine", Rule: "channel: the outbox is read from its first message on",
+		File: "fsm/state/channel.go", Rule: "channel: the outbox is read from its first message on",
 		From: `for there-gone > 1 {`, To: `for there-gone > 2 {`, Tests: "TestOutboxFront",
 	},
 }
