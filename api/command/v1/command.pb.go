@@ -4,9 +4,9 @@
 // 	protoc        (unknown)
 // source: command/v1/command.proto
 
-// Package perdure.command.v1 is what a partition's Raft log holds and what its state machine is asked.
-// It is private to the servers. Fields are added, never renumbered; a machine that meets a command kind
-// it does not know stops its replica rather than diverge.
+// Package perdure.command.v1 defines the entries of a partition's Raft log and the queries of its state
+// machine. Only servers speak it. Fields are added, never renumbered. A machine halts its replica at a
+// command of an unknown kind, so that it does not diverge.
 
 package commandv1
 
@@ -26,14 +26,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Entry is one entry of the Raft log: several commands, applied in order, each whole or not at all, in
-// one batch.
+// Entry is one entry of the Raft log: commands, applied in order and in one batch, each whole or not at all.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leader's clock. The machine's time is the maximum it has seen.
+	// The leader's clock. The machine's clock is the maximum of all entries.
 	TimeMs   int64      `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
-	// Room of workers. After the commands, pending tasks are acquired for them, oldest first.
+	// Credit of workers. After the commands, the machine assigns pending tasks to it, oldest first.
 	Offers        []*Offer `protobuf:"bytes,3,rep,name=offers,proto3" json:"offers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -90,13 +89,15 @@ func (x *Entry) GetOffers() []*Offer {
 	return nil
 }
 
+// Offer grants one worker's credit for tasks of its functions.
 type Offer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Functions     []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
-	Room          uint32                 `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
-	LeaseMs       int64                  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Worker    string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Functions []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
+	// How many tasks may be assigned.
+	Room          uint32 `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	LeaseMs       int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -170,9 +171,9 @@ type Command struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Request   *v1.RequestID          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// The object the command is about; its origin's slot places the command.
+	// The object of the command; the slot of its origin determines the partition.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	// The epoch of the slot map by which the sender placed it.
+	// The epoch of the slot map by which the sender chose the partition.
 	SlotEpoch uint64 `protobuf:"varint,4,opt,name=slot_epoch,json=slotEpoch,proto3" json:"slot_epoch,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
@@ -467,7 +468,7 @@ type Command_SettlePromise struct {
 }
 
 type Command_Tick struct {
-	// Carry out what is due.
+	// Runs the expirations.
 	Tick *Tick `protobuf:"bytes,25,opt,name=tick,proto3,oneof"`
 }
 
@@ -484,7 +485,7 @@ type Command_Trim struct {
 }
 
 type Command_Assign struct {
-	// Only takes the entry's offers.
+	// Changes nothing; the entry exists for its grants.
 	Assign *Assign `protobuf:"bytes,29,opt,name=assign,proto3,oneof"`
 }
 
@@ -540,9 +541,9 @@ func (*Command_InheritLeases) isCommand_Kind() {}
 
 func (*Command_RaiseLevel) isCommand_Kind() {}
 
-// RaiseLevel raises the feature level of a partition's state, from which on its machine does what only programs that
-// know the level do. A leader proposes it when every member of the cluster says that it knows the level
-// (NodeStatus.feature_level). A replica that does not know the level stops.
+// RaiseLevel raises the feature level of a partition's state: its machine then uses the formats of that
+// level. A leader proposes it when every member of the cluster has announced that it knows the level
+// (NodeStatus.feature_level). A replica whose program does not know the level halts.
 type RaiseLevel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         uint64                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
@@ -587,15 +588,15 @@ func (x *RaiseLevel) GetLevel() uint64 {
 	return 0
 }
 
-// InheritLeases gives every lease that runs its full time from now_ms on. A new leader proposes it before anything
-// else, in an entry whose time_ms is 0, so that the machine's clock does not move: no lease ends for a time in which
-// no leader could extend it.
+// InheritLeases extends every unexpired lease to its full duration from now_ms. A new leader proposes it
+// first, in an entry whose time_ms is 0, so that the machine's clock does not advance. So no lease expires
+// because of a time in which no leader could extend it.
 type InheritLeases struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	NowMs int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
-	// How many leases to look at, at most; 0 means 4,096.
+	// How many leases to read, at most; 0 means 4,096.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Where to go on: InheritLeasesReply.next of the command before; empty at first.
+	// Where to continue: InheritLeasesReply.next of the previous command; empty in the first.
 	From          []byte `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -706,7 +707,7 @@ func (x *Heartbeat) GetTasks() []*v1.TaskToken {
 
 type Tick struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many deadlines to carry out at most.
+	// How many expirations to run, at most.
 	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -829,8 +830,8 @@ func (*Assign) Descriptor() ([]byte, []int) {
 	return file_command_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
-// Deliver applies messages of another partition's outbox, in order; those at or below the inbox's
-// high-water of the channel are skipped.
+// Deliver applies messages of another partition's outbox, in order. It skips messages up to the last number
+// that the channel's inbox has recorded.
 type Deliver struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -891,7 +892,7 @@ func (x *Deliver) GetMessages() []*Message {
 	return nil
 }
 
-// Trim removes what the destination has acknowledged.
+// Trim deletes outbox messages that the destination has acknowledged.
 type Trim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Destination   uint32                 `protobuf:"varint,1,opt,name=destination,proto3" json:"destination,omitempty"`
@@ -952,7 +953,7 @@ func (x *Trim) GetThrough() uint64 {
 	return 0
 }
 
-// Message is an effect of one partition on another. Numbers have no gaps within a channel's epoch.
+// Message is an effect of one partition on another. Within a channel's epoch the numbers have no gaps.
 type Message struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Seq             uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -960,7 +961,7 @@ type Message struct {
 	FromId          string                 `protobuf:"bytes,3,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	FromIncarnation uint64                 `protobuf:"varint,4,opt,name=from_incarnation,json=fromIncarnation,proto3" json:"from_incarnation,omitempty"`
 	ToId            string                 `protobuf:"bytes,5,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
-	// 0: whatever incarnation the target has.
+	// 0: any incarnation.
 	ToIncarnation uint64 `protobuf:"varint,6,opt,name=to_incarnation,json=toIncarnation,proto3" json:"to_incarnation,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
@@ -1148,12 +1149,12 @@ func (*Message_SignalCall) isMessage_Kind() {}
 
 func (*Message_SignalDone) isMessage_Kind() {}
 
-// SignalCall is a signal whose sender's journal waits for the answer, a SignalDone. A signal (12) has none: it comes
-// from a state below feature level 4.
+// SignalCall is a signal that the target's partition answers by a SignalDone, which completes the send in the
+// sender's journal. A signal (12) has no answer: it comes from a state below feature level 4.
 type SignalCall struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Signal *v1.SignalSend         `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"`
-	// The promise of the send, which the answer settles.
+	// The promise of the send; the answer settles it.
 	PromiseId     string `protobuf:"bytes,2,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1203,7 +1204,7 @@ func (x *SignalCall) GetPromiseId() string {
 	return ""
 }
 
-// SignalDone answers a SignalCall: an empty value if the target got the signal, else a failure of type
+// SignalDone answers a SignalCall: an empty value if the target received the signal, else a failure of type
 // target_not_found or target_finished.
 type SignalDone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1700,7 +1701,7 @@ type Reply_RaiseLevel struct {
 }
 
 type Reply_PromiseAnswer struct {
-	// Stored only: stands for a promise's answer.
+	// Only in stored replies: replaces a PromiseResponse.
 	PromiseAnswer *PromiseAnswer `protobuf:"bytes,42,opt,name=promise_answer,json=promiseAnswer,proto3,oneof"`
 }
 
@@ -1742,13 +1743,13 @@ func (*Reply_RaiseLevel) isReply_Kind() {}
 
 func (*Reply_PromiseAnswer) isReply_Kind() {}
 
-// PromiseAnswer stands for an answer that shows a promise. All else that the answer says is in the promise, of which
-// nothing but this changes.
+// PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
+// only what is recorded here changes.
 type PromiseAnswer struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The answer showed it pending; else settled, which is for good.
+	// The answer showed a pending promise; else a settled one, which does not change any more.
 	Pending       bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1854,7 +1855,7 @@ type InheritLeasesReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many leases were extended.
 	Extended uint32 `protobuf:"varint,1,opt,name=extended,proto3" json:"extended,omitempty"`
-	// Empty: all leases were looked at.
+	// Empty: the command has read all leases.
 	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2152,7 +2153,7 @@ func (*AssignReply) Descriptor() ([]byte, []int) {
 	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
-// Error is a refusal. Nothing was changed.
+// Error is a refusal: the command changed nothing.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        v1.Reason              `protobuf:"varint,1,opt,name=reason,proto3,enum=perdure.v1.Reason" json:"reason,omitempty"`
@@ -2265,7 +2266,7 @@ func (x *Detail) GetValue() string {
 	return ""
 }
 
-// Query is a read of applied state.
+// Query reads the applied state.
 type Query struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -2463,12 +2464,12 @@ type Query_Promise struct {
 }
 
 type Query_Task struct {
-	// Of one execution, for the worker that holds it.
+	// One execution, for the worker that holds its task.
 	Task *TaskQuery `protobuf:"bytes,15,opt,name=task,proto3,oneof"`
 }
 
 type Query_Held struct {
-	// The tokens of the tasks a worker holds.
+	// The tokens of the tasks that a worker holds.
 	Held *HeldQuery `protobuf:"bytes,16,opt,name=held,proto3,oneof"`
 }
 
@@ -2938,7 +2939,7 @@ func (x *HeldReply) GetTasks() []*v1.TaskToken {
 
 type FunctionsReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of those asked for: the ones nobody has registered here.
+	// The requested functions that no worker has registered in this partition.
 	Unknown       []string `protobuf:"bytes,1,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

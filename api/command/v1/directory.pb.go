@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: command/v1/directory.proto
 
-// What the cluster's own Raft group keeps: who its members are and where the partitions live.
+// The state and the commands of the cluster's own Raft group: members, slots and placement of partitions.
 
 package commandv1
 
@@ -75,7 +75,7 @@ func (DirectoryState) EnumDescriptor() ([]byte, []int) {
 // Directory is the whole state of the directory group.
 type Directory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Counts changes; a cached copy with a lower epoch is old.
+	// Counts changes; a cached copy with a lower epoch is stale.
 	Epoch     uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// CREATING until every partition has had a leader. A group is bootstrapped only then.
@@ -86,8 +86,9 @@ type Directory struct {
 	Members []*DirectoryMember `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty"`
 	// By partition.
 	Placements []*Placement `protobuf:"bytes,7,rep,name=placements,proto3" json:"placements,omitempty"`
-	// The cluster's feature level: what leaders may propose and states rise to. Every member's program knows it. 0 in a
-	// directory from before there was one; the epoch does not count changes of levels.
+	// The cluster's feature level: the highest that leaders may propose and that states rise to. Every member's
+	// program knows it. 0 in a directory of a version without levels. The epoch does not count changes of
+	// levels.
 	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -182,12 +183,12 @@ func (x *Directory) GetFeatureLevel() uint64 {
 type DirectoryMember struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// The node id with an incarnation drawn when its data directory was made.
+	// The node id and a random suffix, drawn when the data directory was created.
 	ServerId string `protobuf:"bytes,2,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	PeerAddr string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
-	// The epoch at which this server took its place.
+	// The epoch at which this server became the member.
 	SinceEpoch uint64 `protobuf:"varint,4,opt,name=since_epoch,json=sinceEpoch,proto3" json:"since_epoch,omitempty"`
-	// The newest feature level that its program knows, as it announced last; 0 if it has announced none.
+	// The newest feature level that its program knows, by its last announcement; 0 if it has announced none.
 	FeatureLevel  uint64 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -258,7 +259,7 @@ func (x *DirectoryMember) GetFeatureLevel() uint64 {
 	return 0
 }
 
-// Placement says which slots a partition holds, who keeps it, and who should lead it when all are well.
+// Placement lists the slots of a partition, the nodes with its replicas, and the node that should lead it.
 type Placement struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -445,7 +446,7 @@ type DirectoryCommand_Made struct {
 }
 
 type DirectoryCommand_Admit struct {
-	// A node came back with a new data directory, at a new address, or with a program of another feature level.
+	// A node has a new data directory, a new address, or a program of another feature level.
 	Admit *AdmitMember `protobuf:"bytes,3,opt,name=admit,proto3,oneof"`
 }
 
@@ -552,7 +553,7 @@ func (x *MadePartitions) GetPartitions() []uint32 {
 type AdmitMember struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Member *DirectoryMember       `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
-	// The server whose place it takes; the command is refused when another one holds it by now.
+	// The member that it replaces; the command is refused if another server is the member meanwhile.
 	Replaces      string `protobuf:"bytes,2,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -602,7 +603,8 @@ func (x *AdmitMember) GetReplaces() string {
 	return ""
 }
 
-// RaiseClusterLevel raises the cluster's feature level; it is refused unless every member has announced that it knows it.
+// RaiseClusterLevel raises the cluster's feature level; it is refused unless every member has announced that
+// it knows it.
 type RaiseClusterLevel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         uint64                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`

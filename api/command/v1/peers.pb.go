@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: command/v1/peers.proto
 
-// What nodes of one cluster ask each other, beside Raft's own messages.
+// What nodes of one cluster ask each other, in addition to Raft's own messages.
 
 package commandv1
 
@@ -117,8 +117,8 @@ type ProposeRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	Command   *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	// Of a Release only: the worker was never sent the task, which came by Attach in this term. The leader of that
-	// term carries it out unless it has told of the task again; any other refuses it with NOT_LEADER.
+	// For a Release of a task that came by Attach in this term and was never sent to the worker. The leader of
+	// that term executes it unless it has sent the task again; any other node refuses with NOT_LEADER.
 	ReturnedInTerm uint64 `protobuf:"varint,3,opt,name=returned_in_term,json=returnedInTerm,proto3" json:"returned_in_term,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -293,8 +293,8 @@ type WatchRequest struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	WaitMs    int64                  `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	// Of a graph run: the incarnation and the version that whoever waits has seen. Absent: a promise is
-	// waited for.
+	// For a graph run: the incarnation and the version that the caller has seen. Absent: the caller waits for a
+	// promise.
 	RunIncarnation uint64 `protobuf:"varint,5,opt,name=run_incarnation,json=runIncarnation,proto3" json:"run_incarnation,omitempty"`
 	RunVersion     uint64 `protobuf:"varint,6,opt,name=run_version,json=runVersion,proto3" json:"run_version,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -409,8 +409,8 @@ func (*WatchReply) Descriptor() ([]byte, []int) {
 	return file_command_v1_peers_proto_rawDescGZIP(), []int{6}
 }
 
-// AttachUp goes from the node a worker is connected to, to a node that leads partitions. Room given is
-// the receiver's to use until it is recalled, used by a task, or the stream ends.
+// AttachUp goes from a worker's node to a node that leads partitions. The receiver may use granted credit
+// until a task uses it, the sender revokes it, or the stream ends.
 type AttachUp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -419,8 +419,8 @@ type AttachUp struct {
 	//	*AttachUp_Room
 	//	*AttachUp_Recall
 	Kind isAttachUp_Kind `protobuf_oneof:"kind"`
-	// The highest WorkRequest.timestamp that has come from the worker; 0: none. A message may carry nothing else: it
-	// says that the worker was heard from.
+	// The highest WorkRequest.timestamp that the worker has sent; 0: none. A message may carry nothing else: it
+	// reports that the worker is alive.
 	Timestamp     uint64 `protobuf:"varint,5,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -510,7 +510,7 @@ type AttachUp_Room struct {
 }
 
 type AttachUp_Recall struct {
-	// Give back up to so much unused room.
+	// Revokes up to so much unused credit.
 	Recall uint32 `protobuf:"varint,3,opt,name=recall,proto3,oneof"`
 }
 
@@ -527,12 +527,13 @@ type AttachWorker struct {
 	Functions []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	LeaseMs   int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	Room      uint32                 `protobuf:"varint,5,opt,name=room,proto3" json:"room,omitempty"`
-	// When the worker's own stream began, by its node's clock, unix milliseconds: a later one of the same
+	// When the worker's own stream began, in unix milliseconds by its node's clock. A later stream of the same
 	// worker replaces an earlier one.
 	SinceMs int64 `protobuf:"varint,6,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	// See AttachUp.timestamp.
 	Timestamp uint64 `protobuf:"varint,7,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
-	// For how long nothing has come from the worker: one that hangs does not count as heard from because a node connects.
+	// For how long the worker has sent nothing. So a node that connects does not make a worker that hangs count
+	// as alive.
 	UnheardMs     int64 `protobuf:"varint,8,opt,name=unheard_ms,json=unheardMs,proto3" json:"unheard_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -725,8 +726,8 @@ type isAttachDown_Kind interface {
 }
 
 type AttachDown_Task struct {
-	// The worker's own now; it used up room unless it is told again: what the worker holds by the state is
-	// told to each new stream, and by each new leader.
+	// A task assigned to the worker. It used credit unless it is sent again: each new leader, and the leader
+	// for each new stream, sends the tasks that the worker holds by the state.
 	Task *AttachTask `protobuf:"bytes,1,opt,name=task,proto3,oneof"`
 }
 
@@ -735,17 +736,17 @@ type AttachDown_Cancelling struct {
 }
 
 type AttachDown_Spare struct {
-	// Answers a recall.
+	// Answers a revocation: how much credit is returned.
 	Spare uint32 `protobuf:"varint,3,opt,name=spare,proto3,oneof"`
 }
 
 type AttachDown_Wanted struct {
-	// Tasks for this worker are waiting and there is no room left for them (or no longer).
+	// Whether tasks that the worker could run wait for credit.
 	Wanted *AttachWanted `protobuf:"bytes,4,opt,name=wanted,proto3,oneof"`
 }
 
 type AttachDown_Superseded struct {
-	// A later stream of the same worker is attached: this one is over.
+	// A later stream of the same worker has attached: this one ends.
 	Superseded bool `protobuf:"varint,5,opt,name=superseded,proto3,oneof"`
 }
 
@@ -762,10 +763,10 @@ func (*AttachDown_Superseded) isAttachDown_Kind() {}
 type AttachTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *v1.Task               `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// It did not use up room.
+	// It did not use credit.
 	Again bool `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`
-	// The leader's term. A node that knows a later one drops the message: that term's leader has told, or will tell,
-	// of all tasks that are still held.
+	// The leader's term. A node that knows a later one drops the message: that term's leader sends all tasks
+	// that are still held.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -919,11 +920,11 @@ type NodeStatus struct {
 	Replicas       []*ReplicaStatus       `protobuf:"bytes,4,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// The directory group on this node.
 	Directory *ReplicaStatus `protobuf:"bytes,5,opt,name=directory,proto3" json:"directory,omitempty"`
-	// What it keeps aside of former replicas.
+	// Its quarantined replicas.
 	Kept []*v1.KeptReplica `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The space of its disk; absent if unknown.
 	Disk *v1.DiskStatus `protobuf:"bytes,7,opt,name=disk,proto3" json:"disk,omitempty"`
-	// The newest feature level that its program knows; 0 from a program that does not say.
+	// The newest feature level that its program knows; 0 if the program does not report one.
 	FeatureLevel  uint64 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1020,7 +1021,7 @@ type ReplicaStatus struct {
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// "Leader", "Follower", "Candidate", "Shutdown".
 	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	// Server id of the leader this replica knows; empty if none.
+	// Server id of the leader that this replica knows; empty if none.
 	Leader      string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	Term        uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
 	LastIndex   uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
@@ -1029,7 +1030,7 @@ type ReplicaStatus struct {
 	Applied     uint64 `protobuf:"varint,8,opt,name=applied,proto3" json:"applied,omitempty"`
 	Serving     bool   `protobuf:"varint,9,opt,name=serving,proto3" json:"serving,omitempty"`
 	Halted      string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
-	// Rolling checksums of the state at indices every replica notes, newest last.
+	// Rolling checksums of the state at indices that every replica records, newest last.
 	Marks []*ChecksumMark `protobuf:"bytes,11,rep,name=marks,proto3" json:"marks,omitempty"`
 	// The state's checksum at `applied`.
 	Checksum   uint64   `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
@@ -1037,7 +1038,7 @@ type ReplicaStatus struct {
 	Rebuilding bool     `protobuf:"varint,14,opt,name=rebuilding,proto3" json:"rebuilding,omitempty"`
 	// How long ago this replica last heard from a leader; 0 on the leader.
 	ContactMs uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
-	// What the last audit in the background has found; absent before the first has ended.
+	// The last background audit; absent before the first has ended.
 	Audit *v1.ReplicaAudit `protobuf:"bytes,16,opt,name=audit,proto3" json:"audit,omitempty"`
 	// The feature level of its state.
 	FeatureLevel  uint64 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
@@ -1337,7 +1338,7 @@ func (x *ContentChunk) GetData() []byte {
 type JoinRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Member *DirectoryMember       `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
-	// What it was told; 0 or empty if nothing.
+	// The node's settings; 0 or empty where it has none.
 	Partitions      uint32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	BootstrapExpect uint32 `protobuf:"varint,3,opt,name=bootstrap_expect,json=bootstrapExpect,proto3" json:"bootstrap_expect,omitempty"`
 	LogStore        string `protobuf:"bytes,4,opt,name=log_store,json=logStore,proto3" json:"log_store,omitempty"`
@@ -1532,8 +1533,8 @@ type TransferRequest struct {
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Node id; empty lets the leader choose.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// Server id of the leader that is to hand it on; empty for whoever leads. Another one that leads keeps the
-	// partition, so that a request which is repeated after it was carried out does nothing.
+	// Server id of the leader that shall give the leadership up; empty for any. Another leader refuses nothing
+	// and keeps the partition, so a repeated request has no effect.
 	From          string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: command/v1/peers.proto
 
-// What nodes of one cluster ask each other, beside Raft's own messages.
+// What nodes of one cluster ask each other, in addition to Raft's own messages.
 
 package commandv1
 
@@ -42,40 +42,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peers is served on the peer port, to members of the cluster; others may only call Join and ShowDirectory,
-// all else is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is
-// carried out by the node that is asked or refused with NOT_LEADER; it is never passed on again.
+// Peers serves members of the cluster on the peer port. Others may only call Join and ShowDirectory; any
+// other call is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is executed by the called
+// node or refused with NOT_LEADER, never forwarded again.
 type PeersClient interface {
-	// Propose puts a command into a partition's log.
+	// Propose proposes a command to a partition's log.
 	Propose(ctx context.Context, in *ProposeRequest, opts ...grpc.CallOption) (*Reply, error)
-	// Query reads; linearizable unless stale.
+	// Query reads a partition's state; the read is linearizable unless stale is set.
 	Query(ctx context.Context, in *PeerQuery, opts ...grpc.CallOption) (*PeerQueryReply, error)
-	// Watch answers when a promise may have been settled, or a graph run may have changed, or after a while
-	// for nothing.
+	// Watch answers when a promise may have been settled or a graph run may have changed. It also answers after
+	// wait_ms without a change.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (*WatchReply, error)
-	// Attach lends a worker's room to another node's partitions; see AttachUp.
+	// Attach grants a worker's credit to another node's partitions; see AttachUp.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachUp, AttachDown], error)
-	// Status says how this node's replicas are.
+	// Status returns the state of this node's replicas.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*NodeStatus, error)
-	// Content streams a partition's whole state as it is now, from its leader.
+	// Content streams a partition's whole current state from its leader.
 	Content(ctx context.Context, in *ContentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContentChunk], error)
-	// Join asks for a place in the cluster, or announces a member's feature level; only the directory's leader answers.
+	// Join asks for membership in the cluster, or announces a member's feature level. Only the directory's
+	// leader answers.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinReply, error)
-	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
-	// once it has confirmed that it leads.
+	// ShowDirectory returns the present members to a server, member or not. Only the directory's leader
+	// answers, after it has confirmed that it leads.
 	ShowDirectory(ctx context.Context, in *ShowDirectoryRequest, opts ...grpc.CallOption) (*ShowDirectoryReply, error)
-	// Transfer asks a leader to hand a partition to a node.
+	// Transfer asks a leader to transfer a partition's leadership to a node.
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferReply, error)
-	// Rebuild asks a node to make its replica of a partition anew from the others.
+	// Rebuild asks a node to rebuild its replica of a partition from the others.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (*RebuildReply, error)
-	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
+	// ForgetKept deletes quarantined replicas on the called node. It ignores the node id.
 	ForgetKept(ctx context.Context, in *v1.ForgetKeptRequest, opts ...grpc.CallOption) (*v1.ForgetKeptResponse, error)
-	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
+	// Verify audits all replicas of the called node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(ctx context.Context, in *v1.VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[v1.VerifyEvent], error)
-	// Upgrade raises the cluster's feature level; only the directory's leader carries it out. Its answer names no waiting
-	// partitions; see perdure.v1.Cluster.Upgrade.
+	// Upgrade raises the cluster's feature level; only the directory's leader executes it. Its answer names no
+	// waiting partitions; see perdure.v1.Cluster.Upgrade.
 	Upgrade(ctx context.Context, in *v1.UpgradeRequest, opts ...grpc.CallOption) (*v1.UpgradeResponse, error)
-	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
+	// NoteDisk reports the disk level of the caller to another member, about once a second while the level is
+	// not 0.
 	NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ...grpc.CallOption) (*NoteDiskReply, error)
 }
 
@@ -252,40 +254,42 @@ func (c *peersClient) NoteDisk(ctx context.Context, in *NoteDiskRequest, opts ..
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
 //
-// Peers is served on the peer port, to members of the cluster; others may only call Join and ShowDirectory,
-// all else is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is
-// carried out by the node that is asked or refused with NOT_LEADER; it is never passed on again.
+// Peers serves members of the cluster on the peer port. Others may only call Join and ShowDirectory; any
+// other call is refused with MEMBERSHIP_REFUSED. A request for a partition's leader is executed by the called
+// node or refused with NOT_LEADER, never forwarded again.
 type PeersServer interface {
-	// Propose puts a command into a partition's log.
+	// Propose proposes a command to a partition's log.
 	Propose(context.Context, *ProposeRequest) (*Reply, error)
-	// Query reads; linearizable unless stale.
+	// Query reads a partition's state; the read is linearizable unless stale is set.
 	Query(context.Context, *PeerQuery) (*PeerQueryReply, error)
-	// Watch answers when a promise may have been settled, or a graph run may have changed, or after a while
-	// for nothing.
+	// Watch answers when a promise may have been settled or a graph run may have changed. It also answers after
+	// wait_ms without a change.
 	Watch(context.Context, *WatchRequest) (*WatchReply, error)
-	// Attach lends a worker's room to another node's partitions; see AttachUp.
+	// Attach grants a worker's credit to another node's partitions; see AttachUp.
 	Attach(grpc.BidiStreamingServer[AttachUp, AttachDown]) error
-	// Status says how this node's replicas are.
+	// Status returns the state of this node's replicas.
 	Status(context.Context, *StatusRequest) (*NodeStatus, error)
-	// Content streams a partition's whole state as it is now, from its leader.
+	// Content streams a partition's whole current state from its leader.
 	Content(*ContentRequest, grpc.ServerStreamingServer[ContentChunk]) error
-	// Join asks for a place in the cluster, or announces a member's feature level; only the directory's leader answers.
+	// Join asks for membership in the cluster, or announces a member's feature level. Only the directory's
+	// leader answers.
 	Join(context.Context, *JoinRequest) (*JoinReply, error)
-	// ShowDirectory tells a server, member or not, who the members are now; only the directory's leader answers,
-	// once it has confirmed that it leads.
+	// ShowDirectory returns the present members to a server, member or not. Only the directory's leader
+	// answers, after it has confirmed that it leads.
 	ShowDirectory(context.Context, *ShowDirectoryRequest) (*ShowDirectoryReply, error)
-	// Transfer asks a leader to hand a partition to a node.
+	// Transfer asks a leader to transfer a partition's leadership to a node.
 	Transfer(context.Context, *TransferRequest) (*TransferReply, error)
-	// Rebuild asks a node to make its replica of a partition anew from the others.
+	// Rebuild asks a node to rebuild its replica of a partition from the others.
 	Rebuild(context.Context, *RebuildRequest) (*RebuildReply, error)
-	// ForgetKept has a node delete what it keeps aside of former replicas; the node id is not looked at.
+	// ForgetKept deletes quarantined replicas on the called node. It ignores the node id.
 	ForgetKept(context.Context, *v1.ForgetKeptRequest) (*v1.ForgetKeptResponse, error)
-	// Verify judges all replicas of this node, one after the other; see perdure.v1.Cluster.Verify.
+	// Verify audits all replicas of the called node, one after the other; see perdure.v1.Cluster.Verify.
 	Verify(*v1.VerifyRequest, grpc.ServerStreamingServer[v1.VerifyEvent]) error
-	// Upgrade raises the cluster's feature level; only the directory's leader carries it out. Its answer names no waiting
-	// partitions; see perdure.v1.Cluster.Upgrade.
+	// Upgrade raises the cluster's feature level; only the directory's leader executes it. Its answer names no
+	// waiting partitions; see perdure.v1.Cluster.Upgrade.
 	Upgrade(context.Context, *v1.UpgradeRequest) (*v1.UpgradeResponse, error)
-	// NoteDisk tells a member how little space another one's disk has left, about once a second while it is low.
+	// NoteDisk reports the disk level of the caller to another member, about once a second while the level is
+	// not 0.
 	NoteDisk(context.Context, *NoteDiskRequest) (*NoteDiskReply, error)
 	mustEmbedUnimplementedPeersServer()
 }

@@ -70,7 +70,7 @@ type UpgradeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
 	Level uint64                 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
-	// Partitions whose states have not reached the level yet; their leaders go on by themselves.
+	// Partitions whose states have not reached the level yet; their leaders raise them without another request.
 	Waiting       []uint32 `protobuf:"varint,3,rep,packed,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -288,7 +288,7 @@ type ClusterNode struct {
 	Kept []*KeptReplica `protobuf:"bytes,11,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The free space of its disk; absent if unknown.
 	Disk *DiskStatus `protobuf:"bytes,12,opt,name=disk,proto3" json:"disk,omitempty"`
-	// The newest feature level that its program knows, by its answer or as it announced last; 0 if unknown.
+	// The newest feature level that its program knows, by its answer or its last announcement; 0 if unknown.
 	FeatureLevel  uint64 `protobuf:"varint,13,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -418,8 +418,8 @@ func (x *ClusterNode) GetFeatureLevel() uint64 {
 // DiskStatus is the space of the file system that holds a node's data.
 type DiskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "ok"; "low": commands that grow the state are refused; "critical": the node proposes nothing; "full": it appends
-	// nothing to its logs.
+	// "ok"; "low": commands that grow the state are refused; "critical": the node proposes nothing; "full": it
+	// appends nothing to its logs.
 	Level string `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"`
 	// In bytes. The reserve counts as used.
 	Free  uint64 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
@@ -427,7 +427,7 @@ type DiskStatus struct {
 	// Below it the disk is low.
 	LowMark uint64 `protobuf:"varint,4,opt,name=low_mark,json=lowMark,proto3" json:"low_mark,omitempty"`
 	Reserve uint64 `protobuf:"varint,5,opt,name=reserve,proto3" json:"reserve,omitempty"`
-	// The reserve file is there.
+	// The reserve file exists.
 	ReserveHeld bool `protobuf:"varint,6,opt,name=reserve_held,json=reserveHeld,proto3" json:"reserve_held,omitempty"`
 	// Writes that wait for space now.
 	Waiting       uint64 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`

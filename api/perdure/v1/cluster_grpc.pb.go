@@ -35,21 +35,22 @@ const (
 type ClusterClient interface {
 	// GetStatus shows members, partitions and replicas. A node that cannot be reached is shown as such.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
-	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of a node.
+	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of
+	// a node.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
 	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
 	// files. It answers when the replica has caught up.
 	RebuildReplica(ctx context.Context, in *RebuildReplicaRequest, opts ...grpc.CallOption) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica, and
-	// refuses while that is halted or being rebuilt.
+	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica,
+	// and refuses while that is halted or being rebuilt.
 	ForgetKept(ctx context.Context, in *ForgetKeptRequest, opts ...grpc.CallOption) (*ForgetKeptResponse, error)
-	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares nothing
-	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
-	// get its refusal as an event. It ends when every node has answered or the call ends.
+	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares
+	// nothing between replicas. It changes nothing and delays no command. A node verifies for one caller at a
+	// time; others get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
-	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier version can
-	// serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the level or were not heard
-	// from. Repeating it is safe.
+	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier
+	// version can serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the
+	// level or were not heard from. Repeating it is safe.
 	Upgrade(ctx context.Context, in *UpgradeRequest, opts ...grpc.CallOption) (*UpgradeResponse, error)
 }
 
@@ -138,21 +139,22 @@ func (c *clusterClient) Upgrade(ctx context.Context, in *UpgradeRequest, opts ..
 type ClusterServer interface {
 	// GetStatus shows members, partitions and replicas. A node that cannot be reached is shown as such.
 	GetStatus(context.Context, *GetStatusRequest) (*ClusterStatus, error)
-	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of a node.
+	// TransferLeadership transfers the leadership of a partition, or, with from_node alone, all leaderships of
+	// a node.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
 	// RebuildReplica rebuilds one node's replica of a partition from the others and quarantines its current
 	// files. It answers when the replica has caught up.
 	RebuildReplica(context.Context, *RebuildReplicaRequest) (*RebuildReplicaResponse, error)
-	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica, and
-	// refuses while that is halted or being rebuilt.
+	// ForgetKept deletes quarantined replicas of a partition on one node. It never touches the current replica,
+	// and refuses while that is halted or being rebuilt.
 	ForgetKept(context.Context, *ForgetKeptRequest) (*ForgetKeptResponse, error)
-	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares nothing
-	// between replicas. It changes nothing and delays no command. A node verifies for one caller at a time; others
-	// get its refusal as an event. It ends when every node has answered or the call ends.
+	// Verify audits every replica of every node by all rules, each on a snapshot of its state, and compares
+	// nothing between replicas. It changes nothing and delays no command. A node verifies for one caller at a
+	// time; others get its refusal as an event. It ends when every node has answered or the call ends.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
-	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier version can
-	// serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the level or were not heard
-	// from. Repeating it is safe.
+	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier
+	// version can serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the
+	// level or were not heard from. Repeating it is safe.
 	Upgrade(context.Context, *UpgradeRequest) (*UpgradeResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }

@@ -188,8 +188,8 @@ func (NodeStatus) EnumDescriptor() ([]byte, []int) {
 
 // Graph is a DAG of work. At most 10,000 nodes, subgraphs not counted; subgraphs nest at most 8 deep.
 //
-// The result of a run is a JSON object with the output of each node that no other comes after, by its id. If
-// that has more than 1 MiB, the run still completes and its result is
+// The result of a run is a JSON object with the output of each last node (one that no other comes after), by
+// its id. If the object has more than 1 MiB, the run still completes and its result is
 //
 //	{"$too_large":{"rule":"result_limit","bytes":N,"limit":1048576,"message":"…"}}
 //
@@ -278,7 +278,7 @@ type GraphNode struct {
 	// Of one attempt; of a signal node, of the wait. 0: none.
 	TimeoutMs int64     `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	OnFailure OnFailure `protobuf:"varint,6,opt,name=on_failure,json=onFailure,proto3,enum=perdure.v1.OnFailure" json:"on_failure,omitempty"`
-	// What the output is declared to be; checked against the inputs that take it.
+	// The declared type of the output; checked against the inputs that take it.
 	Output ValueType `protobuf:"varint,7,opt,name=output,proto3,enum=perdure.v1.ValueType" json:"output,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
@@ -467,9 +467,9 @@ type NodeInput struct {
 	//	*NodeInput_Value
 	//	*NodeInput_Run
 	Source isNodeInput_Source `protobuf_oneof:"source"`
-	// Members to descend by, with dots: "user.name"; a number picks from an array. What is not there is null.
+	// Members to descend by, with dots: "user.name"; a number picks from an array. A missing member is null.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
-	// What it must be declared as by its source; ANY takes everything.
+	// The type that its source must declare; ANY accepts every type.
 	Type          ValueType `protobuf:"varint,6,opt,name=type,proto3,enum=perdure.v1.ValueType" json:"type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -796,7 +796,7 @@ type NodeRetry struct {
 	InitialMs int64 `protobuf:"varint,2,opt,name=initial_ms,json=initialMs,proto3" json:"initial_ms,omitempty"`
 	// Bound of the pause; 0 means 60,000.
 	MaxMs int64 `protobuf:"varint,3,opt,name=max_ms,json=maxMs,proto3" json:"max_ms,omitempty"`
-	// What each pause is of the one before, in percent; 0 means 200.
+	// Each pause as a percentage of the previous one; 0 means 200.
 	FactorPercent uint32 `protobuf:"varint,4,opt,name=factor_percent,json=factorPercent,proto3" json:"factor_percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1038,8 +1038,8 @@ type GraphStatusRequest struct {
 	AfterVersion uint64    `protobuf:"varint,3,opt,name=after_version,json=afterVersion,proto3" json:"after_version,omitempty"`
 	WaitMs       int64     `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	Level        ReadLevel `protobuf:"varint,5,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
-	// The incarnation that after_version is of: a run that has another one meanwhile has changed. 0: the one
-	// that is there when the request comes.
+	// The incarnation that after_version belongs to; a run with another incarnation counts as changed. 0: the
+	// incarnation at the time of the request.
 	AfterIncarnation uint64 `protobuf:"varint,6,opt,name=after_incarnation,json=afterIncarnation,proto3" json:"after_incarnation,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1132,11 +1132,11 @@ type GraphStatus struct {
 	Nodes     []*GraphNodeState `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	CreatedMs int64             `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	ClosedMs  int64             `protobuf:"varint,10,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
-	// Why it failed or is stuck; of a run that completed, that its result is too large to be answered.
+	// Why it failed or is stuck; for a run that completed, that its result exceeds the bound.
 	Problem   string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
 	ReadIndex uint64 `protobuf:"varint,12,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
-	// How large the result of a completed run is, in bytes, if it is larger than a result may be; 0 otherwise.
-	// The run's result is then the object described at Graph, and GetOutcome reads what each node has answered.
+	// The size in bytes of a completed run's result that exceeds the bound; 0 otherwise. The run's result is
+	// then the object described at Graph, and GetOutcome reads each node's output.
 	TooLargeBytes uint64 `protobuf:"varint,13,opt,name=too_large_bytes,json=tooLargeBytes,proto3" json:"too_large_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -194,7 +194,7 @@ type CreatePromiseRequest struct {
 	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Param     []byte                 `protobuf:"bytes,4,opt,name=param,proto3" json:"param,omitempty"`
 	Tags      map[string]string      `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Required, greater than 0: when it times out if nobody settles it.
+	// Required, greater than 0: the promise times out unless it is settled by then.
 	TimeoutMs     int64 `protobuf:"varint,6,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -92,8 +92,8 @@ type WorkRequest struct {
 	//	*WorkRequest_Release
 	//	*WorkRequest_ReadJournal
 	Kind isWorkRequest_Kind `protobuf_oneof:"kind"`
-	// When the worker made this message, as a number that only the worker understands; later messages have the same
-	// number or a higher one. 0: none. See Task.acquired_after.
+	// When the worker created this message, as a number that only the worker interprets; later messages have
+	// the same number or a higher one. 0: none. See Task.acquired_after.
 	Timestamp     uint64 `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -445,7 +445,8 @@ type Hello struct {
 	// 1,000 to 600,000; 0 means 10,000. A task without a heartbeat for so long goes to another worker.
 	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
-	// Tasks this process still holds from an earlier stream, 100,000 at most; others assigned to it are sent again.
+	// Tasks that this process still holds from an earlier stream, 100,000 at most. The node sends other tasks
+	// assigned to it again.
 	Held          []*TaskToken `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -534,7 +535,7 @@ type Welcome struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	NodeId  string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	LeaseMs int64                  `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
-	// Of the tasks in Hello.held: those no longer this worker's.
+	// Tasks of Hello.held that this worker does not hold any more.
 	Lost          []*TaskToken `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -648,10 +649,10 @@ type Task struct {
 	CreatedMs  int64             `protobuf:"varint,6,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	DeadlineMs int64             `protobuf:"varint,7,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	Tags       map[string]string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The highest timestamp of this stream's messages that the partition's leader had when it proposed to acquire the
-	// task. The lease is Hello.lease_ms, counted from an unknown moment after the worker made that message. So it
-	// surely holds until lease_ms after that message, however late this one arrives. 0: nothing is known; the lease
-	// may have ended already, and the worker asks by a heartbeat before it acts.
+	// The highest timestamp of this stream's messages that the partition's leader had when it proposed to
+	// acquire the task. The lease is Hello.lease_ms, counted from an unknown moment after the worker created
+	// that message. So it holds at least until lease_ms after that message, however late this one arrives. 0:
+	// unknown; the lease may have ended already, and the worker asks by a heartbeat before it acts.
 	AcquiredAfter uint64 `protobuf:"varint,9,opt,name=acquired_after,json=acquiredAfter,proto3" json:"acquired_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -753,13 +754,13 @@ func (x *Task) GetAcquiredAfter() uint64 {
 // Commit is one step of an execution: whole, or not at all. Its guard is the token and next_child; what
 // arrived meanwhile (a completion, a timer, a signal) does not invalidate it.
 //
-// Events a worker may write: InvokeScheduled, InvokeStarted, InvokeCompleted and InvokeRetrying of its
-// local steps (STEP, HTTP); InvokeScheduled alone of a child (FUNCTION; the server writes InvokeStarted and starts it)
-// or a one-way operation (SEND; the server writes the rest); RandomGenerated, TimeRecorded,
+// Events a worker may write: InvokeScheduled, InvokeStarted, InvokeCompleted and InvokeRetrying of its local
+// steps (STEP, HTTP); InvokeScheduled alone of a child (FUNCTION; the server writes InvokeStarted and starts
+// it) or a one-way operation (SEND; the server writes the rest); RandomGenerated, TimeRecorded,
 // TimerScheduled; JoinSet*; ExecutionAwaiting; ExecutionCompleted, ExecutionFailed, ExecutionCancelled.
-// ExecutionAwaiting and the endings come last. An ExecutionAwaiting that is satisfied when the commit
-// applies is not recorded: the task stays with the worker and the reply has the missing entries. A wait
-// for a signal is always written as ExecutionAwaiting; if a delivery is buffered the server consumes it.
+// ExecutionAwaiting and the endings come last. An ExecutionAwaiting that is satisfied when the commit applies
+// is not recorded: the task stays with the worker and the reply has the missing entries. A wait for a signal
+// is always written as ExecutionAwaiting; if a delivery is buffered the server consumes it.
 type Commit struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Request *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -774,7 +775,8 @@ type Commit struct {
 	// With a final signal wait: give up after this long (0: wait for ever). The wait then receives a
 	// failure of type "timeout".
 	WaitTimeoutMs int64 `protobuf:"varint,8,opt,name=wait_timeout_ms,json=waitTimeoutMs,proto3" json:"wait_timeout_ms,omitempty"`
-	// Credit for further tasks, granted if this commit ends the task's activation (the reply's state is not ACQUIRED).
+	// Credit for further tasks, granted if this commit ends the task's activation (the reply's state is not
+	// ACQUIRED).
 	Credit        uint32 `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -942,9 +944,10 @@ func (x *ChildOptions) GetSpread() bool {
 	return false
 }
 
-// Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit. It writes the
-// InvokeCompleted of a start there too, and that of a signal when the target's partition has answered: with an empty
-// value, or a failure of type "target_not_found" or "target_finished". The promise may be awaited.
+// Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit. It
+// writes the InvokeCompleted of a start there too, and that of a signal when the target's partition has
+// answered: with an empty value, or a failure of type "target_not_found" or "target_finished". The promise
+// may be awaited.
 type Send struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	PromiseId string                 `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
@@ -1249,8 +1252,8 @@ func (x *CommitReply) GetEntries() []*JournalEntry {
 	return nil
 }
 
-// Heartbeat extends the leases of tasks, each to lease_ms after the leader applies it. It names at most 4,096 tasks
-// and 1 MiB of ids; more is refused (BAD_REQUEST), and a worker that holds more sends several.
+// Heartbeat extends the leases of tasks, each to lease_ms after the leader applies it. It names at most 4,096
+// tasks and 1 MiB of ids; more is refused (BAD_REQUEST), and a worker that holds more sends several.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*TaskToken           `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -1297,11 +1300,11 @@ func (x *Heartbeat) GetTasks() []*TaskToken {
 
 type HeartbeatReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// No longer this worker's: stop working on them.
+	// Not held by this worker any more: it stops working on them.
 	Lost []*TaskToken `protobuf:"bytes,1,rep,name=lost,proto3" json:"lost,omitempty"`
 	// Asked to cancel.
 	Cancelling []*TaskToken `protobuf:"bytes,2,rep,name=cancelling,proto3" json:"cancelling,omitempty"`
-	// Their partitions did not answer in time: whether these leases were extended is not known.
+	// Their partitions did not answer in time; their leases may or may not have been extended.
 	Unknown       []*TaskToken `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -26,9 +26,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Tasks is the worker protocol: one stream per worker process carries credit, tasks, commits, heartbeats and their
-// answers. A stream may break at any time; the worker opens another one (to any node), names the tasks that it holds, and
-// repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
+// Tasks is the worker protocol: one stream per worker process carries credit, tasks, commits, heartbeats and
+// their answers. A stream may break at any time; the worker opens another one (to any node), names the tasks
+// that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksClient interface {
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 }
@@ -58,9 +58,9 @@ type Tasks_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkResponse]
 // All implementations must embed UnimplementedTasksServer
 // for forward compatibility.
 //
-// Tasks is the worker protocol: one stream per worker process carries credit, tasks, commits, heartbeats and their
-// answers. A stream may break at any time; the worker opens another one (to any node), names the tasks that it holds, and
-// repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
+// Tasks is the worker protocol: one stream per worker process carries credit, tasks, commits, heartbeats and
+// their answers. A stream may break at any time; the worker opens another one (to any node), names the tasks
+// that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksServer interface {
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	mustEmbedUnimplementedTasksServer()

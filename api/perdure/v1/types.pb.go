@@ -229,8 +229,8 @@ const (
 	Reason_REASON_SHUTTING_DOWN Reason = 42
 	// ResourceExhausted: a bounded queue is full; nothing was applied.
 	Reason_REASON_OVERLOADED Reason = 43
-	// ResourceExhausted: too little disk space is free for what would grow the store; nothing was applied. It goes on by
-	// itself when there is space.
+	// ResourceExhausted: too little disk space is free for what would grow the store; nothing was applied.
+	// Space that becomes free ends the refusals.
 	Reason_REASON_DISK_FULL Reason = 44
 	// Unknown: the request may or may not have been applied. Repeating it with the same request id is safe.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 50
@@ -242,11 +242,13 @@ const (
 	Reason_REASON_PERMISSION_DENIED Reason = 71
 	// NotFound: the cluster has no such node.
 	Reason_REASON_NODE_NOT_FOUND Reason = 80
-	// FailedPrecondition: the cluster refuses this change: another node is the member, or settings do not agree.
+	// FailedPrecondition: the cluster refuses this change: another node is the member, or settings do not
+	// agree.
 	Reason_REASON_MEMBERSHIP_REFUSED Reason = 81
 	// NotFound: the cluster has no such partition.
 	Reason_REASON_PARTITION_NOT_FOUND Reason = 82
-	// FailedPrecondition: a node's program does not know a feature level, or the cluster has not been raised to one.
+	// FailedPrecondition: a node's program does not know a feature level, or the cluster has not been raised to
+	// one.
 	Reason_REASON_FEATURE_LEVEL Reason = 83
 )
 
