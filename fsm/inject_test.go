@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -28,6 +29,9 @@ type brokenDisk struct {
 	forever bool
 	failed  atomic.Bool
 }
+
+// repair lets every further change succeed, so that Pebble ends its retries.
+func (d *brokenDisk) repair() { d.left.Store(math.MaxInt64) }
 
 func (d *brokenDisk) inject(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || syncsDir(op) {
@@ -102,6 +106,7 @@ func backlog(t *testing.T, s *script) *vfs.MemFS {
 // A store that cannot be opened is refused by an error, and left alone from then on, also when it was about
 // to be compacted. Once one is open it is compacted.
 func TestFailedOpen(t *testing.T) {
+	t.Cleanup(abandon)
 	s := newScript(t, 23, 40)
 	mem := backlog(t, s)
 	refused, hung := 0, 0
@@ -188,6 +193,7 @@ func (w *watcher) bounded(fn func() error) error {
 // Any failed write halts the store: it acknowledges nothing afterwards and promises no missing durability.
 // The disk holds the state of a log prefix, from which a restart continues.
 func TestFailedWrites(t *testing.T) {
+	t.Cleanup(abandon)
 	rng := seeded(t)
 	s := newScript(t, 21, 160)
 	source := open(t, vfs.NewMem(), "source", true)
@@ -226,6 +232,7 @@ type failing struct {
 }
 
 func (f *failing) run(rng *rand.Rand) error {
+	defer f.disk.repair()
 	if err := f.live(rng); err != nil {
 		return err
 	}
