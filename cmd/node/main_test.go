@@ -15,9 +15,12 @@ import (
 	"time"
 
 	"perdure/embed"
+	"perdure/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // deadline bounds every wait of a test; nothing waits for it to pass.
 const deadline = time.Minute

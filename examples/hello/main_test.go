@@ -10,7 +10,10 @@ import (
 
 	"perdure/client"
 	"perdure/embed"
+	"perdure/internal/testkit"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // The program runs against a node, twice: its second start finds the finished execution.
 func TestRun(t *testing.T) {
