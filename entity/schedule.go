@@ -1,6 +1,9 @@
 package entity
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // compareQueued and compareDelayed are the orders of the two lists of a state.
 
@@ -9,6 +12,9 @@ func compareQueued(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) }
 func compareDelayed(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Seq, b.Seq))
 }
+
+// SortDelayed brings the delayed signals into their order, after they were read from a store in another one.
+func (s *State) SortDelayed() { slices.SortFunc(s.Delayed, compareDelayed) }
 
 // NextDue returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
 // and whether there is one.

@@ -151,13 +151,15 @@ func tick() *commandv1.Command {
 func (s *pairedStore) everyFamily() (parent string) {
 	s.t.Helper()
 	parent = idOf(0, "parent")
+	account := idOf(0, "account@")
+	s.accepted(900, nil, &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: state.FeatureLevel}}})
 	start := func(id, function string) *commandv1.Command {
 		return &commandv1.Command{Namespace: ns, Id: id, Request: request("start " + id), Kind: &commandv1.Command_Start{
 			Start: &perdurev1.StartRequest{Id: id, Function: function, Input: []byte("in"), TimeoutMs: 60_000}}}
 	}
 	res := s.accepted(1000, &commandv1.Offer{Worker: "w", Namespace: ns, Functions: []string{"f"}, Room: 1, LeaseMs: 5000},
 		&commandv1.Command{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{
-			RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"f", "g"}}}},
+			RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"f", "g", "@account"}}}},
 		start(parent, "f"))
 	if len(res.Effects.Assigned) != 1 {
 		s.t.Fatalf("%d tasks were assigned", len(res.Effects.Assigned))
@@ -166,18 +168,23 @@ func (s *pairedStore) everyFamily() (parent string) {
 		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: promise, Kind: kind, FunctionName: function, Input: []byte("hello")}}}
 	}
-	// It calls a child (a callback, a task in a queue), signals an execution of the other partition, and waits.
+	// It calls a child (a callback, a task in a queue), signals an execution of the other partition, locks an entity, and
+	// waits. A client signals the entity.
 	s.accepted(1001, nil, &commandv1.Command{Namespace: ns, Id: parent, Request: request("commit"), Kind: &commandv1.Command_Commit{
 		Commit: &perdurev1.Commit{Task: res.Effects.Assigned[0].Token, KnownSeq: 1,
 			Events: []*perdurev1.Event{
 				invoke(parent+":0", perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "g"),
 				invoke(parent+":1", perdurev1.InvokeKind_INVOKE_KIND_SEND, "signal"),
+				invoke(parent+":2", perdurev1.InvokeKind_INVOKE_KIND_SEND, "lock"),
 				{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
 					Kind: perdurev1.AwaitKind_AWAIT_KIND_SINGLE, WaitingOn: []string{parent + ":0"}}}},
 			},
 			Sends: []*perdurev1.Send{{PromiseId: parent + ":1", What: &perdurev1.Send_Signal{
-				Signal: &perdurev1.SignalSend{Id: idOf(1, "far"), Name: "go", Payload: []byte("hello")}}}},
-		}}})
+				Signal: &perdurev1.SignalSend{Id: idOf(1, "far"), Name: "go", Payload: []byte("hello")}}},
+				{PromiseId: parent + ":2", What: &perdurev1.Send_EntityLocks{EntityLocks: &perdurev1.EntityLocks{Ids: []string{account}}}}},
+		}}},
+		&commandv1.Command{Namespace: ns, Id: account, Request: request("to the entity"), Kind: &commandv1.Command_SignalEntity{
+			SignalEntity: &perdurev1.SignalEntityRequest{Id: account, Operation: "add", Input: []byte("1")}}})
 	// A graph run with a node that waits for a signal, after one was sent to it.
 	run := idOf(0, "run")
 	s.accepted(1002, nil,

@@ -66,6 +66,12 @@ const (
 	RuleClock = "clock"
 	// RuleMessage: a message in the outbox agrees with the objects that sent it.
 	RuleMessage = "message_sender"
+	// RuleEntity: an entity has the task, the deadline and the promises of clients' calls that it needs. The rules of
+	// its lists and its lock are those of package entity.
+	RuleEntity = "entity"
+	// RuleSection: a critical section belongs to an open execution, its promise says whether it is entered, and it has
+	// locked the entities of this partition.
+	RuleSection = "critical_section"
 )
 
 // Violation is one broken rule in a state.
@@ -222,6 +228,9 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.Graph:      (*auditor).storedGraph,
 	keys.Node:       (*auditor).node,
 	keys.Latch:      (*auditor).latch,
+	keys.Entity:     (*auditor).entityHead,
+	keys.EntityItem: (*auditor).entityItem,
+	keys.Holder:     (*auditor).holder,
 	keys.Deadline:   (*auditor).deadline,
 	keys.Ready:      (*auditor).place,
 	keys.Outbox:     (*auditor).message,

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/journal"
 	"perdure/recovery"
@@ -46,6 +47,14 @@ func (a *auditor) deadline(key, value []byte) {
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {
 			stray("no graph run that is to go on then, and no node to be tried again")
+		}
+	case keys.DueEntity:
+		if e, ok := readable(state.ReadEntityHead(a.From, ns, objectID)); !ok || e.DueAt != at {
+			stray("no entity with a scheduled signal then")
+		}
+	case keys.DueAnswer:
+		if p, ok := a.storedPromise(ns, objectID); !ok || !p.State.Settled() || p.SettledAt+state.AnswerLifeMS != at {
+			stray("no result of a client's call that is deleted then")
 		}
 	default:
 		a.damaged(ns, objectID, key, "a deadline of an unknown kind")

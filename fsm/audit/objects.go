@@ -35,6 +35,13 @@ func (a *auditor) promise(key, value []byte) {
 	a.here(ns, p.ID)
 	a.broken(ns, recovery.CheckPromise(objects{from: a.From, ns: ns}, p))
 	a.promiseValue(ns, p)
+	a.clientCall(ns, p)
+	if entityID, ok := id.EntityOfTask(p.ID); ok {
+		if !a.Has(keys.Of(keys.Entity, ns, entityID)) {
+			a.found(ns, p.ID, RuleOrphanExecution, "the promise of an entity's task, and no entity")
+		}
+		return
+	}
 	if p.Target != "" && !a.Has(keys.Of(keys.Header, ns, p.ID)) {
 		a.found(ns, p.ID, RuleOrphanExecution, "a promise that %q is to settle, and no execution", p.Target)
 	}
@@ -62,7 +69,7 @@ func (a *auditor) task(key, value []byte) {
 		a.found(ns, objectID, RuleMisplaced, "its key has the task of %q", t.ID)
 		return
 	}
-	if !a.Has(keys.Of(keys.Header, ns, t.ID)) {
+	if _, ok := id.EntityOfTask(t.ID); !ok && !a.Has(keys.Of(keys.Header, ns, t.ID)) {
 		a.found(ns, t.ID, RuleOrphanExecution, "a task of %q, and no execution", t.Target)
 	}
 	a.broken(ns, recovery.CheckTask(objects{from: a.From, ns: ns}, t, a.report.ClockMS))

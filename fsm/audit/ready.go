@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -13,6 +15,11 @@ func (a *auditor) queued(ns string, t recovery.Task) {
 	}
 	if h, ok := a.storedHeader(ns, t.ID); ok && h.Releases > 0 {
 		return
+	}
+	if entityID, ok := id.EntityOfTask(t.ID); ok {
+		if e, ok := readable(state.ReadEntityHead(a.From, ns, entityID)); ok && e.Failures > 0 {
+			return
+		}
 	}
 	if p, ok := a.storedPromise(ns, t.ID); ok && p.DelayUntil > 0 {
 		return

@@ -43,6 +43,10 @@ import (
 //	node: output, failure          row, journal, promise                          graphAudit.values
 //	node: times                    row, journal                                   graphAudit.values
 //	node: output kept              row of a later incarnation, the former's       graphAudit.read
+//	entity's first due signal      head, delayed list, deadline index             entityHead, deadline
+//	entity's task                  lists and lock, task, ready queue              entityTask, queued
+//	client's call                  entity's queue, promise, deadline index        entityItem, clientCall
+//	critical section               holder, promise, locks of this partition       holder
 //	outputs, statuses              rows, Definition 1                             reduction.Recover, WellFormed
 //	graph, input                   graph, journal, former incarnation's graph     graphRun
 //	result of a graph run          journal, outputs of its sinks                  graphRun
@@ -232,10 +236,13 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 // sendResult checks the recorded result of a send: a target's partition can give it, and it is that of the
 // send's promise, if another partition has answered. operation checks an open send.
 func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
-	if r.Resolved && !sendOutcome(r.Result) {
+	p, ok := a.storedPromise(ns, string(r.Promise))
+	if r.Resolved && !sendOutcome(r.Result) && !state.OfEntity(p) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
 	}
-	p, ok := a.storedPromise(ns, string(r.Promise))
+	if why := entityOperation(h, r, p); why != "" {
+		a.found(ns, h.ID, RuleOperation, "%s", why)
+	}
 	switch {
 	case !ok && !r.Resolved:
 		a.found(ns, h.ID, RuleResult, "%q: the journal has an open send, and there is no promise of it", r.Promise)
@@ -346,6 +353,8 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		case string(p.Param) != msg.ToId || w.SignalCall.GetSignal().GetId() != msg.ToId:
 			bad("it is a signal for %q, and the send %q is to %q", w.SignalCall.GetSignal().GetId(), p.ID, p.Param)
 		}
+	case *commandv1.Message_Entity:
+		a.entitySender(msg, w.Entity, bad)
 	case *commandv1.Message_SignalDone:
 		value, err := wire.DecodeOutcome(w.SignalDone.GetOutcome())
 		_, there := a.storedHeader(msg.Namespace, msg.FromId)

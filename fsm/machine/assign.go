@@ -47,6 +47,7 @@ func (t *txn) assign(offers []*commandv1.Offer) {
 			}
 		}
 	}
+	t.deliverPosted()
 	// A task's expirations may have ended the graph run of a task assigned before it.
 	t.fx.Assigned = slices.DeleteFunc(t.fx.Assigned, func(a Assignment) bool {
 		task, ok := t.store(a.Token.Namespace).Task(a.Token.Id)

@@ -65,6 +65,12 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 		return rule{apply: applyInheritLeases, level: state.LevelLeases}, true
 	case *commandv1.Command_RaiseLevel:
 		return rule{apply: applyRaiseLevel, level: state.LevelAnswers}, true
+	case *commandv1.Command_SignalEntity:
+		return rule{apply: applySignalEntity, level: state.LevelFunctions, about: k.SignalEntity.GetId(), stored: true}, true
+	case *commandv1.Command_CallEntity:
+		return rule{apply: applyCallEntity, level: state.LevelFunctions, about: k.CallEntity.GetId(), stored: true}, true
+	case *commandv1.Command_CommitEntity:
+		return rule{apply: applyCommitEntity, level: state.LevelFunctions, about: k.CommitEntity.GetTask().GetId()}, true
 	case *commandv1.Command_Assign:
 		return rule{apply: applyAssign, level: state.LevelFirst}, true
 	}

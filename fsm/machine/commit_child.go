@@ -34,6 +34,9 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if err := reserved(e.Function); err != nil {
 		return err.With("id", ex.h.ID)
 	}
+	if err := c.mayStartChild(); err != nil {
+		return err
+	}
 	deadline := t.deadline(opts.TimeoutMs)
 	if !opts.Spread {
 		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
@@ -67,6 +70,9 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 // send performs a one-way operation. A message to this partition is received at once and may end the sender,
 // so the journal records the operation first.
 func (c *commit) send(e journal.InvokeScheduled) error {
+	if s := c.content(e.Promise); ofEntities(s) {
+		return c.sendEntity(e, s)
+	}
 	msg, err := c.message(e)
 	if err != nil {
 		return err
@@ -93,10 +99,7 @@ func (c *commit) begun(e journal.InvokeScheduled) error {
 
 // message builds the message of a one-way operation.
 func (c *commit) message(e journal.InvokeScheduled) (*commandv1.Message, error) {
-	for _, s := range c.req.Sends {
-		if s.PromiseId != string(e.Promise) {
-			continue
-		}
+	if s := c.content(e.Promise); s != nil {
 		msg := &commandv1.Message{FromId: c.ex.h.ID, FromIncarnation: c.ex.h.Incarnation}
 		switch w := s.What.(type) {
 		case *perdurev1.Send_Signal:

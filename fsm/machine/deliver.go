@@ -58,6 +58,8 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		}
 		_, err := t.deliverSignal(ex, w.Signal.Name, recovery.AppendOutcome(nil, recovery.Outcome{Data: w.Signal.Payload}))
 		return err
+	case *commandv1.Message_Entity:
+		return t.receiveEntityMessage(msg, w.Entity)
 	case *commandv1.Message_SignalCall:
 		return t.receiveSignalCall(msg, w.SignalCall)
 	case *commandv1.Message_SignalDone:

@@ -7,6 +7,7 @@ import (
 
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/entity"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 	"perdure/id"
@@ -21,6 +22,8 @@ type execution struct {
 	h  state.Header
 	// j is the guard state of the journal. For an ended execution it is nil until history reads it.
 	j *journal.State
+	// holder is what entities know of it, nil until holder reads it.
+	holder *entity.Holder
 	// run is the graph run in memory. It is nil until graph reads it, and for all other kinds.
 	run *graphRun
 	// dirty: the transaction's commit must write the header.
@@ -254,6 +257,7 @@ func (t *txn) close(ex *execution) {
 		return
 	}
 	ex.h.ClosedMS = t.now
+	t.leaveSection(ex)
 	if ex.h.GraceAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0

@@ -14,7 +14,17 @@ import (
 // invariants of the recovery protocol, and executions, whose promise, task and journal must agree (the ending
 // table). A violation halts the replica before any write of the entry is stored.
 func (t *txn) checkInvariants() error {
+	for _, o := range t.entities {
+		for _, v := range o.Invariants() {
+			return &audit.InvariantError{Namespace: o.ns, ID: string(o.ID), Rule: v.Name, Detail: v.Detail}
+		}
+	}
 	for _, ex := range t.touched {
+		if ex.holder != nil {
+			for _, v := range ex.holder.Invariants() {
+				return &audit.InvariantError{Namespace: ex.ns, ID: ex.h.ID, Rule: v.Name, Detail: v.Detail}
+			}
+		}
 		broken := func(rule, format string, args ...any) error {
 			return &audit.InvariantError{Namespace: ex.ns, ID: ex.h.ID, Rule: rule, Detail: fmt.Sprintf(format, args...)}
 		}

@@ -49,6 +49,7 @@ type Machine struct {
 	// replyBytes is the size of the stored replies that record a size: those stored at state.LevelReplies.
 	replyBytes uint64
 	cache      *execCache
+	entities   *entityCache
 	// ready counts the pending tasks in each function's queue; a cache of the state.
 	ready map[state.Queue]int
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock, so no
@@ -78,7 +79,8 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	if cfg.MaxReplyBytes == 0 {
 		cfg.MaxReplyBytes = 64 << 20
 	}
-	m := &Machine{cfg: cfg, batch: newLayer(below), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes), ready: map[state.Queue]int{}, head: map[state.Queue]int64{}}
+	m := &Machine{cfg: cfg, batch: newLayer(below), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
+		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string

@@ -6,6 +6,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -15,6 +16,9 @@ const maxProblemBytes = 4096
 // applyRelease gives a task back unfinished, now or after a delay.
 func applyRelease(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetRelease(), cmd.Namespace
+	if entityID, ok := id.EntityOfTask(req.GetTask().GetId()); ok {
+		return t.releaseEntity(ns, entityID, req)
+	}
 	ex, refused := t.held(ns, req.Task)
 	if refused != nil {
 		return nil, refused

@@ -5,6 +5,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -60,6 +61,10 @@ func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
 		t.graceOver(due.Namespace, due.ID)
 	case keys.DueGraph:
 		t.graphDue(due.Namespace, due.ID)
+	case keys.DueEntity:
+		t.entityDue(due.Namespace, due.ID)
+	case keys.DueAnswer:
+		t.answerDue(due.Namespace, due.ID)
 	case keys.DueLease:
 		t.expireLease(due.Namespace, ref)
 	case keys.DueRetry:
@@ -75,4 +80,7 @@ func (t *txn) expireLease(ns string, ref recovery.Ref) {
 		t.fx.Expired++
 	}
 	t.effects(ns, fx)
+	if entityID, ok := id.EntityOfTask(ref.ID); expired && ok {
+		t.entityFailed(ns, entityID)
+	}
 }

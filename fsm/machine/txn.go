@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"perdure/entity"
 	"perdure/journal"
 	"perdure/recovery"
 
@@ -19,6 +20,10 @@ type txn struct {
 	fx    Effects
 	// touched are the executions this transaction has read or changed, in order.
 	touched []*execution
+	// entities are the entities that this transaction has read or changed, in order. posted are messages of this
+	// partition that it has yet to receive.
+	entities []*entityObject
+	posted   []posted
 	// promise and task are the last ones read or written, decoded: most commands read the same one several
 	// times.
 	promise lastPromise
@@ -46,13 +51,16 @@ func (t *txn) begin(index uint64) {
 	t.index, t.now = index, t.m.clock
 	t.fx = Effects{}
 	t.touched = t.touched[:0]
+	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level = 0, 0
 	t.due = state.DueFrom{}
 }
 
-// commitChecked checks the invariants, if so configured, then commits.
+// commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.
 func (t *txn) commitChecked(fx *Effects) error {
+	t.deliverPosted()
+	t.putEntities()
 	if t.m.cfg.CheckInvariants {
 		if err := t.checkInvariants(); err != nil {
 			return err
@@ -84,6 +92,7 @@ func (t *txn) commit(fx *Effects) {
 		}
 	}
 	t.m.cache.trim()
+	t.keepEntities()
 	if t.m.feature < t.level {
 		t.m.feature = t.level
 		t.m.putMeta(state.MetaFeature, t.level)
@@ -123,8 +132,12 @@ func (t *txn) abort() {
 		if ex.born {
 			t.m.cache.drop(ex)
 		}
-		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
+		ex.h, ex.dirty, ex.touched, ex.born, ex.holder = ex.before, false, false, false, nil
 	}
+	for _, o := range t.entities {
+		t.m.entities.drop(o)
+	}
+	t.entities, t.posted = t.entities[:0], nil
 	t.promise, t.task = lastPromise{}, lastTask{}
 	t.reset()
 	t.touched = t.touched[:0]
@@ -164,6 +177,9 @@ func ruleError(ns string, err error) *api.Error {
 		return nil
 	case *api.Error:
 		return e
+	case *entity.Error:
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%s", e.Error()).
+			With("namespace", ns).With("id", string(e.Entity)).With("rule", e.Rule)
 	case *journal.Violation:
 		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "%s", e.Error()).
 			With("namespace", ns).With("id", string(e.Execution)).With("rule", e.Rule)

@@ -97,6 +97,10 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 			continue
 		case child.Timer:
 			return "timer " + on
+		case state.OfEntity(child) && child.Tags[0].Value == state.OfLocks:
+			return x.lockSource(h)
+		case state.OfEntity(child):
+			return "entity " + string(child.Param)
 		case state.OfSend(child):
 			return "delivery to " + string(child.Param)
 		default:

@@ -5,6 +5,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/wire"
+	"perdure/id"
 	"perdure/recovery"
 )
 
@@ -31,6 +32,9 @@ func (x *Read) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *a
 // task returns the state that a worker needs to advance an acquired execution, with the journal's first page.
 // It refuses a stale token.
 func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error) {
+	if entityID, ok := id.EntityOfTask(x.Query.Id); ok {
+		return x.entityTask(entityID, req)
+	}
 	h, ok := x.Header(x.Query.Namespace, x.Query.Id)
 	task, hasTask := x.Task(x.Query.Namespace, x.Query.Id)
 	if !ok || !hasTask || h.Incarnation != req.Incarnation || task.Version != req.Version || task.State != recovery.TaskAcquired {

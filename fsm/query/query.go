@@ -52,6 +52,12 @@ func (x *Read) Answer() (reply *commandv1.QueryReply, err error) {
 		reply, refused = x.promise()
 	case *commandv1.Query_Task:
 		reply, refused = x.task(k.Task)
+	case *commandv1.Query_Entity:
+		reply, refused = x.entity()
+	case *commandv1.Query_Entities:
+		reply, refused = x.entities(k.Entities)
+	case *commandv1.Query_EntityAnswer:
+		reply, refused = x.entityAnswer()
 	case *commandv1.Query_Held:
 		reply = x.held(k.Held)
 	case *commandv1.Query_Functions:

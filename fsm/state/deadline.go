@@ -9,7 +9,7 @@ const Never int64 = 1<<53 - 1
 // DueFrom holds, by kind number, a time before which no deadline of that kind exists. It is a cache: zeroes
 // are always right. Deleted deadlines leave tombstones in Pebble, so each search resumes at the previous
 // position.
-type DueFrom [keys.DueGraph + 1]int64
+type DueFrom [keys.LastDeadline + 1]int64
 
 // Lower records an added deadline.
 func (d *DueFrom) Lower(key []byte) {

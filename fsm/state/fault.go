@@ -1,6 +1,9 @@
 package state
 
-import "perdure/recovery"
+import (
+	"perdure/entity"
+	"perdure/recovery"
+)
 
 // Fault carries an error of the storage through rules whose interfaces have no error: it is panicked with, and Catch
 // ends the panic.
@@ -83,4 +86,22 @@ func (m Must) Task(ns, objectID string) (recovery.Task, bool) {
 		panic(Fault{Err: err})
 	}
 	return t, ok
+}
+
+// Entity reads an entity with at most so many entries of its queue; 0 reads all.
+func (m Must) Entity(ns, entityID string, most int) (Entity, bool) {
+	e, ok, err := ReadEntity(m.From, ns, entityID, most)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return e, ok
+}
+
+// Holder reads an execution's critical section.
+func (m Must) Holder(ns, objectID string, incarnation uint64) (*entity.Holder, bool) {
+	h, ok, err := ReadHolder(m.From, ns, objectID, incarnation)
+	if err != nil {
+		panic(Fault{Err: err})
+	}
+	return h, ok
 }

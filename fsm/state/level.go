@@ -16,6 +16,8 @@ const (
 	LevelAnswers = 4
 	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
 	LevelReplies = 5
+	// LevelFunctions: entities, and critical sections on them.
+	LevelFunctions = 6
 )
 
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.

@@ -44,6 +44,25 @@ func OfSend(p recovery.Promise) bool {
 	return p.External && p.Target == "" && len(p.Param) > 0
 }
 
+// entityTag marks the promise of a function's call of an entity, or of its critical section. A user's tags cannot have it
+// there: these promises have no others.
+const entityTag = "$entity"
+
+// EntityTags are the tags of a promise that entities settle.
+func EntityTags(of string) []recovery.Tag { return []recovery.Tag{{Key: entityTag, Value: of}} }
+
+// The operations whose promises entities settle.
+const (
+	OfEntityCall = "call"
+	OfLocks      = "locks"
+)
+
+// OfEntity reports whether entities settle a promise of a send. Its parameter is the entity's id, for a critical section
+// that of the first entity.
+func OfEntity(p recovery.Promise) bool {
+	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == entityTag
+}
+
 // RetryBound reads from a policy's text how many retries it allows: "attempts=N" comes first, the worker's
 // own terms follow.
 func RetryBound(policy string) int {

@@ -195,6 +195,9 @@ type Command struct {
 	//	*Command_RetryGraph
 	//	*Command_InheritLeases
 	//	*Command_RaiseLevel
+	//	*Command_SignalEntity
+	//	*Command_CallEntity
+	//	*Command_CommitEntity
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -427,6 +430,33 @@ func (x *Command) GetRaiseLevel() *RaiseLevel {
 	return nil
 }
 
+func (x *Command) GetSignalEntity() *v1.SignalEntityRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SignalEntity); ok {
+			return x.SignalEntity
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCallEntity() *v1.CallEntityRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CallEntity); ok {
+			return x.CallEntity
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCommitEntity() *v1.CommitEntity {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_CommitEntity); ok {
+			return x.CommitEntity
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -505,6 +535,18 @@ type Command_RaiseLevel struct {
 	RaiseLevel *RaiseLevel `protobuf:"bytes,41,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
 }
 
+type Command_SignalEntity struct {
+	SignalEntity *v1.SignalEntityRequest `protobuf:"bytes,50,opt,name=signal_entity,json=signalEntity,proto3,oneof"`
+}
+
+type Command_CallEntity struct {
+	CallEntity *v1.CallEntityRequest `protobuf:"bytes,51,opt,name=call_entity,json=callEntity,proto3,oneof"`
+}
+
+type Command_CommitEntity struct {
+	CommitEntity *v1.CommitEntity `protobuf:"bytes,52,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -540,6 +582,12 @@ func (*Command_RetryGraph) isCommand_Kind() {}
 func (*Command_InheritLeases) isCommand_Kind() {}
 
 func (*Command_RaiseLevel) isCommand_Kind() {}
+
+func (*Command_SignalEntity) isCommand_Kind() {}
+
+func (*Command_CallEntity) isCommand_Kind() {}
+
+func (*Command_CommitEntity) isCommand_Kind() {}
 
 // RaiseLevel raises the feature level of a partition's state: its machine then uses the formats of that
 // level. A leader proposes it when every member of the cluster has announced that it knows the level
@@ -971,6 +1019,7 @@ type Message struct {
 	//	*Message_Start
 	//	*Message_SignalCall
 	//	*Message_SignalDone
+	//	*Message_Entity
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1109,6 +1158,15 @@ func (x *Message) GetSignalDone() *SignalDone {
 	return nil
 }
 
+func (x *Message) GetEntity() *EntityMessage {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Entity); ok {
+			return x.Entity
+		}
+	}
+	return nil
+}
+
 type isMessage_Kind interface {
 	isMessage_Kind()
 }
@@ -1137,6 +1195,10 @@ type Message_SignalDone struct {
 	SignalDone *SignalDone `protobuf:"bytes,15,opt,name=signal_done,json=signalDone,proto3,oneof"`
 }
 
+type Message_Entity struct {
+	Entity *EntityMessage `protobuf:"bytes,20,opt,name=entity,proto3,oneof"`
+}
+
 func (*Message_StartChild) isMessage_Kind() {}
 
 func (*Message_ChildDone) isMessage_Kind() {}
@@ -1148,6 +1210,53 @@ func (*Message_Start) isMessage_Kind() {}
 func (*Message_SignalCall) isMessage_Kind() {}
 
 func (*Message_SignalDone) isMessage_Kind() {}
+
+func (*Message_Entity) isMessage_Kind() {}
+
+// EntityMessage is a message from or to an entity, as package entity encodes it.
+type EntityMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       []byte                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntityMessage) Reset() {
+	*x = EntityMessage{}
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntityMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntityMessage) ProtoMessage() {}
+
+func (x *EntityMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
+func (*EntityMessage) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EntityMessage) GetMessage() []byte {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
 
 // SignalCall is a signal that the target's partition answers by a SignalDone, which completes the send in the
 // sender's journal. A signal (12) has no answer: it comes from a state below feature level 4.
@@ -1162,7 +1271,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1283,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1296,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1215,7 +1324,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1336,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1349,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1266,7 +1375,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1387,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1400,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1352,7 +1461,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1473,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1486,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1411,6 +1520,9 @@ type Reply struct {
 	//	*Reply_InheritLeases
 	//	*Reply_RaiseLevel
 	//	*Reply_PromiseAnswer
+	//	*Reply_SignalEntity
+	//	*Reply_CallEntity
+	//	*Reply_CommitEntity
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1418,7 +1530,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1542,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1555,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -1624,6 +1736,33 @@ func (x *Reply) GetPromiseAnswer() *PromiseAnswer {
 	return nil
 }
 
+func (x *Reply) GetSignalEntity() *v1.SignalEntityResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_SignalEntity); ok {
+			return x.SignalEntity
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetCallEntity() *v1.CallEntityResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_CallEntity); ok {
+			return x.CallEntity
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetCommitEntity() *v1.CommitEntityReply {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_CommitEntity); ok {
+			return x.CommitEntity
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1705,6 +1844,18 @@ type Reply_PromiseAnswer struct {
 	PromiseAnswer *PromiseAnswer `protobuf:"bytes,42,opt,name=promise_answer,json=promiseAnswer,proto3,oneof"`
 }
 
+type Reply_SignalEntity struct {
+	SignalEntity *v1.SignalEntityResponse `protobuf:"bytes,50,opt,name=signal_entity,json=signalEntity,proto3,oneof"`
+}
+
+type Reply_CallEntity struct {
+	CallEntity *v1.CallEntityResponse `protobuf:"bytes,51,opt,name=call_entity,json=callEntity,proto3,oneof"`
+}
+
+type Reply_CommitEntity struct {
+	CommitEntity *v1.CommitEntityReply `protobuf:"bytes,52,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1743,6 +1894,12 @@ func (*Reply_RaiseLevel) isReply_Kind() {}
 
 func (*Reply_PromiseAnswer) isReply_Kind() {}
 
+func (*Reply_SignalEntity) isReply_Kind() {}
+
+func (*Reply_CallEntity) isReply_Kind() {}
+
+func (*Reply_CommitEntity) isReply_Kind() {}
+
 // PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
 // only what is recorded here changes.
 type PromiseAnswer struct {
@@ -1757,7 +1914,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1926,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1939,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -1816,7 +1973,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1985,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1998,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -1863,7 +2020,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2032,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2045,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -1915,7 +2072,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2084,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2097,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -1966,7 +2123,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2135,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2148,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2009,7 +2166,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2178,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2191,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 type DeliverReply struct {
@@ -2046,7 +2203,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2215,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2228,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2089,7 +2246,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2258,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2271,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 type AssignReply struct {
@@ -2125,7 +2282,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2294,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2307,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2165,7 +2322,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2334,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2347,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2224,7 +2381,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2393,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2406,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Detail) GetKey() string {
@@ -2284,6 +2441,9 @@ type Query struct {
 	//	*Query_GraphStatus
 	//	*Query_Graph
 	//	*Query_NodeOutcome
+	//	*Query_Entity
+	//	*Query_Entities
+	//	*Query_EntityAnswer
 	Kind          isQuery_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2291,7 +2451,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2463,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2476,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2439,6 +2599,33 @@ func (x *Query) GetNodeOutcome() *v1.NodeOutcomeRequest {
 	return nil
 }
 
+func (x *Query) GetEntity() *v1.GetEntityRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Entity); ok {
+			return x.Entity
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetEntities() *v1.ListEntitiesRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_Entities); ok {
+			return x.Entities
+		}
+	}
+	return nil
+}
+
+func (x *Query) GetEntityAnswer() *EntityAnswerQuery {
+	if x != nil {
+		if x, ok := x.Kind.(*Query_EntityAnswer); ok {
+			return x.EntityAnswer
+		}
+	}
+	return nil
+}
+
 type isQuery_Kind interface {
 	isQuery_Kind()
 }
@@ -2489,6 +2676,19 @@ type Query_NodeOutcome struct {
 	NodeOutcome *v1.NodeOutcomeRequest `protobuf:"bytes,20,opt,name=node_outcome,json=nodeOutcome,proto3,oneof"`
 }
 
+type Query_Entity struct {
+	Entity *v1.GetEntityRequest `protobuf:"bytes,30,opt,name=entity,proto3,oneof"`
+}
+
+type Query_Entities struct {
+	Entities *v1.ListEntitiesRequest `protobuf:"bytes,31,opt,name=entities,proto3,oneof"`
+}
+
+type Query_EntityAnswer struct {
+	// The result of a client's call; the id is that of its promise.
+	EntityAnswer *EntityAnswerQuery `protobuf:"bytes,32,opt,name=entity_answer,json=entityAnswer,proto3,oneof"`
+}
+
 func (*Query_Describe) isQuery_Kind() {}
 
 func (*Query_Result) isQuery_Kind() {}
@@ -2511,6 +2711,48 @@ func (*Query_Graph) isQuery_Kind() {}
 
 func (*Query_NodeOutcome) isQuery_Kind() {}
 
+func (*Query_Entity) isQuery_Kind() {}
+
+func (*Query_Entities) isQuery_Kind() {}
+
+func (*Query_EntityAnswer) isQuery_Kind() {}
+
+type EntityAnswerQuery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntityAnswerQuery) Reset() {
+	*x = EntityAnswerQuery{}
+	mi := &file_command_v1_command_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntityAnswerQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntityAnswerQuery) ProtoMessage() {}
+
+func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
+func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+}
+
 type TaskQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -2521,7 +2763,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2775,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2788,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2572,7 +2814,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2826,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2839,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -2616,7 +2858,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2870,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2883,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -2667,6 +2909,9 @@ type QueryReply struct {
 	//	*QueryReply_GraphStatus
 	//	*QueryReply_Graph
 	//	*QueryReply_NodeOutcome
+	//	*QueryReply_Entity
+	//	*QueryReply_Entities
+	//	*QueryReply_EntityAnswer
 	Kind          isQueryReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2674,7 +2919,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2931,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2944,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -2817,6 +3062,33 @@ func (x *QueryReply) GetNodeOutcome() *v1.NodeOutcome {
 	return nil
 }
 
+func (x *QueryReply) GetEntity() *v1.GetEntityResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Entity); ok {
+			return x.Entity
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetEntities() *v1.ListEntitiesResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_Entities); ok {
+			return x.Entities
+		}
+	}
+	return nil
+}
+
+func (x *QueryReply) GetEntityAnswer() *v1.CallEntityResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*QueryReply_EntityAnswer); ok {
+			return x.EntityAnswer
+		}
+	}
+	return nil
+}
+
 type isQueryReply_Kind interface {
 	isQueryReply_Kind()
 }
@@ -2869,6 +3141,18 @@ type QueryReply_NodeOutcome struct {
 	NodeOutcome *v1.NodeOutcome `protobuf:"bytes,20,opt,name=node_outcome,json=nodeOutcome,proto3,oneof"`
 }
 
+type QueryReply_Entity struct {
+	Entity *v1.GetEntityResponse `protobuf:"bytes,30,opt,name=entity,proto3,oneof"`
+}
+
+type QueryReply_Entities struct {
+	Entities *v1.ListEntitiesResponse `protobuf:"bytes,31,opt,name=entities,proto3,oneof"`
+}
+
+type QueryReply_EntityAnswer struct {
+	EntityAnswer *v1.CallEntityResponse `protobuf:"bytes,32,opt,name=entity_answer,json=entityAnswer,proto3,oneof"`
+}
+
 func (*QueryReply_Error) isQueryReply_Kind() {}
 
 func (*QueryReply_Describe) isQueryReply_Kind() {}
@@ -2893,6 +3177,12 @@ func (*QueryReply_Graph) isQueryReply_Kind() {}
 
 func (*QueryReply_NodeOutcome) isQueryReply_Kind() {}
 
+func (*QueryReply_Entity) isQueryReply_Kind() {}
+
+func (*QueryReply_Entities) isQueryReply_Kind() {}
+
+func (*QueryReply_EntityAnswer) isQueryReply_Kind() {}
+
 type HeldReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*v1.TaskToken        `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -2902,7 +3192,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3204,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3217,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -2947,7 +3237,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3249,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3262,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -2986,7 +3276,7 @@ var File_command_v1_command_proto protoreflect.FileDescriptor
 
 const file_command_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\"\x8c\x01\n" +
+	"\x18command/v1/command.proto\x12\x12perdure.command.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/promises.proto\x1a\x16perdure/v1/tasks.proto\x1a\x17perdure/v1/graphs.proto\x1a\x19perdure/v1/entities.proto\"\x8c\x01\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
@@ -2996,7 +3286,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xda\t\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xa5\v\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3022,7 +3312,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"retryGraph\x12J\n" +
 	"\x0einherit_leases\x18( \x01(\v2!.perdure.command.v1.InheritLeasesH\x00R\rinheritLeases\x12A\n" +
 	"\vraise_level\x18) \x01(\v2\x1e.perdure.command.v1.RaiseLevelH\x00R\n" +
-	"raiseLevelB\x06\n" +
+	"raiseLevel\x12F\n" +
+	"\rsignal_entity\x182 \x01(\v2\x1f.perdure.v1.SignalEntityRequestH\x00R\fsignalEntity\x12@\n" +
+	"\vcall_entity\x183 \x01(\v2\x1d.perdure.v1.CallEntityRequestH\x00R\n" +
+	"callEntity\x12?\n" +
+	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntityB\x06\n" +
 	"\x04kind\"\"\n" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
@@ -3046,7 +3340,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\xab\x04\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\xe8\x04\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
@@ -3064,8 +3358,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vsignal_call\x18\x0e \x01(\v2\x1e.perdure.command.v1.SignalCallH\x00R\n" +
 	"signalCall\x12A\n" +
 	"\vsignal_done\x18\x0f \x01(\v2\x1e.perdure.command.v1.SignalDoneH\x00R\n" +
-	"signalDoneB\x06\n" +
-	"\x04kind\"[\n" +
+	"signalDone\x12;\n" +
+	"\x06entity\x18\x14 \x01(\v2!.perdure.command.v1.EntityMessageH\x00R\x06entityB\x06\n" +
+	"\x04kind\")\n" +
+	"\rEntityMessage\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\fR\amessage\"[\n" +
 	"\n" +
 	"SignalCall\x12.\n" +
 	"\x06signal\x18\x01 \x01(\v2\x16.perdure.v1.SignalSendR\x06signal\x12\x1d\n" +
@@ -3089,7 +3386,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xb4\t\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x86\v\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -3111,7 +3408,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x0einherit_leases\x18( \x01(\v2&.perdure.command.v1.InheritLeasesReplyH\x00R\rinheritLeases\x12F\n" +
 	"\vraise_level\x18) \x01(\v2#.perdure.command.v1.RaiseLevelReplyH\x00R\n" +
 	"raiseLevel\x12J\n" +
-	"\x0epromise_answer\x18* \x01(\v2!.perdure.command.v1.PromiseAnswerH\x00R\rpromiseAnswerB\x06\n" +
+	"\x0epromise_answer\x18* \x01(\v2!.perdure.command.v1.PromiseAnswerH\x00R\rpromiseAnswer\x12G\n" +
+	"\rsignal_entity\x182 \x01(\v2 .perdure.v1.SignalEntityResponseH\x00R\fsignalEntity\x12A\n" +
+	"\vcall_entity\x183 \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\n" +
+	"callEntity\x12D\n" +
+	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntityB\x06\n" +
 	"\x04kind\"[\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -3140,7 +3441,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\x1a.perdure.command.v1.DetailR\adetails\"0\n" +
 	"\x06Detail\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xbc\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x81\a\n" +
 	"\x05Query\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x129\n" +
@@ -3155,15 +3456,19 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsQueryH\x00R\tfunctions\x12C\n" +
 	"\fgraph_status\x18\x12 \x01(\v2\x1e.perdure.v1.GraphStatusRequestH\x00R\vgraphStatus\x123\n" +
 	"\x05graph\x18\x13 \x01(\v2\x1b.perdure.v1.GetGraphRequestH\x00R\x05graph\x12C\n" +
-	"\fnode_outcome\x18\x14 \x01(\v2\x1e.perdure.v1.NodeOutcomeRequestH\x00R\vnodeOutcomeB\x06\n" +
-	"\x04kind\"G\n" +
+	"\fnode_outcome\x18\x14 \x01(\v2\x1e.perdure.v1.NodeOutcomeRequestH\x00R\vnodeOutcome\x126\n" +
+	"\x06entity\x18\x1e \x01(\v2\x1c.perdure.v1.GetEntityRequestH\x00R\x06entity\x12=\n" +
+	"\bentities\x18\x1f \x01(\v2\x1f.perdure.v1.ListEntitiesRequestH\x00R\bentities\x12L\n" +
+	"\rentity_answer\x18  \x01(\v2%.perdure.command.v1.EntityAnswerQueryH\x00R\fentityAnswerB\x06\n" +
+	"\x04kind\"\x13\n" +
+	"\x11EntityAnswerQuery\"G\n" +
 	"\tTaskQuery\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"#\n" +
 	"\tHeldQuery\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\".\n" +
 	"\x0eFunctionsQuery\x12\x1c\n" +
-	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\xae\x05\n" +
+	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\xee\x06\n" +
 	"\n" +
 	"QueryReply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x12:\n" +
@@ -3178,7 +3483,10 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tfunctions\x18\x11 \x01(\v2\".perdure.command.v1.FunctionsReplyH\x00R\tfunctions\x12<\n" +
 	"\fgraph_status\x18\x12 \x01(\v2\x17.perdure.v1.GraphStatusH\x00R\vgraphStatus\x124\n" +
 	"\x05graph\x18\x13 \x01(\v2\x1c.perdure.v1.GetGraphResponseH\x00R\x05graph\x12<\n" +
-	"\fnode_outcome\x18\x14 \x01(\v2\x17.perdure.v1.NodeOutcomeH\x00R\vnodeOutcomeB\x06\n" +
+	"\fnode_outcome\x18\x14 \x01(\v2\x17.perdure.v1.NodeOutcomeH\x00R\vnodeOutcome\x127\n" +
+	"\x06entity\x18\x1e \x01(\v2\x1d.perdure.v1.GetEntityResponseH\x00R\x06entity\x12>\n" +
+	"\bentities\x18\x1f \x01(\v2 .perdure.v1.ListEntitiesResponseH\x00R\bentities\x12E\n" +
+	"\rentity_answer\x18  \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\fentityAnswerB\x06\n" +
 	"\x04kind\"8\n" +
 	"\tHeldReply\x12+\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"*\n" +
@@ -3197,7 +3505,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Offer)(nil),                   // 1: perdure.command.v1.Offer
@@ -3211,158 +3519,183 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
 	(*Trim)(nil),                    // 10: perdure.command.v1.Trim
 	(*Message)(nil),                 // 11: perdure.command.v1.Message
-	(*SignalCall)(nil),              // 12: perdure.command.v1.SignalCall
-	(*SignalDone)(nil),              // 13: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 14: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 15: perdure.command.v1.ChildDone
-	(*Reply)(nil),                   // 16: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 17: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 18: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 19: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 20: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 21: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 22: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 23: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 24: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 25: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 26: perdure.command.v1.Error
-	(*Detail)(nil),                  // 27: perdure.command.v1.Detail
-	(*Query)(nil),                   // 28: perdure.command.v1.Query
-	(*TaskQuery)(nil),               // 29: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 30: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 31: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 32: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 33: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 34: perdure.command.v1.FunctionsReply
-	nil,                             // 35: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 36: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 37: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 38: perdure.v1.Commit
-	(*v1.Release)(nil),              // 39: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 40: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 41: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 42: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 43: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 44: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 45: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 46: perdure.v1.RetryGraphRequest
-	(*v1.TaskToken)(nil),            // 47: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 48: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 49: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 50: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 51: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 52: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 53: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 54: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 55: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 56: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 57: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 58: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 59: perdure.v1.RetryGraphResponse
-	(v1.Reason)(0),                  // 60: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 61: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 62: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 63: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 64: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 65: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 66: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 67: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 68: perdure.v1.NodeOutcomeRequest
-	(*v1.DescribeResponse)(nil),     // 69: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 70: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 71: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 72: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 73: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 74: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 75: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 76: perdure.v1.NodeOutcome
+	(*EntityMessage)(nil),           // 12: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 13: perdure.command.v1.SignalCall
+	(*SignalDone)(nil),              // 14: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 15: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 16: perdure.command.v1.ChildDone
+	(*Reply)(nil),                   // 17: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 18: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 19: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 20: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 21: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 22: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 23: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 24: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 25: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 26: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 27: perdure.command.v1.Error
+	(*Detail)(nil),                  // 28: perdure.command.v1.Detail
+	(*Query)(nil),                   // 29: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 30: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 31: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 32: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 33: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 34: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 35: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 36: perdure.command.v1.FunctionsReply
+	nil,                             // 37: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 38: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 39: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 40: perdure.v1.Commit
+	(*v1.Release)(nil),              // 41: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 42: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 43: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 44: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 45: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 46: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 47: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 48: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 49: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 50: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 51: perdure.v1.CommitEntity
+	(*v1.TaskToken)(nil),            // 52: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 53: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 54: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 55: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 56: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 57: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 58: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 59: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 60: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 61: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 62: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 63: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 64: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 65: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 66: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 67: perdure.v1.CommitEntityReply
+	(v1.Reason)(0),                  // 68: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 69: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 70: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 71: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 72: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 73: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 74: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 75: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 76: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 77: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 78: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 79: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 80: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 81: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 82: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 83: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 84: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 85: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 86: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 87: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 88: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,  // 1: perdure.command.v1.Entry.offers:type_name -> perdure.command.v1.Offer
-	36, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	37, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	38, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	39, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	38, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	39, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	40, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	41, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	40, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	41, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	42, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	43, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	44, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	42, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	43, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	44, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	45, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	46, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	10, // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	45, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	46, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	47, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	48, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,  // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	47, // 21: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	11, // 22: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	14, // 23: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	15, // 24: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	48, // 25: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	49, // 26: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	12, // 27: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	13, // 28: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	48, // 29: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	50, // 30: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	35, // 31: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	50, // 32: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	26, // 33: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	51, // 34: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	52, // 35: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	53, // 36: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	20, // 37: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	54, // 38: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	55, // 39: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	56, // 40: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	57, // 41: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	21, // 42: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	22, // 43: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	23, // 44: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	24, // 45: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	25, // 46: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	58, // 47: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	59, // 48: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	19, // 49: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	18, // 50: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	17, // 51: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	47, // 52: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	47, // 53: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	60, // 54: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	27, // 55: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	61, // 56: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	62, // 57: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	63, // 58: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	64, // 59: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	65, // 60: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	29, // 61: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	30, // 62: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	31, // 63: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	66, // 64: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	67, // 65: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	68, // 66: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	26, // 67: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	69, // 68: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	70, // 69: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	71, // 70: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	72, // 71: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	57, // 72: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	73, // 73: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	33, // 74: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	34, // 75: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	74, // 76: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	75, // 77: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	76, // 78: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	47, // 79: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	49, // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	50, // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	51, // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	52, // 24: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	11, // 25: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	15, // 26: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	16, // 27: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	53, // 28: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	54, // 29: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	13, // 30: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	14, // 31: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	12, // 32: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	53, // 33: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	55, // 34: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	37, // 35: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	55, // 36: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	27, // 37: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	56, // 38: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	57, // 39: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	58, // 40: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	21, // 41: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	59, // 42: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	60, // 43: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	61, // 44: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	62, // 45: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	22, // 46: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	23, // 47: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	24, // 48: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	25, // 49: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	26, // 50: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	63, // 51: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	64, // 52: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	20, // 53: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	19, // 54: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	18, // 55: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	65, // 56: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	66, // 57: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	67, // 58: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	52, // 59: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	52, // 60: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	68, // 61: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	28, // 62: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	69, // 63: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	70, // 64: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	71, // 65: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	72, // 66: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	73, // 67: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	31, // 68: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	32, // 69: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	33, // 70: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	74, // 71: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	75, // 72: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	76, // 73: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	77, // 74: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	78, // 75: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	30, // 76: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	27, // 77: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	79, // 78: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	80, // 79: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	81, // 80: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	82, // 81: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	62, // 82: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	83, // 83: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	35, // 84: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	36, // 85: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	84, // 86: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	85, // 87: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	86, // 88: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	87, // 89: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	88, // 90: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	66, // 91: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	52, // 92: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	93, // [93:93] is the sub-list for method output_type
+	93, // [93:93] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3389,6 +3722,9 @@ func file_command_v1_command_proto_init() {
 		(*Command_RetryGraph)(nil),
 		(*Command_InheritLeases)(nil),
 		(*Command_RaiseLevel)(nil),
+		(*Command_SignalEntity)(nil),
+		(*Command_CallEntity)(nil),
+		(*Command_CommitEntity)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[11].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
@@ -3397,8 +3733,9 @@ func file_command_v1_command_proto_init() {
 		(*Message_Start)(nil),
 		(*Message_SignalCall)(nil),
 		(*Message_SignalDone)(nil),
+		(*Message_Entity)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[16].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[17].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -3418,8 +3755,11 @@ func file_command_v1_command_proto_init() {
 		(*Reply_InheritLeases)(nil),
 		(*Reply_RaiseLevel)(nil),
 		(*Reply_PromiseAnswer)(nil),
+		(*Reply_SignalEntity)(nil),
+		(*Reply_CallEntity)(nil),
+		(*Reply_CommitEntity)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[28].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[29].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -3431,8 +3771,11 @@ func file_command_v1_command_proto_init() {
 		(*Query_GraphStatus)(nil),
 		(*Query_Graph)(nil),
 		(*Query_NodeOutcome)(nil),
+		(*Query_Entity)(nil),
+		(*Query_Entities)(nil),
+		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[32].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[34].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -3445,6 +3788,9 @@ func file_command_v1_command_proto_init() {
 		(*QueryReply_GraphStatus)(nil),
 		(*QueryReply_Graph)(nil),
 		(*QueryReply_NodeOutcome)(nil),
+		(*QueryReply_Entity)(nil),
+		(*QueryReply_Entities)(nil),
+		(*QueryReply_EntityAnswer)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3452,7 +3798,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

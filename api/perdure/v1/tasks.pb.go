@@ -91,6 +91,7 @@ type WorkRequest struct {
 	//	*WorkRequest_Heartbeat
 	//	*WorkRequest_Release
 	//	*WorkRequest_ReadJournal
+	//	*WorkRequest_CommitEntity
 	Kind isWorkRequest_Kind `protobuf_oneof:"kind"`
 	// When the worker created this message, as a number that only the worker interprets; later messages have
 	// the same number or a higher one. 0: none. See Task.acquired_after.
@@ -197,6 +198,15 @@ func (x *WorkRequest) GetReadJournal() *ReadJournal {
 	return nil
 }
 
+func (x *WorkRequest) GetCommitEntity() *CommitEntity {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkRequest_CommitEntity); ok {
+			return x.CommitEntity
+		}
+	}
+	return nil
+}
+
 func (x *WorkRequest) GetTimestamp() uint64 {
 	if x != nil {
 		return x.Timestamp
@@ -232,6 +242,10 @@ type WorkRequest_ReadJournal struct {
 	ReadJournal *ReadJournal `protobuf:"bytes,7,opt,name=read_journal,json=readJournal,proto3,oneof"`
 }
 
+type WorkRequest_CommitEntity struct {
+	CommitEntity *CommitEntity `protobuf:"bytes,20,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
+}
+
 func (*WorkRequest_Hello) isWorkRequest_Kind() {}
 
 func (*WorkRequest_Credit) isWorkRequest_Kind() {}
@@ -243,6 +257,8 @@ func (*WorkRequest_Heartbeat) isWorkRequest_Kind() {}
 func (*WorkRequest_Release) isWorkRequest_Kind() {}
 
 func (*WorkRequest_ReadJournal) isWorkRequest_Kind() {}
+
+func (*WorkRequest_CommitEntity) isWorkRequest_Kind() {}
 
 type WorkResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -257,6 +273,7 @@ type WorkResponse struct {
 	//	*WorkResponse_Journal
 	//	*WorkResponse_Error
 	//	*WorkResponse_Drain
+	//	*WorkResponse_CommitEntity
 	Kind          isWorkResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -378,6 +395,15 @@ func (x *WorkResponse) GetDrain() *Drain {
 	return nil
 }
 
+func (x *WorkResponse) GetCommitEntity() *CommitEntityReply {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkResponse_CommitEntity); ok {
+			return x.CommitEntity
+		}
+	}
+	return nil
+}
+
 type isWorkResponse_Kind interface {
 	isWorkResponse_Kind()
 }
@@ -416,6 +442,10 @@ type WorkResponse_Drain struct {
 	Drain *Drain `protobuf:"bytes,9,opt,name=drain,proto3,oneof"`
 }
 
+type WorkResponse_CommitEntity struct {
+	CommitEntity *CommitEntityReply `protobuf:"bytes,20,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
+}
+
 func (*WorkResponse_Welcome) isWorkResponse_Kind() {}
 
 func (*WorkResponse_Task) isWorkResponse_Kind() {}
@@ -432,6 +462,8 @@ func (*WorkResponse_Error) isWorkResponse_Kind() {}
 
 func (*WorkResponse_Drain) isWorkResponse_Kind() {}
 
+func (*WorkResponse_CommitEntity) isWorkResponse_Kind() {}
+
 // Hello is the first message on a stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -447,7 +479,9 @@ type Hello struct {
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	// Tasks that this process still holds from an earlier stream, 100,000 at most. The node sends other tasks
 	// assigned to it again.
-	Held          []*TaskToken `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
+	Held []*TaskToken `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
+	// The names of the entities whose operations this worker can run.
+	Entities      []string `protobuf:"bytes,20,rep,name=entities,proto3" json:"entities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -527,6 +561,13 @@ func (x *Hello) GetComponentDigest() string {
 func (x *Hello) GetHeld() []*TaskToken {
 	if x != nil {
 		return x.Held
+	}
+	return nil
+}
+
+func (x *Hello) GetEntities() []string {
+	if x != nil {
+		return x.Entities
 	}
 	return nil
 }
@@ -654,6 +695,8 @@ type Task struct {
 	// that message. So it holds at least until lease_ms after that message, however late this one arrives. 0:
 	// unknown; the lease may have ended already, and the worker asks by a heartbeat before it acts.
 	AcquiredAfter uint64 `protobuf:"varint,9,opt,name=acquired_after,json=acquiredAfter,proto3" json:"acquired_after,omitempty"`
+	// The task is an entity's: its operations, and no journal. The function is "@" and the entity's name.
+	Entity        *EntityBatch `protobuf:"bytes,20,opt,name=entity,proto3" json:"entity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -749,6 +792,13 @@ func (x *Task) GetAcquiredAfter() uint64 {
 		return x.AcquiredAfter
 	}
 	return 0
+}
+
+func (x *Task) GetEntity() *EntityBatch {
+	if x != nil {
+		return x.Entity
+	}
+	return nil
 }
 
 // Commit is one step of an execution: whole, or not at all. Its guard is the token and next_child; what
@@ -955,6 +1005,10 @@ type Send struct {
 	//
 	//	*Send_Signal
 	//	*Send_Start
+	//	*Send_EntityCall
+	//	*Send_EntitySignal
+	//	*Send_EntityLocks
+	//	*Send_EntityUnlock
 	What          isSend_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1022,6 +1076,42 @@ func (x *Send) GetStart() *StartSend {
 	return nil
 }
 
+func (x *Send) GetEntityCall() *EntityCall {
+	if x != nil {
+		if x, ok := x.What.(*Send_EntityCall); ok {
+			return x.EntityCall
+		}
+	}
+	return nil
+}
+
+func (x *Send) GetEntitySignal() *EntitySignal {
+	if x != nil {
+		if x, ok := x.What.(*Send_EntitySignal); ok {
+			return x.EntitySignal
+		}
+	}
+	return nil
+}
+
+func (x *Send) GetEntityLocks() *EntityLocks {
+	if x != nil {
+		if x, ok := x.What.(*Send_EntityLocks); ok {
+			return x.EntityLocks
+		}
+	}
+	return nil
+}
+
+func (x *Send) GetEntityUnlock() *EntityUnlock {
+	if x != nil {
+		if x, ok := x.What.(*Send_EntityUnlock); ok {
+			return x.EntityUnlock
+		}
+	}
+	return nil
+}
+
 type isSend_What interface {
 	isSend_What()
 }
@@ -1034,9 +1124,33 @@ type Send_Start struct {
 	Start *StartSend `protobuf:"bytes,3,opt,name=start,proto3,oneof"`
 }
 
+type Send_EntityCall struct {
+	EntityCall *EntityCall `protobuf:"bytes,20,opt,name=entity_call,json=entityCall,proto3,oneof"`
+}
+
+type Send_EntitySignal struct {
+	EntitySignal *EntitySignal `protobuf:"bytes,21,opt,name=entity_signal,json=entitySignal,proto3,oneof"`
+}
+
+type Send_EntityLocks struct {
+	EntityLocks *EntityLocks `protobuf:"bytes,22,opt,name=entity_locks,json=entityLocks,proto3,oneof"`
+}
+
+type Send_EntityUnlock struct {
+	EntityUnlock *EntityUnlock `protobuf:"bytes,23,opt,name=entity_unlock,json=entityUnlock,proto3,oneof"`
+}
+
 func (*Send_Signal) isSend_What() {}
 
 func (*Send_Start) isSend_What() {}
+
+func (*Send_EntityCall) isSend_What() {}
+
+func (*Send_EntitySignal) isSend_What() {}
+
+func (*Send_EntityLocks) isSend_What() {}
+
+func (*Send_EntityUnlock) isSend_What() {}
 
 type SignalSend struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1699,7 +1813,7 @@ var File_perdure_v1_tasks_proto protoreflect.FileDescriptor
 const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16perdure/v1/tasks.proto\x12\n" +
-	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\"\xf9\x02\n" +
+	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/entities.proto\"\xba\x03\n" +
 	"\vWorkRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12)\n" +
 	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12,\n" +
@@ -1707,9 +1821,10 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06commit\x18\x04 \x01(\v2\x12.perdure.v1.CommitH\x00R\x06commit\x125\n" +
 	"\theartbeat\x18\x05 \x01(\v2\x15.perdure.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\arelease\x18\x06 \x01(\v2\x13.perdure.v1.ReleaseH\x00R\arelease\x12<\n" +
-	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournal\x12\x1c\n" +
+	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournal\x12?\n" +
+	"\rcommit_entity\x18\x14 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x12\x1c\n" +
 	"\ttimestamp\x18\b \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kind\"\xbc\x03\n" +
+	"\x04kind\"\x82\x04\n" +
 	"\fWorkResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12/\n" +
 	"\awelcome\x18\x02 \x01(\v2\x13.perdure.v1.WelcomeH\x00R\awelcome\x12&\n" +
@@ -1719,8 +1834,9 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\arelease\x18\x06 \x01(\v2\x18.perdure.v1.ReleaseReplyH\x00R\arelease\x123\n" +
 	"\ajournal\x18\a \x01(\v2\x17.perdure.v1.JournalPageH\x00R\ajournal\x12-\n" +
 	"\x05error\x18\b \x01(\v2\x15.perdure.v1.CallErrorH\x00R\x05error\x12)\n" +
-	"\x05drain\x18\t \x01(\v2\x11.perdure.v1.DrainH\x00R\x05drainB\x06\n" +
-	"\x04kind\"\xed\x01\n" +
+	"\x05drain\x18\t \x01(\v2\x11.perdure.v1.DrainH\x00R\x05drain\x12D\n" +
+	"\rcommit_entity\x18\x14 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntityB\x06\n" +
+	"\x04kind\"\x89\x02\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -1728,13 +1844,14 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bcapacity\x18\x04 \x01(\rR\bcapacity\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12)\n" +
-	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\"h\n" +
+	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\x12\x1a\n" +
+	"\bentities\x18\x14 \x03(\tR\bentities\"h\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1e\n" +
 	"\x06Credit\x12\x14\n" +
-	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xa3\x03\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xd4\x03\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -1746,7 +1863,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\vdeadline_ms\x18\a \x01(\x03R\n" +
 	"deadlineMs\x12.\n" +
 	"\x04tags\x18\b \x03(\v2\x1a.perdure.v1.Task.TagsEntryR\x04tags\x12%\n" +
-	"\x0eacquired_after\x18\t \x01(\x04R\racquiredAfter\x1a7\n" +
+	"\x0eacquired_after\x18\t \x01(\x04R\racquiredAfter\x12/\n" +
+	"\x06entity\x18\x14 \x01(\v2\x17.perdure.v1.EntityBatchR\x06entity\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x02\n" +
@@ -1770,12 +1888,17 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06spread\x18\x04 \x01(\bR\x06spread\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x03\n" +
 	"\x04Send\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x120\n" +
 	"\x06signal\x18\x02 \x01(\v2\x16.perdure.v1.SignalSendH\x00R\x06signal\x12-\n" +
-	"\x05start\x18\x03 \x01(\v2\x15.perdure.v1.StartSendH\x00R\x05startB\x06\n" +
+	"\x05start\x18\x03 \x01(\v2\x15.perdure.v1.StartSendH\x00R\x05start\x129\n" +
+	"\ventity_call\x18\x14 \x01(\v2\x16.perdure.v1.EntityCallH\x00R\n" +
+	"entityCall\x12?\n" +
+	"\rentity_signal\x18\x15 \x01(\v2\x18.perdure.v1.EntitySignalH\x00R\fentitySignal\x12<\n" +
+	"\fentity_locks\x18\x16 \x01(\v2\x17.perdure.v1.EntityLocksH\x00R\ventityLocks\x12?\n" +
+	"\rentity_unlock\x18\x17 \x01(\v2\x18.perdure.v1.EntityUnlockH\x00R\fentityUnlockB\x06\n" +
 	"\x04what\"J\n" +
 	"\n" +
 	"SignalSend\x12\x0e\n" +
@@ -1855,37 +1978,44 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_perdure_v1_tasks_proto_goTypes = []any{
-	(TaskState)(0),         // 0: perdure.v1.TaskState
-	(*WorkRequest)(nil),    // 1: perdure.v1.WorkRequest
-	(*WorkResponse)(nil),   // 2: perdure.v1.WorkResponse
-	(*Hello)(nil),          // 3: perdure.v1.Hello
-	(*Welcome)(nil),        // 4: perdure.v1.Welcome
-	(*Credit)(nil),         // 5: perdure.v1.Credit
-	(*Task)(nil),           // 6: perdure.v1.Task
-	(*Commit)(nil),         // 7: perdure.v1.Commit
-	(*ChildOptions)(nil),   // 8: perdure.v1.ChildOptions
-	(*Send)(nil),           // 9: perdure.v1.Send
-	(*SignalSend)(nil),     // 10: perdure.v1.SignalSend
-	(*StartSend)(nil),      // 11: perdure.v1.StartSend
-	(*CommitReply)(nil),    // 12: perdure.v1.CommitReply
-	(*Heartbeat)(nil),      // 13: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil), // 14: perdure.v1.HeartbeatReply
-	(*Release)(nil),        // 15: perdure.v1.Release
-	(*ReleaseReply)(nil),   // 16: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),    // 17: perdure.v1.ReadJournal
-	(*JournalPage)(nil),    // 18: perdure.v1.JournalPage
-	(*Drain)(nil),          // 19: perdure.v1.Drain
-	(*CallError)(nil),      // 20: perdure.v1.CallError
-	nil,                    // 21: perdure.v1.Task.TagsEntry
-	nil,                    // 22: perdure.v1.ChildOptions.TagsEntry
-	nil,                    // 23: perdure.v1.StartSend.TagsEntry
-	nil,                    // 24: perdure.v1.CallError.MetadataEntry
-	(*TaskToken)(nil),      // 25: perdure.v1.TaskToken
-	(ExecutionStatus)(0),   // 26: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),   // 27: perdure.v1.JournalEntry
-	(*RequestID)(nil),      // 28: perdure.v1.RequestID
-	(*Event)(nil),          // 29: perdure.v1.Event
-	(Reason)(0),            // 30: perdure.v1.Reason
+	(TaskState)(0),            // 0: perdure.v1.TaskState
+	(*WorkRequest)(nil),       // 1: perdure.v1.WorkRequest
+	(*WorkResponse)(nil),      // 2: perdure.v1.WorkResponse
+	(*Hello)(nil),             // 3: perdure.v1.Hello
+	(*Welcome)(nil),           // 4: perdure.v1.Welcome
+	(*Credit)(nil),            // 5: perdure.v1.Credit
+	(*Task)(nil),              // 6: perdure.v1.Task
+	(*Commit)(nil),            // 7: perdure.v1.Commit
+	(*ChildOptions)(nil),      // 8: perdure.v1.ChildOptions
+	(*Send)(nil),              // 9: perdure.v1.Send
+	(*SignalSend)(nil),        // 10: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 11: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 12: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 13: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 14: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 15: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 16: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 17: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 18: perdure.v1.JournalPage
+	(*Drain)(nil),             // 19: perdure.v1.Drain
+	(*CallError)(nil),         // 20: perdure.v1.CallError
+	nil,                       // 21: perdure.v1.Task.TagsEntry
+	nil,                       // 22: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 23: perdure.v1.StartSend.TagsEntry
+	nil,                       // 24: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 25: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 26: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 27: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 28: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 29: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 30: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 31: perdure.v1.RequestID
+	(*Event)(nil),             // 32: perdure.v1.Event
+	(*EntityCall)(nil),        // 33: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 34: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 35: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 36: perdure.v1.EntityUnlock
+	(Reason)(0),               // 37: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
@@ -1894,47 +2024,54 @@ var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	13, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
 	15, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
 	17, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	4,  // 6: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
-	6,  // 7: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	12, // 8: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	14, // 9: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	16, // 10: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	18, // 11: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	20, // 12: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	19, // 13: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	25, // 14: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	25, // 15: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	25, // 16: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	26, // 17: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	27, // 18: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	21, // 19: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	28, // 20: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	25, // 21: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	29, // 22: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	8,  // 23: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	9,  // 24: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	22, // 25: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	10, // 26: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	11, // 27: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	23, // 28: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 29: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	26, // 30: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	27, // 31: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	25, // 32: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	25, // 33: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	25, // 34: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	25, // 35: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	25, // 36: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	27, // 37: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	30, // 38: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	24, // 39: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	1,  // 40: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 41: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	41, // [41:42] is the sub-list for method output_type
-	40, // [40:41] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	25, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	4,  // 7: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
+	6,  // 8: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
+	12, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	14, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	16, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	18, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	20, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	19, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	26, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	27, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	27, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	27, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	28, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	21, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	30, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	31, // 23: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	27, // 24: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	32, // 25: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	8,  // 26: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	9,  // 27: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	22, // 28: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	10, // 29: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	11, // 30: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	33, // 31: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	34, // 32: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	35, // 33: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	36, // 34: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	23, // 35: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 36: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	28, // 37: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 38: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	27, // 39: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	27, // 40: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	27, // 41: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	27, // 42: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	27, // 43: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	29, // 44: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	37, // 45: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	24, // 46: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	1,  // 47: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 48: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	48, // [48:49] is the sub-list for method output_type
+	47, // [47:48] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -1944,6 +2081,7 @@ func file_perdure_v1_tasks_proto_init() {
 	}
 	file_perdure_v1_types_proto_init()
 	file_perdure_v1_executions_proto_init()
+	file_perdure_v1_entities_proto_init()
 	file_perdure_v1_tasks_proto_msgTypes[0].OneofWrappers = []any{
 		(*WorkRequest_Hello)(nil),
 		(*WorkRequest_Credit)(nil),
@@ -1951,6 +2089,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkRequest_Heartbeat)(nil),
 		(*WorkRequest_Release)(nil),
 		(*WorkRequest_ReadJournal)(nil),
+		(*WorkRequest_CommitEntity)(nil),
 	}
 	file_perdure_v1_tasks_proto_msgTypes[1].OneofWrappers = []any{
 		(*WorkResponse_Welcome)(nil),
@@ -1961,10 +2100,15 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_Journal)(nil),
 		(*WorkResponse_Error)(nil),
 		(*WorkResponse_Drain)(nil),
+		(*WorkResponse_CommitEntity)(nil),
 	}
 	file_perdure_v1_tasks_proto_msgTypes[8].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
+		(*Send_EntityCall)(nil),
+		(*Send_EntitySignal)(nil),
+		(*Send_EntityLocks)(nil),
+		(*Send_EntityUnlock)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -29,6 +29,9 @@ const (
 	Graph      Family = 0x22 // namespace, id, incarnation → a run's graph and input
 	Node       Family = 0x23 // namespace, id, incarnation, number of the node
 	Latch      Family = 0x24 // namespace, id, incarnation, signal → the payload delivered last
+	Entity     Family = 0x28 // namespace, id → an entity without its lists
+	EntityItem Family = 0x29 // namespace, id, list, sequence → what waits at an entity
+	Holder     Family = 0x2a // namespace, id, incarnation → an execution's critical section
 	Deadline   Family = 0x30 // kind, time, namespace, id
 	Ready      Family = 0x31 // namespace, function, order, id
 	Outbox     Family = 0x40 // destination, epoch, sequence
@@ -51,7 +54,7 @@ func Table() []struct {
 	}{
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
 		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
-		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"},
+		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
 		{Deadline, "deadline"}, {Ready, "ready"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
 		{Function, "function"},
@@ -78,10 +81,15 @@ const (
 	DueRetry   DeadlineKind = 3 // a pending task's retry timer
 	DueGrace   DeadlineKind = 4 // a cancelling execution's grace
 	DueGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
+	DueEntity  DeadlineKind = 6 // an entity's first scheduled signal
+	DueAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
 )
 
+// LastDeadline is the kind with the highest number.
+const LastDeadline = DueAnswer
+
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
-var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueLease, DueRetry}
+var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {
@@ -179,6 +187,36 @@ func LatchPrefix(namespace, id string, incarnation uint64) []byte {
 // LatchOf is the key of one signal of a run.
 func LatchOf(namespace, id string, incarnation uint64, signal string) []byte {
 	return AppendString(LatchPrefix(namespace, id, incarnation), signal)
+}
+
+// EntityList says in which list of an entity something waits.
+type EntityList byte
+
+const (
+	Queued  EntityList = 1
+	Delayed EntityList = 2
+)
+
+// EntityItemPrefix is the common prefix of what waits at one entity.
+func EntityItemPrefix(namespace, id string) []byte { return Of(EntityItem, namespace, id) }
+
+// EntityItemOf is the key of one entry of an entity's list.
+func EntityItemOf(namespace, id string, list EntityList, seq uint64) []byte {
+	return AppendUint64(append(EntityItemPrefix(namespace, id), byte(list)), seq)
+}
+
+// ParseEntityItem reads list and sequence of an entry's key, given its prefix.
+func ParseEntityItem(key, prefix []byte) (list EntityList, seq uint64, err error) {
+	if len(key) != len(prefix)+9 {
+		return 0, 0, fmt.Errorf("keys: %x is not an entry of an entity", key)
+	}
+	seq, _, err = CutUint64(key[len(prefix)+1:])
+	return EntityList(key[len(prefix)]), seq, err
+}
+
+// HolderOf is the key of the critical section of one incarnation of an execution.
+func HolderOf(namespace, id string, incarnation uint64) []byte {
+	return AppendUint64(Of(Holder, namespace, id), incarnation)
 }
 
 // DeadlineOf is the key of one deadline, at unix milliseconds.
