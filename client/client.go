@@ -123,6 +123,7 @@ type node struct {
 	conn       *grpc.ClientConn
 	executions perdurev1.ExecutionsClient
 	promises   perdurev1.PromisesClient
+	entities   perdurev1.EntitiesClient
 	tasks      perdurev1.TasksClient
 	cluster    perdurev1.ClusterClient
 	graphs     perdurev1.GraphsClient
@@ -182,6 +183,7 @@ func Dial(opts Options) (*Client, error) {
 			conn:       conn,
 			executions: perdurev1.NewExecutionsClient(conn),
 			promises:   perdurev1.NewPromisesClient(conn),
+			entities:   perdurev1.NewEntitiesClient(conn),
 			tasks:      perdurev1.NewTasksClient(conn),
 			cluster:    perdurev1.NewClusterClient(conn),
 			graphs:     perdurev1.NewGraphsClient(conn),

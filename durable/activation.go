@@ -61,6 +61,8 @@ type activation struct {
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
 	buf  buffer
+	// section is the critical section that the function is in; nil for none.
+	section *section
 	// inStep names the step that runs, quoted; empty when none does.
 	inStep string
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
@@ -169,6 +171,10 @@ func (t *activation) run() {
 	f := t.w.functions[t.info.Function]
 	if f == nil {
 		t.giveUp(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
+	}
+	if e, ok := f.(runner); ok && t.task.GetEntity() != nil {
+		t.runEntity(e)
+		return
 	}
 	t.load()
 	if asked {

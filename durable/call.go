@@ -67,6 +67,9 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 	if codec == nil {
 		codec = t.codec
 	}
+	if t.section != nil {
+		return nil, entityError("%s: a critical section starts no child", op)
+	}
 	input, err := encode(codec, "the input of "+strconv.Quote(name), in)
 	if err != nil {
 		return nil, err

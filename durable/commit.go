@@ -239,6 +239,9 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			}
 		}
 		if len(open) == 0 || (kind == perdurev1.AwaitKind_AWAIT_KIND_ANY && len(open) < len(ns)) {
+			if kind != perdurev1.AwaitKind_AWAIT_KIND_ANY {
+				t.answered(ns...)
+			}
 			return nil
 		}
 		if t.cancelAsked.Load() {

@@ -10,7 +10,7 @@ import (
 	"perdure/client"
 )
 
-// Registration is a function that a Worker can run; *Function is the only one.
+// Registration is what a Worker can run: a *Function or an *Entity.
 type Registration interface {
 	// Name is the function's name, for Start.
 	Name() string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,9 +250,14 @@ func (w *Worker) greet(s *session) int {
 		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
 	}
 	for name := range w.functions {
+		if entity, ok := strings.CutPrefix(name, "@"); ok {
+			hello.Entities = append(hello.Entities, entity)
+			continue
+		}
 		hello.Functions = append(hello.Functions, name)
 	}
 	slices.Sort(hello.Functions)
+	slices.Sort(hello.Entities)
 	w.mu.Lock()
 	w.lastCall++
 	s.hello = w.lastCall

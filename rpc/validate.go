@@ -55,6 +55,10 @@ func function(s string) error {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the function %q: names that begin with $ are reserved for the server", short(s)).
 			With("function", short(s))
 	}
+	if strings.HasPrefix(s, "@") {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the function %q: names that begin with @ are those of entities", short(s)).
+			With("function", short(s))
+	}
 	return name("function", s)
 }
 

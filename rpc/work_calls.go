@@ -9,6 +9,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/partition"
 )
 
@@ -24,6 +25,8 @@ func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, erro
 		return w.release(ctx, k.Release)
 	case *perdurev1.WorkRequest_ReadJournal:
 		return w.readJournal(ctx, k.ReadJournal)
+	case *perdurev1.WorkRequest_CommitEntity:
+		return w.commitEntity(ctx, k.CommitEntity)
 	case *perdurev1.WorkRequest_Hello:
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "Hello is not the first message")
 	default:
@@ -41,6 +44,9 @@ func (w *session) own(t *perdurev1.TaskToken) error {
 	}
 	if t.Namespace != w.ns {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the task is of namespace %q, the stream of %q", t.Namespace, w.ns).With("id", short(t.Id))
+	}
+	if entity, ok := id.EntityOfTask(t.Id); ok {
+		return entityID(entity)
 	}
 	return anyID(t.Id)
 }
@@ -134,6 +140,12 @@ func commitForm(c *perdurev1.Commit) error {
 		case *perdurev1.Send_Start:
 			err = firstError(rootID(k.Start.Id), function(k.Start.Function), sized("input", s.PromiseId, k.Start.Input), tags(k.Start.Tags),
 				duration("timeout", k.Start.TimeoutMs))
+		case *perdurev1.Send_EntityCall:
+			err = firstError(entityID(k.EntityCall.Id), name("operation", k.EntityCall.Operation), sized("input", s.PromiseId, k.EntityCall.Input))
+		case *perdurev1.Send_EntitySignal:
+			err = firstError(entitySignal(k.EntitySignal), counted(len(k.EntitySignal.GetInput())))
+		case *perdurev1.Send_EntityLocks:
+			err = entityLocks(k.EntityLocks)
 		}
 		if err != nil {
 			return err

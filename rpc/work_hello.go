@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/id"
 	"perdure/partition"
 )
 
@@ -44,13 +45,19 @@ func (w *session) readHello() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 	if err := firstError(err, name("worker id", h.WorkerId)); err != nil {
 		return nil, nil, err
 	}
-	if len(h.Functions) == 0 || len(h.Functions) > maxFunctions {
-		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "worker with %d functions, not 1 to %d", len(h.Functions), maxFunctions)
+	if n := len(h.Functions) + len(h.Entities); n == 0 || n > maxFunctions {
+		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "worker with %d functions, not 1 to %d", n, maxFunctions)
 	}
 	for _, fn := range h.Functions {
 		if err := function(fn); err != nil {
 			return nil, nil, err
 		}
+	}
+	for _, entity := range h.Entities {
+		if err := entityName(entity); err != nil {
+			return nil, nil, err
+		}
+		h.Functions = append(h.Functions, id.EntityQueue(entity)) // their tasks wait like those of functions
 	}
 	if len(h.Held) > maxCapacity {
 		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d held tasks exceed %d", len(h.Held), maxCapacity)

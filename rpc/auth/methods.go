@@ -40,6 +40,11 @@ var methods = map[string]rule{
 	perdurev1.Promises_Settle_FullMethodName: {Write, inNamespace},
 	perdurev1.Promises_Await_FullMethodName:  {Read, inNamespace},
 
+	perdurev1.Entities_Get_FullMethodName:    {Read, inNamespace},
+	perdurev1.Entities_Signal_FullMethodName: {Write, inNamespace},
+	perdurev1.Entities_Call_FullMethodName:   {Write, inNamespace},
+	perdurev1.Entities_List_FullMethodName:   {Read, inNamespace},
+
 	perdurev1.Tasks_Work_FullMethodName: {Write, inNamespace},
 
 	perdurev1.Graphs_Submit_FullMethodName:     {Write, inNamespace},

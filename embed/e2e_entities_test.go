@@ -1,0 +1,215 @@
+package embed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"perdure/client"
+	"perdure/durable"
+)
+
+// counter is an entity with a number; "spoil" changes it and fails.
+var counter = durable.NewEntity("counter",
+	durable.Op("add", func(_ *durable.EntityContext, n *int, by int) (int, error) {
+		*n += by
+		return *n, nil
+	}),
+	durable.Op("spoil", func(_ *durable.EntityContext, n *int, _ struct{}) (int, error) {
+		*n = 1 << 30
+		return 0, errors.New("spoiled")
+	}),
+	durable.Op("forward", func(ctx *durable.EntityContext, n *int, to durable.EntityID) (int, error) {
+		if err := ctx.Signal(to, "add", *n); err != nil {
+			return 0, err
+		}
+		return 0, ctx.Signal(ctx.ID, "add", 1)
+	}),
+)
+
+// entityIs waits until an entity has a value and nothing waits there.
+func (w *world) entityIs(id durable.EntityID, want string) {
+	w.t.Helper()
+	until(w.t, "entity "+string(id), func() error {
+		e, err := w.GetEntity(soon(w.t), string(id))
+		if err == nil && (string(e.GetValue()) != want || e.GetQueued() != 0 || e.GetScheduled() != 0) {
+			err = fmt.Errorf("it is %v, must have the value %q", e, want)
+		}
+		return err
+	})
+}
+
+// TestEntities: a client signals and calls an entity, an operation that fails changes nothing, an entity signals another
+// one and itself, a scheduled signal comes, a deleted entity leaves nothing, and the state passes the audit.
+func TestEntities(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	x := w.work(durable.WorkerOptions{}, counter)
+	ctx := soon(t)
+	visits, other := counter.ID("visits"), counter.ID("other")
+
+	for range 3 {
+		if err := w.SignalEntity(ctx, string(visits), "add", []byte("2"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.entityIs(visits, "6")
+	if got, err := w.CallEntity(ctx, string(visits), "add", []byte("4")); err != nil || string(got) != "10" {
+		t.Fatalf("add answers %q, %v", got, err)
+	}
+	var failed *client.ExecutionError
+	if _, err := w.CallEntity(ctx, string(visits), "spoil", nil); !errors.As(err, &failed) || failed.Failure.GetMessage() != "spoiled" {
+		t.Fatalf("spoil answers %v", err)
+	}
+	if _, err := w.CallEntity(ctx, string(visits), "nonsense", nil); !errors.As(err, &failed) || failed.Failure.GetType() != durable.TypeUnknownOperation {
+		t.Fatalf("an unknown operation answers %v", err)
+	}
+	w.entityIs(visits, "10")
+	if err := w.SignalEntity(ctx, string(visits), "forward", []byte(`"counter@other"`), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.entityIs(other, "10")
+	w.entityIs(visits, "11")
+	if err := w.SignalEntity(ctx, string(other), "add", []byte("1"), 300*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	w.entityIs(other, "11")
+	var ids []string
+	for e, err := range w.ListEntities(ctx, "counter", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.GetId())
+	}
+	if !slices.Equal(ids, []string{"counter@other", "counter@visits"}) {
+		t.Fatalf("the entities are %q", ids)
+	}
+	if _, err := w.CallEntity(ctx, string(other), durable.OpDelete, nil); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := w.GetEntity(ctx, string(other)); err != nil || e.GetIncarnation() != 0 {
+		t.Fatalf("after its deletion: %v, %v", e, err)
+	}
+	wantReason(t, "an entity that no worker serves", w.SignalEntity(ctx, "nobody@1", "add", nil, 0), "FUNCTION_UNKNOWN")
+	wantReason(t, "no id of an entity", w.SignalEntity(ctx, "counter", "add", nil, 0), "BAD_ID")
+	x.noProblems()
+}
+
+// account is a bank account. A withdrawal of more than there is fails.
+var account = durable.NewEntity("account",
+	durable.Op("deposit", func(_ *durable.EntityContext, balance *int, amount int) (int, error) {
+		if *balance+amount < 0 {
+			return 0, fmt.Errorf("the balance is %d", *balance)
+		}
+		*balance += amount
+		return *balance, nil
+	}),
+	durable.Op("balance", func(_ *durable.EntityContext, balance *int, _ struct{}) (int, error) { return *balance, nil }),
+)
+
+// Transfer is one transfer of the bank.
+type Transfer struct {
+	From, To durable.EntityID
+	Amount   int
+}
+
+// transfer moves money in a critical section of both accounts.
+var transfer = durable.NewFunction("transfer", func(ctx durable.Context, in Transfer) (bool, error) {
+	unlock, err := durable.Lock(ctx, in.From, in.To)
+	if err != nil {
+		return false, err
+	}
+	if _, err := durable.CallEntity[int](ctx, in.From, "deposit", -in.Amount); err != nil {
+		return false, unlock()
+	}
+	if _, err := durable.CallEntity[int](ctx, in.To, "deposit", in.Amount); err != nil {
+		return false, err
+	}
+	return true, unlock()
+})
+
+// auditTotal adds the balances of accounts in a critical section over all of them.
+var auditTotal = durable.NewFunction("audit", func(ctx durable.Context, of []durable.EntityID) (int, error) {
+	unlock, err := durable.Lock(ctx, of...)
+	if err != nil {
+		return 0, err
+	}
+	var asked []*durable.Future[int]
+	for _, one := range of {
+		f, err := durable.GoCallEntity[int](ctx, one, "balance", nil)
+		if err != nil {
+			return 0, err
+		}
+		asked = append(asked, f)
+	}
+	total := 0
+	for _, f := range asked {
+		n, err := f.Get(ctx)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, unlock()
+})
+
+// TestBank: transfers between accounts in all partitions of three nodes, in critical sections, with audits between them.
+// Money is neither made nor lost, no account is overdrawn, and nothing waits in the end. A section that a terminated
+// execution held is over.
+func TestBank(t *testing.T) {
+	t.Parallel()
+	cfgs := memberConfigs(t)
+	startAll(t, cfgs...)
+	w := connect(t, cfgs[0].GRPCAddr)
+	holds := durable.NewFunction("holds", func(ctx durable.Context, of []durable.EntityID) (bool, error) {
+		if _, err := durable.Lock(ctx, of...); err != nil {
+			return false, err
+		}
+		_, err := durable.WaitSignal[bool](ctx, "never")
+		return false, err
+	})
+	x := w.workAt(cfgs[1].GRPCAddr, durable.WorkerOptions{}, account, transfer, auditTotal, holds)
+	const accounts, transfers, each = 8, 60, 100
+	var all []durable.EntityID
+	for i := range accounts {
+		all = append(all, account.ID(fmt.Sprint(i)))
+		if _, err := w.CallEntity(soon(t), string(all[i]), "deposit", []byte(fmt.Sprint(each))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder := begin(w, holds, "holder", all[:3])
+	w.waitsFor("holder", "never")
+	if e, err := w.GetEntity(soon(t), string(all[1])); err != nil || e.GetLock().GetHolder() != "holder" {
+		t.Fatalf("the locked account is %v, %v", e, err)
+	}
+	var moved []*durable.Handle[bool]
+	for i := range transfers {
+		moved = append(moved, begin(w, transfer, fmt.Sprint("transfer-", i), Transfer{From: all[i%accounts], To: all[(i*3+1)%accounts], Amount: 30 + i%50}))
+	}
+	audits := []*durable.Handle[int]{begin(w, auditTotal, "audit-1", all), begin(w, auditTotal, "audit-2", all)}
+	if _, err := w.Terminate(soon(t), holder.ID(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range moved {
+		result(t, h)
+	}
+	audits = append(audits, begin(w, auditTotal, "audit-3", all))
+	for _, h := range audits {
+		if total := result(t, h); total != accounts*each {
+			t.Errorf("%s found %d, the accounts began with %d", h.ID(), total, accounts*each)
+		}
+	}
+	for _, one := range all {
+		until(t, "the end of all sections", func() error {
+			e, err := w.GetEntity(context.Background(), string(one))
+			if err == nil && (e.GetLock() != nil || e.GetQueued() != 0) {
+				err = fmt.Errorf("%v", e)
+			}
+			return err
+		})
+	}
+	x.noProblems()
+}
