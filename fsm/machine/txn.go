@@ -132,7 +132,8 @@ func (t *txn) abort() {
 		if ex.born {
 			t.m.cache.drop(ex)
 		}
-		ex.h, ex.dirty, ex.touched, ex.born, ex.holder = ex.before, false, false, false, nil
+		ex.h, ex.dirty, ex.touched, ex.born = ex.before, false, false, false
+		ex.holder = nil
 	}
 	for _, o := range t.entities {
 		t.m.entities.drop(o)
