@@ -196,6 +196,7 @@ func TestFeatureLevelAlone(t *testing.T) {
 	if up, err := m.Operator().Upgrade(bg(t), &perdurev1.UpgradeRequest{}); err != nil || up.From != older || up.Level != newest || len(up.Waiting) > 0 {
 		t.Errorf("the upgrade: %v, %v", up, err)
 	}
+	levels(t, []*member{m}, 2, newest) // by the leaderships that were there before
 	m.stop(t)
 	start(newest)
 	fresh := &member{cfg: memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)}

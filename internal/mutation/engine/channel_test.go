@@ -73,7 +73,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/leader.go", Rule: "feature level: a leader follows the cluster's level",
-		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestClusterUpgrade", Hangs: 30 * time.Second,
+		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelAlone", Hangs: 30 * time.Second,
 	},
 	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",
