@@ -100,7 +100,7 @@ func TestMain(m *testing.M) {
 			_ = os.RemoveAll(filepath.Dir(n.stopped))
 		}
 	}
-	os.Exit(code)
+	testkit.Exit(code)
 }
 
 var used bool

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"perdure/client"
+	"perdure/internal/testkit"
 )
 
 // process is the example as a process of its own.
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beExample) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 func start(t *testing.T, ctx context.Context, args ...string) *process {

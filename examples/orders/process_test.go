@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	testkit.WaitingTests(4)
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // process is the example as a process of its own.
