@@ -90,10 +90,10 @@ func (v *validator) distant(l *level) {
 	}
 	for _, q := range l.lacking(l.wanted) {
 		n := l.nodes[q.target]
-		place := Place{{Field: "nodes", Index: int(q.target), Node: n.GetId()},
+		path := FieldPath{{Field: "nodes", Index: int(q.target), Node: n.GetId()},
 			{Field: "inputs", Index: int(q.input)}, {Field: "node", Index: -1}}
 		source := l.nodes[q.source].GetId()
-		v.report(RuleAncestor, place, "%s does not come before this node; name it, or a node after it, in \"after\"", quoted(source))
+		v.report(RuleAncestor, path, "%s does not come before this node; name it, or a node after it, in \"after\"", quoted(source))
 	}
 }
 

@@ -49,16 +49,16 @@ type Step struct {
 	Node string
 }
 
-// A Place leads from the graph that was submitted to what is wrong. The empty Place is the graph itself.
-type Place []Step
+// A FieldPath leads from the graph that was submitted to what is wrong. The empty one is the graph itself.
+type FieldPath []Step
 
-// String writes a place for people: nodes[3] (id "join").inputs[1].node.
-func (p Place) String() string { return p.text(true) }
+// String writes a path for people: nodes[3] (id "join").inputs[1].node.
+func (p FieldPath) String() string { return p.text(true) }
 
-// Pointer writes a place for programs, by positions alone: nodes[3].inputs[1].node.
-func (p Place) Pointer() string { return p.text(false) }
+// Pointer writes a path for programs, by positions alone: nodes[3].inputs[1].node.
+func (p FieldPath) Pointer() string { return p.text(false) }
 
-func (p Place) text(ids bool) string {
+func (p FieldPath) text(ids bool) string {
 	var b strings.Builder
 	for i, s := range p {
 		if i > 0 {
@@ -80,19 +80,19 @@ func (p Place) text(ids bool) string {
 
 // A Problem is one thing that is wrong with a graph.
 type Problem struct {
-	Place Place
+	Path FieldPath
 	// Rule is one of the Rule constants.
 	Rule string
-	// Message is a sentence without the place.
+	// Message is a sentence without the path.
 	Message string
 }
 
 // String returns the problem in one line.
 func (p Problem) String() string {
-	if len(p.Place) == 0 {
+	if len(p.Path) == 0 {
 		return p.Message
 	}
-	return p.Place.String() + ": " + p.Message
+	return p.Path.String() + ": " + p.Message
 }
 
 // Error is everything that is wrong with a graph.

@@ -76,7 +76,7 @@ func (v *validator) call(h *perdurev1.HttpNode) {
 	}
 	folded := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		at := func() Place { return Place{{Field: "headers", Index: -1, Key: name}} }
+		at := func() FieldPath { return FieldPath{{Field: "headers", Index: -1, Key: name}} }
 		value := headers[name]
 		lower := strings.ToLower(name)
 		switch {

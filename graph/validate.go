@@ -40,16 +40,16 @@ func Problems(g *perdurev1.Graph) []Problem {
 
 // A validator finds the problems of one graph.
 type validator struct {
-	place Place // where the walk is
+	path  FieldPath // where the walk is
 	yield func(func() Problem)
 	hints int // guesses made; each costs a walk over the nodes
 }
 
 // report records a problem at a path below the present one. It builds the text only for problems that are
 // listed.
-func (v *validator) report(rule string, below Place, format string, args ...any) {
+func (v *validator) report(rule string, below FieldPath, format string, args ...any) {
 	v.yield(func() Problem {
-		return Problem{Place: slices.Concat(v.place, below), Rule: rule, Message: fmt.Sprintf(format, args...)}
+		return Problem{Path: slices.Concat(v.path, below), Rule: rule, Message: fmt.Sprintf(format, args...)}
 	})
 }
 
@@ -66,12 +66,12 @@ func (v *validator) hint(l *level, id string) string {
 	return near.Hint(id, l.known)
 }
 
-func (v *validator) enter(s Step) { v.place = append(v.place, s) }
-func (v *validator) leave()       { v.place = v.place[:len(v.place)-1] }
+func (v *validator) enter(s Step) { v.path = append(v.path, s) }
+func (v *validator) leave()       { v.path = v.path[:len(v.path)-1] }
 
-// field and item make a place of one step.
-func field(name string) Place           { return Place{{Field: name, Index: -1}} }
-func item(name string, index int) Place { return Place{{Field: name, Index: index}} }
+// field and item make a path of one step.
+func field(name string) FieldPath           { return FieldPath{{Field: name, Index: -1}} }
+func item(name string, index int) FieldPath { return FieldPath{{Field: name, Index: index}} }
 
 // graph checks one graph, depth levels below the one that was submitted.
 func (v *validator) graph(g *perdurev1.Graph, depth int) {
@@ -130,7 +130,7 @@ func (v *validator) ids(nodes []*perdurev1.GraphNode) *level {
 	l := &level{nodes: nodes, index: make(map[string]int32, len(nodes)), seen: make([]int32, len(nodes))}
 	for i, n := range nodes {
 		id := n.GetId()
-		at := func() Place { return Place{{Field: "nodes", Index: i, Node: id}, {Field: "id", Index: -1}} }
+		at := func() FieldPath { return FieldPath{{Field: "nodes", Index: i, Node: id}, {Field: "id", Index: -1}} }
 		if why := badID(id); why != "" {
 			v.report(RuleID, at(), "%s", why)
 			if id == "" {
@@ -151,8 +151,8 @@ func (v *validator) edges(l *level, count int) {
 	l.start = make([]int32, 1, len(l.nodes)+1)
 	l.pred = make([]int32, 0, count)
 	for i, n := range l.nodes {
-		at := func(j int) Place {
-			return append(Place{{Field: "nodes", Index: i, Node: n.GetId()}}, item("after", j)...)
+		at := func(j int) FieldPath {
+			return append(FieldPath{{Field: "nodes", Index: i, Node: n.GetId()}}, item("after", j)...)
 		}
 		for j, id := range n.GetAfter() {
 			p, known := l.index[id]
@@ -190,14 +190,14 @@ func (v *validator) cycle(l *level, cycle []int32) {
 		names = append(names, l.nodes[n].GetId())
 	}
 	names = append(names, l.nodes[first].GetId())
-	place := Place{{Field: "nodes", Index: int(first), Node: l.nodes[first].GetId()}}
+	path := FieldPath{{Field: "nodes", Index: int(first), Node: l.nodes[first].GetId()}}
 	for j, id := range l.nodes[first].GetAfter() {
 		if id == l.nodes[last].GetId() {
-			place = append(place, item("after", j)...)
+			path = append(path, item("after", j)...)
 			break
 		}
 	}
-	v.report(RuleCycle, place, "cycle: %s", strings.Join(names, " → "))
+	v.report(RuleCycle, path, "cycle: %s", strings.Join(names, " → "))
 }
 
 // settings checks what every kind of node has.
@@ -251,7 +251,7 @@ func (v *validator) known(name string, names map[int32]string, value int32) {
 }
 
 // name checks the name of a function, a signal, an input or a graph.
-func (v *validator) name(what, s string, at Place) {
+func (v *validator) name(what, s string, at FieldPath) {
 	switch {
 	case s == "":
 		v.report(RuleName, at, "the %s has no name", what)

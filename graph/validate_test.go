@@ -23,7 +23,7 @@ func nested(depth int) *perdurev1.Graph {
 	return g
 }
 
-func TestBadGraphsAreRefusedAtTheirPlace(t *testing.T) {
+func TestBadGraphsAreRefusedAtTheirPath(t *testing.T) {
 	const (
 		object, array = perdurev1.ValueType_VALUE_TYPE_OBJECT, perdurev1.ValueType_VALUE_TYPE_ARRAY
 		str, number   = perdurev1.ValueType_VALUE_TYPE_STRING, perdurev1.ValueType_VALUE_TYPE_NUMBER
@@ -34,7 +34,7 @@ func TestBadGraphsAreRefusedAtTheirPlace(t *testing.T) {
 	wide := layered(2, 1001) // 1,002,001 edges
 	for name, c := range map[string]struct {
 		g    *perdurev1.Graph
-		want []string // rule, place: message
+		want []string // rule, path: message
 	}{
 		"nil":           {nil, []string{`graph_has_nodes nodes: a graph needs at least one node`}},
 		"no node":       {&perdurev1.Graph{Name: "x"}, []string{`graph_has_nodes nodes: a graph needs at least one node`}},
@@ -162,7 +162,7 @@ func TestProblemsAreBoundedAndCounted(t *testing.T) {
 	if !strings.HasPrefix(text, "graph: 50 problems:\n  nodes[0] (id \"n0\").after[0]: ") || !strings.HasSuffix(text, "\n  and 30 more") {
 		t.Error(text)
 	}
-	if p := got.Problems[3].Place.Pointer(); p != "nodes[3].after[0]" {
+	if p := got.Problems[3].Path.Pointer(); p != "nodes[3].after[0]" {
 		t.Error(p)
 	}
 }
@@ -214,8 +214,8 @@ func TestAncestorsAgainstTheTwin(t *testing.T) {
 				if p.Rule != graph.RuleAncestor {
 					t.Fatal(p)
 				}
-				n := g.Nodes[p.Place[0].Index]
-				got[n.Id+" "+n.Inputs[p.Place[1].Index].GetNode()] = true
+				n := g.Nodes[p.Path[0].Index]
+				got[n.Id+" "+n.Inputs[p.Path[1].Index].GetNode()] = true
 			}
 		} else {
 			accepted++

@@ -65,7 +65,7 @@ func wellFormed(g *perdurev1.Graph) *api.Error {
 	e := api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%s", problems(err.Error()))
 	var found *graph.Error
 	if errors.As(err, &found) {
-		_ = e.With("rule", found.Problems[0].Rule).With("place", found.Problems[0].Place.Pointer())
+		_ = e.With("rule", found.Problems[0].Rule).With("path", found.Problems[0].Path.Pointer())
 	}
 	return e
 }

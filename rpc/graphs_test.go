@@ -86,7 +86,7 @@ func TestGraphsRefusedAtTheEdge(t *testing.T) {
 		r.Graph.Nodes[1].After = []string{"frist"}
 		r.Graph.Nodes[0].TimeoutMs = -1
 	})
-	if e, ok := api.FromStatus(err); !ok || e.Meta["id"] != "new" || e.Meta["rule"] == "" || e.Meta["place"] == "" ||
+	if e, ok := api.FromStatus(err); !ok || e.Meta["id"] != "new" || e.Meta["rule"] == "" || e.Meta["path"] == "" ||
 		!strings.Contains(e.Message, `"frist"`) || !strings.Contains(e.Message, "timeout_ms") {
 		t.Errorf("a graph with two problems: %v", err)
 	}

@@ -23,19 +23,19 @@ type Problem struct {
 	File string
 	// Line counts from 1.
 	Line int
-	// Place leads to the value: nodes.check.after[0]. Empty for the whole file.
-	Place string
+	// Path leads to the value: nodes.check.after[0]. Empty for the whole file.
+	Path string
 	// Rule is one of the Rule constants, here or in package graph.
 	Rule string
-	// Message is a sentence without the place.
+	// Message is a sentence without the path.
 	Message string
 }
 
-// String returns the problem in one line: file:line: place: message.
+// String returns the problem in one line: file:line: path: message.
 func (p Problem) String() string {
 	s := p.File + ":" + strconv.Itoa(p.Line) + ": "
-	if p.Place != "" {
-		s += p.Place + ": "
+	if p.Path != "" {
+		s += p.Path + ": "
 	}
 	return s + p.Message
 }

@@ -38,7 +38,7 @@ func (r *reader) input(n *yaml.Node, at spot) *perdurev1.NodeInput {
 	}
 	if !r.isSource(n, at) {
 		value := at.field("value", "value")
-		value.place = at.place
+		value.path = at.path
 		out.Source = &perdurev1.NodeInput_Value{Value: r.literal(n, value)}
 		return out
 	}

@@ -165,7 +165,7 @@ func (r *reader) call(n *yaml.Node, at spot) *perdurev1.HttpNode {
 			r.mark(fields, key.Line)
 			out.Headers = make(map[string]string)
 			r.mapping(value, fields, "a mapping of header fields", func(key, value *yaml.Node) {
-				one := spot{fields.pointer + "[" + strconv.Quote(key.Value) + "]", fields.place + "." + keyText(key.Value)}
+				one := spot{fields.pointer + "[" + strconv.Quote(key.Value) + "]", fields.path + "." + keyText(key.Value)}
 				out.Headers[key.Value] = r.text(value, one)
 			})
 		case "sendInputs":

@@ -27,7 +27,7 @@ type reader struct {
 	faults   int             // problems of form, counted or described
 	spoiled  map[string]bool // true: the pointer has a problem of form; false: something below it has one
 
-	marks  map[string]mark // by pointer, as graph.Place writes it
+	marks  map[string]mark // by pointer, as graph.FieldPath writes it
 	depth  int             // how deep the literal nests here
 	levels int             // how deep graphs nest here
 	budget int             // values that may still be read
@@ -36,12 +36,12 @@ type reader struct {
 // A mark is where in the file a part of the graph came from.
 type mark struct {
 	line  int
-	place string
+	path  string
 	items []int // the lines of a list's items, if it is one of plain text
 }
 
 // A spot is a part of the graph under its two names: in the graph, and in the file.
-type spot struct{ pointer, place string }
+type spot struct{ pointer, path string }
 
 func join(a, b string) string {
 	if a == "" {
@@ -51,14 +51,14 @@ func join(a, b string) string {
 }
 
 // field is a field of a spot; key is what the file calls it.
-func (s spot) field(name, key string) spot { return spot{join(s.pointer, name), join(s.place, key)} }
+func (s spot) field(name, key string) spot { return spot{join(s.pointer, name), join(s.path, key)} }
 
 // item is one item of a repeated field; key is what the file calls the item, with the field.
 func (s spot) item(name string, i int, key string) spot {
-	return spot{join(s.pointer, name+"["+strconv.Itoa(i)+"]"), join(s.place, key)}
+	return spot{join(s.pointer, name+"["+strconv.Itoa(i)+"]"), join(s.path, key)}
 }
 
-// keyText is a key in a place: quoted if it is not an ordinary name.
+// keyText is a key in a path: quoted if it is not an ordinary name.
 func keyText(key string) string {
 	if len(key) > graph.MaxIDBytes {
 		return strconv.Quote(key[:graph.MaxIDBytes]) + "…"
@@ -75,7 +75,7 @@ func keyText(key string) string {
 	return key
 }
 
-func (r *reader) mark(s spot, line int) { r.marks[s.pointer] = mark{line: line, place: s.place} }
+func (r *reader) mark(s spot, line int) { r.marks[s.pointer] = mark{line: line, path: s.path} }
 
 // report notes a problem of form.
 func (r *reader) report(rule string, line int, at spot, format string, args ...any) {
@@ -91,13 +91,13 @@ func (r *reader) report(rule string, line int, at spot, format string, args ...a
 		r.more++
 		return
 	}
-	r.problems = append(r.problems, Problem{File: r.file, Line: max(line, 1), Place: at.place, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, Problem{File: r.file, Line: max(line, 1), Path: at.path, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
 // adopt takes over a problem that graph.Validate found, unless its path is that of a problem of form, or
 // above or below it: then it may be a consequence.
 func (r *reader) adopt(p graph.Problem) {
-	pointer := p.Place.Pointer()
+	pointer := p.Path.Pointer()
 	if _, near := r.spoiled[pointer]; near {
 		return
 	}
@@ -111,18 +111,18 @@ func (r *reader) adopt(p graph.Problem) {
 		return
 	}
 	out := Problem{File: r.file, Line: 1, Rule: p.Rule, Message: p.Message}
-	for k := len(p.Place); k >= 0; k-- {
-		m, ok := r.marks[p.Place[:k].Pointer()]
+	for k := len(p.Path); k >= 0; k-- {
+		m, ok := r.marks[p.Path[:k].Pointer()]
 		if !ok && k > 0 {
 			// An item of a list of plain text, of which only the list is marked.
-			last := p.Place[k-1]
-			list := append(p.Place[:k-1:k-1], graph.Step{Field: last.Field, Index: -1})
+			last := p.Path[k-1]
+			list := append(p.Path[:k-1:k-1], graph.Step{Field: last.Field, Index: -1})
 			if m, ok = r.marks[list.Pointer()]; ok && last.Index >= 0 && last.Index < len(m.items) {
-				m.line, m.place = m.items[last.Index], m.place+"["+strconv.Itoa(last.Index)+"]"
+				m.line, m.path = m.items[last.Index], m.path+"["+strconv.Itoa(last.Index)+"]"
 			}
 		}
 		if ok {
-			out.Line, out.Place = max(m.line, 1), m.place
+			out.Line, out.Path = max(m.line, 1), m.path
 			break
 		}
 	}

@@ -8,7 +8,7 @@ import "perdure/internal/mutation"
 var graphBugs = []mutation.Bug{
 	{
 		File: "graph/validate.go", Rule: "an edge is named once",
-		From: `case l.seen[p] == int32(i)+1:`, To: `case l.seen[p] > int32(i)+1:`, Tests: "TestBadGraphsAreRefusedAtTheirPlace",
+		From: `case l.seen[p] == int32(i)+1:`, To: `case l.seen[p] > int32(i)+1:`, Tests: "TestBadGraphsAreRefusedAtTheirPath",
 	},
 	{
 		File: "graph/validate.go", Rule: "problems beyond the bound are counted",
@@ -16,7 +16,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "graph/order.go", Rule: "a cycle is found",
-		From: `if len(order) < count {`, To: `if len(order) == 0 && count > 0 {`, Tests: "TestBadGraphsAreRefusedAtTheirPlace",
+		From: `if len(order) < count {`, To: `if len(order) == 0 && count > 0 {`, Tests: "TestBadGraphsAreRefusedAtTheirPath",
 	},
 	{
 		File: "graph/checkinputs.go", Rule: "an input comes from a node that ends before this one starts",
