@@ -79,7 +79,7 @@ func TestHistories(t *testing.T) {
 func TestExecutions(t *testing.T) {
 	c := sharedCluster(t)
 	r, err := Executions(t.Context(), c, ExecutionOptions{N: testkit.Choose(0, 100, 200), Clients: 16, Faults: faultsFor(t, c, "kill,kill-worker"), Lease: 8 * time.Second, LongEvery: -1, Warm: time.Second,
-		Hold: 2 * time.Second, Cool: time.Second, Patience: 2 * time.Minute, Journals: testkit.Choose(0, 50, 100), Seed: *flagSeed, Out: progress{t}})
+		Hold: 2 * time.Second, Cool: time.Second, Timeout: 2 * time.Minute, Journals: testkit.Choose(0, 50, 100), Seed: *flagSeed, Out: progress{t}})
 	check(t, r, r.Violations, err)
 }
 

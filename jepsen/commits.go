@@ -18,8 +18,8 @@ type CommitOptions struct {
 	Clients int
 	// Pause is the wait of a client after each answer; default none.
 	Pause time.Duration
-	// Patience is the timeout of one write, retries included; default 30 s.
-	Patience time.Duration
+	// Timeout is the timeout of one write, retries included; default 30 s.
+	Timeout time.Duration
 	// Prefix begins every id; ids of two runs on one cluster must differ.
 	Prefix string
 }
@@ -52,12 +52,12 @@ type CommitRun struct {
 // StartCommits starts the workload. Stop ends it.
 func StartCommits(ctx context.Context, c *Cluster, o CommitOptions) (*CommitRun, error) {
 	o.Clients = fallback(o.Clients, 16)
-	o.Patience = fallback(o.Patience, 30*time.Second)
+	o.Timeout = fallback(o.Timeout, 30*time.Second)
 	o.Prefix = fallback(o.Prefix, "commit")
 	ctx, cancel := context.WithCancel(ctx)
 	r := &CommitRun{o: o, c: c, began: time.Now(), stop: cancel}
 	for i := range o.Clients {
-		cl, err := c.Client(o.Patience)
+		cl, err := c.Client(o.Timeout)
 		if err != nil {
 			cancel()
 			r.wait.Wait()
@@ -77,7 +77,7 @@ func (r *CommitRun) write(ctx context.Context, cl *client.Client, who int) {
 	for n, signals := 0, 0; ctx.Err() == nil; n++ {
 		w := Write{Name: fmt.Sprintf("%s-%d-%d", r.o.Prefix, who, n), Found: -1}
 		// The run's end does not cut a write short: only its timeout does.
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Timeout)
 		w.Called = time.Since(r.began)
 		var err error
 		switch {

@@ -58,7 +58,7 @@ func TestFailoverFigures(t *testing.T) {
 	}
 	near("the gap", r.Gap, 1.55)
 	near("the gap before", r.Before, 0.1)
-	near("the gap after mending", r.SecondGap, 0.1)
+	near("the gap after healing", r.SecondGap, 0.1)
 	near("the slowest write", r.Slowest, 1.51)
 	near("the slow time", r.Slow, 1.5)
 	if r.Rate < 10 || r.Rate > 10.5 {

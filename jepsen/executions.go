@@ -34,8 +34,8 @@ type ExecutionOptions struct {
 	// it takes a third of the lease, so that the task is held for as long as a lease lasts, and across faults.
 	StepTime  time.Duration
 	LongEvery int
-	// Patience is a client's timeout for one execution; default 60 s.
-	Patience time.Duration
+	// Timeout is a client's timeout for one execution; default 60 s.
+	Timeout time.Duration
 	// Faults are taken in turn, Rounds of them (default one each); default kill-leader.
 	Faults []Fault
 	Rounds int
@@ -52,7 +52,7 @@ func (o *ExecutionOptions) fill() {
 	o.N, o.Clients, o.Workers = fallback(o.N, 200), fallback(o.Clients, 64), fallback(o.Workers, 3)
 	o.Lease, o.StepTime = fallback(o.Lease, 5*time.Second), fallback(o.StepTime, 2*time.Millisecond)
 	o.LongEvery = fallback(o.LongEvery, 32)
-	o.Patience = fallback(o.Patience, time.Minute)
+	o.Timeout = fallback(o.Timeout, time.Minute)
 	if len(o.Faults) == 0 {
 		o.Faults, _ = FindFaults("kill-leader")
 	}
@@ -128,7 +128,7 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 	defer cancel()
 	var clients sync.WaitGroup
 	for range o.Clients {
-		cl, err := c.Client(o.Patience)
+		cl, err := c.Client(o.Timeout)
 		if err != nil {
 			cancel()
 			clients.Wait()
@@ -185,7 +185,7 @@ const boxCount = 16
 
 // openBoxes starts the executions that collect signals. No worker has their function.
 func (r *ExecutionRun) openBoxes(ctx context.Context) error {
-	cl, err := r.c.Client(r.o.Patience)
+	cl, err := r.c.Client(r.o.Timeout)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound, longSteps bool
 	for _, w := range wounds {
 		judged = judged && w.Fault.Quorum
 		if w.Worker != nil {
-			outages = append(outages, Outage{w.Worker.Name, w.At, w.Mended})
+			outages = append(outages, Outage{w.Worker.Name, w.At, w.Healed})
 		} else if len(w.Nodes) > 0 {
 			breaks = append(breaks, w.At)
 		}
@@ -275,7 +275,7 @@ func (r *ExecutionRun) one(ctx context.Context, cl *client.Client) {
 		in.Box, in.Sleep = r.boxes[int(n)%len(r.boxes)], 20+n*37%400
 		e.Box, e.Word, e.Sent = in.Box, "word-"+e.ID, []int{-1, -1}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Timeout)
 	defer cancel()
 	e.Called = time.Since(r.began)
 	h, err := fn.Start(ctx, cl, e.ID, in)
@@ -493,7 +493,7 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began time.Time) {
 	var done, calm []time.Duration
 	underWay := func(e Execution, w *Wound) bool { // while the fault lasted
-		return e.Done >= w.At.Sub(began) && e.Called <= w.Mended.Sub(began)
+		return e.Done >= w.At.Sub(began) && e.Called <= w.Healed.Sub(began)
 	}
 	inFault := func(e Execution) bool {
 		return slices.ContainsFunc(wounds, func(w *Wound) bool { return (len(w.Nodes) > 0 || w.Worker != nil) && underWay(e, w) })
@@ -532,7 +532,7 @@ func (r *ExecutionReport) measure(executions []Execution, wounds []*Wound, began
 		}
 		f.Rate = float64(before) / (at - start).Seconds()
 		r.Faults = append(r.Faults, f)
-		start = w.Mended.Sub(began)
+		start = w.Healed.Sub(began)
 	}
 }
 

@@ -34,9 +34,9 @@ type FailoverRound struct {
 	// At is when the fault was injected, to find it in the logs.
 	At time.Time
 	// Before is the longest time without an acknowledged write before the fault; Gap the longest that the
-	// fault caused; SecondGap the longest that began after mending had.
+	// fault caused; SecondGap the longest that began after healing had.
 	Before, Gap, SecondGap time.Duration
-	// Slow is how long less than half of the earlier rate was acknowledged, mending included.
+	// Slow is how long less than half of the earlier rate was acknowledged, healing included.
 	Slow time.Duration
 	// Slowest is the longest that one acknowledged write took which was under way after the fault; it began SlowestAt
 	// after the fault (negative: before it).
@@ -96,7 +96,7 @@ func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverRepo
 // String is one line.
 func (r FailoverRound) String() string {
 	v := r.Verdict
-	return fmt.Sprintf("%s of %s at %s: gap %s (before the fault %s, after mending %s), slow for %s, slowest write %s (begun %s after the fault), %d over %s, restart %s; "+
+	return fmt.Sprintf("%s of %s at %s: gap %s (before the fault %s, after healing %s), slow for %s, slowest write %s (begun %s after the fault), %d over %s, restart %s; "+
 		"%.0f/s, %d acknowledged, %d unknown, %d given up, %d lost, %d doubled",
 		r.Fault, r.Hit, r.At.UTC().Format("15:04:05.000Z"), short3(r.Gap), short3(r.Before), short3(r.SecondGap), short3(r.Slow), short3(r.Slowest), short3(r.SlowestAt), r.Over, short3(overTime), short3(r.Restart),
 		r.Rate, v.Acked, v.Open, v.NotDone, len(v.Lost), len(v.Doubled))
@@ -116,7 +116,7 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 		return out, err
 	}
 	out.Hit, out.At, out.Restart = w.Names(), w.At, w.Restart()
-	out.measure(writes, run.Since(w.At), run.Since(w.Mending), run.Since(end))
+	out.measure(writes, run.Since(w.At), run.Since(w.Healing), run.Since(end))
 
 	if o.MaxGap > 0 && f.Quorum && out.Gap > o.MaxGap {
 		report.Violations = append(report.Violations, fmt.Sprintf("%s of %s at %s: no write was acknowledged for %s, at most %s is allowed",
@@ -143,7 +143,7 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 		return nil, err
 	}
 	if warmed != nil {
-		begin, cancel := context.WithTimeout(ctx, mendTimeout)
+		begin, cancel := context.WithTimeout(ctx, healTimeout)
 		defer cancel()
 		if err := waitFor(begin, "the load to be under way", func(context.Context) error { return warmed() }); err != nil {
 			return nil, err
@@ -156,9 +156,9 @@ func underFault(ctx context.Context, c *Cluster, f Fault, warm, hold, cool time.
 	if err := pause(ctx, hold); err != nil {
 		return nil, err
 	}
-	mending, cancel := context.WithTimeout(ctx, mendTimeout)
+	healing, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
-	if err := w.Mend(mending, c); err != nil {
+	if err := w.Heal(healing, c); err != nil {
 		return nil, err
 	}
 	return w, pause(ctx, cool)
@@ -172,8 +172,8 @@ func fewer(have, want int, of string) error {
 	return nil
 }
 
-// mendTimeout bounds how long a cluster may take to be ready again.
-const mendTimeout = 90 * time.Second
+// healTimeout bounds how long a cluster may take to be ready again.
+const healTimeout = 90 * time.Second
 
 // pause waits.
 func pause(ctx context.Context, d time.Duration) error {
@@ -186,7 +186,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // measure reads the figures from the times of acknowledgements. All times count from the run's begin.
-func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) {
+func (r *FailoverRound) measure(writes []Write, at, healing, end time.Duration) {
 	var acks []time.Duration
 	var first time.Duration = -1
 	before := 0
@@ -214,8 +214,8 @@ func (r *FailoverRound) measure(writes []Write, at, mending, end time.Duration) 
 		}
 	}
 	r.Before = LongestGap(between(acks, 0, at), max(0, first), at)
-	r.Gap = LongestGap(acks, at, mending)
-	if later := between(acks, mending, end+1); len(later) > 0 {
+	r.Gap = LongestGap(acks, at, healing)
+	if later := between(acks, healing, end+1); len(later) > 0 {
 		r.SecondGap = LongestGap(later, slices.Min(later), end)
 	}
 	r.Slow = SlowTime(acks, max(0, first), at, end)
@@ -248,7 +248,7 @@ func (v *CommitVerdict) Violations() []string {
 // Aftermath waits until all replicas are equal again and lists what no fault of the table excuses: replicas
 // that differ or have halted, and the Evidence.
 func Aftermath(ctx context.Context, c *Cluster) []string {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	var out []string
 	if err := c.WaitEqual(ctx); err != nil {
@@ -300,7 +300,7 @@ func (r *FailoverReport) String() string {
 			all  []time.Duration
 		}{
 			{"longest time without an acknowledged write", gap}, {"the same before the fault", before},
-			{"the same after mending began", second}, {"time under half the earlier rate", slow},
+			{"the same after healing began", second}, {"time under half the earlier rate", slow},
 			{"slowest single write", slowest}, {"restart to ready", restart},
 		} {
 			fmt.Fprintf(&b, "  %-44s %s\n", row.what, SpreadOf(row.all))

@@ -67,8 +67,8 @@ const (
 type Fault struct {
 	Name, About string
 	Target      Target
-	// Break runs on each node that is hit, action by action; Mend undoes it.
-	Break, Mend []Action
+	// Break runs on each node that is hit, action by action; Heal undoes it.
+	Break, Heal []Action
 	// Quorum says that a majority keeps running: an outage longer than a failover is the cluster's fault.
 	Quorum bool
 	// Netns says that the fault needs network namespaces.
@@ -100,75 +100,75 @@ func (f Fault) holds(hold, lease time.Duration, rng *rand.Rand) time.Duration {
 var Faults = []Fault{
 	{Name: "none", About: "nothing happens: the figure to compare with", Target: Nobody, Quorum: true},
 	{Name: "kill-leader", About: "kill -9 of the node that leads most", Target: Leader,
-		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
+		Break: []Action{Kill}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "kill-follower", About: "kill -9 of another node", Target: Follower,
-		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
-	{Name: "kill-all", About: "kill -9 of all nodes at once", Target: Everyone, Break: []Action{Kill}, Mend: []Action{Launch}},
+		Break: []Action{Kill}, Heal: []Action{Launch}, Quorum: true},
+	{Name: "kill-all", About: "kill -9 of all nodes at once", Target: Everyone, Break: []Action{Kill}, Heal: []Action{Launch}},
 	{Name: "stop-leader", About: "an orderly stop of the node that leads most", Target: Leader,
-		Break: []Action{Stop}, Mend: []Action{Launch}, Quorum: true},
+		Break: []Action{Stop}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "pause-leader", About: "the process of the node that leads most stands still", Target: Leader,
-		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
+		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
 	{Name: "pause-follower", About: "the process of another node stands still", Target: Follower,
-		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
-	{Name: "pause-all", About: "all processes stand still", Target: Everyone, Break: []Action{Pause}, Mend: []Action{Resume}},
+		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
+	{Name: "pause-all", About: "all processes stand still", Target: Everyone, Break: []Action{Pause}, Heal: []Action{Resume}},
 	{Name: "cut-leader", About: "the host of the node that leads most vanishes from the network", Target: Leader,
-		Break: []Action{Cut}, Mend: []Action{Join}, Quorum: true, Netns: true},
+		Break: []Action{Cut}, Heal: []Action{Join}, Quorum: true, Netns: true},
 	{Name: "cut-follower", About: "the host of another node vanishes", Target: Follower,
-		Break: []Action{Cut}, Mend: []Action{Join}, Quorum: true, Netns: true},
+		Break: []Action{Cut}, Heal: []Action{Join}, Quorum: true, Netns: true},
 	{Name: "isolate-leader", About: "the leader and the other nodes do not hear each other; clients reach all of them", Target: Leader,
-		Break: []Action{Isolate}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Isolate}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "isolate-follower", About: "a follower and the other nodes do not hear each other; clients reach all of them", Target: Follower,
-		Break: []Action{Isolate}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Isolate}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "mute-leader", About: "what the leader sends to other nodes is lost, what they send it is not", Target: Leader,
-		Break: []Action{Mute}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Mute}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "mute-follower", About: "what a follower sends to other nodes is lost, what they send it is not", Target: Follower,
-		Break: []Action{Mute}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Mute}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "deafen-leader", About: "what other nodes send to the leader is lost, what it sends them is not", Target: Leader,
-		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Deafen}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "deafen-follower", About: "what other nodes send to a follower is lost, what it sends them is not", Target: Follower,
-		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Deafen}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "late-answers", About: "answers to the leader are lost until another node leads, then TCP delivers the old ones", Target: Leader,
-		Break: []Action{Deafen}, Mend: []Action{Unite}, Quorum: true, Netns: true, Lasts: lateHold},
+		Break: []Action{Deafen}, Heal: []Action{Unite}, Quorum: true, Netns: true, Lasts: lateHold},
 	{Name: "part-leader", About: "the leader and one follower do not hear each other; all others hear both (a follower is the bridge)", Target: LeaderAnd,
-		Break: []Action{Part}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Part}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "part-followers", About: "the followers do not hear each other; all of them hear the leader (the leader is the bridge)", Target: Followers,
-		Break: []Action{Part}, Mend: []Action{Unite}, Quorum: true, Netns: true},
+		Break: []Action{Part}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "part-all", About: "no node hears another; clients reach all of them", Target: Everyone,
-		Break: []Action{Part}, Mend: []Action{Unite}, Netns: true},
+		Break: []Action{Part}, Heal: []Action{Unite}, Netns: true},
 	{Name: "wipe-follower", About: "a node is killed and loses its disk", Target: Follower,
-		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
+		Break: []Action{Kill, Wipe}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "wipe-leader", About: "the node that leads most is killed and loses its disk", Target: Leader,
-		Break: []Action{Kill, Wipe}, Mend: []Action{Launch}, Quorum: true},
+		Break: []Action{Kill, Wipe}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "rolling-restart", About: "an orderly stop and start of one node after the other", Target: Everyone,
-		Break: []Action{Stop, Launch, Await}, Mend: []Action{Launch}, Quorum: true, InTurn: true},
+		Break: []Action{Stop, Launch, Await}, Heal: []Action{Launch}, Quorum: true, InTurn: true},
 	{Name: "damage-follower", About: "a byte of a state file is changed while its node is down; the replica is rebuilt", Target: Follower,
-		Break: []Action{Stop, Damage, Launch}, Mend: []Action{Repair}, Quorum: true, SavedOften: true},
+		Break: []Action{Stop, Damage, Launch}, Heal: []Action{Repair}, Quorum: true, SavedOften: true},
 	{Name: "full-disk-follower", About: "the disk of a node is full", Target: Follower,
-		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Quorum: true, Disk: true},
+		Break: []Action{Fill}, Heal: []Action{Free, Launch}, Quorum: true, Disk: true},
 	{Name: "full-disk-leader", About: "the disk of the node that leads most is full", Target: Leader,
-		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Quorum: true, Disk: true},
+		Break: []Action{Fill}, Heal: []Action{Free, Launch}, Quorum: true, Disk: true},
 	{Name: "full-disk-all", About: "all disks are full", Target: Everyone,
-		Break: []Action{Fill}, Mend: []Action{Free, Launch}, Disk: true},
+		Break: []Action{Fill}, Heal: []Action{Free, Launch}, Disk: true},
 	{Name: "slow-disk-follower", About: "each sync of a node's disk takes 60 ms longer", Target: Follower,
-		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Slow}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "slow-disk-leader", About: "each sync of the disk of the node that leads most takes 60 ms longer", Target: Leader,
-		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Slow}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "slow-disk-all", About: "each sync of any disk takes 60 ms longer", Target: Everyone,
-		Break: []Action{Slow}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Slow}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "clock-ahead-leader", About: "the wall clock of the node that leads most is set 20 s forward, and back", Target: Leader,
-		Break: []Action{Ahead}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Ahead}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "clock-behind-leader", About: "the wall clock of the node that leads most is set 20 s back, and forward", Target: Leader,
-		Break: []Action{Behind}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Behind}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "clock-ahead-follower", About: "the wall clock of another node is set 20 s forward, and back", Target: Follower,
-		Break: []Action{Ahead}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Ahead}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "clock-behind-follower", About: "the wall clock of another node is set 20 s back, and forward", Target: Follower,
-		Break: []Action{Behind}, Mend: []Action{Calm}, Quorum: true, Patched: true},
+		Break: []Action{Behind}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "kill-worker", About: "kill -9 of a worker's process", Target: AWorker,
-		Break: []Action{Kill}, Mend: []Action{Launch}, Quorum: true},
+		Break: []Action{Kill}, Heal: []Action{Launch}, Quorum: true},
 	{Name: "pause-worker", About: "a worker's process stands still", Target: AWorker,
-		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true},
+		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
 	{Name: "stop-worker", About: "a worker's process stands still for longer than its lease, then goes on", Target: AWorker,
-		Break: []Action{Pause}, Mend: []Action{Resume}, Quorum: true, OutlastsLease: true},
+		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true, OutlastsLease: true},
 }
 
 // lateHold is how long the answers to a leader are held back, to come late: longer than an election takes,
@@ -268,8 +268,8 @@ type Wound struct {
 	Nodes []*Node
 	// Worker is the worker that was hit instead of a node.
 	Worker *Worker
-	// At is when it was injected, Mending when the repair began, Mended when the nodes hit were ready again.
-	At, Mending, Mended time.Time
+	// At is when it was injected, Healing when the repair began, Healed when the nodes hit were ready again.
+	At, Healing, Healed time.Time
 }
 
 // Names are the names of the nodes that were hit.
@@ -287,10 +287,10 @@ func (w *Wound) Names() string {
 	return strings.Join(out, ",")
 }
 
-// Restart is how long the nodes took from the start of mending until they were ready.
-func (w *Wound) Restart() time.Duration { return w.Mended.Sub(w.Mending) }
+// Restart is how long the nodes took from the start of healing until they were ready.
+func (w *Wound) Restart() time.Duration { return w.Healed.Sub(w.Healing) }
 
-// Inject injects a fault. After an error, Mend repairs the part that was injected.
+// Inject injects a fault. After an error, Heal repairs the part that was injected.
 func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, error) {
 	if f.Target == AWorker {
 		return c.injectWorker(f, rng)
@@ -304,7 +304,7 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 	if !f.InTurn {
 		return w, w.do(ctx, nodes, f.Break)
 	}
-	turns, cancel := context.WithTimeout(ctx, mendTimeout)
+	turns, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	for _, n := range nodes {
 		if err := w.do(turns, []*Node{n}, f.Break); err != nil {
@@ -314,20 +314,20 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 	return w, nil
 }
 
-// Mend undoes the fault and waits until all nodes are ready, or ctx ends.
-func (w *Wound) Mend(ctx context.Context, c *Cluster) error {
-	w.Mending = time.Now()
-	c.log.Info("mend", "name", w.Fault.Name, "nodes", w.Names())
+// Heal undoes the fault and waits until all nodes are ready, or ctx ends.
+func (w *Wound) Heal(ctx context.Context, c *Cluster) error {
+	w.Healing = time.Now()
+	c.log.Info("healing", "name", w.Fault.Name, "nodes", w.Names())
 	if w.Worker != nil {
-		return w.mendWorker()
+		return w.healWorker()
 	}
-	if err := w.do(ctx, w.Nodes, w.Fault.Mend); err != nil {
+	if err := w.do(ctx, w.Nodes, w.Fault.Heal); err != nil {
 		return err
 	}
 	if err := c.WaitReady(ctx, w.Nodes...); err != nil {
 		return fmt.Errorf("after %s of %s: %w", w.Fault.Name, w.Names(), err)
 	}
-	w.Mended = time.Now()
+	w.Healed = time.Now()
 	return c.WaitReady(ctx)
 }
 
@@ -411,7 +411,7 @@ func (c *Cluster) choose(ctx context.Context, t Target, rng *rand.Rand) ([]*Node
 		return []*Node{c.nodes[rng.IntN(len(c.nodes))]}, nil
 	}
 	var leader *Node
-	look, cancel := context.WithTimeout(ctx, mendTimeout)
+	look, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	if err := waitFor(look, "a leader", func(ctx context.Context) (err error) { leader, err = c.Leader(ctx); return err }); err != nil {
 		return nil, err

@@ -134,9 +134,9 @@ func (d *diamond) work(ctx context.Context, c *Cluster) (stop func(), err error)
 		ended <- err
 		stop()
 		return nil, fmt.Errorf("the worker ended: %w", err)
-	case <-time.After(mendTimeout):
+	case <-time.After(healTimeout):
 		stop()
-		return nil, fmt.Errorf("no node has welcomed the worker within %v", mendTimeout)
+		return nil, fmt.Errorf("no node has welcomed the worker within %v", healTimeout)
 	}
 }
 
@@ -245,7 +245,7 @@ func (s *crashStory) killed(ctx context.Context, when string, states ...string) 
 	if err := leader.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendTimeout)
+	ready, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	if err := s.c.WaitReady(ready); err != nil {
 		return err
@@ -261,7 +261,7 @@ func (s *crashStory) killed(ctx context.Context, when string, states ...string) 
 	if err != nil {
 		return err
 	}
-	if err := w.Mend(ready, s.c); err != nil {
+	if err := w.Heal(ready, s.c); err != nil {
 		return err
 	}
 	last, err := s.cl.GraphStatus(ctx, s.ID)
@@ -287,7 +287,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 		return nil, 0, err
 	}
 	var found *Node
-	look, cancel := context.WithTimeout(ctx, mendTimeout)
+	look, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	err = waitFor(look, "the partition's leader", func(ctx context.Context) error {
 		status, err := s.c.Status(ctx)
@@ -309,7 +309,7 @@ func (s *crashStory) leader(ctx context.Context) (*Node, uint32, error) {
 
 // expect waits for a state of a, b, c and d, and adds it to the story.
 func (s *crashStory) expect(ctx context.Context, when string, states ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	var status *perdurev1.GraphStatus
 	err := waitFor(ctx, "the state: "+when, func(ctx context.Context) (err error) {

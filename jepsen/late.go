@@ -99,7 +99,7 @@ func Late(ctx context.Context, c *Cluster, o LateOptions) (*LateReport, error) {
 
 // settleDown waits until every node is ready and every partition has a leader.
 func (c *Cluster) settleDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	if err := c.WaitReady(ctx); err != nil {
 		return err
@@ -127,9 +127,9 @@ func (r *lateRound) run(ctx context.Context, rng *rand.Rand) (opened time.Durati
 			others = append(others, n)
 		}
 	}
-	whole, cancel := context.WithTimeout(ctx, mendTimeout)
+	whole, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
-	atOthers, err := r.c.Client(mendTimeout, others...)
+	atOthers, err := r.c.Client(healTimeout, others...)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
+
+	"perdure/internal/testkit"
 )
 
 // fakeNode, in the environment, makes the test binary a node that only reports that it is ready; echo makes
@@ -48,7 +52,7 @@ func TestMain(m *testing.M) {
 	if builtDir != "" {
 		os.RemoveAll(builtDir)
 	}
-	os.Exit(code)
+	testkit.Exit(code, goleak.IgnoreTopFunction("perdure/jepsen.spawning"))
 }
 
 // beFakeNode is ready until a signal stops it. One that is "weak" ends by itself at the first readiness

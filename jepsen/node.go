@@ -84,7 +84,7 @@ func (n *Node) args() []string {
 func (n *Node) use(binary string) { n.binary.Store(&binary) }
 
 // refused starts the node and returns the last line that it prints when it ends by itself. It kills a node
-// that still runs after mendTimeout, and reports that.
+// that still runs after healTimeout, and reports that.
 func (n *Node) refused(ctx context.Context) string {
 	n.mu.Lock()
 	cmd := n.command()
@@ -97,7 +97,7 @@ func (n *Node) refused(ctx context.Context) string {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	select {
 	case err := <-ended:
@@ -105,7 +105,7 @@ func (n *Node) refused(ctx context.Context) string {
 		return fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
 	case <-ctx.Done():
 		_ = cmd.Process.Kill() // it has ended, or ends now
-		return fmt.Sprintf("it still ran after %s, and was killed: %v", mendTimeout, <-ended)
+		return fmt.Sprintf("it still ran after %s, and was killed: %v", healTimeout, <-ended)
 	}
 }
 

@@ -282,8 +282,8 @@ func TestFindFaults(t *testing.T) {
 		t.Error("an unknown fault was found")
 	}
 	for _, f := range Faults {
-		if len(f.Break) > 0 && len(f.Mend) == 0 {
-			t.Errorf("%s is never mended", f.Name)
+		if len(f.Break) > 0 && len(f.Heal) == 0 {
+			t.Errorf("%s is never healed", f.Name)
 		}
 	}
 }

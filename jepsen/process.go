@@ -59,14 +59,17 @@ func spawn(cmd *exec.Cmd) error {
 
 var spawner = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
+	go spawning(work)
 	return work
 })
+
+// spawning runs until the process ends.
+func spawning(work <-chan func()) {
+	runtime.LockOSThread()
+	for f := range work {
+		f()
+	}
+}
 
 // reap waits for the end of a process.
 func (p *process) reap(cmd *exec.Cmd, ended chan struct{}) {

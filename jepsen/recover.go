@@ -171,7 +171,7 @@ func (r *recovery) look(what string, in *Node) error {
 
 // ready starts nodes and measures until all are ready, and until all replicas are equal.
 func (r *recovery) ready(what string, nodes ...*Node) error {
-	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
 	began := time.Now()
 	for _, n := range nodes {
@@ -257,9 +257,9 @@ func (r *recovery) wipe() error {
 	return nil
 }
 
-// waitCalm waits until all replicas are equal, for at most mendTimeout.
+// waitCalm waits until all replicas are equal, for at most healTimeout.
 func (c *Cluster) waitCalm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	return c.WaitEqual(ctx)
 }
@@ -267,7 +267,7 @@ func (c *Cluster) waitCalm(ctx context.Context) error {
 // waitCaughtUp is waitCalm for all partitions but one. Until then a read from a node itself may lack the
 // newest writes.
 func (c *Cluster) waitCaughtUp(ctx context.Context, but uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	var goal map[uint32]uint64
 	return waitFor(ctx, "the other partitions to be equal", func(ctx context.Context) error {
@@ -391,7 +391,7 @@ var errReplicaHalted = errors.New("the replica has halted")
 
 // calmOrHalted waits until all replicas are equal, or until that of one node has halted, which is an error.
 func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
-	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
 	var halted bool
 	err := waitFor(ctx, "all replicas to be equal, or one to halt", func(ctx context.Context) error {
@@ -419,7 +419,7 @@ func (r *recovery) forgetKept(n *Node, partition uint32) error {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 	defer cancel()
 	_, err = perdurev1.NewClusterClient(cl.Conn()).ForgetKept(ctx, &perdurev1.ForgetKeptRequest{Partition: partition, NodeId: n.Name})
 	return err
@@ -467,7 +467,7 @@ func (r *recovery) rebuild(n *Node, partition uint32) error {
 			return err
 		}
 		defer cl.Close()
-		ctx, cancel := context.WithTimeout(r.ctx, mendTimeout)
+		ctx, cancel := context.WithTimeout(r.ctx, healTimeout)
 		defer cancel()
 		_, err = perdurev1.NewClusterClient(cl.Conn()).RebuildReplica(ctx,
 			&perdurev1.RebuildReplicaRequest{Partition: partition, NodeId: n.Name})

@@ -24,10 +24,10 @@ type RegisterOptions struct {
 	// Deadlines is how many more promises are in use that time out within 1.6 s unless a client settles them
 	// before; every second operation is on one of these. Default 40; negative for none.
 	Deadlines int
-	// Patience is the timeout of one operation; default 4 s. An operation without an answer by then stays
+	// Timeout is the timeout of one operation; default 4 s. An operation without an answer by then stays
 	// open. Every second one of the clients that know one node has a quarter of it, so that faults leave
 	// operations open.
-	Patience time.Duration
+	Timeout time.Duration
 	// Pause is a client's wait after an operation; default 2 ms.
 	Pause time.Duration
 	// Prefix begins every id; ids of two runs on one cluster must differ.
@@ -40,7 +40,7 @@ func (o *RegisterOptions) fill() {
 	o.Live = fallback(o.Live, 6)
 	o.OpsPerID = fallback(o.OpsPerID, 18)
 	o.Deadlines = max(fallback(o.Deadlines, 40), 0)
-	o.Patience = fallback(o.Patience, 4*time.Second)
+	o.Timeout = fallback(o.Timeout, 4*time.Second)
 	o.Pause = fallback(o.Pause, 2*time.Millisecond)
 	o.Prefix = fallback(o.Prefix, fmt.Sprintf("reg-%x", o.Seed))
 }
@@ -90,7 +90,7 @@ func StartRegisters(ctx context.Context, c *Cluster, o RegisterOptions) (*Regist
 		if i%3 != 0 {
 			only = []*Node{c.nodes[i%len(c.nodes)]}
 		}
-		timeout := o.Patience
+		timeout := o.Timeout
 		if i%3 != 0 && i%2 == 0 {
 			timeout /= 4
 		}

@@ -23,10 +23,10 @@ type UpgradeOptions struct {
 	// Executions and Graphs are how many of each are under way at a time; defaults 16 and 6. MaxNodes bounds the nodes of a
 	// graph; default 30.
 	Executions, Graphs, MaxNodes int
-	// Each is how many executions have to end between two restarts; default 50. Patience is a client's
+	// Each is how many executions have to end between two restarts; default 50. Timeout is a client's
 	// timeout for one of them; default 60 s.
 	Each     int
-	Patience time.Duration
+	Timeout time.Duration
 	Prefix   string
 	Seed     uint64
 	Out      io.Writer
@@ -34,7 +34,7 @@ type UpgradeOptions struct {
 
 func (o *UpgradeOptions) fill() {
 	o.Executions, o.Graphs, o.MaxNodes = fallback(o.Executions, 16), fallback(o.Graphs, 6), fallback(o.MaxNodes, 30)
-	o.Each, o.Patience = fallback(o.Each, 50), fallback(o.Patience, time.Minute)
+	o.Each, o.Timeout = fallback(o.Each, 50), fallback(o.Timeout, time.Minute)
 	o.Prefix = fallback(o.Prefix, fmt.Sprintf("u-%x", o.Seed))
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -73,7 +73,7 @@ func Upgrade(ctx context.Context, c *Cluster, o UpgradeOptions) (*UpgradeReport,
 	}
 	began := time.Now()
 	var err error
-	if u.cl, err = c.Client(o.Patience); err != nil {
+	if u.cl, err = c.Client(o.Timeout); err != nil {
 		return nil, err
 	}
 	defer u.cl.Close()
@@ -154,7 +154,7 @@ func (u *upgrade) execute(ctx, running context.Context) {
 }
 
 func (u *upgrade) executeOne(ctx context.Context, fn *durable.Function[stepsInput, string], id string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, u.o.Patience)
+	ctx, cancel := context.WithTimeout(ctx, u.o.Timeout)
 	defer cancel()
 	h, err := fn.Start(ctx, u.cl, id, stepsInput{ID: id, Micros: 2000})
 	if err != nil {
@@ -178,7 +178,7 @@ func (u *upgrade) graph(ctx, running context.Context) {
 }
 
 func (u *upgrade) graphOne(ctx context.Context, rec *GraphRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, u.o.Patience)
+	ctx, cancel := context.WithTimeout(ctx, u.o.Timeout)
 	defer cancel()
 	if _, err := u.cl.SubmitGraph(ctx, client.SubmitGraphOptions{ID: rec.ID, Graph: rec.Script.Graph, Input: []byte("{}")}); err != nil {
 		return err
@@ -273,7 +273,7 @@ func (u *upgrade) replace(ctx context.Context, n *Node, binary string) error {
 	if err := n.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendTimeout)
+	ready, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	if err := u.c.WaitReady(ready); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (u *upgrade) replace(ctx context.Context, n *Node, binary string) error {
 // progress waits until Each more executions have ended.
 func (u *upgrade) progress(ctx context.Context) error {
 	goal := u.ended.Load() + int64(u.o.Each)
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	return waitFor(ctx, "executions to advance", func(context.Context) error {
 		if n := u.ended.Load(); n < goal {
@@ -299,7 +299,7 @@ func (u *upgrade) progress(ctx context.Context) error {
 // all waits until all nodes are known to know a level, and finds a cluster that is not at its own, or a replica that has
 // halted.
 func (u *upgrade) all(ctx context.Context, what string, knows, at uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	return waitFor(ctx, fmt.Sprintf("all nodes to run the %s server", what), func(ctx context.Context) error {
 		s, err := u.c.Status(ctx)
@@ -358,7 +358,7 @@ func (u *upgrade) refuse(ctx context.Context) error {
 	if err := n.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, mendTimeout)
+	ready, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	return u.c.WaitReady(ready)
 }

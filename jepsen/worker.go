@@ -56,7 +56,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	for _, w := range c.workers {
 		if err := waitFor(ctx, w.Name+" to be welcomed", func(context.Context) error {
@@ -81,9 +81,9 @@ func (c *Cluster) injectWorker(f Fault, rng *rand.Rand) (*Wound, error) {
 	return w, w.doWorker(f.Break)
 }
 
-func (w *Wound) mendWorker() error {
-	defer func() { w.Mended = time.Now() }()
-	return w.doWorker(w.Fault.Mend)
+func (w *Wound) healWorker() error {
+	defer func() { w.Healed = time.Now() }()
+	return w.doWorker(w.Fault.Heal)
 }
 
 // doWorker does each action to the worker that was hit.

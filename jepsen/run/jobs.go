@@ -16,7 +16,7 @@ import (
 func times(set *flag.FlagSet, warm, hold, cool *time.Duration, w, h, c time.Duration) {
 	set.DurationVar(warm, "warm", w, "how long the load runs before a fault")
 	set.DurationVar(hold, "hold", h, "how long a fault lasts")
-	set.DurationVar(cool, "cool", c, "how long the load goes on after all is mended")
+	set.DurationVar(cool, "cool", c, "how long the load continues after the last fault is healed")
 }
 
 // ofNodes leaves out the faults of workers, for a workload that has none.
@@ -36,7 +36,7 @@ func failoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Rounds, "rounds", 10, "faults, one after the other")
 	set.IntVar(&o.Load.Clients, "clients", 16, "clients that write")
 	set.DurationVar(&o.Load.Pause, "pause", 0, "what a client waits for between two writes")
-	set.DurationVar(&o.Load.Patience, "patience", 30*time.Second, "what a client gives one write")
+	set.DurationVar(&o.Load.Timeout, "call-timeout", 30*time.Second, "timeout of one write, retries included")
 	set.DurationVar(&o.MaxGap, "max-gap", 0, "a longer gap, while there is a majority, is a violation (default: only reported)")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 5*time.Second, time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
@@ -62,7 +62,7 @@ func registerJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Load.Deadlines, "deadlines", 40, "promises with a deadline in use at a time; -1 for none")
 	set.BoolVar(&o.AllowLate, "allow-late", false, "a create that is answered with a state later than its effect is counted and no violation")
 	set.DurationVar(&o.Load.Pause, "pause", 2*time.Millisecond, "what a client waits for between two operations")
-	set.DurationVar(&o.Load.Patience, "patience", 4*time.Second, "what a client gives one operation")
+	set.DurationVar(&o.Load.Timeout, "call-timeout", 4*time.Second, "timeout of one operation")
 	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, 3*time.Second, time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		var err error
@@ -88,7 +88,7 @@ func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.DurationVar(&o.StepTime, "step", 2*time.Millisecond, "how long a step takes")
 	set.IntVar(&o.LongEvery, "long-every", 32, "every so manieth execution has steps of a third of the lease; -1 for none")
 	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
-	set.DurationVar(&o.Patience, "patience", time.Minute, "what a client gives one execution")
+	set.DurationVar(&o.Timeout, "call-timeout", time.Minute, "timeout of one execution")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 8*time.Second, 2*time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Faults, o.Seed = faults, co.opts.Seed

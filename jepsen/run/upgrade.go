@@ -19,7 +19,7 @@ func upgradeJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Graphs, "graphs", 6, "graphs under way at a time")
 	set.IntVar(&o.MaxNodes, "max-nodes", 30, "nodes of one graph at most")
 	set.IntVar(&o.Each, "each", 50, "executions that have to end between two restarts")
-	set.DurationVar(&o.Patience, "patience", time.Minute, "what a client gives one of them")
+	set.DurationVar(&o.Timeout, "call-timeout", time.Minute, "timeout of one execution")
 	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Seed = co.opts.Seed
 		if o.Newer == "" {
