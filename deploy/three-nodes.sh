@@ -116,7 +116,7 @@ is_ready() (
 
 # Says on stderr why node number $1 is not ready, as far as it says so itself.
 tell_not_ready() (
-  printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$patience" "$data/${names[$1]}.log" >&4
+  printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$timeout" "$data/${names[$1]}.log" >&4
   exec 3<>"/dev/tcp/${http[$1]%:*}/${http[$1]##*:}" || exit 0
   printf 'GET /readyz HTTP/1.0\r\nHost: %s\r\n\r\n' "${http[$1]}" >&3
   while IFS= read -r -t 2 -u 3 said; do printf '%s\n' "${said%$'\r'}"; done | sed '1,/^$/d; s/^/  /' >&4
@@ -213,7 +213,7 @@ set +m
 exec 2>/dev/null
 
 echo "waiting for n1, n2 and n3 …"
-patience=60
+timeout=60
 while :; do
   ready=0
   for i in 0 1 2; do
@@ -226,7 +226,7 @@ while :; do
     if is_ready "${http[i]}"; then ready=$((ready + 1)); fi
   done
   ((ready < 3)) || break
-  if ((SECONDS - began > patience)); then
+  if ((SECONDS - began > timeout)); then
     for i in 0 1 2; do
       is_ready "${http[i]}" || tell_not_ready "$i" || true
     done

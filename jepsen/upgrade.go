@@ -25,11 +25,11 @@ type UpgradeOptions struct {
 	Executions, Graphs, MaxNodes int
 	// Each is how many executions have to end between two restarts; default 50. Timeout is a client's
 	// timeout for one of them; default 60 s.
-	Each     int
+	Each    int
 	Timeout time.Duration
-	Prefix   string
-	Seed     uint64
-	Out      io.Writer
+	Prefix  string
+	Seed    uint64
+	Out     io.Writer
 }
 
 func (o *UpgradeOptions) fill() {

@@ -87,7 +87,7 @@ func (s *Server) checkCaller(ctx context.Context, method string) (class string, 
 // listen opens a port for at most n connections.
 func (s *Server) listen(port, addr string, n, first int) (*ingress.Listener, error) {
 	return ingress.Listen(addr, ingress.ListenerOptions{
-		Max: n, MaxPerAddress: n - n/4, First: first, Patience: handshakeTimeout,
+		Max: n, MaxPerAddress: n - n/4, First: first, FirstTimeout: handshakeTimeout,
 		Refused: func(why string) { s.metrics.closed.WithLabelValues(port, why).Inc() },
 	})
 }

@@ -187,8 +187,8 @@ const (
 // of the health service, profiles, connections that are silent or send no valid request).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
-	s.grpcListener.Dismiss()
-	s.httpListener.Dismiss()
+	s.grpcListener.CloseUnserved()
+	s.httpListener.CloseUnserved()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()

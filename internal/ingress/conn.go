@@ -16,8 +16,8 @@ const (
 	flagPadded    = 8
 	// readBuffer is what one read of the network takes at most when the reader asks for less.
 	readBuffer = 4 << 10
-	// refusedPatience bounds how long a connection is not read while a refused call of it ends.
-	refusedPatience = time.Second
+	// refusedTimeout bounds how long a connection is not read while a refused call of it ends.
+	refusedTimeout = time.Second
 )
 
 // Conn is a connection whose reads pass through the Gate, frame by frame. No read passes the end of the frame

@@ -33,8 +33,8 @@ const (
 
 // Bounds of waiting.
 const (
-	// grantPatience is how long a request waits for others to leave bytes before it is refused.
-	grantPatience = 2 * time.Second
+	// grantTimeout is how long a request waits for others to leave bytes before it is refused.
+	grantTimeout = 2 * time.Second
 	// reclaimEvery is how often a request that waits has slow ones give way.
 	reclaimEvery = 100 * time.Millisecond
 	// A request has receiveBase, and a second more for each receiveRate bytes, to arrive whole.
@@ -168,7 +168,7 @@ func (g *Gate) frame(conn *Conn, stream uint32, n int64, last bool) *call {
 	if !refused {
 		return c
 	}
-	timer := time.NewTimer(refusedPatience)
+	timer := time.NewTimer(refusedTimeout)
 	defer timer.Stop()
 	select {
 	case <-gone:
@@ -288,7 +288,7 @@ func (g *Gate) closed(conn *Conn) {
 }
 
 // receive is a handler's receive of one message: it waits until the message has begun, reserves its bytes, and has
-// gRPC read it. It blocks as gRPC's own receive does, and grantPatience more at most. A message that takes longer
+// gRPC read it. It blocks as gRPC's own receive does, and grantTimeout more at most. A message that takes longer
 // than receiveBase and a second for each receiveRate bytes ends the call.
 func (g *Gate) receive(c *call, method string, read func() error) error {
 	n, err := g.admit(c)
@@ -382,7 +382,7 @@ func (g *Gate) admit(c *call) (length int64, err error) {
 				c.wants = rest
 				g.ledger.waiting = append(g.ledger.waiting, c)
 				g.reclaim()
-				waiting, tick = time.NewTimer(grantPatience), time.NewTicker(reclaimEvery)
+				waiting, tick = time.NewTimer(grantTimeout), time.NewTicker(reclaimEvery)
 			}
 			continue
 		}

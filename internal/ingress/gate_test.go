@@ -72,7 +72,7 @@ func serve(t *testing.T, change func(*ingress.Options, *ingress.ListenerOptions)
 			s.refused[why]++
 		},
 	}
-	of := ingress.ListenerOptions{Max: 1000, MaxPerAddress: 1000, First: 24, Patience: testTimeout, Refused: func(why string) {
+	of := ingress.ListenerOptions{Max: 1000, MaxPerAddress: 1000, First: 24, FirstTimeout: testTimeout, Refused: func(why string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.closed[why]++

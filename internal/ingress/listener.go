@@ -13,10 +13,10 @@ import (
 type ListenerOptions struct {
 	// Max bounds the connections, MaxPerAddress those from one address (a host, without the port).
 	Max, MaxPerAddress int
-	// First is how many bytes a caller must send before the server gets the connection, Patience the timeout
+	// First is how many bytes a caller must send before the server gets the connection, FirstTimeout the timeout
 	// for them.
-	First    int
-	Patience time.Duration
+	First        int
+	FirstTimeout time.Duration
 	// Refused is called for each connection that was closed because there were too many, or because it was
 	// silent. It must not block.
 	Refused func(why string)
@@ -44,7 +44,7 @@ type Listener struct {
 	failed    error
 	peers     map[*Peer]struct{}
 	addresses map[string]*address
-	dismissed bool
+	draining  bool
 	closed    bool
 }
 
@@ -96,7 +96,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) Close() error {
 	err := l.raw.Close()
 	l.close(nil)
-	l.Dismiss()
+	l.CloseUnserved()
 	l.wg.Wait()
 	return err
 }
@@ -110,9 +110,9 @@ func (l *Listener) close(failed error) {
 	}
 }
 
-// Dismiss closes the connections that the server has not got yet, now and from now on. An orderly stop need
+// CloseUnserved closes the connections that the server has not got yet, now and from now on. An orderly stop need
 // not wait for them.
-func (l *Listener) Dismiss() {
+func (l *Listener) CloseUnserved() {
 	l.each(func(p *Peer) bool { return !p.served }, true)
 }
 
@@ -121,9 +121,9 @@ func (l *Listener) Evict() {
 	l.each(func(*Peer) bool { return true }, false)
 }
 
-func (l *Listener) each(which func(*Peer) bool, dismissed bool) {
+func (l *Listener) each(which func(*Peer) bool, draining bool) {
 	l.mu.Lock()
-	l.dismissed = l.dismissed || dismissed
+	l.draining = l.draining || draining
 	var out []*Peer
 	for p := range l.peers {
 		if which(p) {
@@ -172,14 +172,14 @@ func (l *Listener) admit(raw net.Conn) *Peer {
 		p.host = host
 	}
 	l.mu.Lock()
-	dismissed, of := l.dismissed, 0
+	draining, of := l.draining, 0
 	if a := l.addresses[p.host]; a != nil {
 		of = a.peers
 	}
 	crowded, full := of >= l.opts.MaxPerAddress, len(l.peers) >= l.opts.Max
 	l.mu.Unlock()
 	switch {
-	case dismissed:
+	case draining:
 		_ = raw.Close()
 		return nil
 	case crowded && !l.evictOne(p.host), !crowded && full && !l.evictOne(""):
@@ -237,7 +237,7 @@ func (l *Listener) evictOne(host string) bool {
 func (l *Listener) greet(p *Peer) {
 	defer l.wg.Done()
 	first := make([]byte, l.opts.First)
-	_ = p.Conn.SetReadDeadline(time.Now().Add(l.opts.Patience))
+	_ = p.Conn.SetReadDeadline(time.Now().Add(l.opts.FirstTimeout))
 	n, err := io.ReadFull(p.Conn, first)
 	if err != nil {
 		if p.Close() == nil {
@@ -248,7 +248,7 @@ func (l *Listener) greet(p *Peer) {
 	_ = p.Conn.SetReadDeadline(time.Time{})
 	p.first = first[:n]
 	l.mu.Lock()
-	p.served = !l.dismissed
+	p.served = !l.draining
 	served := p.served
 	l.mu.Unlock()
 	if served {

@@ -80,7 +80,7 @@ func TestConnectionsFull(t *testing.T) {
 
 // A connection that says too little is closed in time.
 func TestSilent(t *testing.T) {
-	s := serve(t, func(_ *ingress.Options, of *ingress.ListenerOptions) { of.Patience = 50 * time.Millisecond })
+	s := serve(t, func(_ *ingress.Options, of *ingress.ListenerOptions) { of.FirstTimeout = 50 * time.Millisecond })
 	c, err := net.Dial("tcp", s.addr)
 	if err != nil {
 		t.Fatal(err)
