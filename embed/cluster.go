@@ -18,6 +18,7 @@ import (
 	"perdure/membership"
 	"perdure/partition"
 	"perdure/partition/cluster"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/transport"
 	"perdure/rpc"
@@ -54,7 +55,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,
-		PendingBytes: partition.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
+		PendingBytes: group.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
 	}
 }
 

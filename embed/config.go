@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure/partition"
+	"perdure/partition/group"
 	"perdure/rpc"
 )
 
@@ -206,8 +206,8 @@ func DefaultConfig() Config {
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,
-		MaxPendingBytes:    partition.DefaultLimits.PartitionBytes, MaxPendingNamespaceBytes: partition.DefaultLimits.NamespaceBytes,
-		MaxPendingNodeBytes: partition.DefaultLimits.NodeBytes,
+		MaxPendingBytes:    group.DefaultLimits.PartitionBytes, MaxPendingNamespaceBytes: group.DefaultLimits.NamespaceBytes,
+		MaxPendingNodeBytes: group.DefaultLimits.NodeBytes,
 	}
 }
 

@@ -4,20 +4,8 @@ import (
 	"sync"
 	"testing"
 
-	commandv1 "perdure/api/command/v1"
-	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/workers"
 )
-
-// callCmd submits a graph of calls: their attempts are of the server's own function $http.
-func callCmd(id string, calls ...string) *commandv1.Command {
-	g := &perdurev1.Graph{}
-	for _, name := range calls {
-		g.Nodes = append(g.Nodes, &perdurev1.GraphNode{Id: name, Kind: &perdurev1.GraphNode_Http{Http: &perdurev1.HttpNode{Url: "http://service"}}})
-	}
-	return &commandv1.Command{Namespace: ns, Id: id, Request: &perdurev1.RequestID{Id: []byte("submit-" + id)},
-		Kind: &commandv1.Command_SubmitGraph{SubmitGraph: &perdurev1.SubmitGraphRequest{Id: id, Graph: g}}}
-}
 
 // OnStarved reports queues of the server's own functions, when it is set and later. A worker of the server
 // gets tasks within its capacity, and can take back capacity that no task uses.

@@ -301,7 +301,7 @@ func move(t *testing.T, all []*member, p uint32) {
 			if m != from {
 				return true
 			}
-			_ = m.router.slots[p].Load().raft.LeadershipTransfer().Error() // it is asked until it does
+			_ = m.router.slots[p].Load().Raft().LeadershipTransfer().Error() // it is asked until it does
 		}
 		return false
 	}, func() string { return from.cfg.NodeID })

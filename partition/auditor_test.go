@@ -82,8 +82,8 @@ func TestVerifyAndAudit(t *testing.T) {
 	leader := leaderOf(t, all, 1)
 	waitFor(t, "node 3 to have it", func() bool {
 		r := all[2].router.slots[1].Load()
-		have, err := r.store.Status()
-		want, _ := leader.router.slots[1].Load().store.Status()
+		have, err := r.Store().Status()
+		want, _ := leader.router.slots[1].Load().Store().Status()
 		return err == nil && have.Applied >= want.Applied
 	}, func() string { return "" })
 	sound, refused := verified(t, all[1])
@@ -104,7 +104,7 @@ func TestVerifyAndAudit(t *testing.T) {
 	victim.stop(t)
 	plantDeadlineLost(t, victim, 1, id)
 	victim.start(t)
-	waitFor(t, "the audit in the background", func() bool { return victim.router.slots[1].Load().audited.Load().GetFound() > 0 },
+	waitFor(t, "the audit in the background", func() bool { return victim.router.slots[1].Load().Status().GetAudit().GetFound() > 0 },
 		func() string { return log.String() })
 	broken, refused := verified(t, all[0])
 	if len(refused) != 0 {
@@ -133,8 +133,8 @@ func TestVerifyAndAudit(t *testing.T) {
 		}
 	}
 	// Some rounds later it was logged once.
-	last := victim.router.slots[1].Load().audited.Load().EndedMs
-	waitFor(t, "two more rounds", func() bool { return victim.router.slots[1].Load().audited.Load().EndedMs > last+50 }, log.String)
+	last := victim.router.slots[1].Load().Status().GetAudit().EndedMs
+	waitFor(t, "two more rounds", func() bool { return victim.router.slots[1].Load().Status().GetAudit().EndedMs > last+50 }, log.String)
 	if n := strings.Count(log.String(), "event=audit_problem"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log)
 	}
@@ -190,7 +190,7 @@ func TestAuditGivesWay(t *testing.T) {
 		t.Errorf("a cancelled audit has halted the replica: %v", err)
 	}
 	closed := make(chan error, 1)
-	go func() { closed <- r.store.Close() }()
+	go func() { closed <- r.Store().Close() }()
 	time.AfterFunc(20*time.Millisecond, func() { close(hold) })
 	if err := <-ended; err == nil {
 		// It may have been at its last key.

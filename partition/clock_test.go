@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"perdure/internal/testkit"
+	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/recovery"
 )
@@ -16,21 +17,21 @@ import (
 // steppedClock is a machine's clock: the test advances its timers and its monotonic part, and sets its time
 // of day.
 type steppedClock struct {
-	*handClock
+	*grouptest.HandClock
 	t     *testing.T
-	since time.Time // of the handClock
+	since time.Time // of the hand clock
 	from  time.Time // has both parts
 	ahead atomic.Int64
 }
 
 func newSteppedClock(t *testing.T) *steppedClock {
-	hand := newHandClock()
-	return &steppedClock{handClock: hand, t: t, since: hand.Now(), from: time.Now()}
+	hand := grouptest.NewHandClock()
+	return &steppedClock{HandClock: hand, t: t, since: hand.Now(), from: time.Now()}
 }
 
 // Now implements Clock.
 func (c *steppedClock) Now() time.Time {
-	passed := c.handClock.Now().Sub(c.since)
+	passed := c.HandClock.Now().Sub(c.since)
 	return testkit.Reading(c.t, c.from, passed+time.Duration(c.ahead.Load()), passed)
 }
 
@@ -46,19 +47,20 @@ func TestClockStepsWithinATerm(t *testing.T) {
 	n.cluster.CompareClock()
 	r := n.Router()
 	replica := n.router.Replicas()[0]
-	term := replica.raft.CurrentTerm()
+	term := replica.Raft().CurrentTerm()
+	stored := func(id string) recovery.Promise { return grouptest.Stored(t, n.router.Of(ns, id).Store(), id) }
 	// stampedAt says how long after the start the leader stamps an entry.
 	stampedAt := func(id string) time.Duration {
 		t.Helper()
 		must(t, r, promiseCmd(id, 3_600_000))
-		return time.UnixMilli(stored(t, n, id).TimeoutAt).Sub(clock.from.Truncate(time.Millisecond)) - time.Hour
+		return time.UnixMilli(stored(id).TimeoutAt).Sub(clock.from.Truncate(time.Millisecond)) - time.Hour
 	}
 	armed := func(d time.Duration) {
 		t.Helper()
-		waitFor(t, fmt.Sprintf("the timer to wait for %v", d), func() bool { return clock.armed(d) }, func() string {
+		waitFor(t, fmt.Sprintf("the timer to wait for %v", d), func() bool { return clock.Armed(d) }, func() string {
 			var out []time.Duration
-			for _, timer := range clock.timers() {
-				out = append(out, timer.at.Sub(clock.handClock.Now()))
+			for _, timer := range clock.Timers() {
+				out = append(out, timer.Sub(clock.HandClock.Now()))
 			}
 			return fmt.Sprint(out)
 		})
@@ -70,7 +72,7 @@ func TestClockStepsWithinATerm(t *testing.T) {
 	if got := stampedAt("after the step"); got != 0 {
 		t.Errorf("the clock was set 20 s forward, and an entry was stamped %v later", got)
 	}
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	if got := stampedAt("a second later"); got != time.Second {
 		t.Errorf("a second later an entry was stamped %v after the start", got)
 	}
@@ -85,13 +87,13 @@ func TestClockStepsWithinATerm(t *testing.T) {
 	ahead.Store(int64(25 * time.Second))
 	n.cluster.CompareClock()
 	armed(14 * time.Second)
-	if p := stored(t, n, "ten"); p.State != recovery.PromisePending {
+	if p := stored("ten"); p.State != recovery.PromisePending {
 		t.Errorf("9 s before its deadline, by the first stamps, it is %v", p.State)
 	}
 	ahead.Store(int64(10 * time.Second))
 	n.cluster.CompareClock()
-	settles(t, n, "ten", recovery.PromiseRejectedTimedout)
-	if now := replica.raft.CurrentTerm(); now != term {
+	waitFor(t, "it to expire", func() bool { return stored("ten").State == recovery.PromiseRejectedTimedout }, func() string { return stored("ten").State.String() })
+	if now := replica.Raft().CurrentTerm(); now != term {
 		t.Errorf("the term went from %d to %d", term, now)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/freeport"
 	"perdure/partition/cluster"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
@@ -112,7 +113,7 @@ func TestClusterForms(t *testing.T) {
 			t.Fatalf("%s at %s: %v", id, all[i%3].cfg.NodeID, err)
 		}
 		for _, m := range all {
-			reply, _, err := m.router.Query(ctx, Linearizable, promiseQuery(id))
+			reply, _, err := m.router.Query(ctx, group.Linearizable, promiseQuery(id))
 			if err != nil || reply.GetPromise().GetPromise().GetId() != id {
 				t.Fatalf("%s read at %s: %v, %v", id, m.cfg.NodeID, reply, err)
 			}
@@ -174,7 +175,7 @@ func TestClusterLosesANode(t *testing.T) {
 		create(at, 30)
 		for k := range made {
 			id := fmt.Sprintf("p%d", k)
-			if _, _, err := at.router.Query(ctx, Linearizable, promiseQuery(id)); err != nil {
+			if _, _, err := at.router.Query(ctx, group.Linearizable, promiseQuery(id)); err != nil {
 				t.Fatalf("%s is gone with %s: %v", id, gone.cfg.NodeID, err)
 			}
 		}
@@ -284,7 +285,7 @@ func TestLaggingNode(t *testing.T) {
 		ready(t, away.Node)
 		for p := range uint32(3) {
 			equalReplicas(t, all, p)
-			if st, err := away.router.slots[p].Load().store.Status(); err != nil || st.Received == 0 {
+			if st, err := away.router.slots[p].Load().Store().Status(); err != nil || st.Received == 0 {
 				t.Errorf("partition %d caught up without a snapshot: %+v, %v", p, st, err)
 			}
 		}

@@ -64,7 +64,7 @@ func TestSnapshotRefusedForDisk(t *testing.T) {
 	}
 	space.free.Store(100 * testReserve)
 	equalReplicas(t, all, 0)
-	if st, err := r.store.Status(); err != nil || st.Received == 0 {
+	if st, err := r.Store().Status(); err != nil || st.Received == 0 {
 		t.Errorf("it caught up without a snapshot: %+v, %v", st, err)
 	}
 

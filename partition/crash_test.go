@@ -20,6 +20,7 @@ import (
 	"perdure/fsm/state"
 	"perdure/internal/crashfs"
 	"perdure/internal/testkit"
+	"perdure/partition/group"
 	"perdure/partition/stable"
 )
 
@@ -241,7 +242,7 @@ func (c *crashTest) check(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
 		i.shared[p] = v.shared
-		problems, promises, journals, err := auditStore(r.store)
+		problems, promises, journals, err := auditStore(r.Store())
 		if err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
@@ -257,7 +258,7 @@ func (c *crashTest) check(w *twin, i *image, rng *rand.Rand, whole bool) (err er
 		c.sum.promises += promises
 		c.sum.journals += journals
 		c.sum.whole += count(whole)
-		c.sum.markers += count(r.marked > 0)
+		c.sum.markers += count(r.Raft().Stats()["last_snapshot_index"] != "0")
 		c.sum.cut += count(first > 1)
 		c.mu.Unlock()
 	}
@@ -333,7 +334,7 @@ func serveNew(ctx context.Context, n *Node) error {
 		if got := string(reply.GetPromise().Promise.Value.GetValue()); got != "v" {
 			return fmt.Errorf("a new promise was settled with %q", got)
 		}
-		if _, _, err := r.Query(ctx, Linearizable, describeQuery(id)); err != nil {
+		if _, _, err := r.Query(ctx, group.Linearizable, describeQuery(id)); err != nil {
 			return err
 		}
 	}
@@ -343,7 +344,7 @@ func serveNew(ctx context.Context, n *Node) error {
 // tally adds what a node has met.
 func (c *crashTest) tally(n *Node, l *load) {
 	for _, r := range n.router.Replicas() {
-		if m, err := r.store.Metrics(); err == nil {
+		if m, err := r.Store().Metrics(); err == nil {
 			c.sum.flushes += m.Flush.Count
 			c.sum.compactions += m.Compact.Count
 		}

@@ -20,6 +20,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 )
 
@@ -108,7 +109,7 @@ func (w *written) there(ctx context.Context, r *Router, except string) error {
 		if id == except {
 			continue
 		}
-		q, _, err := r.Query(ctx, Linearizable, journalQuery(id))
+		q, _, err := r.Query(ctx, group.Linearizable, journalQuery(id))
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
@@ -124,7 +125,7 @@ func (w *written) there(ctx context.Context, r *Router, except string) error {
 		}
 	}
 	for id, value := range w.settled {
-		q, _, err := r.Query(ctx, Linearizable, promiseQuery(id))
+		q, _, err := r.Query(ctx, group.Linearizable, promiseQuery(id))
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
@@ -452,7 +453,7 @@ func (h *hurt) run(c damageCase) (outcome string) {
 	if err := h.w.there(ctx, n.Router(), h.w.victim); err != nil && !halted() {
 		t.Fatalf("before the damage was met: %v", err)
 	}
-	_, _, err = n.Router().Query(ctx, Linearizable, journalQuery(h.w.victim))
+	_, _, err = n.Router().Query(ctx, group.Linearizable, journalQuery(h.w.victim))
 	if reasonOf(err) != perdurev1.Reason_REASON_CORRUPT {
 		t.Fatalf("reading the damaged block answers %v", err)
 	}

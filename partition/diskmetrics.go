@@ -27,7 +27,12 @@ func newDiskMetrics() *diskMetrics {
 		{"total_bytes", "Size of that file system; 0 if unknown.", func(st disk.Status) float64 { return float64(st.Total) }},
 		{"low_mark_bytes", "Free space below which commands that grow the state are refused.", func(st disk.Status) float64 { return float64(st.Low) }},
 		{"level", "0 enough space, 1 low, 2 critical, 3 full.", func(st disk.Status) float64 { return float64(st.Level) }},
-		{"reserve_held", "1 while the reserve file is there.", func(st disk.Status) float64 { return oneIf(st.Held) }},
+		{"reserve_held", "1 while the reserve file is there.", func(st disk.Status) float64 {
+			if st.Held {
+				return 1
+			}
+			return 0
+		}},
 		{"waiting_writes", "Writes that wait for space.", func(st disk.Status) float64 { return float64(st.Waiting) }},
 	} {
 		m.gauges = append(m.gauges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Subsystem: "disk", Name: g.name, Help: g.help},

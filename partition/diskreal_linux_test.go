@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"perdure/partition/group"
 )
 
 // tinyDisk mounts a file system of its own, in memory.
@@ -114,7 +116,7 @@ func TestRealDisksFull(t *testing.T) {
 	quiet()
 	writers.Wait()
 	for _, id := range acked {
-		if reply, _, err := all[1].router.Query(bg(t), Linearizable, describeQuery(id)); err != nil || reply.GetDescribe() == nil {
+		if reply, _, err := all[1].router.Query(bg(t), group.Linearizable, describeQuery(id)); err != nil || reply.GetDescribe() == nil {
 			t.Errorf("%s was acknowledged: %v, %v", id, reply, err)
 		}
 	}

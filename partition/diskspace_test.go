@@ -12,12 +12,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/hashicorp/raft"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/disk"
+	"perdure/partition/group"
 )
 
 // testReserve is R of the tests' disks.
@@ -101,14 +101,14 @@ func TestDiskLow(t *testing.T) {
 	d.free.Store(testReserve - 1)
 	waitLevel(t, m, disk.Critical)
 	r := n.router.slots[n.router.Place(ns, "x1")].Load()
-	term := r.raft.CurrentTerm()
+	term := r.Raft().CurrentTerm()
 	_, err := n.router.Propose(bg(t), terminateCmd("x1"))
 	if e, _ := api.FromStatus(err); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL || e.Meta["rule"] != "disk_critical" {
 		t.Errorf("a command on a critical disk: %v", err)
 	}
 	mustQuery(t, n.router, promiseQuery("p1")) // reads continue
 	mustQuery(t, n.router, describeQuery("x1"))
-	if now := r.raft.CurrentTerm(); !r.Serving() || now != term {
+	if now := r.Raft().CurrentTerm(); !r.Serving() || now != term {
 		t.Errorf("the only node went from term %d to %d: what it cannot store was proposed", term, now)
 	}
 
@@ -209,7 +209,7 @@ func TestAllDisksFull(t *testing.T) {
 	fill(testReserve*3/4, disk.Critical)
 	for p := range uint32(3) {
 		waitFor(t, "every partition to be served", func() bool {
-			_, _, err := all[0].router.Query(bg(t), Linearizable, promiseQuery(idIn(all[0].router, p, "r")))
+			_, _, err := all[0].router.Query(bg(t), group.Linearizable, promiseQuery(idIn(all[0].router, p, "r")))
 			return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
 		}, func() string { return fmt.Sprintf("not partition %d", p) })
 	}
@@ -235,7 +235,7 @@ func TestAllDisksFull(t *testing.T) {
 		return reasonOf(err) == perdurev1.Reason_REASON_DISK_FULL
 	})
 	anywhere("a read to be answered", func(ctx context.Context, p uint32) bool {
-		_, _, err := all[1].router.Query(ctx, Linearizable, promiseQuery(idIn(all[1].router, p, "r")))
+		_, _, err := all[1].router.Query(ctx, group.Linearizable, promiseQuery(idIn(all[1].router, p, "r")))
 		return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
 	})
 	for _, d := range disks {
@@ -246,7 +246,7 @@ func TestAllDisksFull(t *testing.T) {
 	quiet()
 	writers.Wait()
 	acked.Range(func(id, _ any) bool {
-		if reply, _, err := all[2].router.Query(bg(t), Linearizable, promiseQuery(id.(string))); err != nil || reply.GetPromise() == nil {
+		if reply, _, err := all[2].router.Query(bg(t), group.Linearizable, promiseQuery(id.(string))); err != nil || reply.GetPromise() == nil {
 			t.Errorf("%v was acknowledged: %v, %v", id, reply, err)
 		}
 		return true
@@ -278,48 +278,5 @@ func TestQuorumLevel(t *testing.T) {
 		if got := quorumLevel(c.levels, c.n); got != c.want {
 			t.Errorf("%v of %d: %v, want %v", c.levels, c.n, got, c.want)
 		}
-	}
-}
-
-// TestGuardedLog: the log refuses entries for which there is no space before it stores anything. It accepts
-// entries that replace a conflicting end that is already removed, and Raft's own.
-func TestGuardedLog(t *testing.T) {
-	d := &fakeDisk{}
-	d.free.Store(100 * testReserve)
-	store := raft.NewInmemStore()
-	l := &guardedLog{LogStore: store, disk: disk.New(disk.Options{FS: vfs.NewMem(), Reserve: testReserve, Usage: d.usage})}
-	entries := func(from, n uint64, term uint64) (out []*raft.Log) {
-		for i := range n {
-			out = append(out, &raft.Log{Index: from + i, Term: term, Type: raft.LogCommand, Data: make([]byte, 100)})
-		}
-		return out
-	}
-	last := func() uint64 { i, _ := l.LastIndex(); return i }
-	if err := l.StoreLogs(entries(1, 10, 1)); err != nil {
-		t.Fatal(err)
-	}
-	d.free.Store(testReserve / 2) // one byte would be too much
-	if err := l.StoreLogs(entries(11, 1, 1)); !isDiskFull(err) || last() != 10 {
-		t.Fatalf("an entry for which there is no space: %v, the log ends at %d", err, last())
-	}
-	if err := l.DeleteRange(6, 10); !isDiskFull(err) || last() != 10 {
-		t.Fatalf("a conflicting end without space for what follows: %v, the log ends at %d", err, last())
-	}
-	if err := l.StoreLog(&raft.Log{Index: 11, Term: 2, Type: raft.LogNoop}); err != nil {
-		t.Fatalf("an entry of Raft's own: %v", err)
-	}
-	if err := l.DeleteRange(1, 3); err != nil {
-		t.Fatalf("the beginning of the log: %v", err)
-	}
-	d.free.Store(100 * testReserve)
-	if err := l.DeleteRange(6, 11); err != nil || last() != 5 {
-		t.Fatalf("a conflicting end: %v, the log ends at %d", err, last())
-	}
-	d.free.Store(0)
-	if err := l.StoreLogs(entries(6, 2, 2)); err != nil || last() != 7 {
-		t.Fatalf("what takes its place: %v, the log ends at %d", err, last())
-	}
-	if err := l.StoreLogs(entries(8, 1, 2)); !isDiskFull(err) {
-		t.Fatalf("what follows that: %v", err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/credit"
+	"perdure/partition/group"
+	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
 )
@@ -53,9 +55,9 @@ func finish(t testing.TB, r *Router, token *perdurev1.TaskToken) {
 	must(t, r, commitCmd("end of "+token.Id, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returnEvent("done")}}))
 }
 
-func held(t testing.TB, r *Replica, worker string) []*perdurev1.TaskToken {
+func held(t testing.TB, r *group.Replica, worker string) []*perdurev1.TaskToken {
 	t.Helper()
-	reply, _, err := r.Query(bg(t), Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{Worker: worker}}})
+	reply, _, err := r.Query(bg(t), group.Linearizable, &commandv1.Query{Kind: &commandv1.Query_Held{Held: &commandv1.HeldQuery{Worker: worker}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,38 +162,10 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 	consumers.Wait()
 }
 
-// Tasks that an entry brings to an ended stream do not count against the next stream's capacity: others get
-// them.
-func TestReattachWhileAnEntryIsUnderWay(t *testing.T) {
-	n, disk := newGatedNode(t, 1)
-	r, d := n.Router(), n.Dispatcher()
-	first := d.Attach(spec("w", 4, "f"))
-	// Two entries with the first stream's credit are in flight, and bring it tasks.
-	disk.shut()
-	for k := range 2 {
-		go func() { _, _ = r.Propose(bg(t), startCmd(fmt.Sprint("s", k), fmt.Sprint("x", k), "f", "")) }()
-		waitFor(t, "an entry to be under way", func() bool { return len(n.router.Replicas()[0].slots) == k+1 }, func() string { return "" })
-	}
-	second := d.Attach(spec("w", 1, "f"))
-	if _, ok := first.Next(bg(t)); ok {
-		t.Error("the first stream continues")
-	}
-	disk.open()
-	deliver(t, second)
-	nothing(t, n, second) // its capacity is used up
-	waitFor(t, "the other task to be free", func() bool { return len(held(t, n.router.Replicas()[0], "w")) == 1 },
-		func() string { return fmt.Sprint(held(t, n.router.Replicas()[0], "w")) })
-	other := d.Attach(spec("other", 5, "f"))
-	defer other.Detach()
-	deliver(t, other)
-	nothing(t, n, other)
-	second.Detach()
-}
-
 // When a stream ends, its unsent tasks go to others at once; the worker holds the sent ones until the lease
 // ends.
 func TestDetach(t *testing.T) {
-	clock := newHandClock()
+	clock := grouptest.NewHandClock()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
 	cfg.Clock = clock
 	n := startNode(t, cfg)
@@ -215,8 +189,8 @@ func TestDetach(t *testing.T) {
 	if mine := held(t, n.router.Replicas()[0], "leaving"); len(mine) != 1 || mine[0].Id != sent.Id {
 		t.Errorf("it holds %v", mine)
 	}
-	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Second) }, func() string { return "" })
-	clock.advance(10 * time.Second)
+	waitFor(t, "the timer to wait for the lease", func() bool { return clock.Armed(10 * time.Second) }, func() string { return "" })
+	clock.Advance(10 * time.Second)
 	if token := deliver(t, staying); token.Id != sent.Id {
 		t.Errorf("it receives %v", token)
 	}

@@ -127,10 +127,10 @@ func (e electionEnv) StatusAt(ctx context.Context, addr string, id uint32) (*com
 }
 
 // statusAt asks the node at an address for its member of a group. It blocks for timeout at most.
-func (n *Node) statusAt(ctx context.Context, addr string, group uint32, timeout time.Duration) (*commandv1.ReplicaStatus, error) {
+func (n *Node) statusAt(ctx context.Context, addr string, id uint32, timeout time.Duration) (*commandv1.ReplicaStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return electionEnv{n}.StatusAt(ctx, addr, group)
+	return electionEnv{n}.StatusAt(ctx, addr, id)
 }
 
 // prepareElections makes the parts of package election, without starting them.

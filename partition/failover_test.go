@@ -11,6 +11,7 @@ import (
 
 	"perdure/internal/testkit"
 	"perdure/partition/election"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
 )
@@ -71,7 +72,7 @@ func newClusterWith(t *testing.T, partitions uint32, timeout time.Duration, chan
 func termsOf(m *member) map[uint32]uint64 {
 	out := map[uint32]uint64{directoryGroup: m.cluster.Raft().CurrentTerm()}
 	for _, r := range m.router.Replicas() {
-		out[r.id] = r.raft.CurrentTerm()
+		out[r.ID()] = r.Raft().CurrentTerm()
 	}
 	return out
 }
@@ -128,7 +129,7 @@ func TestKilledLeader(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, _, err := rest[i%2].router.Query(ctx, Linearizable, promiseQuery(id)); err != nil {
+					if _, _, err := rest[i%2].router.Query(ctx, group.Linearizable, promiseQuery(id)); err != nil {
 						t.Fatalf("%s: %v", id, err)
 					}
 				}

@@ -18,11 +18,13 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
+	"perdure/partition/group"
+	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/transport"
 )
 
-const ns = "default"
+const ns = grouptest.Namespace
 
 // waitLimit is how long a test waits for a state that must come. It is long, since only a failure uses it up.
 const waitLimit = 3 * time.Minute
@@ -119,6 +121,33 @@ func waitFor(t testing.TB, what string, is func() bool, see func() string) {
 	testkit.Eventually(t, waitLimit, what, is, see)
 }
 
+// Commands, queries and events.
+var (
+	rid           = grouptest.RequestID
+	startCmd      = grouptest.StartCmd
+	signalCmd     = grouptest.SignalCmd
+	cancelCmd     = grouptest.CancelCmd
+	terminateCmd  = grouptest.TerminateCmd
+	promiseCmd    = grouptest.PromiseCmd
+	settleCmd     = grouptest.SettleCmd
+	releaseCmd    = grouptest.ReleaseCmd
+	commitCmd     = grouptest.CommitCmd
+	tickCmd       = grouptest.TickCmd
+	describeQuery = grouptest.DescribeQuery
+	resultQuery   = grouptest.ResultQuery
+	journalQuery  = grouptest.JournalQuery
+	promiseQuery  = grouptest.PromiseQuery
+	taskQuery     = grouptest.TaskQuery
+	stepEvents    = grouptest.StepEvents
+	childEvent    = grouptest.ChildEvent
+	timerEvent    = grouptest.TimerEvent
+	awaitEvent    = grouptest.AwaitEvent
+	returnEvent   = grouptest.ReturnEvent
+	callCmd       = grouptest.CallCmd
+	childID       = grouptest.ChildID
+	scrape        = grouptest.Scrape
+)
+
 func bg(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
@@ -146,7 +175,7 @@ func must(t testing.TB, r *Router, cmd *commandv1.Command) *commandv1.Reply {
 // mustQuery reads what must be there.
 func mustQuery(t testing.TB, r *Router, q *commandv1.Query) *commandv1.QueryReply {
 	t.Helper()
-	reply, _, err := r.Query(bg(t), Linearizable, q)
+	reply, _, err := r.Query(bg(t), group.Linearizable, q)
 	if err != nil {
 		t.Fatalf("%v: %v", q, err)
 	}
@@ -161,109 +190,6 @@ func idIn(r *Router, partition uint32, name string) string {
 			return id
 		}
 	}
-}
-
-// Commands.
-
-func rid(id string) *perdurev1.RequestID { return &perdurev1.RequestID{Id: []byte(id)} }
-
-func startCmd(request, id, function, input string) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Request: rid(request), Kind: &commandv1.Command_Start{
-		Start: &perdurev1.StartRequest{Id: id, Function: function, Input: []byte(input), AllowUnknownFunction: true}}}
-}
-
-func signalCmd(request, id, name, payload string) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Request: rid(request), Kind: &commandv1.Command_Signal{
-		Signal: &perdurev1.SignalRequest{Id: id, Name: name, Payload: []byte(payload)}}}
-}
-
-func cancelCmd(id string, graceMS int64) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Kind: &commandv1.Command_Cancel{
-		Cancel: &perdurev1.CancelRequest{Id: id, Reason: "no longer wanted", GraceMs: graceMS}}}
-}
-
-func terminateCmd(id string) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Kind: &commandv1.Command_Terminate{
-		Terminate: &perdurev1.TerminateRequest{Id: id, Reason: "stopped"}}}
-}
-
-func promiseCmd(id string, timeoutMS int64) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Kind: &commandv1.Command_CreatePromise{
-		CreatePromise: &perdurev1.CreatePromiseRequest{Id: id, TimeoutMs: timeoutMS, Param: []byte("param of " + id)}}}
-}
-
-func settleCmd(id, value string) *commandv1.Command {
-	return &commandv1.Command{Namespace: ns, Id: id, Kind: &commandv1.Command_SettlePromise{
-		SettlePromise: &perdurev1.SettlePromiseRequest{Id: id, State: perdurev1.PromiseState_PROMISE_STATE_RESOLVED, Value: valueOf(value)}}}
-}
-
-func releaseCmd(token *perdurev1.TaskToken, problem string) *commandv1.Command {
-	return &commandv1.Command{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Command_Release{
-		Release: &perdurev1.Release{Task: token, Problem: problem}}}
-}
-
-func commitCmd(request string, c *perdurev1.Commit) *commandv1.Command {
-	return &commandv1.Command{Namespace: c.Task.Namespace, Id: c.Task.Id, Request: rid(request), Kind: &commandv1.Command_Commit{Commit: c}}
-}
-
-func tickCmd() *commandv1.Command {
-	return &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: 100}}}
-}
-
-func valueOf(s string) *perdurev1.Outcome {
-	return &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: []byte(s)}}
-}
-
-// Queries.
-
-func describeQuery(id string) *commandv1.Query {
-	return &commandv1.Query{Namespace: ns, Id: id, Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{Id: id}}}
-}
-
-func resultQuery(id string) *commandv1.Query {
-	return &commandv1.Query{Namespace: ns, Id: id, Kind: &commandv1.Query_Result{Result: &perdurev1.ResultRequest{Id: id}}}
-}
-
-func journalQuery(id string) *commandv1.Query {
-	return &commandv1.Query{Namespace: ns, Id: id, Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{Id: id}}}
-}
-
-func promiseQuery(id string) *commandv1.Query {
-	return &commandv1.Query{Namespace: ns, Id: id, Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Id: id}}}
-}
-
-func taskQuery(token *perdurev1.TaskToken) *commandv1.Query {
-	return &commandv1.Query{Namespace: token.Namespace, Id: token.Id, Kind: &commandv1.Query_Task{
-		Task: &commandv1.TaskQuery{Incarnation: token.Incarnation, Version: token.Version}}}
-}
-
-// Events.
-
-func stepEvents(promise, name, result string) []*perdurev1.Event {
-	return []*perdurev1.Event{
-		{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-			PromiseId: promise, Kind: perdurev1.InvokeKind_INVOKE_KIND_STEP, FunctionName: name}}},
-		{Kind: &perdurev1.Event_InvokeStarted{InvokeStarted: &perdurev1.InvokeStarted{PromiseId: promise, Attempt: 1}}},
-		{Kind: &perdurev1.Event_InvokeCompleted{InvokeCompleted: &perdurev1.InvokeCompleted{PromiseId: promise, Attempt: 1, Result: valueOf(result)}}},
-	}
-}
-
-func childEvent(promise, function, input string) *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-		PromiseId: promise, Kind: perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, FunctionName: function, Input: []byte(input)}}}
-}
-
-func timerEvent(promise string, ms int64) *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{PromiseId: promise, DurationMs: ms}}}
-}
-
-func awaitEvent(kind perdurev1.AwaitKind, signal string, on ...string) *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
-		Kind: kind, SignalName: signal, WaitingOn: on}}}
-}
-
-func returnEvent(result string) *perdurev1.Event {
-	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: []byte(result)}}}
 }
 
 // wide are the timeouts of a cluster in one busy process.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
 )
@@ -71,7 +72,7 @@ func TestTasksCarryTimestamps(t *testing.T) {
 // A worker that sends nothing for half its lease gets no credit, whether it hangs, pauses or is cut off;
 // after its next message it gets credit again.
 func TestSilentWorkerGetsNothing(t *testing.T) {
-	clock := newHandClock()
+	clock := grouptest.NewHandClock()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
 	cfg.Clock = clock
 	n := startNode(t, cfg)
@@ -79,7 +80,7 @@ func TestSilentWorkerGetsNothing(t *testing.T) {
 	hanging.LeaseMS = 2000
 	w := n.Dispatcher().Attach(hanging)
 	defer w.Detach()
-	clock.advance(1001 * time.Millisecond)
+	clock.Advance(1001 * time.Millisecond)
 	ids := map[string]bool{startIn(t, n.Router(), 0, "x"): true, startIn(t, n.Router(), 1, "y"): true}
 	nothing(t, n, w)
 	other := n.Dispatcher().Attach(spec("other", 1, "f"))

@@ -5,12 +5,13 @@ import (
 
 	"perdure/fsm/query"
 	"perdure/fsm/state"
+	"perdure/partition/group"
 )
 
 // firstDue is the earliest deadline in a replica's state.
-func firstDue(t *testing.T, r *Replica) (at int64) {
+func firstDue(t *testing.T, r *group.Replica) (at int64) {
 	t.Helper()
-	if err := r.store.View(func(state state.Reader) (err error) {
+	if err := r.Store().View(func(state state.Reader) (err error) {
 		at, _, err = query.NextDue(state)
 		return err
 	}); err != nil {

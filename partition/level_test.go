@@ -3,8 +3,6 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
-	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/partition/identity"
 	"perdure/partition/stable"
@@ -223,78 +219,6 @@ func TestAutoUpgrade(t *testing.T) {
 	all[2].start(t)
 	ready(t, all[2].Node)
 	levels(t, all, 2, state.FeatureLevel)
-}
-
-// No kind of command gets into a log before the cluster, or the state, has reached its level.
-func TestGate(t *testing.T) {
-	n := newMemNode(t, 1)
-	ready(t, n)
-	newest := n.router.slots[0].Load()
-	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
-	cfg.featureLevel = state.BaseLevel
-	older := &member{cfg: cfg}
-	older.start(t)
-	ready(t, older.Node)
-	base := older.router.slots[0].Load()
-	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
-	gated := 0
-	for i := range fields.Len() {
-		cmd := &commandv1.Command{}
-		cmd.ProtoReflect().Set(fields.Get(i), cmd.ProtoReflect().NewField(fields.Get(i)))
-		level, known := machine.LevelOf(cmd)
-		if !known {
-			t.Errorf("%s is not known", fields.Get(i).Name())
-		}
-		entry := &commandv1.Entry{Commands: []*commandv1.Command{cmd}}
-		if _, err := newest.encode(entry); err != nil {
-			t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.FeatureLevel, err)
-		}
-		_, err := base.encode(entry)
-		if level > state.BaseLevel {
-			gated++
-			if reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL || !strings.Contains(err.Error(), string(fields.Get(i).Name())) {
-				t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
-			}
-			if _, err := base.Propose(bg(t), cmd); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
-				t.Errorf("%s proposed at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
-			}
-		} else if err != nil {
-			t.Errorf("%s at level %d: %v", fields.Get(i).Name(), state.BaseLevel, err)
-		}
-	}
-	if gated == 0 {
-		t.Error("no kind is above the base level")
-	}
-	if _, err := newest.Propose(bg(t), raiseTo(state.FeatureLevel+1)); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
-		t.Errorf("a raise beyond the cluster's level: %v", err)
-	}
-	// A command that a newer member forwards arrives without a kind.
-	if _, err := newest.Propose(bg(t), &commandv1.Command{}); reasonOf(err) != perdurev1.Reason_REASON_FEATURE_LEVEL {
-		t.Errorf("a command of an unknown kind: %v", err)
-	}
-	// encode is the only way of an entry into a log.
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := 0
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		calls += strings.Count(string(b), "fsm.EncodeEntry(")
-	}
-	if calls != 1 {
-		t.Errorf("fsm.EncodeEntry is called %d times, must be once: in encode", calls)
-	}
-}
-
-func raiseTo(level uint64) *commandv1.Command {
-	return &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: level}}}
 }
 
 // A new leader proposes nothing that a member's program may not know: the others would stop.

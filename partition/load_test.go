@@ -11,6 +11,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 	"perdure/partition/workers"
 )
 
@@ -149,7 +150,7 @@ func (l *load) starts(rng *rand.Rand) {
 			continue
 		}
 		l.ack("start", id, func(ctx context.Context, r *Router) error {
-			q, _, err := r.Query(ctx, Linearizable, describeQuery(id))
+			q, _, err := r.Query(ctx, group.Linearizable, describeQuery(id))
 			if err != nil {
 				return err
 			}
@@ -201,7 +202,7 @@ func (l *load) promises(rng *rand.Rand) {
 // ackPromise: once settled, a promise stays as it is; once made, it is there.
 func (l *load) ackPromise(kind string, answered *perdurev1.Promise) {
 	l.ack(kind, answered.Id, func(ctx context.Context, r *Router) error {
-		q, _, err := r.Query(ctx, Linearizable, promiseQuery(answered.Id))
+		q, _, err := r.Query(ctx, group.Linearizable, promiseQuery(answered.Id))
 		if err != nil {
 			return err
 		}
@@ -241,7 +242,7 @@ func (l *load) signals(rng *rand.Rand) {
 
 // inJournal looks for an event in a journal.
 func inJournal(ctx context.Context, r *Router, id string, is func(*perdurev1.Event) bool) error {
-	q, _, err := r.Query(ctx, Linearizable, journalQuery(id))
+	q, _, err := r.Query(ctx, group.Linearizable, journalQuery(id))
 	if err != nil {
 		return err
 	}
@@ -283,7 +284,7 @@ func (l *load) steers(rng *rand.Rand) {
 			continue
 		}
 		l.ack("cancel", id, func(ctx context.Context, r *Router) error {
-			q, _, err := r.Query(ctx, Linearizable, describeQuery(id))
+			q, _, err := r.Query(ctx, group.Linearizable, describeQuery(id))
 			if err != nil {
 				return err
 			}
@@ -325,7 +326,7 @@ func (l *load) worker(rng *rand.Rand) {
 func (l *load) turn(rng *rand.Rand, token *perdurev1.TaskToken) {
 	for l.ctx.Err() == nil {
 		l.gate()
-		q, _, err := l.r.Query(l.ctx, Linearizable, taskQuery(token))
+		q, _, err := l.r.Query(l.ctx, group.Linearizable, taskQuery(token))
 		if err != nil {
 			return // over already
 		}
@@ -345,7 +346,7 @@ func (l *load) turn(rng *rand.Rand, token *perdurev1.TaskToken) {
 
 func (l *load) ackCommit(id string, c *perdurev1.Commit, reply *perdurev1.CommitReply) {
 	l.ack("commit", fmt.Sprintf("%s up to %d", id, reply.NextSeq), func(ctx context.Context, r *Router) error {
-		q, _, err := r.Query(ctx, Linearizable, journalQuery(id))
+		q, _, err := r.Query(ctx, group.Linearizable, journalQuery(id))
 		if err != nil {
 			return err
 		}
@@ -353,7 +354,7 @@ func (l *load) ackCommit(id string, c *perdurev1.Commit, reply *perdurev1.Commit
 		if page.NextSeq < reply.NextSeq {
 			return fmt.Errorf("the journal has %d entries, the commit was answered with %d", page.NextSeq, reply.NextSeq)
 		}
-		res, _, err := r.Query(ctx, Linearizable, resultQuery(id))
+		res, _, err := r.Query(ctx, group.Linearizable, resultQuery(id))
 		if err != nil {
 			return err
 		}
@@ -422,13 +423,4 @@ func nextCommit(task *perdurev1.Task) *perdurev1.Commit {
 		c.Events = []*perdurev1.Event{returnEvent("result of " + id)}
 	}
 	return c
-}
-
-// childID is the id of the n-th operation of an execution.
-func childID(id string, n uint32) string {
-	joint := ":"
-	if strings.Contains(id, ":") {
-		joint = "."
-	}
-	return fmt.Sprintf("%s%s%d", id, joint, n)
 }

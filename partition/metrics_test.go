@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -16,29 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
+	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
 )
-
-// scrape reads all figures, as name{partition}; a histogram's is its count.
-func scrape(t testing.TB, reg prometheus.Gatherer) map[string]float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "perdure_partition_")
-			for _, l := range m.GetLabel() {
-				name += "{" + l.GetValue() + "}"
-			}
-			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return out
-}
 
 // shows waits until a figure is as it must be.
 func shows(t testing.TB, reg prometheus.Gatherer, name, what string, is func(v float64) bool) {
@@ -98,8 +78,13 @@ func TestMetricNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Some gauges have no value before something has happened, and the callers' figures are package rpc's.
-	for _, g := range gauges {
-		if name := "perdure_partition_" + g.name; !slices.Contains(names, name) {
+	descs := make(chan *prometheus.Desc, 100)
+	for _, c := range group.NewMetricSet(SystemClock{}, nil, nil).Collectors() {
+		c.Describe(descs)
+	}
+	close(descs)
+	for d := range descs {
+		if name := regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1]; !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -225,7 +210,7 @@ func TestClusterMetrics(t *testing.T) {
 	reaches("commands_total{0}", 20)
 	reaches("commit_seconds{0}", 1)
 	reaches("elections_won_total{0}", 1)
-	at := all[0].router.slots[0].Load().store.Present().Index
+	at := all[0].router.slots[0].Load().Store().Present().Index
 	for _, m := range all {
 		shows(t, registry(m), "state_index{0}", fmt.Sprint(at), equals(float64(at)))
 		for _, name := range []string{"applied_index{0}", "commit_index{0}", "last_index{0}"} {
@@ -236,7 +221,7 @@ func TestClusterMetrics(t *testing.T) {
 		if have["term{0}"] < 1 || have["perdure_log_sync_seconds"] < 1 || have["halted{0}"] != 0 {
 			t.Errorf("%s: %v", m.cfg.NodeID, have)
 		}
-		leads := m.router.slots[0].Load().raft.State() == raft.Leader // and so it does to the end, see neverActs
+		leads := m.router.slots[0].Load().Raft().State() == raft.Leader // and so it does to the end, see neverActs
 		if c := scrape(t, registry(m))["leader_contact_seconds{0}"]; c < 0 || c > waitLimit.Seconds() || c == 0 && !leads {
 			t.Errorf("%s heard from the leader %v s ago", m.cfg.NodeID, c)
 		}
@@ -293,39 +278,11 @@ func TestClusterMetrics(t *testing.T) {
 	reaches("term{directory}", term+1)
 
 	lost, term = sum("leadership_lost_total{0}"), sum("term{0}")
-	if err := leaderOf(t, all, 0).router.slots[0].Load().raft.LeadershipTransfer().Error(); err != nil {
+	if err := leaderOf(t, all, 0).router.slots[0].Load().Raft().LeadershipTransfer().Error(); err != nil {
 		t.Fatal(err)
 	}
 	reaches("leadership_lost_total{0}", lost+1)
 	reaches("term{0}", term+1)
-}
-
-// The queue's depth is what waits now, and a deadline that cannot be carried out is late for as long.
-func TestQueueAndDeadlineMetrics(t *testing.T) {
-	clock, reg := newHandClock(), prometheus.NewRegistry()
-	n, disk := newGatedNode(t, 1, func(cfg *Config) { cfg.Clock, cfg.Registerer = clock, reg })
-	must(t, n.Router(), promiseCmd("due", 4_000))
-	must(t, n.Router(), promiseCmd("later", 100_000))
-	waitFor(t, "the timer to wait", func() bool { return clock.armed(4 * time.Second) }, func() string { return "" })
-	clock.advance(3 * time.Second)
-	if have := scrape(t, reg); have["deadline_lag_seconds{0}"] != 0 || have["queue_depth{0}"] != 0 {
-		t.Errorf("nothing is late yet: %v", have)
-	}
-	stuck(t, n, disk, 0)
-	for k := range 5 {
-		go func() { _, _ = n.Router().Propose(bg(t), promiseCmd(fmt.Sprintf("waits-%d", k), 1000_000)) }()
-	}
-	shows(t, reg, "queue_depth{0}", "5", equals(5))
-	clock.advance(3 * time.Second)
-	shows(t, reg, "deadline_lag_seconds{0}", "2", equals(2))
-	clock.advance(5 * time.Second)
-	shows(t, reg, "deadline_lag_seconds{0}", "7", equals(7))
-	disk.open()
-	shows(t, reg, "deadline_lag_seconds{0}", "0", equals(0))
-	shows(t, reg, "queue_depth{0}", "0", equals(0))
-	if have := scrape(t, reg); have["ticks_total{0}"] < 1 {
-		t.Errorf("%v ticks", have["ticks_total{0}"])
-	}
 }
 
 // Tasks that workers give back are counted, those with a problem apart, and queues that wait for workers.
@@ -357,7 +314,7 @@ func TestWorkMetrics(t *testing.T) {
 
 // A worker that is silent until its lease ends is counted, and one that keeps its task is not.
 func TestLeaseExpiryMetrics(t *testing.T) {
-	clock, reg := newHandClock(), prometheus.NewRegistry()
+	clock, reg := grouptest.NewHandClock(), prometheus.NewRegistry()
 	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 1)
 	cfg.Clock, cfg.Registerer = clock, reg
 	n := startNode(t, cfg)
@@ -369,167 +326,13 @@ func TestLeaseExpiryMetrics(t *testing.T) {
 	defer lively.Detach()
 	deliver(t, silent)
 	deliver(t, lively)
-	waitFor(t, "the timer to wait for the lease", func() bool { return clock.armed(10 * time.Minute) }, func() string { return "" })
+	waitFor(t, "the timer to wait for the lease", func() bool { return clock.Armed(10 * time.Minute) }, func() string { return "" })
 	if have := scrape(t, reg)["lease_expiries_total{0}"]; have != 0 {
 		t.Errorf("%v leases have ended, none was due", have)
 	}
-	clock.advance(10 * time.Minute)
+	clock.Advance(10 * time.Minute)
 	shows(t, reg, "lease_expiries_total{0}", "1", equals(1))
 	if have := scrape(t, reg)["releases_total{0}"]; have != 0 {
 		t.Errorf("%v releases", have)
-	}
-}
-
-// Messages for a partition that does not take them show, and those that are delivered do not.
-func TestShipMetrics(t *testing.T) {
-	clock, reg := newHandClock(), prometheus.NewRegistry()
-	cfg := memConfig(t, vfs.NewMem(), stable.NewMemory(), 2)
-	cfg.Clock, cfg.Registerer = clock, reg
-	n, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	planted := errors.New("planted")
-	t.Cleanup(func() {
-		if err := n.Close(bg(t)); err != nil && !errors.Is(err, planted) {
-			t.Errorf("close: %v", err)
-		}
-	})
-	ready(t, n)
-	r := n.Router()
-	w := n.Dispatcher().Attach(spec("w", 10, "parent"))
-	defer w.Detach()
-	// Sixteen children apart: some are the other partition's.
-	spread := func(name string) {
-		t.Helper()
-		id := idIn(r, 0, name)
-		must(t, r, startCmd("start "+id, id, "parent", ""))
-		c := &perdurev1.Commit{Task: deliver(t, w), KnownSeq: 1}
-		for k := range uint32(16) {
-			c.Events = append(c.Events, childEvent(childID(id, k), "child", ""))
-			c.Children = append(c.Children, &perdurev1.ChildOptions{PromiseId: childID(id, k), Spread: true})
-		}
-		c.Events = append(c.Events, awaitEvent(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", childID(id, 0)))
-		must(t, r, commitCmd("step of "+id, c))
-	}
-	spread("delivered")
-	shows(t, reg, "messages_shipped_total{0}", "more than 0", func(v float64) bool { return v > 0 })
-	waitFor(t, "all to be delivered", func() bool {
-		s := n.router.Replicas()[0].serving().ship
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.since) == 0
-	}, func() string { return fmt.Sprint(scrape(t, reg)) })
-	clock.advance(time.Hour)
-	if have := scrape(t, reg)["ship_stalled_seconds{0}"]; have != 0 {
-		t.Errorf("nothing waits, and has for %v s", have)
-	}
-
-	n.router.Replicas()[1].Halt(planted)
-	shows(t, reg, "halted{1}", "1", equals(1))
-	shows(t, reg, "leader{1}", "0", equals(0))
-	w.Heard(1) // an hour has passed
-	spread("stalled")
-	clock.advance(7 * time.Second)
-	shows(t, reg, "ship_stalled_seconds{0}", "7", equals(7))
-	clock.advance(7 * time.Second)
-	shows(t, reg, "ship_stalled_seconds{0}", "14", equals(14))
-	if have := scrape(t, reg); have["leader{0}"] != 1 || have["halted{0}"] != 0 {
-		t.Errorf("partition 0: %v", have)
-	}
-}
-
-// A replica that halted before it could join its group has no figures of Raft's, and hides no others'.
-func TestMetricsWithoutGroup(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	set := NewMetricSet(SystemClock{}, prometheus.NewCounter(prometheus.CounterOpts{Name: "refusals"}), func(uint32) uint64 { return 0 })
-	for _, c := range set.Collectors() {
-		if err := reg.Register(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log, _ := newLog(t)
-	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: SystemClock{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{})), halting: make(chan struct{})}
-	r.Halt(errors.New("planted"))
-	set.scraper.follow(r)
-	have := scrape(t, reg)
-	for _, name := range []string{"term{3}", "last_index{3}", "state_index{3}", "leader_contact_seconds{3}"} {
-		if v, there := have[name]; there {
-			t.Errorf("%s is %v", name, v)
-		}
-	}
-	if have["halted{3}"] != 1 || have["elections_won_total{3}"] != 0 {
-		t.Errorf("%v", have)
-	}
-	// Rebuilt, it is another one.
-	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: SystemClock{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(SystemClock{}))})
-	if have := scrape(t, reg); have["halted{3}"] != 0 {
-		t.Errorf("%v", have)
-	}
-}
-
-// Waiting messages count from their last progress on, and those that come while the outbox is read are not
-// forgotten.
-func TestStalled(t *testing.T) {
-	clock := newHandClock()
-	s := newShipper(&leadership{r: &Replica{clock: clock}})
-	is := func(what string, want time.Duration) {
-		t.Helper()
-		if have := s.stalled(); have != want {
-			t.Errorf("%s: stalled for %v, want %v", what, have, want)
-		}
-	}
-	is("nothing waits", 0)
-	s.wake([]uint32{1, 2})
-	clock.advance(5 * time.Second)
-	s.wake([]uint32{1})
-	is("two wait", 5*time.Second)
-	s.take()
-	is("they are being delivered", 5*time.Second)
-	s.progress(1, false)
-	is("the other waits", 5*time.Second)
-	s.progress(2, true)
-	is("one is done", 0)
-	clock.advance(3 * time.Second)
-	is("since the last progress", 3*time.Second)
-	s.wake([]uint32{1})
-	s.progress(1, true)
-	is("something came while it was read", 0)
-	clock.advance(2 * time.Second)
-	is("it waits", 2*time.Second)
-	if s.rest(1) {
-		t.Error("the work on a destination ended although something had come")
-	}
-	s.progress(1, true)
-	clock.advance(time.Second)
-	is("all is done", 0)
-	if !s.rest(1) {
-		t.Error("the work on a destination continues with nothing there")
-	}
-}
-
-// The earliest deadline counts, whether the state was seen to have it or an entry has brought it since.
-func TestDeadlineLag(t *testing.T) {
-	clock := newHandClock()
-	now := clock.Now().UnixMilli()
-	for _, c := range []struct {
-		seen, next int64
-		want       time.Duration
-	}{
-		{0, 0, 0},
-		{now + 5000, 0, 0},
-		{now + 5000, now + 3000, 0},
-		{now - 2000, 0, 2 * time.Second},
-		{0, now - 3000, 3 * time.Second},
-		{now + 5000, now - 4000, 4 * time.Second},
-		{now - 5000, now + 4000, 5 * time.Second},
-		{now - 1000, now - 6000, 6 * time.Second},
-	} {
-		x := newTimer(&leadership{r: &Replica{clock: clock, env: Env{Now: clock.Now}}})
-		x.seen.Store(c.seen)
-		x.next.Store(c.next)
-		if have := x.lag(); have != c.want {
-			t.Errorf("seen %d, next %d: %v, want %v", c.seen-now, c.next-now, have, c.want)
-		}
 	}
 }

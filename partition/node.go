@@ -25,6 +25,7 @@ import (
 	"perdure/partition/cluster"
 	"perdure/partition/disk"
 	"perdure/partition/election"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
 	"perdure/partition/raftlog"
@@ -61,7 +62,7 @@ type Config struct {
 	MemtableBytes      int64
 	MaxPendingCommands int
 	// PendingBytes bounds the bytes of commands that wait or are in flight; zero fields are DefaultLimits'.
-	PendingBytes    Limits
+	PendingBytes    group.Limits
 	CheckInvariants bool
 	// AuditShare is the part of one processor that audits in the background may take, 0.03 for 3 %; 0 for no
 	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.
@@ -115,10 +116,10 @@ type Node struct {
 	stable    stable.Store
 	mux       *transport.Mux
 	peers     *peers.Peers
-	replicas  []*Replica
+	replicas  []*group.Replica
 	router    *Router
 	dispatch  *workers.Dispatcher
-	shared    *Shared            // by the groups
+	shared    *group.Shared      // by the groups
 	former    *repair.Quarantine // replicas
 	contents  *repair.Contents
 	rebuilder *repair.Rebuilder
@@ -162,7 +163,7 @@ func Start(cfg Config) (n *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
+	n = &Node{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, shared: group.NewShared(cfg.Clock, cfg.PendingBytes), done: make(chan struct{}), ready: make(chan struct{}),
 		auditDone: make(chan struct{}), stopping: make(chan struct{}), diskDone: make(chan struct{})}
 	n.disk = &diskSpace{heard: map[string]heardDisk{}, Guard: disk.New(disk.Options{FS: cfg.FS, Dir: cfg.DataDir, Reserve: cfg.DiskReserve,
 		Usage: cfg.DiskUsage, Clock: n.clock, Logger: n.log})}
@@ -309,7 +310,7 @@ func (n *Node) finishMaking() error {
 // replica halts, the others of the partition serve, and it can be rebuilt from them. It returns err if the
 // node is alone, or if the stores belong to another node or have a feature level that this program does not
 // know.
-func (n *Node) tolerate(r *Replica, err error) error {
+func (n *Node) tolerate(r *group.Replica, err error) error {
 	var foreign *identity.ForeignError
 	var foreignState *fsm.ForeignError
 	var newer *state.LevelError
@@ -389,20 +390,20 @@ func (n *Node) openShared(creating bool) (err error) {
 	return n.stamp(n.raftlog, identity.RaftLogDir, creating)
 }
 
-func (n *Node) newReplica(p uint32) *Replica {
-	return New(Options{
+func (n *Node) newReplica(p uint32) *group.Replica {
+	return group.New(group.Options{
 		ID: p, Partitions: n.identity.Partitions, Identity: n.identity, FS: n.cfg.FS, Dir: n.cfg.DataDir,
 		Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions), CheckInvariants: n.cfg.CheckInvariants,
 		MaxPending: n.cfg.MaxPendingCommands, SnapshotBytes: n.cfg.SnapshotBytes, TrailingBytes: n.cfg.TrailingBytes,
 		Raft: n.raftConfig, Port: n.mux, Addresses: n.cluster.Addresses(),
 		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
-		Env: Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
+		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
 			DiskLevel: func() disk.Level { return n.disk.majority(n.clock.Now()) }},
 	})
 }
 
 // reconcile checks that a replica's state, markers and log fit together.
-func (n *Node) reconcile(r *Replica) error {
+func (n *Node) reconcile(r *group.Replica) error {
 	return r.Reconcile(n.raftlog.Group(r.ID()), n.stable.Group(r.ID()))
 }
 

@@ -105,8 +105,8 @@ func TestRebuildOfAStoreLeftOpen(t *testing.T) {
 		}}
 	victim.start(t)
 	old := victim.router.slots[1].Load()
-	if old.Halted() == nil || old.raft != nil || old.store == nil {
-		t.Fatalf("the replica was to halt with its state open and without a group: halted %v, group %v, state %v", old.Halted(), old.raft, old.store)
+	if old.Halted() == nil || old.Raft() != nil || old.Store() == nil {
+		t.Fatalf("the replica was to halt with its state open and without a group: halted %v, group %v, state %v", old.Halted(), old.Raft(), old.Store())
 	}
 	ctx, cancel := context.WithTimeout(bg(t), time.Minute)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 )
 
@@ -58,7 +59,7 @@ func TestRebuild(t *testing.T) {
 				func() string { return fmt.Sprint(victim.NotReady()) })
 			// Node 3 still answers for partition 1.
 			create(30)
-			if _, _, err := victim.router.Query(bg(t), Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
+			if _, _, err := victim.router.Query(bg(t), group.Stale, promiseQuery(idIn(all[0].router, 1, "p"))); err == nil {
 				t.Error("a promise that no caller made was found")
 			}
 		}
@@ -75,7 +76,7 @@ func TestRebuild(t *testing.T) {
 					return
 				}
 				made++
-				if r := victim.router.slots[1].Load(); r.raft != nil {
+				if r := victim.router.slots[1].Load(); r.Raft() != nil {
 					_ = r.Cover() // it may be on its way down
 				}
 			}

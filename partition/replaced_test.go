@@ -16,6 +16,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/cluster"
+	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/peers"
 	"perdure/partition/refusal"
@@ -85,7 +86,7 @@ func givesWay(t *testing.T, n *Node, successor *member) {
 
 // staleAt reads from a node's own replica.
 func staleAt(n *Node, id string) error {
-	_, _, err := n.router.Query(context.Background(), Stale, promiseQuery(id))
+	_, _, err := n.router.Query(context.Background(), group.Stale, promiseQuery(id))
 	return err
 }
 
@@ -335,13 +336,13 @@ func TestOnlyMembersMayCall(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			group, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
+			link, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
 			var refused *transport.RefusedError
 			if barred := errors.As(err, &refused) && refused.Code == transport.CodeBarred; barred != c.barred || !barred && err != nil {
 				t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
 			}
 			if err == nil {
-				err = group.Close()
+				err = link.Close()
 				if err != nil {
 					t.Error(err)
 				}
@@ -355,7 +356,7 @@ func TestOnlyMembersMayCall(t *testing.T) {
 		}
 	}
 	for _, m := range all {
-		if _, _, err := m.router.Query(ctx, Linearizable, promiseQuery("by stranger")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+		if _, _, err := m.router.Query(ctx, group.Linearizable, promiseQuery("by stranger")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 			t.Errorf("a stranger's write at %s: %v", m.cfg.NodeID, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
 )
@@ -58,7 +59,7 @@ func routerTo(t *testing.T, partitions uint32, script ...error) (*Router, *scrip
 			t.Error(err)
 		}
 	})
-	r := newRouter(partitions, NewShared(SystemClock{}, Limits{}), SystemClock{})
+	r := newRouter(partitions, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
 	r.others, r.client = func() []string { return nil }, func(string) (commandv1.PeersClient, error) { return commandv1.NewPeersClient(conn), nil }
 	r.local = func(uint32) localReplica { return ledElsewhere{} }
 	return r, p
@@ -72,8 +73,8 @@ func (ledElsewhere) Establishing() bool              { return false }
 func (ledElsewhere) Stopping() <-chan struct{}       { return nil }
 func (ledElsewhere) LeaderChanged() <-chan struct{}  { return nil }
 func (ledElsewhere) ServingChanged() <-chan struct{} { return nil }
-func (ledElsewhere) LeaderElsewhere() (Leader, bool) {
-	return Leader{Server: "far", Addr: "far:1"}, true
+func (ledElsewhere) LeaderElsewhere() (group.Leader, bool) {
+	return group.Leader{Server: "far", Addr: "far:1"}, true
 }
 
 func scripted(reason perdurev1.Reason) error {

@@ -13,6 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/partition/group"
 	"perdure/partition/refusal"
 )
 
@@ -20,7 +21,7 @@ import (
 // looks for the leader again while every attempt was surely not applied, or the command is repeatable. It
 // gives up at the caller's deadline, and after routeTimeout.
 type Router struct {
-	slots []atomic.Pointer[Replica]
+	slots []atomic.Pointer[group.Replica]
 	// local is this node's replica of a partition, as the router needs it.
 	local func(partition uint32) localReplica
 	// others returns the peer addresses of the other members, for a partition whose leader this node does not
@@ -28,14 +29,14 @@ type Router struct {
 	others func() []string
 	// client returns the Peers service of the node at an address.
 	client func(addr string) (commandv1.PeersClient, error)
-	shared *Shared
+	shared *group.Shared
 	clock  Clock
 }
 
 // localReplica is what a router needs of this node's replica of a partition: *Replica.
 type localReplica interface {
 	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
-	Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
+	Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error)
 	// Serving, or Establishing, reports whether requests go to this node's replica. NotServing says why they do
 	// not.
 	Serving() bool
@@ -44,15 +45,15 @@ type localReplica interface {
 	Halted() error
 	Stopping() <-chan struct{}
 	// LeaderElsewhere is the other node that requests go to.
-	LeaderElsewhere() (l Leader, ok bool)
+	LeaderElsewhere() (l group.Leader, ok bool)
 	// LeaderChanged and ServingChanged are closed at the next change: it is worth another attempt at once.
 	LeaderChanged() <-chan struct{}
 	ServingChanged() <-chan struct{}
 }
 
 // newRouter makes a router over this node's replicas, which the caller puts into slots.
-func newRouter(partitions uint32, shared *Shared, c Clock) *Router {
-	r := &Router{slots: make([]atomic.Pointer[Replica], partitions), shared: shared, clock: c}
+func newRouter(partitions uint32, shared *group.Shared, c Clock) *Router {
+	r := &Router{slots: make([]atomic.Pointer[group.Replica], partitions), shared: shared, clock: c}
 	r.local = func(p uint32) localReplica { return r.slots[p].Load() }
 	return r
 }
@@ -82,11 +83,13 @@ func (r *Router) Place(namespace, id string) uint32 {
 }
 
 // Of returns this node's replica of the partition that owns an id.
-func (r *Router) Of(namespace, id string) *Replica { return r.slots[r.Place(namespace, id)].Load() }
+func (r *Router) Of(namespace, id string) *group.Replica {
+	return r.slots[r.Place(namespace, id)].Load()
+}
 
 // Replica returns this node's replica of a partition; an *api.Error, PARTITION_NOT_FOUND, if there is no such
 // partition.
-func (r *Router) Replica(partition uint32) (*Replica, error) {
+func (r *Router) Replica(partition uint32) (*group.Replica, error) {
 	if err := r.check(partition); err != nil {
 		return nil, err
 	}
@@ -102,8 +105,8 @@ func (r *Router) check(partition uint32) error {
 }
 
 // Replicas lists this node's replicas, by partition.
-func (r *Router) Replicas() []*Replica {
-	out := make([]*Replica, len(r.slots))
+func (r *Router) Replicas() []*group.Replica {
+	out := make([]*group.Replica, len(r.slots))
 	for i := range r.slots {
 		out[i] = r.slots[i].Load()
 	}
@@ -167,25 +170,25 @@ func repeatable(cmd *commandv1.Command) bool {
 }
 
 // Query reads about an id, and returns the index that the answer reflects; see Read.
-func (r *Router) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
+func (r *Router) Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
 	return r.Read(ctx, r.Place(q.Namespace, q.Id), level, q)
 }
 
 // Read reads a partition: linearizable from its leader, stale from this node's replica.
-func (r *Router) Read(ctx context.Context, partition uint32, level Level, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
-	if level == Stale {
+func (r *Router) Read(ctx context.Context, partition uint32, level group.Level, q *commandv1.Query) (reply *commandv1.QueryReply, index uint64, err error) {
+	if level == group.Stale {
 		local, err := r.Replica(partition)
 		if err != nil {
 			return nil, 0, err
 		}
 		if local.Halted() == nil || len(r.others()) == 0 {
-			return local.Query(ctx, Stale, q)
+			return local.Query(ctx, group.Stale, q)
 		}
 		// A halted replica answers no read; the leader's answer is fresher still.
 	}
 	err = r.route(ctx, partition, true, func(ctx context.Context, local localReplica, leader commandv1.PeersClient) error {
 		if local != nil {
-			reply, index, err = local.Query(ctx, Linearizable, q)
+			reply, index, err = local.Query(ctx, group.Linearizable, q)
 			return err
 		}
 		answer, err := leader.Query(ctx, &commandv1.PeerQuery{Partition: partition, Query: q})
@@ -313,12 +316,12 @@ func (a *attempts) verdict(e *api.Error) *api.Error {
 }
 
 // forward calls try with the node that leads, until it answers, its leadership ends, or forwardTimeout is over.
-func (r *Router) forward(ctx context.Context, partition uint32, to Leader, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
+func (r *Router) forward(ctx context.Context, partition uint32, to group.Leader, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
 	return r.forwardFor(ctx, partition, to, 0, try)
 }
 
 // forwardFor is forward with more time than usual.
-func (r *Router) forwardFor(ctx context.Context, partition uint32, to Leader, longer time.Duration, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
+func (r *Router) forwardFor(ctx context.Context, partition uint32, to group.Leader, longer time.Duration, try func(context.Context, localReplica, commandv1.PeersClient) error) error {
 	if to.Addr == "" {
 		return r.local(partition).NotServing()
 	}

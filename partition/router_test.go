@@ -2,12 +2,14 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 	"perdure/partition/refusal"
 )
 
@@ -67,29 +69,6 @@ func TestUnknownOutcomeStays(t *testing.T) {
 	}
 }
 
-// TestNoProposalOutlivesItsLeadership: what was queued under one leadership is not proposed under the next.
-func TestNoProposalOutlivesItsLeadership(t *testing.T) {
-	n, _ := newGatedNode(t, 1)
-	r := n.router.Replicas()[0]
-	present := enqueued(t, r, promiseCmd("present", 1<<40))
-	cmd := promiseCmd("former", 1<<40)
-	reserved := reservationOf(0, cmd)
-	if err := n.shared.Admission.admit(reserved); err != nil {
-		t.Fatal(err)
-	}
-	former, _, _ := r.pending.add(cmd, &leadership{r: r}, reserved)
-	if res := present.wait(); res.err != nil {
-		t.Errorf("the present one: %v", res.err)
-	}
-	<-former.done
-	if err := former.result.err; err == nil || err.Reason != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("the former one: %v", err)
-	}
-	if _, _, err := r.Query(t.Context(), Linearizable, promiseQuery("former")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
-		t.Errorf("it was applied: %v", err)
-	}
-}
-
 // pausedClock is a clock whose timers never fire.
 type pausedClock struct{ Clock }
 
@@ -114,7 +93,7 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 		"another leader": func(c changing) { close(c.leader) },
 	} {
 		c := changing{leader: make(chan struct{}), serving: make(chan struct{})}
-		r := newRouter(1, NewShared(SystemClock{}, Limits{}), pausedClock{SystemClock{}})
+		r := newRouter(1, group.NewShared(SystemClock{}, group.Limits{}), pausedClock{SystemClock{}})
 		r.local = func(uint32) localReplica { return c }
 		tries := 0
 		done := make(chan error, 1)
@@ -139,4 +118,65 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 			t.Fatalf("%s: the request waits for its pause", name)
 		}
 	}
+}
+
+// TestNoSuchPartition: a request to a partition that there is not is refused by name.
+func TestNoSuchPartition(t *testing.T) {
+	r := newRouter(2, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
+	if _, err := r.Deliver(bg(t), 2, tickCmd()); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
+		t.Errorf("a command: %v", err)
+	}
+	if _, _, err := r.Read(bg(t), 2, group.Stale, promiseQuery("p")); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
+		t.Errorf("a stale read: %v", err)
+	}
+}
+
+// Every error of a proposal is one of the interface's.
+func TestErrorsAreTyped(t *testing.T) {
+	n := newMemNode(t, 1)
+	_, err := n.Router().Propose(bg(t), signalCmd("s", "nobody", "go", ""))
+	var e *api.Error
+	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND || e.Meta["id"] != "nobody" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLinearizableReadsGoToTheLeader: a router and the peer service ask for the leader's confirmation unless the caller
+// wants a stale read.
+func TestLinearizableReadsGoToTheLeader(t *testing.T) {
+	all := newClusterWith(t, 1, neverActs)
+	lead := leaderOf(t, all, 0)
+	must(t, lead.router, createCmd("p"))
+	equalReplicas(t, all, 0)
+	for _, m := range all {
+		ask := func(stale bool) error {
+			_, err := (&peerService{n: m.Node}).Query(bg(t), &commandv1.PeerQuery{Query: promiseQuery("p"), Stale: stale})
+			return err
+		}
+		if err := ask(true); err != nil {
+			t.Errorf("%s: a stale read: %v", m.cfg.NodeID, err)
+		}
+		if err := ask(false); (err == nil) != (m == lead) {
+			t.Errorf("%s answers a linearizable read with %v, %s leads", m.cfg.NodeID, err, lead.cfg.NodeID)
+		}
+	}
+	asked := &reading{}
+	r := newRouter(1, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
+	r.local = func(uint32) localReplica { return asked }
+	if _, _, err := r.Query(bg(t), group.Linearizable, promiseQuery("p")); err != nil || asked.level != group.Linearizable || asked.reads != 1 {
+		t.Errorf("a router asks %d times, at level %v: %v", asked.reads, asked.level, err)
+	}
+}
+
+// reading is a replica that serves, and notes at which level it was read.
+type reading struct {
+	changing
+	level group.Level
+	reads int
+}
+
+func (r *reading) Query(_ context.Context, level group.Level, _ *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
+	r.level = level
+	r.reads++
+	return &commandv1.QueryReply{}, 1, nil
 }

@@ -7,6 +7,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 	"perdure/partition/raftgroup"
 )
 
@@ -40,9 +41,9 @@ func (s *peerService) Query(ctx context.Context, in *commandv1.PeerQuery) (*comm
 	if in.Query == nil {
 		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the query is missing")
 	}
-	level := Linearizable
+	level := group.Linearizable
 	if in.Stale {
-		level = Stale
+		level = group.Stale
 	}
 	reply, index, err := r.Query(ctx, level, in.Query)
 	if err != nil {
@@ -78,7 +79,7 @@ func (n *Node) status() *commandv1.NodeStatus {
 }
 
 // statusOf returns a replica's status as this node can testify to it.
-func (n *Node) statusOf(r *Replica) *commandv1.ReplicaStatus {
+func (n *Node) statusOf(r *group.Replica) *commandv1.ReplicaStatus {
 	st := n.witness(r.Status())
 	st.Rebuilding = n.rebuilder.Running(r.ID())
 	return st

@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/partition/election"
+	"perdure/partition/group"
 	"perdure/partition/refusal"
 )
 
@@ -85,7 +86,7 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 }
 
 // transferred waits until a partition's new leader serves, and has it keep the partition.
-func (n *Node) transferred(ctx context.Context, r *Replica) (leader string, err error) {
+func (n *Node) transferred(ctx context.Context, r *group.Replica) (leader string, err error) {
 	for {
 		if r.Raft().State() == raft.Leader {
 			return "", refusal.TryLater(r.ID(), "the leadership came back to this node")

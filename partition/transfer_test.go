@@ -218,7 +218,7 @@ func TestRestartedLeader(t *testing.T) {
 		// It gives up without a word, as a process does that starts again.
 		r := was.router.slots[1].Load()
 		began := time.Now()
-		if err := r.transport.Concede(raft.ServerID(was.identity.ServerID), "", r.raft.CurrentTerm()); err != nil {
+		if err := r.Transport().Concede(raft.ServerID(was.identity.ServerID), "", r.Raft().CurrentTerm()); err != nil {
 			t.Fatal(err)
 		}
 		lead := leaderOf(t, all, 1)
@@ -288,20 +288,20 @@ func TestBlindSurvivor(t *testing.T) {
 		behind, ahead := rest[0], rest[1]
 		equalReplicas(t, all, 0)
 		waitFor(t, "all to have the same log", func() bool {
-			last := was.router.slots[0].Load().raft.LastIndex()
-			return behind.router.slots[0].Load().raft.LastIndex() == last && ahead.router.slots[0].Load().raft.LastIndex() == last
+			last := was.router.slots[0].Load().Raft().LastIndex()
+			return behind.router.slots[0].Load().Raft().LastIndex() == last && ahead.router.slots[0].Load().Raft().LastIndex() == last
 		}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
 		ahead.failover.Enable(false)
 		// It alone hears of an entry; then the leader goes.
 		r := ahead.router.slots[0].Load()
 		behind.failover.Enable(false)
 		was.kill(t)
-		from := was.router.slots[0].Load().transport.LocalAddr()
+		from := was.router.slots[0].Load().Transport().LocalAddr()
 		var seen string
 		waitFor(t, "the entry is taken", func() bool {
-			have, term := raftgroup.Status(r.raft), r.raft.CurrentTerm()
+			have, term := raftgroup.Status(r.Raft()), r.Raft().CurrentTerm()
 			var resp raft.AppendEntriesResponse
-			err := behind.router.slots[0].Load().transport.AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
+			err := behind.router.slots[0].Load().Transport().AppendEntries(raft.ServerID(ahead.identity.ServerID), raft.ServerAddress(ahead.cfg.PeerAddr), &raft.AppendEntriesRequest{
 				RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(was.identity.ServerID), Addr: []byte(from)},
 				Term:      term, PrevLogEntry: have.LastIndex, PrevLogTerm: have.LastTerm,
 				Entries: []*raft.Log{{Index: have.LastIndex + 1, Term: term, Type: raft.LogNoop}},

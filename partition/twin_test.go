@@ -14,6 +14,7 @@ import (
 	"perdure/fsm/machine"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/partition/group"
 )
 
 // A twin is a second machine per partition, on a tree in memory, that applies a node's log entry by entry as
@@ -134,15 +135,15 @@ type verdict struct {
 
 // compare checks a replica against the twin, while its node serves: its log must continue the one the twin
 // knows, its checksum must be that of a replay, and with whole its state too, key by key.
-func (w *twinPart) compare(r *Replica, logs raft.LogStore, whole bool) (v verdict, err error) {
-	st, err := r.store.Status()
+func (w *twinPart) compare(r *group.Replica, logs raft.LogStore, whole bool) (v verdict, err error) {
+	st, err := r.Store().Status()
 	if err != nil {
 		return v, err
 	}
 	var now map[string]string
 	if whole {
 		// The state may move on between two looks; the one that is compared is one state.
-		if st, now, err = stateOf(r.store); err != nil {
+		if st, now, err = stateOf(r.Store()); err != nil {
 			return v, err
 		}
 	}
@@ -323,7 +324,7 @@ func (f *follower) gate() {
 
 func (f *follower) far() bool {
 	for p, part := range f.w.parts {
-		if f.n.router.Replicas()[p].raft.LastIndex() > part.known.Load()+maxLag {
+		if f.n.router.Replicas()[p].Raft().LastIndex() > part.known.Load()+maxLag {
 			return true
 		}
 	}

@@ -6,20 +6,21 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	"perdure/partition/group"
 )
 
 // Watch returns a wait for a promise to be settled: register, then read, then wait, then register again. C
 // also gets a value when no known leader can answer any more. A watch beyond the node's bounds may never get
 // one: read again after a while in any case.
-func (r *Router) Watch(namespace, id string) *Watch {
-	w := r.shared.Watches.Add(Settled, namespace, id)
+func (r *Router) Watch(namespace, id string) *group.Watch {
+	w := r.shared.Watches.Add(group.Settled, namespace, id)
 	r.askLeader(w, &commandv1.WatchRequest{})
 	return w
 }
 
 // askLeader asks the partition's leader for the awaited change, unless this node leads it. It does not block.
 // One answer, or its absence, is one value of the watch's channel.
-func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
+func (r *Router) askLeader(w *group.Watch, ask *commandv1.WatchRequest) {
 	ref := w.Object()
 	ask.Partition, ask.Namespace, ask.Id = r.Place(ref.Namespace, ref.ID), ref.Namespace, ref.ID
 	ask.WaitMs = forwardTimeout.Milliseconds()
@@ -56,7 +57,7 @@ func (r *Router) askLeader(w *Watch, ask *commandv1.WatchRequest) {
 // RunWatch waits for a graph run to change. A run changes many times, so the request carries the version that
 // the caller has read: a change between the read and the request is not missed.
 type RunWatch struct {
-	*Watch
+	*group.Watch
 	r *Router
 }
 
@@ -64,11 +65,11 @@ type RunWatch struct {
 // stop and register again. C also gets a value when no known leader can answer any more, and every few
 // seconds while this node does not lead the partition.
 func (r *Router) WatchRun(namespace, id string) RunWatch {
-	return RunWatch{r.shared.Watches.Add(Moved, namespace, id), r}
+	return RunWatch{r.shared.Watches.Add(group.Moved, namespace, id), r}
 }
 
 // Follow has C get a value when the run is at another version than seen. It does not block; call it once.
-func (w RunWatch) Follow(seen RunVersion) {
+func (w RunWatch) Follow(seen group.RunVersion) {
 	w.r.askLeader(w.Watch, &commandv1.WatchRequest{RunIncarnation: seen.Incarnation, RunVersion: seen.Events})
 }
 

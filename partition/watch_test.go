@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/group"
 )
 
 // notifyBound is below the wait of a watch that is not notified (forwardTimeout), and far above the time of a
@@ -31,13 +32,13 @@ func retryGraphCmd(id string) *commandv1.Command {
 		RetryGraph: &perdurev1.RetryGraphRequest{Id: id}}}
 }
 
-func runVersion(t *testing.T, r *Router, id string) RunVersion {
+func runVersion(t *testing.T, r *Router, id string) group.RunVersion {
 	t.Helper()
-	return RunVersionOf(mustQuery(t, r, RunQuery(ns, id)))
+	return group.RunVersionOf(mustQuery(t, r, group.RunQuery(ns, id)))
 }
 
 // notified waits for a value of a watch.
-func notified(t *testing.T, what string, w *Watch) {
+func notified(t *testing.T, what string, w *group.Watch) {
 	t.Helper()
 	select {
 	case <-w.C:
@@ -81,10 +82,7 @@ func TestRunWatch(t *testing.T) {
 		t.Errorf("after a retry it is %v", now)
 	}
 	w.Stop()
-	if got := len(n.shared.Watches.byKey); got != 2 {
-		t.Errorf("%d objects are watched, two should be", got)
-	}
-	if got := n.shared.Watches.waiting.Load(); got != 2 {
+	if got := n.shared.Watches.Waiting(); got != 2 {
 		t.Errorf("%d wait, two should", got)
 	}
 }
@@ -101,7 +99,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 		signal++
 	}
 	asked := func(m *member) func() bool {
-		return func() bool { return m.shared.Watches.waiting.Load() > 0 }
+		return func() bool { return m.shared.Watches.Waiting() > 0 }
 	}
 	for _, m := range all {
 		if m == lead {
@@ -122,7 +120,7 @@ func TestRunWatchElsewhere(t *testing.T) {
 		notified(t, "a change after "+m.cfg.NodeID+" asked", w.Watch)
 		t.Logf("%s was notified after %v", m.cfg.NodeID, time.Since(began))
 		w.Stop()
-		waitFor(t, "the leader to forget who has gone", func() bool { return lead.shared.Watches.waiting.Load() == 0 }, func() string { return "" })
+		waitFor(t, "the leader to forget who has gone", func() bool { return lead.shared.Watches.Waiting() == 0 }, func() string { return "" })
 	}
 }
 
@@ -147,16 +145,16 @@ func TestRunWatchOfANewLeader(t *testing.T) {
 }
 
 // followRun watches a run as callers do, and shows each version it has seen.
-func followRun(ctx context.Context, r *Router, id string, seen chan<- RunVersion) error {
-	var last RunVersion
+func followRun(ctx context.Context, r *Router, id string, seen chan<- group.RunVersion) error {
+	var last group.RunVersion
 	for {
 		w := r.WatchRun(ns, id)
-		reply, _, err := r.Query(ctx, Linearizable, RunQuery(ns, id))
+		reply, _, err := r.Query(ctx, group.Linearizable, group.RunQuery(ns, id))
 		if err != nil {
 			w.Stop()
 			return errors.Join(err, ctx.Err())
 		}
-		if now := RunVersionOf(reply); now != last {
+		if now := group.RunVersionOf(reply); now != last {
 			last = now
 			seen <- now
 		}
@@ -182,12 +180,12 @@ func TestRunWatchAcrossLeaders(t *testing.T) {
 	must(t, lead.router, signalsCmd("run", 8))
 	type watcher struct {
 		at    *member
-		seen  chan RunVersion
+		seen  chan group.RunVersion
 		ended chan error
 	}
 	var watchers []*watcher
 	for _, m := range all {
-		w := &watcher{m, make(chan RunVersion, 100), make(chan error, 1)}
+		w := &watcher{m, make(chan group.RunVersion, 100), make(chan error, 1)}
 		router := m.router
 		go func() { w.ended <- followRun(ctx, router, "run", w.seen) }()
 		watchers = append(watchers, w)

@@ -10,7 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/query"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // writeTimeout bounds a write whose caller has set no deadline of its own.
@@ -24,11 +24,11 @@ type executions struct {
 	s *Server
 }
 
-func level(l perdurev1.ReadLevel) partition.Level {
+func level(l perdurev1.ReadLevel) group.Level {
 	if l == perdurev1.ReadLevel_READ_LEVEL_STALE {
-		return partition.Stale
+		return group.Stale
 	}
-	return partition.Linearizable
+	return group.Linearizable
 }
 
 // propose puts a command into its partition's log, within a deadline.

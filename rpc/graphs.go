@@ -13,7 +13,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/graph"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // Bounds of submitted graphs.
@@ -133,7 +133,7 @@ func (g *graphs) GetGraph(ctx context.Context, in *perdurev1.GetGraphRequest) (*
 	if err := firstError(err, anyID(in.Id)); err != nil {
 		return nil, err
 	}
-	reply, _, err := g.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Graph{Graph: in}})
+	reply, _, err := g.s.router.Query(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_Graph{Graph: in}})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (g *graphs) GetOutcome(ctx context.Context, in *perdurev1.NodeOutcomeReques
 	if err := firstError(err, anyID(in.Id), name("node", in.Node)); err != nil {
 		return nil, err
 	}
-	reply, _, err := g.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_NodeOutcome{NodeOutcome: in}})
+	reply, _, err := g.s.router.Query(ctx, group.Linearizable, &commandv1.Query{Namespace: ns, Id: in.Id, Kind: &commandv1.Query_NodeOutcome{NodeOutcome: in}})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // Bounds of a watch of a run. A watcher repeats one call, each time with the version that it saw last. So a
@@ -24,7 +24,7 @@ func (g *graphs) awaitChange(ctx context.Context, ns string, in *perdurev1.Graph
 	began := time.Now()
 	over := time.NewTimer(min(time.Duration(in.WaitMs)*time.Millisecond, maxWait))
 	defer over.Stop()
-	seen := partition.RunVersion{Incarnation: in.AfterIncarnation, Events: in.AfterVersion}
+	seen := group.RunVersion{Incarnation: in.AfterIncarnation, Events: in.AfterVersion}
 	var pause time.Duration
 	for {
 		moved, now, err := g.awaitOnce(ctx, ns, in, &seen, over)
@@ -47,15 +47,15 @@ func (g *graphs) awaitChange(ctx context.Context, ns string, in *perdurev1.Graph
 
 // awaitOnce is one round: watch, read, wait. moved says that the run is beyond what was seen, now that the
 // caller is to be answered at once. A watch is bound to the leader at its start, so each round has its own.
-func (g *graphs) awaitOnce(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest, seen *partition.RunVersion,
+func (g *graphs) awaitOnce(ctx context.Context, ns string, in *perdurev1.GraphStatusRequest, seen *group.RunVersion,
 	over *time.Timer) (moved, now bool, err error) {
 	watch := g.s.router.WatchRun(ns, in.Id)
 	defer watch.Stop()
-	reply, _, err := g.s.router.Query(ctx, level(in.Level), partition.RunQuery(ns, in.Id))
+	reply, _, err := g.s.router.Query(ctx, level(in.Level), group.RunQuery(ns, in.Id))
 	if err != nil {
 		return false, false, err
 	}
-	v := partition.RunVersionOf(reply)
+	v := group.RunVersionOf(reply)
 	if seen.Incarnation == 0 {
 		seen.Incarnation = v.Incarnation
 	}

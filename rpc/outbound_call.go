@@ -11,7 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // outboundProblemDelay is the delay of a task's next delivery after its result was refused.
@@ -112,7 +112,7 @@ func (c *outboundCall) input() ([]byte, error) {
 	if len(entries) == 0 {
 		ctx, cancel := context.WithTimeout(c.ctx, writeTimeout)
 		defer cancel()
-		reply, _, err := c.o.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
+		reply, _, err := c.o.router.Query(ctx, group.Linearizable, &commandv1.Query{Namespace: c.task.Token.Namespace, Id: c.task.Token.Id,
 			Kind: &commandv1.Query_Journal{Journal: &perdurev1.JournalRequest{}}})
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/testkit"
 	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // testTimeout bounds the waits of these tests.
@@ -91,7 +92,7 @@ func (n *outboundNode) submit(ns, id, url string) {
 // status reads how a run is.
 func (n *outboundNode) status(ns, id string) *perdurev1.GraphStatus {
 	n.t.Helper()
-	reply, _, err := n.parts.Router().Query(n.t.Context(), partition.Linearizable, &commandv1.Query{Namespace: ns, Id: id,
+	reply, _, err := n.parts.Router().Query(n.t.Context(), group.Linearizable, &commandv1.Query{Namespace: ns, Id: id,
 		Kind: &commandv1.Query_GraphStatus{GraphStatus: &perdurev1.GraphStatusRequest{Namespace: ns, Id: id}}})
 	if err != nil {
 		n.t.Fatal(err)
@@ -151,7 +152,7 @@ func TestOutboundKeepsItsTasks(t *testing.T) {
 	await(t, "the call", came)
 	attempt := n.status("a", "r").Nodes[0].AttemptId
 	leased := func() int64 {
-		reply, _, err := n.parts.Router().Query(t.Context(), partition.Linearizable, &commandv1.Query{Namespace: "a", Id: attempt,
+		reply, _, err := n.parts.Router().Query(t.Context(), group.Linearizable, &commandv1.Query{Namespace: "a", Id: attempt,
 			Kind: &commandv1.Query_Describe{Describe: &perdurev1.DescribeRequest{}}})
 		if err != nil {
 			t.Fatal(err)

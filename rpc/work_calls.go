@@ -10,7 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, error) {
@@ -241,7 +241,7 @@ func (w *session) readJournal(ctx context.Context, r *perdurev1.ReadJournal) (*p
 	if err := anyID(r.Id); err != nil {
 		return nil, err
 	}
-	reply, _, err := w.s.router.Query(ctx, partition.Linearizable, &commandv1.Query{Namespace: w.ns, Id: r.Id, Kind: &commandv1.Query_Journal{
+	reply, _, err := w.s.router.Query(ctx, group.Linearizable, &commandv1.Query{Namespace: w.ns, Id: r.Id, Kind: &commandv1.Query_Journal{
 		Journal: &perdurev1.JournalRequest{FromSeq: r.FromSeq}}})
 	if err != nil {
 		return nil, err

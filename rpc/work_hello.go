@@ -12,7 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
-	"perdure/partition"
+	"perdure/partition/group"
 )
 
 // readHello reads and checks the first message. It blocks at most helloTimeout.
@@ -126,7 +126,7 @@ func (w *session) register(h *perdurev1.Hello) error {
 	}
 	return w.everywhere("functions", helloPartitionsTimeout, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; registering again is harmless.
-		reply, _, err := w.s.router.Read(ctx, p, partition.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
+		reply, _, err := w.s.router.Read(ctx, p, group.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
 			Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
 		if err != nil {
 			return err

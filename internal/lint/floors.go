@@ -61,6 +61,8 @@ var table = []place{
 	{dir: "partition", floor: partitionFloor},
 	{dir: "partition/auditor", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
+	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/disk", "partition/identity", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/workers"}},
+	{dir: "partition/grouptest", floor: partitionFloor, siblings: []string{"partition/identity"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},
 	{dir: "partition/raftgroup", floor: partitionFloor, siblings: []string{}},

@@ -89,19 +89,19 @@ var boundBugs = []mutation.Bug{
 		From: "w.took(w.remote)", To: "w.remote = 0", Tests: "TestTaskBytes",
 	},
 	{
-		File: "partition/workers/link.go", Rule: "tasks: a stream is not read while there is no space",
-		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes", Pkg: "partition",
+		File: "partition/workers/link.go", Pkg: "partition", Rule: "tasks: a stream is not read while there is no space",
+		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes",
 	},
 	{
-		File: "partition/watches.go", Rule: "watches: their number is bounded",
+		File: "partition/group/watches.go", Rule: "watches: their number is bounded",
 		From: "w.waiting.Load() >= maxWatches || ", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
-		File: "partition/watches.go", Rule: "watches: their bytes are bounded",
+		File: "partition/group/watches.go", Rule: "watches: their bytes are bounded",
 		From: " || w.bytes.Load()+x.cost() > maxWatchBytes", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
-		File: "partition/watches.go", Rule: "watches: another node is refused, and does not wait for nothing",
+		File: "partition/group/watches.go", Rule: "watches: another node is refused, and does not wait for nothing",
 		From: "if !watch.registered {", To: "if !watch.registered && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
 	},
 	{
@@ -126,11 +126,11 @@ var boundBugs = []mutation.Bug{
 		From: "count[s.host()]++", To: "count[s.host()] = 1", Tests: "TestIdleStreamsGiveWay", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/ledger.go", Rule: "admission: new work leaves half of each bound",
+		File: "partition/group/ledger.go", Rule: "admission: new work leaves half of each bound",
 		From: "a.held[beginsWork]+r.bytes > a.limit/2", To: "a.held[beginsWork]+r.bytes > a.limit", Tests: "TestLedger",
 	},
 	{
-		File: "partition/ledger.go", Rule: "admission: a bound is a bound",
+		File: "partition/group/ledger.go", Rule: "admission: a bound is a bound",
 		From: "return a.total()+r.bytes <= a.limit", To: "return a.total() <= a.limit", Tests: "TestLedger",
 	},
 }

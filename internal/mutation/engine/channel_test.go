@@ -9,33 +9,33 @@ import (
 // channelBugs break the channels between partitions: what the shipper sends and removes, what the receiver applies.
 var channelBugs = []mutation.Bug{
 	{
-		File: "partition/ship.go", Rule: "shipper: no message is skipped",
+		File: "partition/group/ship.go", Rule: "shipper: no message is skipped",
 		From: `Source: r.id, Epoch: epoch, Messages: msgs}`, To: `Source: r.id, Epoch: epoch, Messages: msgs[min(1, len(msgs)-1):]}`, Tests: "TestShipping",
 	},
 	{
-		File: "partition/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
+		File: "partition/group/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
 		From: `return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`, To: `return msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err))), epoch, nil`, Tests: "TestShipping",
 	},
 	{
-		File: "partition/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
+		File: "partition/group/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
 		From: `return reply.GetDeliver().GetThrough(), epoch, nil`, To: `return max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq), epoch, nil`, Tests: "TestShipping",
 	},
 	{
-		File: "partition/ship.go", Rule: "shipper: what was not delivered is tried again",
+		File: "partition/group/ship.go", Rule: "shipper: what was not delivered is tried again",
 		From: "err := s.ship(destination, &size)\n\t\tif err == nil {", To: "err := s.ship(destination, &size)\n\t\tif err == nil || s.l.ctx.Err() == nil {", Tests: "TestShipping",
 	},
 	{
-		File: "partition/ship.go", Rule: "shipper: what comes while a destination is served is not forgotten",
+		File: "partition/group/ship.go", Rule: "shipper: what comes while a destination is served is not forgotten",
 		From: "if s.pending[destination] {\n\t\tdelete(s.pending, destination)\n\t\treturn false\n\t}", To: "delete(s.pending, destination)",
 		Tests: "TestStalled",
 	},
 	{
-		File: "partition/leader.go", Rule: "shipper: the next leader ships what it finds",
+		File: "partition/group/leader.go", Rule: "shipper: the next leader ships what it finds",
 		From: `l.ship.wake(outgoing)`, To: `_ = outgoing`, Tests: "TestOutboxOutlivesItsLeader",
 	},
 	{
-		File: "fsm/machine/trim.go", Rule: "channel: a trim removes what was acknowledged and no more",
-		From: `req.Through+1)`, To: `req.Through+2)`, Pkg: "partition", Tests: "TestShipping",
+		File: "fsm/machine/trim.go", Pkg: "partition/group", Rule: "channel: a trim removes what was acknowledged and no more",
+		From: `req.Through+1)`, To: `req.Through+2)`, Tests: "TestShipping",
 	},
 	{
 		File: "fsm/machine/deliver.go", Rule: "channel: what was applied is remembered",
@@ -60,7 +60,7 @@ var channelBugs = []mutation.Bug{
 		From: "if why := Lacking(d.Members, level); why != \"\" {", To: `if why := Lacking(d.Members, 0); why != "" {`, Tests: "TestLevels",
 	},
 	{
-		File: "partition/level.go", Rule: "feature level: no command passes the gate below its level",
+		File: "partition/group/level.go", Rule: "feature level: no command passes the gate below its level",
 		From: "if need <= have {\n\t\treturn nil", To: "if need <= have+100 {\n\t\treturn nil", Tests: "TestGate",
 	},
 	{
@@ -68,11 +68,11 @@ var channelBugs = []mutation.Bug{
 		From: `dir.FeatureLevel > known {`, To: `dir.FeatureLevel > known+100 {`, Tests: "TestClusterUpgrade", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/leader.go", Rule: "feature level: nothing is proposed that a member does not know",
+		File: "partition/group/leader.go", Pkg: "partition", Rule: "feature level: nothing is proposed that a member does not know",
 		From: `level >= state.LevelLeases {`, To: `level+100 >= state.LevelLeases {`, Tests: "TestOlderMembersGoOn", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/leader.go", Rule: "feature level: a leader follows the cluster's level",
+		File: "partition/group/leader.go", Pkg: "partition", Rule: "feature level: a leader follows the cluster's level",
 		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelAlone", Hangs: 30 * time.Second,
 	},
 	{

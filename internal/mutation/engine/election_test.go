@@ -38,7 +38,7 @@ var electionBugs = []mutation.Bug{
 		From: `if began.Before(until) {`, To: `if until.Before(time.Time{}) {`, Tests: "TestRetryLater",
 	},
 	{
-		File: "partition/election/failover.go", Rule: "election: a candidate whose campaign failed concedes before it campaigns again",
-		From: `if c.state == raft.Candidate.String() {`, To: `if c.state == raft.Leader.String() {`, Tests: "TestSplitVote", Pkg: "partition",
+		File: "partition/election/failover.go", Pkg: "partition", Rule: "election: a candidate whose campaign failed concedes before it campaigns again",
+		From: `if c.state == raft.Candidate.String() {`, To: `if c.state == raft.Leader.String() {`, Tests: "TestSplitVote",
 	},
 }

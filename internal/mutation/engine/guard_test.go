@@ -59,17 +59,17 @@ var guardBugs = []mutation.Bug{
 		From: `.Round(0)).Abs() >= clockJump`, To: `.Round(0)) >= clockJump`, Tests: "TestClockStepsWithinATerm", Hangs: 20 * time.Second,
 	},
 	{
-		File: "partition/pending.go", Rule: "pending: a request that waits is joined",
+		File: "partition/group/pending.go", Rule: "pending: a request that waits is joined",
 		From: `if p := q.requests[id]; id != "" && p != nil && p.lead == lead &&`, To: `if p := q.requests[id]; id == "" && p != nil && p.lead == lead &&`,
 		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
 	},
 	{
-		File: "partition/pending.go", Rule: "pending: another content is another request",
+		File: "partition/group/pending.go", Rule: "pending: another content is another request",
 		From: `return proto.Equal(with(a), with(b))`, To: `return proto.Equal(with(a), with(a))`,
 		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
 	},
 	{
-		File: "partition/pending.go", Rule: "pending: the end of one caller's context is not the other's",
+		File: "partition/group/pending.go", Rule: "pending: the end of one caller's context is not the other's",
 		From: "p.waiting++\n\t\treturn p, true, true", To: "return p, true, true",
 		Tests: "TestRequestIsJoined", Hangs: 20 * time.Second,
 	},
@@ -118,15 +118,15 @@ var guardBugs = []mutation.Bug{
 		From: `return max(process/10*9-offHeap, process/2)`, To: `return process/10*9 - offHeap`, Tests: "TestFind",
 	},
 	{
-		File: "partition/space.go", Rule: "disk: what grows the state is refused below the low mark",
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: what grows the state is refused below the low mark",
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/space.go", Rule: "disk: commands that end something are admitted below the low mark",
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: commands that end something are admitted below the low mark",
 		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/space.go", Rule: "disk: a signal grows the state",
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a signal grows the state",
 		From: `case *commandv1.Command_Start, *commandv1.Command_Signal, *`, To: `case *commandv1.Command_Start, *`, Tests: "TestDiskLow",
 	},
 	{
@@ -161,19 +161,19 @@ var guardBugs = []mutation.Bug{
 		From: `return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))`, To: `return now.Round(0).Sub(from.Round(0))`, Tests: "TestSinceEither",
 	},
 	{
-		File: "partition/bulk.go", Rule: "bulk: the node's partitions share the turns",
+		File: "partition/group/bulk.go", Rule: "bulk: the node's partitions share the turns",
 		From: `share := min(bytes, bulkBytes)`, To: `share := min(bytes, 1)`, Tests: "TestLargeCommandsTakeTurns",
 	},
 	{
-		File: "partition/bulk.go", Rule: "bulk: a turn ends",
+		File: "partition/group/bulk.go", Rule: "bulk: a turn ends",
 		From: `defer release()`, To: `defer func() { _ = release }()`, Tests: "TestLargeCommandsTakeTurns", Hangs: 20 * time.Second,
 	},
 	{
-		File: "partition/bulk.go", Rule: "bulk: a pause follows while small commands come",
+		File: "partition/group/bulk.go", Rule: "bulk: a pause follows while small commands come",
 		From: `at == nil || at.Before(began)`, To: `at == nil || !at.Before(began)`, Tests: "TestBulkPause",
 	},
 	{
-		File: "partition/pending.go", Rule: "bulk: who has left does not wait for a turn",
+		File: "partition/group/pending.go", Rule: "bulk: who has left does not wait for a turn",
 		From: "if p.lane == large {\n\t\tq.bulk.waiting.Add(-1)\n\t}", To: "_ = large", Tests: "TestLargeCommandsTakeTurns",
 	},
 }

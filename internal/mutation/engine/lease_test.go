@@ -30,7 +30,7 @@ var leaseBugs = []mutation.Bug{
 		From: `reply.Next = append([]byte(nil), key...)`, To: `_ = key`, Tests: "TestNewLeaderGivesLeasesTheirFullTime",
 	},
 	{
-		File: "partition/leader.go", Rule: "lease: a new leader inherits them before it serves",
+		File: "partition/group/leader.go", Pkg: "partition", Rule: "lease: a new leader inherits them before it serves",
 		From: `err = l.inheritLeases()`, To: `err = nil`, Tests: "TestLeasesAreInherited",
 	},
 	{
@@ -83,7 +83,7 @@ var leaseBugs = []mutation.Bug{
 		From: `return !from.IsZero() && from.After(e.gone)`, To: `return !from.IsZero()`, Tests: "TestEndedIsBounded",
 	},
 	{
-		File: "partition/workers/session.go", Rule: "lease: workers of different namespaces have nothing to do with each other",
-		From: `return workerKey{s.Namespace, s.ID}`, To: `return workerKey{"", s.ID}`, Tests: "TestNamespacesHaveWorkersOfTheirOwn", Pkg: "partition", Hangs: 30 * time.Second,
+		File: "partition/workers/session.go", Pkg: "partition", Rule: "lease: workers of different namespaces have nothing to do with each other",
+		From: `return workerKey{s.Namespace, s.ID}`, To: `return workerKey{"", s.ID}`, Tests: "TestNamespacesHaveWorkersOfTheirOwn", Hangs: 30 * time.Second,
 	},
 }

@@ -6,7 +6,7 @@ import "perdure/internal/mutation"
 // that everything committed is applied before.
 var readBugs = []mutation.Bug{
 	{
-		File: "partition/read.go", Rule: "read: leadership is confirmed",
+		File: "partition/group/read.go", Rule: "read: leadership is confirmed",
 		From: `if level == Linearizable {`, To: `if level == Linearizable && r.serving() == nil {`, Tests: "TestReadsAreConfirmed",
 	},
 	{
@@ -42,20 +42,20 @@ var readBugs = []mutation.Bug{
 		From: `p.t.acks.answered(p.server, m.number,`, To: `p.t.acks.answered(p.server, p.t.acks.begin(),`, Tests: "TestAcksCountRequests",
 	},
 	{
-		File: "partition/read.go", Rule: "read: a round of confirmation is for reads from before it",
+		File: "partition/group/read.go", Rule: "read: a round of confirmation is for reads from before it",
 		From: "for _, done := range round {\n", To: "c.mu.Lock()\n\t\tround, c.waiting = append(round, c.waiting...), nil\n\t\tc.mu.Unlock()\n\t\tfor _, done := range round {\n",
 		Tests: "TestReadsShareOnlyLaterRounds",
 	},
 	{
-		File: "partition/read.go", Rule: "read: a confirmation is not valid across terms",
+		File: "partition/group/read.go", Rule: "read: a confirmation is not valid across terms",
 		From: `errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:`, To: `errors.Is(failed, raftgroup.ErrDeposed):`, Tests: "TestReadsAreConfirmed",
 	},
 	{
-		File: "partition/leader.go", Rule: "read: a leader answers when all that was committed before it is applied",
+		File: "partition/group/leader.go", Rule: "read: a leader answers when all that was committed before it is applied",
 		From: `err := raftgroup.Await(r.raft.Barrier(barrierTimeout), r.killed, l.ctx.Done())`, To: `var err error`, Tests: "TestLeadershipBeginsWithABarrier",
 	},
 	{
-		File: "partition/read.go", Rule: "read: who may be no member any more answers no stale read",
+		File: "partition/group/read.go", Rule: "read: who may be no member any more answers no stale read",
 		From: `} else if err := r.env.MayAnswer(r.serving() != nil); err != nil {`, To: `} else if err := r.env.MayAnswer(true); err != nil {`, Tests: "TestStaleReadsOfFormerMembers",
 	},
 }

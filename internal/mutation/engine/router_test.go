@@ -37,11 +37,11 @@ var routerBugs = []mutation.Bug{
 		From: `case errors.Is(err, raft.ErrNotLeader):`, To: `case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost):`, Tests: "TestRaftErrors",
 	},
 	{
-		File: "partition/propose.go", Rule: "proposal: it is made under no later leadership",
+		File: "partition/group/propose.go", Rule: "proposal: it is made under no later leadership",
 		From: `case p.lead != lead:`, To: `case false:`, Tests: "TestNoProposalOutlivesItsLeadership",
 	},
 	{
-		File: "partition/propose.go", Rule: "proposal: a caller that stops waiting does not know",
+		File: "partition/group/propose.go", Rule: "proposal: a caller that stops waiting does not know",
 		From: `return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting (`, To: `return w.outcome(refusal.TryLater(r.id, "the caller stopped waiting (`, Tests: "TestCancelledCallerAsksAgain",
 	},
 	{
@@ -50,7 +50,7 @@ var routerBugs = []mutation.Bug{
 		Tests: "TestRefusedRetryBindsTheFirstAttempt",
 	},
 	{
-		File: "partition/pending.go", Rule: "proposal: an entry that the log may have is not reported as dropped",
+		File: "partition/group/pending.go", Rule: "proposal: an entry that the log may have is not reported as dropped",
 		From: `p.waiting > 0 || p.launched || p.finished() {`, To: `p.waiting > 0 || p.finished() {`, Tests: "TestCancelledCallerAsksAgain",
 	},
 }

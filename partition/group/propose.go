@@ -1,0 +1,289 @@
+package group
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	"perdure/fsm/machine"
+	"perdure/fsm/wire"
+	"perdure/partition/disk"
+	"perdure/partition/raftgroup"
+	"perdure/partition/refusal"
+	"perdure/partition/workers"
+)
+
+// Bounds of group commit. An entry holds the commands that wait when the log is free to take one. Nothing is
+// delayed to fill an entry; a lone command leaves at once.
+const (
+	maxEntryCommands = 64
+	maxEntryBytes    = 64 << 10
+	// maxInFlight bounds the entries of a group in flight: Raft writes one while the next is made.
+	maxInFlight = 2
+)
+
+// flight is an entry that Raft has taken.
+type flight struct {
+	proposals []*proposal
+	reserved  []workers.Reservation
+	future    raft.ApplyFuture
+	started   time.Time
+}
+
+// Propose puts a command into the log and blocks until it is applied or ctx ends. Every failure is an
+// *api.Error, a refusal by the rules among them. If ctx ends, the command is surely not applied as long as
+// the log has not taken it; afterwards the outcome is unknown. A request that is queued or in flight here is
+// not proposed again: both callers get its outcome.
+func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	r.awaitServing(ctx)
+	if cmd.GetDeliver() != nil {
+		return r.receive(ctx, cmd)
+	}
+	return r.propose(ctx, cmd)
+}
+
+func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	return r.proposeUnder(ctx, nil, cmd)
+}
+
+// proposeUnder is Propose under one leadership and no other; nil means the present one.
+func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
+	if ctx.Err() != nil {
+		return nil, r.gaveUp(ctx)
+	}
+	w, err := r.enqueueUnder(lead, cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	select {
+	case <-w.p.done:
+		return w.outcome(nil)
+	case <-ctx.Done():
+		if r.pending.leave(w.p) {
+			r.metrics.GivenUp.Inc()
+			return nil, r.gaveUp(ctx)
+		}
+		return w.outcome(refusal.Unknown(r.id, "the caller stopped waiting ("+ctx.Err().Error()+")"))
+	case <-r.stopped:
+		// The proposer answers the commands that it has; this ends only a command that it will never see.
+		return w.outcome(refusal.Unknown(r.id, "the node is stopping"))
+	}
+}
+
+// gaveUp is the error for a caller whose context ended before the log had its command.
+func (r *Replica) gaveUp(ctx context.Context) *api.Error {
+	return refusal.TryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
+}
+
+// waiter is one caller that waits for a proposal.
+type waiter struct {
+	r *Replica
+	p *proposal
+	// joined: another caller has proposed the command. own is then the reservation of this caller's copy.
+	joined bool
+	own    reservation
+}
+
+// close releases the reservation of the waiter's own copy of the command.
+func (w *waiter) close() {
+	if w.joined {
+		w.r.pending.admission.release(w.own)
+	}
+}
+
+// outcome returns the proposal's result, or otherwise while it has none. The reply belongs to the caller.
+func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
+	if !w.p.finished() {
+		return nil, otherwise
+	}
+	res := w.p.result
+	if res.err != nil {
+		return nil, res.err
+	}
+	if refused := wire.ReplyError(res.reply); refused != nil {
+		return nil, refused
+	}
+	if w.joined {
+		return proto.CloneOf(res.reply), nil
+	}
+	return res.reply, nil
+}
+
+// enqueue hands a command to the proposer without waiting.
+func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
+
+// enqueueUnder is enqueue under one leadership and no other; nil means the present one.
+func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
+	if halted := r.Halted(); halted != nil {
+		return nil, refusal.Halted(r.id, halted)
+	}
+	serving := r.serving()
+	if lead == nil {
+		lead = serving
+	}
+	if lead == nil || lead != serving {
+		return nil, r.NotServing()
+	}
+	if r.isStopping() {
+		return nil, refusal.Stopping(r.id)
+	}
+	if refused := r.gate(cmd); refused != nil {
+		return nil, refused
+	}
+	if full := r.refuseForDisk(cmd); full != nil {
+		return nil, full
+	}
+	reserved := reservationOf(int64(r.id), cmd)
+	if err := r.pending.admission.admit(reserved); err != nil {
+		r.metrics.Sheds.Inc()
+		return nil, err
+	}
+	p, joined, ok := r.pending.add(cmd, lead, reserved)
+	if !ok {
+		r.pending.admission.release(reserved)
+		r.metrics.Sheds.Inc()
+		return nil, errOverloaded(r.id)
+	}
+	if joined {
+		r.metrics.Joined.Inc()
+	}
+	return &waiter{r, p, joined, reserved}, nil
+}
+
+// proposeLoop makes entries of the queued commands until the replica stops.
+func (r *Replica) proposeLoop() {
+	defer close(r.flights)
+	for {
+		select {
+		case <-r.pending.wake:
+		case <-r.stopping:
+			r.refuseQueued()
+			return
+		}
+		for r.pending.ready() {
+			select {
+			case r.slots <- struct{}{}:
+			case <-r.stopping:
+				r.refuseQueued()
+				return
+			}
+			batch := r.pending.take()
+			if len(batch) == 0 { // their callers have left
+				<-r.slots
+				break
+			}
+			f := r.launch(batch)
+			if f == nil {
+				<-r.slots
+				continue
+			}
+			r.flights <- f
+		}
+	}
+}
+
+func (r *Replica) refuseQueued() {
+	for _, p := range r.pending.drain() {
+		r.pending.answer(p, nil, refusal.Stopping(r.id))
+	}
+}
+
+// launch gives an entry to Raft. It answers at once every command that it does not give, since that is surely
+// not applied. It returns nil if nothing was given.
+func (r *Replica) launch(batch []*proposal) *flight {
+	lead := r.serving()
+	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
+		switch {
+		case lead == nil:
+			r.pending.answer(p, nil, r.NotServing())
+		case p.lead != lead:
+			r.pending.answer(p, nil, refusal.TryLater(r.id, "the leadership under which this command came is over"))
+		default:
+			return false
+		}
+		return true
+	})
+	if len(batch) == 0 {
+		return nil
+	}
+	f := &flight{proposals: batch, started: r.clock.Now()}
+	if p := batch[0]; p.lane == small && p.cmd.Namespace != "" {
+		r.bulk.noteSmall()
+	}
+	f.reserved = r.dispatcher.Reserve(r.id)
+	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Offers: workers.Grants(f.reserved)}
+	for _, p := range batch {
+		entry.Commands = append(entry.Commands, p.cmd)
+	}
+	b, err := r.encode(entry)
+	if err != nil {
+		for _, p := range batch {
+			r.pending.answer(p, nil, refusal.TryLater(r.id, "encoding the entry: "+err.Error()))
+		}
+		r.dispatcher.Unreserve(f.reserved)
+		return nil
+	}
+	if r.disk != nil && r.disk.Check(int64(len(b)), disk.Critical) != nil {
+		for _, p := range batch {
+			r.pending.answer(p, nil, r.errDiskFull(disk.Critical))
+		}
+		r.dispatcher.Unreserve(f.reserved)
+		return nil
+	}
+	f.future = r.raft.Apply(b, raftgroup.EnqueueTimeout)
+	return f
+}
+
+// resolveLoop answers the callers of entries in the order of the log and performs the effects.
+func (r *Replica) resolveLoop() {
+	defer close(r.resolved)
+	for f := range r.flights {
+		r.resolve(f)
+		<-r.slots
+	}
+}
+
+func (r *Replica) resolve(f *flight) {
+	err := raftgroup.Await(f.future, r.killed, r.halting)
+	if err != nil {
+		r.dispatcher.Unreserve(f.reserved)
+		known := refusal.OfRaft(r.id, r.leaderHint(), err)
+		if isDiskFull(err) {
+			known = r.errDiskFull(disk.Full)
+		}
+		if halted := r.Halted(); halted != nil {
+			known = refusal.Unknown(r.id, halted.Error())
+		}
+		for _, p := range f.proposals {
+			r.pending.answer(p, nil, known)
+		}
+		return
+	}
+	switch res := f.future.Response().(type) {
+	case *machine.Result:
+		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
+		r.metrics.Entries.Inc()
+		r.effects(&res.Effects, f.reserved)
+		for i, p := range f.proposals {
+			r.metrics.applied(p.cmd, res.Replies[i])
+			r.pending.answer(p, res.Replies[i], nil)
+		}
+	case error:
+		r.dispatcher.Unreserve(f.reserved)
+		for _, p := range f.proposals {
+			r.pending.answer(p, nil, refusal.Unknown(r.id, res.Error()))
+		}
+	default:
+		// The state had this index already, which cannot be for an entry of our own.
+		r.dispatcher.Unreserve(f.reserved)
+		for _, p := range f.proposals {
+			r.pending.answer(p, nil, refusal.Unknown(r.id, "the entry was applied before"))
+		}
+	}
+}

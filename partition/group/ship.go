@@ -1,0 +1,229 @@
+package group
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/query"
+	"perdure/fsm/state"
+)
+
+// shipper carries the outbox of a partition to the other partitions, in order, and trims what they have
+// acknowledged. Shipping a message again is harmless: the inbox's high-water skips it.
+type shipper struct {
+	l      *leadership
+	done   chan struct{}
+	wakeup chan struct{}
+
+	mu      sync.Mutex
+	pending map[uint32]bool
+	busy    map[uint32]bool
+	// since is when messages for a destination began to wait, or when some were last delivered.
+	since map[uint32]time.Time
+}
+
+// Bounds of one shipment. One message always travels, however large; it is far below peers.MaxMessage. The node's
+// shipments above shipSmall share shipNodeBytes.
+const (
+	shipMessages  = 256
+	shipBytes     = 1 << 20
+	shipSmall     = 64 << 10
+	shipNodeBytes = 64 << 20
+	shipPause     = 50 * time.Millisecond
+	shipMaxPause  = 2 * time.Second
+)
+
+// shipment is how much the next shipment to a destination may carry. It halves when one fails, since too large a one
+// may be why, and doubles when one arrives:
+//
+//	1 <= messages <= shipMessages, shipSmall <= bytes <= shipBytes
+type shipment struct{ messages, bytes int }
+
+func newShipment() shipment { return shipment{shipMessages, shipBytes} }
+
+// failed follows a shipment of so many messages and bytes that did not arrive, or is not known to have.
+func (s *shipment) failed(messages, bytes int) {
+	s.messages = max(min(s.messages, messages)/2, 1)
+	s.bytes = max(min(s.bytes, bytes)/2, shipSmall)
+}
+
+// arrived follows a shipment that was acknowledged.
+func (s *shipment) arrived() {
+	s.messages = min(2*s.messages, shipMessages)
+	s.bytes = min(2*s.bytes, shipBytes)
+}
+
+func newShipper(l *leadership) *shipper {
+	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
+}
+
+// wake signals that the outbox has messages for these partitions. It does not block.
+func (s *shipper) wake(destinations []uint32) {
+	if len(destinations) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, d := range destinations {
+		s.pending[d] = true
+		if _, waiting := s.since[d]; !waiting {
+			s.since[d] = s.l.r.clock.Now()
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case s.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the destinations that have messages and no running serve, and marks them busy: the caller
+// serves each.
+func (s *shipper) take() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []uint32
+	for d := range s.pending {
+		if !s.busy[d] {
+			out = append(out, d)
+			s.busy[d] = true
+			delete(s.pending, d)
+		}
+	}
+	return out
+}
+
+// run serves each destination in a goroutine of its own, so a destination without a leader delays no other
+// one. It returns when the leadership has ended and all of them have.
+func (s *shipper) run() {
+	defer close(s.done)
+	var under sync.WaitGroup
+	defer under.Wait()
+	for {
+		select {
+		case <-s.l.ctx.Done():
+			return
+		case <-s.wakeup:
+		}
+		for _, destination := range s.take() {
+			under.Go(func() { s.serve(destination) })
+		}
+	}
+}
+
+// serve ships to one destination until it has everything.
+func (s *shipper) serve(destination uint32) {
+	r, pause, size := s.l.r, shipPause, newShipment()
+	for s.l.ctx.Err() == nil {
+		err := s.ship(destination, &size)
+		if err == nil {
+			if s.rest(destination) {
+				return
+			}
+			pause = shipPause
+			continue
+		}
+		if s.l.ctx.Err() != nil {
+			return
+		}
+		if !api.Is(err, perdurev1.Reason_REASON_DISK_FULL) { // the disk's guard logs it
+			r.log.Warn("messages could not be delivered yet", "event", "ship_failed", "partition", r.id, "to", destination, "error", err)
+		}
+		c, stop := r.clock.After(pause)
+		select {
+		case <-c:
+		case <-s.l.ctx.Done():
+		}
+		stop()
+		pause = min(2*pause, shipMaxPause)
+	}
+}
+
+// rest ends the work on a destination, unless something came meanwhile.
+func (s *shipper) rest(destination uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[destination] {
+		delete(s.pending, destination)
+		return false
+	}
+	delete(s.busy, destination)
+	return true
+}
+
+// ship delivers everything the outbox holds for a destination.
+func (s *shipper) ship(destination uint32, size *shipment) error {
+	for s.l.ctx.Err() == nil {
+		through, epoch, err := s.shipOnce(destination, size)
+		if err != nil || epoch == 0 {
+			return err
+		}
+		if _, err := s.l.r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: through}}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shipOnce delivers one shipment. It returns the number of the last message that the destination has applied, and the
+// channel's epoch; 0 if the outbox holds nothing for it.
+func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch uint64, err error) {
+	r := s.l.r
+	var msgs []*commandv1.Message
+	if err := r.store.View(func(state state.Reader) error {
+		var err error
+		epoch, msgs, err = query.Outgoing(state, destination, size.messages, size.bytes)
+		return err
+	}); err != nil {
+		return 0, 0, err
+	}
+	if len(msgs) == 0 {
+		s.progress(destination, true)
+		return 0, 0, nil
+	}
+	cmd := &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Messages: msgs}}}
+	bytes := proto.Size(cmd)
+	if share := min(bytes, shipNodeBytes); share > shipSmall {
+		if err := r.shipping.Acquire(s.l.ctx, int64(share)); err != nil {
+			return 0, 0, err
+		}
+		defer r.shipping.Release(int64(share))
+	}
+	reply, err := r.env.Deliver(s.l.ctx, destination, cmd)
+	if err != nil {
+		size.failed(len(msgs), bytes)
+		return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)
+	}
+	size.arrived()
+	r.metrics.Shipped.Add(float64(len(msgs)))
+	s.progress(destination, false)
+	return reply.GetDeliver().GetThrough(), epoch, nil
+}
+
+// progress notes that messages were delivered, or that the outbox held none when it was read.
+func (s *shipper) progress(destination uint32, empty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if empty && !s.pending[destination] {
+		delete(s.since, destination)
+	} else {
+		s.since[destination] = s.l.r.clock.Now()
+	}
+}
+
+// stalled is for how long messages for some destination have waited without progress, the longest; 0 when
+// none wait.
+func (s *shipper) stalled() (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, since := range s.since {
+		longest = max(longest, s.l.r.clock.Now().Sub(since))
+	}
+	return longest
+}

@@ -1,0 +1,108 @@
+package group
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"perdure/partition/raftgroup"
+)
+
+// Bounds of a partition's log on disk, on every replica:
+//
+//	bytes of the log <= SnapshotBytes + trailing bytes + bytes written while a marker is made
+//	trailing bytes   <= TrailingBytes, or lagTrailing * TrailingBytes while a follower is sent the whole state
+//
+// The trailing bytes lie before the newest marker. Such a follower needs the log from the marker on
+// afterwards.
+const (
+	lagTrailing = 4
+	// minTrailing entries stay whatever their size.
+	minTrailing = 4
+	// boundLog recomputes the bound in entries after TrailingBytes/retuneShare bytes, or so many entries.
+	retuneShare   = 8
+	retuneEntries = 1024
+	// lagGrace is how long after the end of a transfer the follower's entries stay in the log.
+	lagGrace = 30 * time.Second
+)
+
+// logBounds converts the bounds in bytes to Raft's, which counts entries.
+type logBounds struct {
+	// logged counts the bytes since the last marker; bytes and entries those since the bound was computed.
+	logged, bytes, entries atomic.Int64
+	busy                   atomic.Bool
+	// sending counts the transfers of the state under way; sent is when the last ended, in Unix nanoseconds.
+	sending, sent atomic.Int64
+}
+
+// stored is raftlog.CacheOptions.OnStored: entries were added to this replica's log. It does not block.
+func (r *Replica) stored(entries int, bytes int64) {
+	b := &r.bounds
+	logged, since, count := b.logged.Add(bytes), b.bytes.Add(bytes), b.entries.Add(int64(entries))
+	if logged < r.opts.SnapshotBytes && since < r.opts.TrailingBytes/retuneShare && count < retuneEntries {
+		return
+	}
+	if r.group.Load() == nil || !b.busy.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer b.busy.Store(false)
+		r.boundLog()
+	}()
+}
+
+// boundLog sets how many trailing entries Raft keeps, and makes a snapshot marker when the log has grown by
+// SnapshotBytes. It blocks while the state is flushed.
+func (r *Replica) boundLog() {
+	b, g := &r.bounds, r.group.Load()
+	b.bytes.Store(0)
+	b.entries.Store(0)
+	if err := r.retune(g); err != nil {
+		r.log.Warn("cannot bound the trailing log", "event", "trailing_failed", "partition", r.id, "error", err)
+	}
+	if b.logged.Load() < r.opts.SnapshotBytes {
+		return
+	}
+	b.logged.Store(0)
+	err := raftgroup.Await(g.Snapshot(), r.killed, nil)
+	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
+		r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
+	}
+}
+
+// retune sets Raft's TrailingLogs to the number of entries that fit.
+func (r *Replica) retune(g *raft.Raft) error {
+	bytes := r.opts.TrailingBytes
+	if r.bounds.lagging(r.clock.Now()) {
+		bytes *= lagTrailing
+	}
+	// Entries stored before the process began are not measured again: they were within the bound when the log
+	// was last cut.
+	n, err := r.entries.Trailing(bytes, r.trailingLogs, r.opts.TrailingBytes/int64(max(r.trailingLogs, 1)))
+	if err != nil {
+		return err
+	}
+	n = min(max(n, minTrailing), r.trailingLogs)
+	rc := g.ReloadableConfig()
+	if rc.TrailingLogs == n {
+		return nil
+	}
+	rc.TrailingLogs = n
+	return g.ReloadConfig(rc)
+}
+
+// lagging reports whether a follower is sent the whole state, or was a moment ago.
+func (b *logBounds) lagging(now time.Time) bool {
+	return b.sending.Load() > 0 || now.Sub(time.Unix(0, b.sent.Load())) < lagGrace
+}
+
+// transfer notes that a follower is sent the whole state, until the function that it returns is called.
+func (b *logBounds) transfer(now func() time.Time) (end func()) {
+	b.sending.Add(1)
+	return func() {
+		b.sent.Store(now().UnixNano())
+		b.sending.Add(-1)
+	}
+}
