@@ -1,6 +1,10 @@
 package journal
 
-import "unsafe"
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+)
 
 // The sizes that State.Size counts for a signal name (with its index entry) and for an unconsumed delivery.
 const (
@@ -65,6 +69,24 @@ func (s *State) NextReceipt(name string) (deliveryID, seq uint64, ok bool) {
 		return 0, 0, false
 	}
 	return q.received + 1, q.buffered[0].seq, true
+}
+
+// Delivery names a signal that was delivered: by its name, and by the sequence number of its SignalDelivered.
+type Delivery struct {
+	Name string
+	Seq  uint64
+}
+
+// Unconsumed lists the deliveries that the program has not consumed, in the order of their entries.
+func (s *State) Unconsumed() []Delivery {
+	var out []Delivery
+	for i := range s.signals {
+		for _, u := range s.signals[i].buffered {
+			out = append(out, Delivery{s.signals[i].name, u.seq})
+		}
+	}
+	slices.SortFunc(out, func(a, b Delivery) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out
 }
 
 // brought reports whether payload is that of the oldest unconsumed delivery of a name.

@@ -43,6 +43,10 @@ func (a *auditor) deadline(key, value []byte) {
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.Status != journal.StatusCancelling || h.GraceAt != at {
 			stray("no cancelling execution with a grace until then")
 		}
+	case keys.DueSweep:
+		if h, ok := a.storedHeader(ns, objectID); !ok || h.SweepAt != at {
+			stray("no execution that is to be swept then")
+		}
 	case keys.DueGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {

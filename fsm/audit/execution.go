@@ -71,6 +71,7 @@ func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) 
 		a.found(ns, h.ID, RuleListing, "%s since %d, and not listed as that", h.Status, h.CreatedMS)
 	}
 	a.grace(ns, h)
+	a.incarnation(ns, h)
 	p, ok := a.storedPromise(ns, h.ID)
 	if !ok {
 		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a promise")
@@ -143,7 +144,7 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 	if h.Kind == state.KindGraph {
 		target = ""
 	}
-	if p.Target != target || state.OfGraph(p) != (h.Kind == state.KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS {
+	if p.Target != target || state.OfGraph(p) != (h.Kind == state.KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS && h.Former == 0 {
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
@@ -249,20 +250,20 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 	}
 	switch {
 	case r.Call == journal.KindTimerScheduled:
-		if !pending || !p.Timer || p.TimeoutAt != r.FireAt || p.Incarnation != h.Incarnation {
+		if !pending || !p.Timer || p.TimeoutAt != r.FireAt || !h.Belongs(p.Incarnation) {
 			bad("timer")
 		}
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction:
 		switch child, here := a.storedHeader(ns, string(r.Promise)); {
 		case !pending || r.Open != 1:
 			bad("child")
-		case p.Target == "" && (!p.External || p.Incarnation != h.Incarnation):
+		case p.Target == "" && (!p.External || !h.Belongs(p.Incarnation)):
 			bad("child elsewhere")
-		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || child.ParentIncarnation != h.Incarnation):
+		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || !h.Belongs(child.ParentIncarnation)):
 			bad("child of another caller")
 		}
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeSend:
-		if !pending || !state.OfSend(p) || p.Incarnation != h.Incarnation || r.Open != 1 {
+		if !pending || !state.OfSend(p) || !h.Belongs(p.Incarnation) || r.Open != 1 {
 			bad("send")
 		}
 	case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:
@@ -287,6 +288,7 @@ func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
 			return true
 		}
 		switch r, ok := replay.Lookup(id.PromiseID(p.ID)); {
+		case !ok && h.SweepAt != 0:
 		case !ok || !hasPromise(r) && h.Kind != state.KindGraph:
 			a.found(ns, p.ID, RuleOperation, "the promise of an operation that the journal of %q does not know", h.ID)
 		case r.Resolved && p.State == recovery.PromisePending:

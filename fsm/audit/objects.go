@@ -47,7 +47,7 @@ func (a *auditor) promise(key, value []byte) {
 	}
 	// An id with a ':' that is no path is anybody's.
 	if promise, err := id.Parse(p.ID); err == nil {
-		if parent, isOperation := promise.Parent(); isOperation && !a.Has(keys.Of(keys.Header, ns, string(parent))) && !a.ofNode(ns, parent) {
+		if parent, isOperation := promise.Parent(); isOperation && !a.Has(keys.Of(keys.Header, ns, string(parent))) && !a.ofNode(ns, parent) && !a.swept(ns, p.ID, state.Header{}, false) {
 			a.found(ns, p.ID, RuleOperation, "the promise of an operation of %q, which does not exist", parent)
 		}
 	}

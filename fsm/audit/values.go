@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 
 	"perdure/id"
@@ -298,10 +299,20 @@ func (a *auditor) startedWith(ns string, child, parent state.Header, r journal.R
 		input = s.Input
 	}
 	if child.Function != r.Function || child.Digest != parent.Digest || child.Parent != parent.ID ||
-		child.ParentIncarnation != parent.Incarnation || !bytes.Equal(input, r.Input) {
+		!parent.Belongs(child.ParentIncarnation) || !startedWith(child, input, r.Input) {
 		a.found(ns, child.ID, RuleInput, "it runs %q of digest %q with %d bytes of input for %q of incarnation %d; that has %q, digest %q, %d bytes, incarnation %d",
 			child.Function, child.Digest, len(input), child.Parent, child.ParentIncarnation, r.Function, parent.Digest, len(r.Input), parent.Incarnation)
 	}
+}
+
+// startedWith compares the input in a child's journal, or in the header of one that continued as new, with that in
+// its parent's journal.
+func startedWith(child state.Header, input, asked []byte) bool {
+	if len(child.StartInput) > 0 {
+		sum := sha256.Sum256(asked)
+		return bytes.Equal(child.StartInput, sum[:])
+	}
+	return bytes.Equal(input, asked)
 }
 
 // sender checks a message in the outbox against the objects that sent it.
@@ -334,6 +345,9 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		if there && h.Incarnation != msg.FromIncarnation {
 			return
 		}
+		if !there && a.erased(msg.Namespace, msg.FromId) {
+			return
+		}
 		switch root := id.SpreadRoot(h.Digest, h.ID, w.StartChild.GetIdempotencyKey()); {
 		case !there || !ok || p.Incarnation != msg.FromIncarnation || !p.External:
 			bad("it starts a child for %q, and there is no such promise", w.StartChild.GetPromiseId())
@@ -343,7 +357,7 @@ func (a *auditor) sender(msg *commandv1.Message) {
 	case *commandv1.Message_SignalCall:
 		p, ok := a.storedPromise(msg.Namespace, w.SignalCall.GetPromiseId())
 		h, there := a.storedHeader(msg.Namespace, msg.FromId)
-		if there && h.Incarnation != msg.FromIncarnation {
+		if there && h.Incarnation != msg.FromIncarnation || !there && a.erased(msg.Namespace, msg.FromId) {
 			return
 		}
 		_, own := id.PromiseID(w.SignalCall.GetPromiseId()).IsChildOf(id.PromiseID(msg.FromId))

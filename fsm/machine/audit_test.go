@@ -154,6 +154,19 @@ func (c *census) pair(key []byte) (out [2]string) {
 	return out
 }
 
+// swept reports whether a sweep in progress is to delete a journal.
+func (c *census) swept(objectID string, incarnation uint64) bool {
+	if h, ok := c.headers[objectID]; ok {
+		return h.SweepAt != 0 && incarnation < h.Incarnation
+	}
+	for p, ok := id.PromiseID(objectID).Parent(); ok; p, ok = p.Parent() {
+		if c.headers[string(p)].SweepAt != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *census) entry(key, value []byte) {
 	_, rest, err := keys.CutString(key[1:])
 	var objectID string
@@ -172,6 +185,10 @@ func (c *census) entry(key, value []byte) {
 		e, err = journal.DecodeEntry(value)
 	}
 	if h := c.headers[objectID]; err == nil && h.Kind == state.KindGraph && h.Generation > 0 && incarnation < h.Incarnation {
+		c.formerEvents++
+		return
+	}
+	if err == nil && c.swept(objectID, incarnation) {
 		c.formerEvents++
 		return
 	}
@@ -354,7 +371,7 @@ func (c *census) execution(h state.Header, clock int64) {
 			c.problem("%q: a graph run with a task", h.ID)
 		}
 	}
-	if p.Incarnation != h.Incarnation || p.Target != target || p.CreatedAt > h.CreatedMS {
+	if p.Incarnation != h.Incarnation || p.Target != target || p.CreatedAt > h.CreatedMS && h.Former == 0 {
 		c.problem("%q: promise %+v, header %+v", h.ID, p, h)
 	}
 	if h.Status.Terminal() {
@@ -411,7 +428,7 @@ func (c *census) children(h state.Header, s *journal.State, replay *journal.Repl
 		pending := exists && p.State == recovery.PromisePending
 		switch {
 		case r.Call == journal.KindTimerScheduled:
-			if !pending || !p.Timer || p.TimeoutAt != r.FireAt || p.Incarnation != h.Incarnation {
+			if !pending || !p.Timer || p.TimeoutAt != r.FireAt || !h.Belongs(p.Incarnation) {
 				c.problem("%q: an open timer with the promise %+v", child, p)
 			}
 		case r.Call == journal.KindInvokeScheduled && h.Kind == state.KindGraph:

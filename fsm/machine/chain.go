@@ -118,7 +118,7 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 	// The caller's own deadline may have expired as well: then the caller ends and the result comes too late.
 	t.carryOutDue(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
-	if !ok || ex.h.Status.Terminal() || incarnation != ex.h.Incarnation {
+	if !ok || ex.h.Status.Terminal() || !ex.h.Belongs(incarnation) {
 		return
 	}
 	if ex.h.Kind == state.KindGraph {

@@ -3,6 +3,7 @@ package machine
 import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 )
 
@@ -32,9 +33,19 @@ func ruleOf(cmd *commandv1.Command) (r rule, ok bool) {
 func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 	switch k := cmd.Kind.(type) {
 	case *commandv1.Command_Start:
-		return rule{apply: applyStart, level: state.LevelFirst, about: k.Start.GetId()}, true
+		r := rule{apply: applyStart, level: state.LevelFirst, about: k.Start.GetId()}
+		if k.Start.GetReuse() != perdurev1.Reuse_REUSE_REJECT {
+			r.level, r.stored = state.LevelFunctions, true
+		}
+		return r, true
 	case *commandv1.Command_Commit:
-		return rule{apply: applyCommit, level: state.LevelFirst, about: k.Commit.GetTask().GetId()}, true
+		r := rule{apply: applyCommit, level: state.LevelFirst, about: k.Commit.GetTask().GetId()}
+		if k.Commit.GetContinueAsNew() != nil {
+			r.level = state.LevelFunctions
+		}
+		return r, true
+	case *commandv1.Command_Restart:
+		return rule{apply: applyRestart, level: state.LevelFunctions, about: k.Restart.GetId(), stored: true}, true
 	case *commandv1.Command_Release:
 		return rule{apply: applyRelease, level: state.LevelFirst, about: k.Release.GetTask().GetId()}, true
 	case *commandv1.Command_Heartbeat:

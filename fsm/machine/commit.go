@@ -48,12 +48,18 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 		return t.commitAnswer(ex, req.KnownSeq, ex.h.LastState, nil), nil
 	}
 	if refused != nil {
+		if reply := t.continued(ns, cmd); reply != nil {
+			return reply, nil
+		}
 		return nil, refused
 	}
 	if have := ex.j.NextChild(); have != req.NextChild {
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
 			"execution %q has taken %d child ids, the commit expects %d", ex.h.ID, have, req.NextChild).
 			With("namespace", ns).With("id", ex.h.ID).With("rule", "next_child")
+	}
+	if req.ContinueAsNew != nil {
+		return t.continueAsNew(ex, cmd)
 	}
 	c := &commit{t: t, ex: ex, req: req, first: ex.j.NextSeq(), state: recovery.TaskAcquired}
 	for _, w := range req.Events {

@@ -56,13 +56,19 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), External: true, TimeoutAt: timeout}); err != nil {
 		return err
 	}
-	key := string(e.Promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
+	return t.sendStart(ex, e.Promise, e, deadline, opts.Tags)
+}
+
+// sendStart asks the partition of a spread child to start it. The child's id depends on its parent's
+// incarnation.
+func (t *txn) sendStart(ex *execution, promise id.PromiseID, e journal.InvokeScheduled, deadlineMS int64, tags map[string]string) error {
+	key := string(promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
 	root := id.SpreadRoot(ex.h.Digest, ex.h.ID, key)
 	return t.send(ex.ns, root, &commandv1.Message{
 		FromId: ex.h.ID, FromIncarnation: ex.h.Incarnation, ToId: root,
 		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
-			Function: e.Function, Input: e.Input, PromiseId: string(e.Promise), DeadlineMs: deadline,
-			Tags: opts.Tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
+			Function: e.Function, Input: e.Input, PromiseId: string(promise), DeadlineMs: deadlineMS,
+			Tags: tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
 		}},
 	})
 }

@@ -201,6 +201,7 @@ func (w *world) commitRefused(v *view, text string, reason perdurev1.Reason, rul
 //	await N   any N,…   all N,…   wait NAME [timeout=MS]
 //	set   submit SET N   taken SET N -> RESULT
 //	return RESULT   fail TYPE:MESSAGE   cancelled REASON
+//	continue [INPUT]                                 as new
 //	nothing
 //
 // N is a child number; ids are taken from next on.
@@ -355,6 +356,8 @@ func (b *opsBuilder) op(text string) error {
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failed(arg(1))}}})
 	case "cancelled":
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: arg(1)}}})
+	case "continue":
+		b.c.ContinueAsNew = &perdurev1.ContinueAsNew{Input: []byte(arg(1))}
 	case "resumed":
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionResumed{ExecutionResumed: &perdurev1.ExecutionResumed{}}})
 	default:

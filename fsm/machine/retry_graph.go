@@ -113,14 +113,7 @@ func (t *txn) latches(ex *execution) (out []latch) {
 func (t *txn) replace(old *execution) {
 	t.store(old.ns).remove(old.h.ID)
 	t.remove(keys.VisibilityOf(old.ns, closedClass(old.h.Status), old.h.CreatedMS, old.h.ID))
-	for i, ex := range t.touched {
-		if ex == old {
-			t.touched = append(t.touched[:i], t.touched[i+1:]...)
-			break
-		}
-	}
-	old.touched = false
-	t.m.cache.drop(old)
+	t.detach(old)
 }
 
 // remove deletes a settled promise.

@@ -2,7 +2,7 @@ package machine
 
 import (
 	"bytes"
-	"errors"
+	"crypto/sha256"
 	"strings"
 
 	"perdure/api"
@@ -26,20 +26,21 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, err.With("namespace", ns).With("id", req.Id)
 	}
 	if ex, ok := t.execution(ns, req.Id); ok {
+		rid := cmd.GetRequest().GetId()
+		if replaces(req.Reuse, ex) {
+			return t.startAgain(ex, req, rid)
+		}
 		if err := t.sameStart(ex, req); err != nil {
 			return nil, err
 		}
-		rid := cmd.GetRequest().GetId()
 		return started(ex, len(rid) > 0 && bytes.Equal(rid, ex.h.StartRequest)), nil
 	}
 	if _, ok := t.store(ns).Promise(req.Id); ok {
 		return nil, api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "id %q is a promise already", req.Id).
 			With("namespace", ns).With("id", req.Id)
 	}
-	if _, known := t.get(keys.Of(keys.Function, ns, req.Function)); !known && !req.AllowUnknownFunction {
-		return nil, api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,
-			"no worker has ever registered a function %q in namespace %q", req.Function, ns).
-			With("namespace", ns).With("id", req.Id).With("function", req.Function)
+	if err := t.knownFunction(ns, req); err != nil {
+		return nil, err
 	}
 	ex, err := t.start(ns, birth{
 		id: req.Id, function: req.Function, digest: req.ComponentDigest, input: req.Input,
@@ -49,6 +50,47 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, ruleError(ns, err)
 	}
 	return started(ex, true), nil
+}
+
+// replaces reports whether a start of an id that exists begins a new incarnation.
+func replaces(reuse perdurev1.Reuse, ex *execution) bool {
+	switch reuse {
+	case perdurev1.Reuse_REUSE_ALWAYS:
+		return ex.h.Status.Terminal()
+	case perdurev1.Reuse_REUSE_IF_FAILED:
+		return ex.h.Status.Terminal() && ex.h.Status != journal.StatusCompleted
+	}
+	return false
+}
+
+// startAgain starts an id whose execution has ended, as a new incarnation. It is idempotent by its stored
+// reply.
+func (t *txn) startAgain(old *execution, req *perdurev1.StartRequest, rid []byte) (*commandv1.Reply, *api.Error) {
+	if err := t.mayBegin(old); err != nil {
+		return nil, err
+	}
+	if req.Function == "" {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "execution %q names no function", req.Id).
+			With("namespace", old.ns).With("id", req.Id)
+	}
+	if err := t.knownFunction(old.ns, req); err != nil {
+		return nil, err
+	}
+	ex := t.succeed(old, succession{
+		function: req.Function, digest: req.ComponentDigest, input: req.Input, tags: wire.DecodeTags(req.Tags),
+		deadlineMS: t.deadline(req.TimeoutMs), request: rid,
+	})
+	return started(ex, true), nil
+}
+
+// knownFunction refuses a start of a function that no worker has registered.
+func (t *txn) knownFunction(ns string, req *perdurev1.StartRequest) *api.Error {
+	if _, known := t.get(keys.Of(keys.Function, ns, req.Function)); known || req.AllowUnknownFunction {
+		return nil
+	}
+	return api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN,
+		"no worker has ever registered a function %q in namespace %q", req.Function, ns).
+		With("namespace", ns).With("id", req.Id).With("function", req.Function)
 }
 
 // reserved refuses the function names that the server uses itself.
@@ -85,7 +127,7 @@ func (t *txn) sameStart(ex *execution, req *perdurev1.StartRequest) *api.Error {
 	switch {
 	case ex.h.Function != req.Function:
 		differs = "function " + ex.h.Function + ", not " + req.Function
-	case !bytes.Equal(t.input(ex), req.Input):
+	case !t.startedWith(ex, req.Input):
 		differs = "another input"
 	default:
 		return nil
@@ -94,20 +136,11 @@ func (t *txn) sameStart(ex *execution, req *perdurev1.StartRequest) *api.Error {
 		With("namespace", ex.ns).With("id", ex.h.ID)
 }
 
-// input reads the input back from the journal's first entry.
-func (t *txn) input(ex *execution) []byte {
-	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
-	b, ok := t.get(key)
-	if !ok {
-		state.PanicCorrupt("journal", key, &state.CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+// startedWith reports whether an execution's id was started with an input.
+func (t *txn) startedWith(ex *execution, input []byte) bool {
+	if len(ex.h.StartInput) > 0 {
+		sum := sha256.Sum256(input)
+		return bytes.Equal(ex.h.StartInput, sum[:])
 	}
-	entry, err := journal.DecodeEntry(b)
-	if err != nil {
-		state.PanicCorrupt("journal", key, err)
-	}
-	started, ok := entry.Event.(journal.ExecutionStarted)
-	if !ok {
-		state.PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
-	}
-	return started.Input
+	return bytes.Equal(t.firstEntry(ex).Input, input)
 }

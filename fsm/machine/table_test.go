@@ -32,7 +32,7 @@ func TestCommandTable(t *testing.T) {
 		16: {"start", 1}, 17: {"commit", 1}, 18: {"release", 1}, 19: {"heartbeat", 1}, 20: {"signal", 1}, 21: {"cancel", 1},
 		22: {"terminate", 1}, 23: {"create_promise", 1}, 24: {"settle_promise", 1}, 25: {"tick", 1}, 26: {"register_functions", 1},
 		27: {"deliver", 1}, 28: {"trim", 1}, 29: {"assign", 1}, 30: {"submit_graph", 2}, 31: {"retry_graph", 2},
-		40: {"inherit_leases", 3}, 41: {"raise_level", 4},
+		40: {"inherit_leases", 3}, 41: {"raise_level", 4}, 42: {"restart", 6},
 		50: {"signal_entity", 6}, 51: {"call_entity", 6}, 52: {"commit_entity", 6},
 	}
 	fields := (&commandv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
@@ -55,7 +55,7 @@ func TestCommandTable(t *testing.T) {
 			t.Errorf("no rule for %s", field.Name())
 		}
 		if r.stored != (field.Name() == "signal" || field.Name() == "retry_graph" || field.Name() == "create_promise" ||
-			field.Name() == "signal_entity" || field.Name() == "call_entity") {
+			field.Name() == "restart" || field.Name() == "signal_entity" || field.Name() == "call_entity") {
 			t.Errorf("%s: stored is %v", field.Name(), r.stored)
 		}
 		// An empty command of any kind is answered or refused, and is no end of the machine.

@@ -11,7 +11,7 @@ import (
 
 const defaultTickLimit = 256
 
-// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries;
+// applyTick runs expirations in a fixed order: promises, then graces, then graphs, then leases, then retries, then sweeps;
 // within a kind by time and id (recovery protocol, sweep order). It also evicts stored replies that are too
 // old.
 func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
@@ -67,7 +67,12 @@ func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
 		t.answerDue(due.Namespace, due.ID)
 	case keys.DueLease:
 		t.expireLease(due.Namespace, ref)
+	case keys.DueSweep:
+		t.sweepDue(due.Namespace, due.ID)
 	case keys.DueRetry:
+		if t.sweeping(due.Namespace, due.ID) {
+			return
+		}
 		_, fx := recovery.RetryDue(t.store(due.Namespace), t.now, ref, retryMS)
 		t.effects(due.Namespace, fx)
 	}

@@ -32,6 +32,8 @@ type txn struct {
 	level uint64
 	// graphStarts counts the nodes of graphs that this transaction has started.
 	graphStarts int
+	// sweepLeft is 1 more than the keys that this transaction's sweeps may still read; 0 before the first.
+	sweepLeft int
 	// ready are changes of the queues' lengths.
 	ready []readyChange
 	// due holds the positions at which this transaction's searches for deadlines ended; 0 for kinds that it
@@ -53,7 +55,7 @@ func (t *txn) begin(index uint64) {
 	t.touched = t.touched[:0]
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
-	t.graphStarts, t.level = 0, 0
+	t.graphStarts, t.level, t.sweepLeft = 0, 0, 0
 	t.due = state.DueFrom{}
 }
 

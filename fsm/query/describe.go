@@ -1,6 +1,8 @@
 package query
 
 import (
+	"strconv"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -21,7 +23,7 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 		Namespace: x.Query.Namespace, Id: h.ID, Incarnation: h.Incarnation, Function: h.Function,
 		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
 		JournalEvents: h.Events, ParentId: h.Parent, Tags: wire.EncodeTags(h.Tags), ComponentDigest: h.Digest,
-		LastProblem: h.Problem, Partition: x.Partition,
+		LastProblem: h.Problem, Partition: x.Partition, FormerIncarnation: h.Former, FormerIncarnations: h.Generation,
 	}
 	if p.State.Settled() {
 		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
@@ -78,6 +80,9 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
 	case task.State == recovery.TaskPending:
+		if h.SweepAt != 0 {
+			return "deletion of incarnation " + strconv.FormatUint(h.Former, 10)
+		}
 		if _, queued := x.Get(keys.ReadyOf(x.Query.Namespace, task.Target, task.RetryAt, h.ID)); !queued {
 			return "retry timer"
 		}

@@ -25,7 +25,7 @@ func (x *Read) journal(req *perdurev1.JournalRequest) (*commandv1.QueryReply, *a
 		limit = pageEntries
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Journal{Journal: &perdurev1.JournalResponse{
-		Entries: x.entries(h, req.FromSeq, limit, PageBytes), NextSeq: h.Events,
+		Entries: x.entries(h, req.FromSeq, limit, PageBytes), NextSeq: h.Events, Incarnation: h.Incarnation,
 	}}}, nil
 }
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"math"
 
 	"perdure/id"
 	"perdure/journal"
@@ -41,11 +42,13 @@ type Header struct {
 	LastCommit []byte
 	LastState  recovery.TaskState
 
-	// Kind says whose program the execution runs. The fields below are a graph run's.
+	// Kind says whose program the execution runs.
 	Kind Kind
-	// Generation counts the earlier incarnations of a run that was retried, Former is the last of them.
+	// Generation counts the earlier incarnations, Former is the last of them.
 	Generation uint32
 	Former     uint64
+	// Wave and GraphAt are a graph run's.
+	//
 	// Wave counts the waves whose results were observed, of a graph that runs in waves.
 	Wave uint64
 	// GraphAt is when the run is to start what it could not start at once; 0 when there is nothing.
@@ -54,6 +57,22 @@ type Header struct {
 	// Problem is what the last release said; Releases counts releases since the last commit.
 	Problem  string
 	Releases uint64
+
+	// The fields below are a function's with a former incarnation. Kept is how many child numbers it keeps of that:
+	// their operations may belong to incarnations from Attached on. Attached is 0 if there is none.
+	Kept     uint32
+	Attached uint64
+	// SweepAt is the deadline to delete the next part of the former incarnation, Sweep where that part begins; 0 and
+	// empty when nothing is left of it. The task is not announced before.
+	SweepAt int64
+	Sweep   []byte
+	// StartInput is the SHA-256 of the input of the id's start, after a continue-as-new.
+	StartInput []byte
+}
+
+// Belongs reports whether an operation of an incarnation is one of this execution: its own, or kept.
+func (h *Header) Belongs(incarnation uint64) bool {
+	return incarnation == h.Incarnation || h.Attached != 0 && h.Attached <= incarnation && incarnation < h.Incarnation
 }
 
 const headerVersion = 1
@@ -95,12 +114,19 @@ func (h *Header) Encode() []byte {
 	e.u64(uint64(h.LastState))
 	e.str(h.Problem)
 	e.u64(h.Releases)
-	if h.Kind != KindFunction {
+	if h.Kind != KindFunction || h.Generation > 0 {
 		e.u64(uint64(h.Kind))
 		e.u64(uint64(h.Generation))
 		e.u64(h.Former)
 		e.u64(h.Wave)
 		e.i64(h.GraphAt)
+	}
+	if h.Kind == KindFunction && h.Generation > 0 {
+		e.u64(uint64(h.Kept))
+		e.u64(h.Attached)
+		e.i64(h.SweepAt)
+		e.bytes(h.Sweep)
+		e.bytes(h.StartInput)
 	}
 	return e.b
 }
@@ -125,10 +151,22 @@ func DecodeHeader(b []byte) (Header, error) {
 	h.Problem, h.Releases = d.str(), d.u64()
 	if len(d.b) > 0 {
 		kind, generation := d.u64(), d.u64()
-		if d.err == nil && (kind != uint64(KindGraph) || generation > MaxGeneration) {
+		switch {
+		case d.err != nil:
+		case kind == uint64(KindGraph) && generation <= MaxGeneration:
+		case kind == uint64(KindFunction) && generation > 0 && generation <= math.MaxUint32:
+		default:
 			d.fail("an execution of an unknown kind")
 		}
 		h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(generation), d.u64(), d.u64(), d.i64()
+	}
+	if h.Kind == KindFunction && h.Generation > 0 {
+		kept := d.u64()
+		if kept > math.MaxUint32 {
+			d.fail("more child numbers than there are")
+		}
+		h.Kept, h.Attached, h.SweepAt = uint32(kept), d.u64(), d.i64()
+		h.Sweep, h.StartInput = d.bytes(), d.bytes()
 	}
 	return h, d.end()
 }

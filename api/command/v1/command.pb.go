@@ -198,6 +198,7 @@ type Command struct {
 	//	*Command_SignalEntity
 	//	*Command_CallEntity
 	//	*Command_CommitEntity
+	//	*Command_Restart
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -457,6 +458,15 @@ func (x *Command) GetCommitEntity() *v1.CommitEntity {
 	return nil
 }
 
+func (x *Command) GetRestart() *v1.RestartRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Restart); ok {
+			return x.Restart
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -547,6 +557,10 @@ type Command_CommitEntity struct {
 	CommitEntity *v1.CommitEntity `protobuf:"bytes,52,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
 }
 
+type Command_Restart struct {
+	Restart *v1.RestartRequest `protobuf:"bytes,42,opt,name=restart,proto3,oneof"`
+}
+
 func (*Command_Start) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
@@ -588,6 +602,8 @@ func (*Command_SignalEntity) isCommand_Kind() {}
 func (*Command_CallEntity) isCommand_Kind() {}
 
 func (*Command_CommitEntity) isCommand_Kind() {}
+
+func (*Command_Restart) isCommand_Kind() {}
 
 // RaiseLevel raises the feature level of a partition's state: its machine then uses the formats of that
 // level. A leader proposes it when every member of the cluster has announced that it knows the level
@@ -1523,6 +1539,7 @@ type Reply struct {
 	//	*Reply_SignalEntity
 	//	*Reply_CallEntity
 	//	*Reply_CommitEntity
+	//	*Reply_Restart
 	Kind          isReply_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1763,6 +1780,15 @@ func (x *Reply) GetCommitEntity() *v1.CommitEntityReply {
 	return nil
 }
 
+func (x *Reply) GetRestart() *v1.RestartResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Reply_Restart); ok {
+			return x.Restart
+		}
+	}
+	return nil
+}
+
 type isReply_Kind interface {
 	isReply_Kind()
 }
@@ -1856,6 +1882,10 @@ type Reply_CommitEntity struct {
 	CommitEntity *v1.CommitEntityReply `protobuf:"bytes,52,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
 }
 
+type Reply_Restart struct {
+	Restart *v1.RestartResponse `protobuf:"bytes,43,opt,name=restart,proto3,oneof"`
+}
+
 func (*Reply_Error) isReply_Kind() {}
 
 func (*Reply_Start) isReply_Kind() {}
@@ -1899,6 +1929,8 @@ func (*Reply_SignalEntity) isReply_Kind() {}
 func (*Reply_CallEntity) isReply_Kind() {}
 
 func (*Reply_CommitEntity) isReply_Kind() {}
+
+func (*Reply_Restart) isReply_Kind() {}
 
 // PromiseAnswer replaces a stored answer that shows a promise, and names the promise instead. Of a promise
 // only what is recorded here changes.
@@ -3286,7 +3318,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xa5\v\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xdd\v\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3316,7 +3348,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rsignal_entity\x182 \x01(\v2\x1f.perdure.v1.SignalEntityRequestH\x00R\fsignalEntity\x12@\n" +
 	"\vcall_entity\x183 \x01(\v2\x1d.perdure.v1.CallEntityRequestH\x00R\n" +
 	"callEntity\x12?\n" +
-	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntityB\x06\n" +
+	"\rcommit_entity\x184 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x126\n" +
+	"\arestart\x18* \x01(\v2\x1a.perdure.v1.RestartRequestH\x00R\arestartB\x06\n" +
 	"\x04kind\"\"\n" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
@@ -3386,7 +3419,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x86\v\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xbf\v\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -3412,7 +3445,8 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\rsignal_entity\x182 \x01(\v2 .perdure.v1.SignalEntityResponseH\x00R\fsignalEntity\x12A\n" +
 	"\vcall_entity\x183 \x01(\v2\x1e.perdure.v1.CallEntityResponseH\x00R\n" +
 	"callEntity\x12D\n" +
-	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntityB\x06\n" +
+	"\rcommit_entity\x184 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x127\n" +
+	"\arestart\x18+ \x01(\v2\x1b.perdure.v1.RestartResponseH\x00R\arestartB\x06\n" +
 	"\x04kind\"[\n" +
 	"\rPromiseAnswer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -3559,43 +3593,45 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*v1.SignalEntityRequest)(nil),  // 49: perdure.v1.SignalEntityRequest
 	(*v1.CallEntityRequest)(nil),    // 50: perdure.v1.CallEntityRequest
 	(*v1.CommitEntity)(nil),         // 51: perdure.v1.CommitEntity
-	(*v1.TaskToken)(nil),            // 52: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 53: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 54: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 55: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 56: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 57: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 58: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 59: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 60: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 61: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 62: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 63: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 64: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 65: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 66: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 67: perdure.v1.CommitEntityReply
-	(v1.Reason)(0),                  // 68: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 69: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 70: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 71: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 72: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 73: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 74: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 75: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 76: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 77: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 78: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 79: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 80: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 81: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 82: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 83: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 84: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 85: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 86: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 87: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 88: perdure.v1.ListEntitiesResponse
+	(*v1.RestartRequest)(nil),       // 52: perdure.v1.RestartRequest
+	(*v1.TaskToken)(nil),            // 53: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 54: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 55: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 56: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 57: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 58: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 59: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 60: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 61: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 62: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 63: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 64: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 65: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 66: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 67: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 68: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 69: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 70: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 71: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 72: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 73: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 74: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 75: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 76: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 77: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 78: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 79: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 80: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 81: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 82: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 83: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 84: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 85: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 86: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 87: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 88: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 89: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 90: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
@@ -3622,80 +3658,82 @@ var file_command_v1_command_proto_depIdxs = []int32{
 	49, // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
 	50, // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
 	51, // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	52, // 24: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	11, // 25: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	15, // 26: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	16, // 27: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	53, // 28: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	54, // 29: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	13, // 30: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	14, // 31: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	12, // 32: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	53, // 33: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	55, // 34: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	37, // 35: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	55, // 36: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	27, // 37: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	56, // 38: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	57, // 39: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	58, // 40: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	21, // 41: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	59, // 42: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	60, // 43: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	61, // 44: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	62, // 45: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	22, // 46: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	23, // 47: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	24, // 48: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	25, // 49: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	26, // 50: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	63, // 51: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	64, // 52: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	20, // 53: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	19, // 54: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	18, // 55: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	65, // 56: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	66, // 57: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	67, // 58: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	52, // 59: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	52, // 60: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	68, // 61: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	28, // 62: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	69, // 63: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	70, // 64: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	71, // 65: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	72, // 66: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	73, // 67: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	31, // 68: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	32, // 69: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	33, // 70: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	74, // 71: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	75, // 72: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	76, // 73: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	77, // 74: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	78, // 75: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	30, // 76: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	27, // 77: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	79, // 78: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	80, // 79: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	81, // 80: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	82, // 81: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	62, // 82: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	83, // 83: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	35, // 84: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	36, // 85: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	84, // 86: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	85, // 87: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	86, // 88: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	87, // 89: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	88, // 90: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	66, // 91: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	52, // 92: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	93, // [93:93] is the sub-list for method output_type
-	93, // [93:93] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	52, // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	53, // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	11, // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	15, // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	16, // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	54, // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	55, // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	13, // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	14, // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	12, // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	54, // 34: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	56, // 35: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	37, // 36: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	56, // 37: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	27, // 38: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	57, // 39: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	58, // 40: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	59, // 41: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	21, // 42: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	60, // 43: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	61, // 44: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	62, // 45: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	63, // 46: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	22, // 47: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	23, // 48: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	24, // 49: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	25, // 50: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	26, // 51: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	64, // 52: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	65, // 53: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	20, // 54: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	19, // 55: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	18, // 56: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	66, // 57: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	67, // 58: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	68, // 59: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	69, // 60: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	53, // 61: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	53, // 62: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	70, // 63: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	28, // 64: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	71, // 65: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	72, // 66: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	73, // 67: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	74, // 68: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	75, // 69: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	31, // 70: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	32, // 71: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	33, // 72: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	76, // 73: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	77, // 74: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	78, // 75: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	79, // 76: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	80, // 77: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	30, // 78: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	27, // 79: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	81, // 80: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	82, // 81: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	83, // 82: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	84, // 83: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	63, // 84: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	85, // 85: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	35, // 86: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	36, // 87: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	86, // 88: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	87, // 89: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	88, // 90: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	89, // 91: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	90, // 92: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	67, // 93: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	53, // 94: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3725,6 +3763,7 @@ func file_command_v1_command_proto_init() {
 		(*Command_SignalEntity)(nil),
 		(*Command_CallEntity)(nil),
 		(*Command_CommitEntity)(nil),
+		(*Command_Restart)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[11].OneofWrappers = []any{
 		(*Message_StartChild)(nil),
@@ -3758,6 +3797,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_SignalEntity)(nil),
 		(*Reply_CallEntity)(nil),
 		(*Reply_CommitEntity)(nil),
+		(*Reply_Restart)(nil),
 	}
 	file_command_v1_command_proto_msgTypes[29].OneofWrappers = []any{
 		(*Query_Describe)(nil),

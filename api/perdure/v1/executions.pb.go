@@ -21,6 +21,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Reuse says which ended executions a start replaces. The journal and the operations of a replaced one are deleted. An
+// open execution is never replaced.
+type Reuse int32
+
+const (
+	// None: the same start is answered with the execution that exists, another one refused.
+	Reuse_REUSE_REJECT Reuse = 0
+	// One that has failed or was cancelled.
+	Reuse_REUSE_IF_FAILED Reuse = 1
+	// Any that has ended.
+	Reuse_REUSE_ALWAYS Reuse = 2
+)
+
+// Enum value maps for Reuse.
+var (
+	Reuse_name = map[int32]string{
+		0: "REUSE_REJECT",
+		1: "REUSE_IF_FAILED",
+		2: "REUSE_ALWAYS",
+	}
+	Reuse_value = map[string]int32{
+		"REUSE_REJECT":    0,
+		"REUSE_IF_FAILED": 1,
+		"REUSE_ALWAYS":    2,
+	}
+)
+
+func (x Reuse) Enum() *Reuse {
+	p := new(Reuse)
+	*p = x
+	return p
+}
+
+func (x Reuse) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Reuse) Descriptor() protoreflect.EnumDescriptor {
+	return file_perdure_v1_executions_proto_enumTypes[0].Descriptor()
+}
+
+func (Reuse) Type() protoreflect.EnumType {
+	return &file_perdure_v1_executions_proto_enumTypes[0]
+}
+
+func (x Reuse) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Reuse.Descriptor instead.
+func (Reuse) EnumDescriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{0}
+}
+
 type ReadLevel int32
 
 const (
@@ -53,11 +107,11 @@ func (x ReadLevel) String() string {
 }
 
 func (ReadLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_perdure_v1_executions_proto_enumTypes[0].Descriptor()
+	return file_perdure_v1_executions_proto_enumTypes[1].Descriptor()
 }
 
 func (ReadLevel) Type() protoreflect.EnumType {
-	return &file_perdure_v1_executions_proto_enumTypes[0]
+	return &file_perdure_v1_executions_proto_enumTypes[1]
 }
 
 func (x ReadLevel) Number() protoreflect.EnumNumber {
@@ -66,7 +120,59 @@ func (x ReadLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReadLevel.Descriptor instead.
 func (ReadLevel) EnumDescriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{0}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{1}
+}
+
+type RestartFrom int32
+
+const (
+	// Nothing but the input.
+	RestartFrom_RESTART_FROM_START RestartFrom = 0
+	// The entries before RestartRequest.event.
+	RestartFrom_RESTART_FROM_EVENT RestartFrom = 1
+	// Of a failed execution: the entries before the operation that failed last begins; all but its end if none failed.
+	RestartFrom_RESTART_FROM_FAILURE RestartFrom = 2
+)
+
+// Enum value maps for RestartFrom.
+var (
+	RestartFrom_name = map[int32]string{
+		0: "RESTART_FROM_START",
+		1: "RESTART_FROM_EVENT",
+		2: "RESTART_FROM_FAILURE",
+	}
+	RestartFrom_value = map[string]int32{
+		"RESTART_FROM_START":   0,
+		"RESTART_FROM_EVENT":   1,
+		"RESTART_FROM_FAILURE": 2,
+	}
+)
+
+func (x RestartFrom) Enum() *RestartFrom {
+	p := new(RestartFrom)
+	*p = x
+	return p
+}
+
+func (x RestartFrom) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RestartFrom) Descriptor() protoreflect.EnumDescriptor {
+	return file_perdure_v1_executions_proto_enumTypes[2].Descriptor()
+}
+
+func (RestartFrom) Type() protoreflect.EnumType {
+	return &file_perdure_v1_executions_proto_enumTypes[2]
+}
+
+func (x RestartFrom) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RestartFrom.Descriptor instead.
+func (RestartFrom) EnumDescriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{2}
 }
 
 type RequestID struct {
@@ -135,8 +241,10 @@ type StartRequest struct {
 	Tags                 map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ComponentDigest      string            `protobuf:"bytes,8,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	AllowUnknownFunction bool              `protobuf:"varint,9,opt,name=allow_unknown_function,json=allowUnknownFunction,proto3" json:"allow_unknown_function,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Whether an id whose execution has ended may be started again, as a new incarnation.
+	Reuse         Reuse `protobuf:"varint,10,opt,name=reuse,proto3,enum=perdure.v1.Reuse" json:"reuse,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
@@ -230,6 +338,13 @@ func (x *StartRequest) GetAllowUnknownFunction() bool {
 		return x.AllowUnknownFunction
 	}
 	return false
+}
+
+func (x *StartRequest) GetReuse() Reuse {
+	if x != nil {
+		return x.Reuse
+	}
+	return Reuse_REUSE_REJECT
 }
 
 type StartResponse struct {
@@ -573,10 +688,13 @@ type Execution struct {
 	WakeSource string `protobuf:"bytes,16,opt,name=wake_source,json=wakeSource,proto3" json:"wake_source,omitempty"`
 	// The last problem a worker reported when it gave the task back (for example a mismatch between code
 	// and journal); empty after the next successful commit.
-	LastProblem   string `protobuf:"bytes,17,opt,name=last_problem,json=lastProblem,proto3" json:"last_problem,omitempty"`
-	Partition     uint32 `protobuf:"varint,18,opt,name=partition,proto3" json:"partition,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastProblem string `protobuf:"bytes,17,opt,name=last_problem,json=lastProblem,proto3" json:"last_problem,omitempty"`
+	Partition   uint32 `protobuf:"varint,18,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The incarnation before this one, and how many there were; 0 for the first.
+	FormerIncarnation  uint64 `protobuf:"varint,19,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
+	FormerIncarnations uint32 `protobuf:"varint,20,opt,name=former_incarnations,json=formerIncarnations,proto3" json:"former_incarnations,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
@@ -731,6 +849,20 @@ func (x *Execution) GetLastProblem() string {
 func (x *Execution) GetPartition() uint32 {
 	if x != nil {
 		return x.Partition
+	}
+	return 0
+}
+
+func (x *Execution) GetFormerIncarnation() uint64 {
+	if x != nil {
+		return x.FormerIncarnation
+	}
+	return 0
+}
+
+func (x *Execution) GetFormerIncarnations() uint32 {
+	if x != nil {
+		return x.FormerIncarnations
 	}
 	return 0
 }
@@ -892,8 +1024,10 @@ type JournalResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*JournalEntry        `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The journal's length now; entries are complete when the last one's seq is next_seq - 1.
-	NextSeq       uint64 `protobuf:"varint,2,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
-	ReadIndex     uint64 `protobuf:"varint,3,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	NextSeq   uint64 `protobuf:"varint,2,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	ReadIndex uint64 `protobuf:"varint,3,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	// Whose journal it is: another incarnation's begins at 0 again.
+	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +1079,13 @@ func (x *JournalResponse) GetNextSeq() uint64 {
 func (x *JournalResponse) GetReadIndex() uint64 {
 	if x != nil {
 		return x.ReadIndex
+	}
+	return 0
+}
+
+func (x *JournalResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
 	}
 	return 0
 }
@@ -1534,6 +1675,165 @@ func (x *TerminateResponse) GetStatus() ExecutionStatus {
 	return ExecutionStatus_EXECUTION_STATUS_UNSPECIFIED
 }
 
+type RestartRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// What the new incarnation keeps of the journal.
+	From RestartFrom `protobuf:"varint,4,opt,name=from,proto3,enum=perdure.v1.RestartFrom" json:"from,omitempty"`
+	// With RESTART_FROM_EVENT: the first entry that it does not keep. A cut within a wait moves back to the wait's
+	// beginning; one after a request to cancel is refused.
+	Event uint64 `protobuf:"varint,5,opt,name=event,proto3" json:"event,omitempty"`
+	// What becomes of children that are open at the cut: false keeps them, with the results that they have by now; true starts
+	// each of them again.
+	NewChildren bool `protobuf:"varint,6,opt,name=new_children,json=newChildren,proto3" json:"new_children,omitempty"`
+	// The component digest of the new incarnation; empty keeps the former one's.
+	ComponentDigest string `protobuf:"bytes,7,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RestartRequest) Reset() {
+	*x = RestartRequest{}
+	mi := &file_perdure_v1_executions_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartRequest) ProtoMessage() {}
+
+func (x *RestartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_executions_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartRequest.ProtoReflect.Descriptor instead.
+func (*RestartRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RestartRequest) GetRequest() *RequestID {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *RestartRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RestartRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RestartRequest) GetFrom() RestartFrom {
+	if x != nil {
+		return x.From
+	}
+	return RestartFrom_RESTART_FROM_START
+}
+
+func (x *RestartRequest) GetEvent() uint64 {
+	if x != nil {
+		return x.Event
+	}
+	return 0
+}
+
+func (x *RestartRequest) GetNewChildren() bool {
+	if x != nil {
+		return x.NewChildren
+	}
+	return false
+}
+
+func (x *RestartRequest) GetComponentDigest() string {
+	if x != nil {
+		return x.ComponentDigest
+	}
+	return ""
+}
+
+type RestartResponse struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation       uint64                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	FormerIncarnation uint64                 `protobuf:"varint,2,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
+	// How many entries of the journal are kept.
+	KeptEvents    uint64 `protobuf:"varint,3,opt,name=kept_events,json=keptEvents,proto3" json:"kept_events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartResponse) Reset() {
+	*x = RestartResponse{}
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartResponse) ProtoMessage() {}
+
+func (x *RestartResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartResponse.ProtoReflect.Descriptor instead.
+func (*RestartResponse) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RestartResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *RestartResponse) GetFormerIncarnation() uint64 {
+	if x != nil {
+		return x.FormerIncarnation
+	}
+	return 0
+}
+
+func (x *RestartResponse) GetKeptEvents() uint64 {
+	if x != nil {
+		return x.KeptEvents
+	}
+	return 0
+}
+
 var File_perdure_v1_executions_proto protoreflect.FileDescriptor
 
 const file_perdure_v1_executions_proto_rawDesc = "" +
@@ -1542,7 +1842,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"perdure.v1\x1a\x16perdure/v1/types.proto\"2\n" +
 	"\tRequestID\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x15\n" +
-	"\x06age_ms\x18\x02 \x01(\x04R\x05ageMs\"\x90\x03\n" +
+	"\x06age_ms\x18\x02 \x01(\x04R\x05ageMs\"\xb9\x03\n" +
 	"\fStartRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -1553,7 +1853,9 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"timeout_ms\x18\x06 \x01(\x03R\ttimeoutMs\x126\n" +
 	"\x04tags\x18\a \x03(\v2\".perdure.v1.StartRequest.TagsEntryR\x04tags\x12)\n" +
 	"\x10component_digest\x18\b \x01(\tR\x0fcomponentDigest\x124\n" +
-	"\x16allow_unknown_function\x18\t \x01(\bR\x14allowUnknownFunction\x1a7\n" +
+	"\x16allow_unknown_function\x18\t \x01(\bR\x14allowUnknownFunction\x12'\n" +
+	"\x05reuse\x18\n" +
+	" \x01(\x0e2\x11.perdure.v1.ReuseR\x05reuse\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
@@ -1580,7 +1882,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10DescribeResponse\x123\n" +
 	"\texecution\x18\x01 \x01(\v2\x15.perdure.v1.ExecutionR\texecution\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xda\x05\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xba\x06\n" +
 	"\tExecution\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -1603,7 +1905,9 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\vwake_source\x18\x10 \x01(\tR\n" +
 	"wakeSource\x12!\n" +
 	"\flast_problem\x18\x11 \x01(\tR\vlastProblem\x12\x1c\n" +
-	"\tpartition\x18\x12 \x01(\rR\tpartition\x1a7\n" +
+	"\tpartition\x18\x12 \x01(\rR\tpartition\x12-\n" +
+	"\x12former_incarnation\x18\x13 \x01(\x04R\x11formerIncarnation\x12/\n" +
+	"\x13former_incarnations\x18\x14 \x01(\rR\x12formerIncarnations\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
@@ -1618,12 +1922,13 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
 	"\bfrom_seq\x18\x03 \x01(\x04R\afromSeq\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\rR\x05limit\x12+\n" +
-	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\x7f\n" +
+	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\xa1\x01\n" +
 	"\x0fJournalResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.perdure.v1.JournalEntryR\aentries\x12\x19\n" +
 	"\bnext_seq\x18\x02 \x01(\x04R\anextSeq\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x03 \x01(\x04R\treadIndex\"\xf4\x01\n" +
+	"read_index\x18\x03 \x01(\x04R\treadIndex\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\xf4\x01\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\x06status\x18\x02 \x03(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x12\x1a\n" +
@@ -1668,10 +1973,31 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"H\n" +
 	"\x11TerminateResponse\x123\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status*>\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\"\x80\x02\n" +
+	"\x0eRestartRequest\x12/\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12+\n" +
+	"\x04from\x18\x04 \x01(\x0e2\x17.perdure.v1.RestartFromR\x04from\x12\x14\n" +
+	"\x05event\x18\x05 \x01(\x04R\x05event\x12!\n" +
+	"\fnew_children\x18\x06 \x01(\bR\vnewChildren\x12)\n" +
+	"\x10component_digest\x18\a \x01(\tR\x0fcomponentDigest\"\x83\x01\n" +
+	"\x0fRestartResponse\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12-\n" +
+	"\x12former_incarnation\x18\x02 \x01(\x04R\x11formerIncarnation\x12\x1f\n" +
+	"\vkept_events\x18\x03 \x01(\x04R\n" +
+	"keptEvents*@\n" +
+	"\x05Reuse\x12\x10\n" +
+	"\fREUSE_REJECT\x10\x00\x12\x13\n" +
+	"\x0fREUSE_IF_FAILED\x10\x01\x12\x10\n" +
+	"\fREUSE_ALWAYS\x10\x02*>\n" +
 	"\tReadLevel\x12\x1b\n" +
 	"\x17READ_LEVEL_LINEARIZABLE\x10\x00\x12\x14\n" +
-	"\x10READ_LEVEL_STALE\x10\x012\x9d\x04\n" +
+	"\x10READ_LEVEL_STALE\x10\x01*W\n" +
+	"\vRestartFrom\x12\x16\n" +
+	"\x12RESTART_FROM_START\x10\x00\x12\x16\n" +
+	"\x12RESTART_FROM_EVENT\x10\x01\x12\x18\n" +
+	"\x14RESTART_FROM_FAILURE\x10\x022\xe1\x04\n" +
 	"\n" +
 	"Executions\x12<\n" +
 	"\x05Start\x12\x18.perdure.v1.StartRequest\x1a\x19.perdure.v1.StartResponse\x12?\n" +
@@ -1681,7 +2007,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x04List\x12\x17.perdure.v1.ListRequest\x1a\x18.perdure.v1.ListResponse\x12?\n" +
 	"\x06Signal\x12\x19.perdure.v1.SignalRequest\x1a\x1a.perdure.v1.SignalResponse\x12?\n" +
 	"\x06Cancel\x12\x19.perdure.v1.CancelRequest\x1a\x1a.perdure.v1.CancelResponse\x12H\n" +
-	"\tTerminate\x12\x1c.perdure.v1.TerminateRequest\x1a\x1d.perdure.v1.TerminateResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\tTerminate\x12\x1c.perdure.v1.TerminateRequest\x1a\x1d.perdure.v1.TerminateResponse\x12B\n" +
+	"\aRestart\x12\x1a.perdure.v1.RestartRequest\x1a\x1b.perdure.v1.RestartResponseB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_executions_proto_rawDescOnce sync.Once
@@ -1695,83 +2022,92 @@ func file_perdure_v1_executions_proto_rawDescGZIP() []byte {
 	return file_perdure_v1_executions_proto_rawDescData
 }
 
-var file_perdure_v1_executions_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_perdure_v1_executions_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_perdure_v1_executions_proto_goTypes = []any{
-	(ReadLevel)(0),            // 0: perdure.v1.ReadLevel
-	(*RequestID)(nil),         // 1: perdure.v1.RequestID
-	(*StartRequest)(nil),      // 2: perdure.v1.StartRequest
-	(*StartResponse)(nil),     // 3: perdure.v1.StartResponse
-	(*ResultRequest)(nil),     // 4: perdure.v1.ResultRequest
-	(*ResultResponse)(nil),    // 5: perdure.v1.ResultResponse
-	(*DescribeRequest)(nil),   // 6: perdure.v1.DescribeRequest
-	(*DescribeResponse)(nil),  // 7: perdure.v1.DescribeResponse
-	(*Execution)(nil),         // 8: perdure.v1.Execution
-	(*TaskInfo)(nil),          // 9: perdure.v1.TaskInfo
-	(*JournalRequest)(nil),    // 10: perdure.v1.JournalRequest
-	(*JournalResponse)(nil),   // 11: perdure.v1.JournalResponse
-	(*ListRequest)(nil),       // 12: perdure.v1.ListRequest
-	(*ListResponse)(nil),      // 13: perdure.v1.ListResponse
-	(*ExecutionSummary)(nil),  // 14: perdure.v1.ExecutionSummary
-	(*SignalRequest)(nil),     // 15: perdure.v1.SignalRequest
-	(*SignalResponse)(nil),    // 16: perdure.v1.SignalResponse
-	(*CancelRequest)(nil),     // 17: perdure.v1.CancelRequest
-	(*CancelResponse)(nil),    // 18: perdure.v1.CancelResponse
-	(*TerminateRequest)(nil),  // 19: perdure.v1.TerminateRequest
-	(*TerminateResponse)(nil), // 20: perdure.v1.TerminateResponse
-	nil,                       // 21: perdure.v1.StartRequest.TagsEntry
-	nil,                       // 22: perdure.v1.Execution.TagsEntry
-	(ExecutionStatus)(0),      // 23: perdure.v1.ExecutionStatus
-	(*Outcome)(nil),           // 24: perdure.v1.Outcome
-	(*ExecutionAwaiting)(nil), // 25: perdure.v1.ExecutionAwaiting
-	(*JournalEntry)(nil),      // 26: perdure.v1.JournalEntry
+	(Reuse)(0),                // 0: perdure.v1.Reuse
+	(ReadLevel)(0),            // 1: perdure.v1.ReadLevel
+	(RestartFrom)(0),          // 2: perdure.v1.RestartFrom
+	(*RequestID)(nil),         // 3: perdure.v1.RequestID
+	(*StartRequest)(nil),      // 4: perdure.v1.StartRequest
+	(*StartResponse)(nil),     // 5: perdure.v1.StartResponse
+	(*ResultRequest)(nil),     // 6: perdure.v1.ResultRequest
+	(*ResultResponse)(nil),    // 7: perdure.v1.ResultResponse
+	(*DescribeRequest)(nil),   // 8: perdure.v1.DescribeRequest
+	(*DescribeResponse)(nil),  // 9: perdure.v1.DescribeResponse
+	(*Execution)(nil),         // 10: perdure.v1.Execution
+	(*TaskInfo)(nil),          // 11: perdure.v1.TaskInfo
+	(*JournalRequest)(nil),    // 12: perdure.v1.JournalRequest
+	(*JournalResponse)(nil),   // 13: perdure.v1.JournalResponse
+	(*ListRequest)(nil),       // 14: perdure.v1.ListRequest
+	(*ListResponse)(nil),      // 15: perdure.v1.ListResponse
+	(*ExecutionSummary)(nil),  // 16: perdure.v1.ExecutionSummary
+	(*SignalRequest)(nil),     // 17: perdure.v1.SignalRequest
+	(*SignalResponse)(nil),    // 18: perdure.v1.SignalResponse
+	(*CancelRequest)(nil),     // 19: perdure.v1.CancelRequest
+	(*CancelResponse)(nil),    // 20: perdure.v1.CancelResponse
+	(*TerminateRequest)(nil),  // 21: perdure.v1.TerminateRequest
+	(*TerminateResponse)(nil), // 22: perdure.v1.TerminateResponse
+	(*RestartRequest)(nil),    // 23: perdure.v1.RestartRequest
+	(*RestartResponse)(nil),   // 24: perdure.v1.RestartResponse
+	nil,                       // 25: perdure.v1.StartRequest.TagsEntry
+	nil,                       // 26: perdure.v1.Execution.TagsEntry
+	(ExecutionStatus)(0),      // 27: perdure.v1.ExecutionStatus
+	(*Outcome)(nil),           // 28: perdure.v1.Outcome
+	(*ExecutionAwaiting)(nil), // 29: perdure.v1.ExecutionAwaiting
+	(*JournalEntry)(nil),      // 30: perdure.v1.JournalEntry
 }
 var file_perdure_v1_executions_proto_depIdxs = []int32{
-	1,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
-	21, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
-	23, // 2: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
-	0,  // 3: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
-	23, // 4: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
-	24, // 5: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
-	0,  // 6: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
-	8,  // 7: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
-	23, // 8: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
-	22, // 9: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
-	24, // 10: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
-	25, // 11: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
-	9,  // 12: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
-	0,  // 13: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
-	26, // 14: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
-	23, // 15: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
-	0,  // 16: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
-	14, // 17: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
-	23, // 18: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 19: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	1,  // 20: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	23, // 21: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 22: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	23, // 23: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	2,  // 24: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	4,  // 25: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	6,  // 26: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	10, // 27: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	12, // 28: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	15, // 29: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	17, // 30: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	19, // 31: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	3,  // 32: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	5,  // 33: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	7,  // 34: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	11, // 35: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	13, // 36: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	16, // 37: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	18, // 38: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	20, // 39: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	3,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
+	25, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
+	0,  // 2: perdure.v1.StartRequest.reuse:type_name -> perdure.v1.Reuse
+	27, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
+	1,  // 4: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
+	27, // 5: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
+	28, // 6: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
+	1,  // 7: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
+	10, // 8: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
+	27, // 9: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
+	26, // 10: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
+	28, // 11: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
+	29, // 12: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
+	11, // 13: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
+	1,  // 14: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
+	30, // 15: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
+	27, // 16: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
+	1,  // 17: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
+	16, // 18: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
+	27, // 19: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 20: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
+	3,  // 21: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	27, // 22: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 23: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	27, // 24: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 25: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 26: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	4,  // 27: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	6,  // 28: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	8,  // 29: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	12, // 30: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	14, // 31: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	17, // 32: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	19, // 33: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	21, // 34: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	23, // 35: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	5,  // 36: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	7,  // 37: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	9,  // 38: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	13, // 39: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	15, // 40: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	18, // 41: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	20, // 42: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	22, // 43: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	24, // 44: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	36, // [36:45] is the sub-list for method output_type
+	27, // [27:36] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }
@@ -1785,8 +2121,8 @@ func file_perdure_v1_executions_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_executions_proto_rawDesc), len(file_perdure_v1_executions_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   22,
+			NumEnums:      3,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	Executions_Signal_FullMethodName    = "/perdure.v1.Executions/Signal"
 	Executions_Cancel_FullMethodName    = "/perdure.v1.Executions/Cancel"
 	Executions_Terminate_FullMethodName = "/perdure.v1.Executions/Terminate"
+	Executions_Restart_FullMethodName   = "/perdure.v1.Executions/Restart"
 )
 
 // ExecutionsClient is the client API for Executions service.
@@ -55,6 +56,10 @@ type ExecutionsClient interface {
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Terminate ends the execution at once, without its worker.
 	Terminate(ctx context.Context, in *TerminateRequest, opts ...grpc.CallOption) (*TerminateResponse, error)
+	// Restart begins a new incarnation of a function's execution under the same id, with a prefix of its journal. The former
+	// incarnation's worker effects nothing from then on. An execution that is part of another one, or a graph run, is
+	// refused with RULE_BROKEN.
+	Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error)
 }
 
 type executionsClient struct {
@@ -145,6 +150,16 @@ func (c *executionsClient) Terminate(ctx context.Context, in *TerminateRequest, 
 	return out, nil
 }
 
+func (c *executionsClient) Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestartResponse)
+	err := c.cc.Invoke(ctx, Executions_Restart_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ExecutionsServer is the server API for Executions service.
 // All implementations must embed UnimplementedExecutionsServer
 // for forward compatibility.
@@ -171,6 +186,10 @@ type ExecutionsServer interface {
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Terminate ends the execution at once, without its worker.
 	Terminate(context.Context, *TerminateRequest) (*TerminateResponse, error)
+	// Restart begins a new incarnation of a function's execution under the same id, with a prefix of its journal. The former
+	// incarnation's worker effects nothing from then on. An execution that is part of another one, or a graph run, is
+	// refused with RULE_BROKEN.
+	Restart(context.Context, *RestartRequest) (*RestartResponse, error)
 	mustEmbedUnimplementedExecutionsServer()
 }
 
@@ -204,6 +223,9 @@ func (UnimplementedExecutionsServer) Cancel(context.Context, *CancelRequest) (*C
 }
 func (UnimplementedExecutionsServer) Terminate(context.Context, *TerminateRequest) (*TerminateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Terminate not implemented")
+}
+func (UnimplementedExecutionsServer) Restart(context.Context, *RestartRequest) (*RestartResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Restart not implemented")
 }
 func (UnimplementedExecutionsServer) mustEmbedUnimplementedExecutionsServer() {}
 func (UnimplementedExecutionsServer) testEmbeddedByValue()                    {}
@@ -370,6 +392,24 @@ func _Executions_Terminate_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Executions_Restart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestartRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutionsServer).Restart(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Executions_Restart_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutionsServer).Restart(ctx, req.(*RestartRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Executions_ServiceDesc is the grpc.ServiceDesc for Executions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -408,6 +448,10 @@ var Executions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Terminate",
 			Handler:    _Executions_Terminate_Handler,
+		},
+		{
+			MethodName: "Restart",
+			Handler:    _Executions_Restart_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

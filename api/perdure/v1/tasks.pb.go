@@ -827,7 +827,10 @@ type Commit struct {
 	WaitTimeoutMs int64 `protobuf:"varint,8,opt,name=wait_timeout_ms,json=waitTimeoutMs,proto3" json:"wait_timeout_ms,omitempty"`
 	// Credit for further tasks, granted if this commit ends the task's activation (the reply's state is not
 	// ACQUIRED).
-	Credit        uint32 `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`
+	Credit uint32 `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`
+	// Ends this incarnation of the execution and begins the next one under the same id, with this input and without a
+	// history. Such a commit has no events. The reply's state is PENDING.
+	ContinueAsNew *ContinueAsNew `protobuf:"bytes,10,opt,name=continue_as_new,json=continueAsNew,proto3" json:"continue_as_new,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -925,6 +928,59 @@ func (x *Commit) GetCredit() uint32 {
 	return 0
 }
 
+func (x *Commit) GetContinueAsNew() *ContinueAsNew {
+	if x != nil {
+		return x.ContinueAsNew
+	}
+	return nil
+}
+
+// ContinueAsNew carries the signals over that the execution has not received yet. Operations of the former incarnation are
+// deleted: children that still run are ended, and spread children run on without a caller.
+type ContinueAsNew struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Input         []byte                 `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContinueAsNew) Reset() {
+	*x = ContinueAsNew{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContinueAsNew) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContinueAsNew) ProtoMessage() {}
+
+func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContinueAsNew.ProtoReflect.Descriptor instead.
+func (*ContinueAsNew) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ContinueAsNew) GetInput() []byte {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
 type ChildOptions struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	PromiseId string                 `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
@@ -938,7 +994,7 @@ type ChildOptions struct {
 
 func (x *ChildOptions) Reset() {
 	*x = ChildOptions{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1006,7 @@ func (x *ChildOptions) String() string {
 func (*ChildOptions) ProtoMessage() {}
 
 func (x *ChildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1019,7 @@ func (x *ChildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOptions.ProtoReflect.Descriptor instead.
 func (*ChildOptions) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChildOptions) GetPromiseId() string {
@@ -1016,7 +1072,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1084,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1097,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -1163,7 +1219,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1231,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1244,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SignalSend) GetId() string {
@@ -1225,7 +1281,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1293,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1306,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartSend) GetId() string {
@@ -1290,7 +1346,7 @@ func (x *StartSend) GetTags() map[string]string {
 
 type CommitReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ACQUIRED: the worker continues. SUSPENDED, FULFILLED: the activation has ended.
+	// ACQUIRED: the worker continues. SUSPENDED, FULFILLED, PENDING: the activation has ended.
 	State     TaskState       `protobuf:"varint,1,opt,name=state,proto3,enum=perdure.v1.TaskState" json:"state,omitempty"`
 	Status    ExecutionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
 	NextSeq   uint64          `protobuf:"varint,3,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
@@ -1303,7 +1359,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1371,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1384,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -1377,7 +1433,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1445,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1458,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -1426,7 +1482,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1494,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1507,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -1491,7 +1547,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1559,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1572,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -1555,7 +1611,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1623,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1636,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
 }
 
 type ReadJournal struct {
@@ -1595,7 +1651,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1663,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1676,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -1661,7 +1717,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1729,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1742,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -1711,7 +1767,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1779,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1792,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 type CallError struct {
@@ -1752,7 +1808,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1820,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1833,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -1867,7 +1923,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06entity\x18\x14 \x01(\v2\x17.perdure.v1.EntityBatchR\x06entity\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x03\n" +
 	"\x06Commit\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12)\n" +
 	"\x04task\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x1d\n" +
@@ -1878,7 +1934,11 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bchildren\x18\x06 \x03(\v2\x18.perdure.v1.ChildOptionsR\bchildren\x12&\n" +
 	"\x05sends\x18\a \x03(\v2\x10.perdure.v1.SendR\x05sends\x12&\n" +
 	"\x0fwait_timeout_ms\x18\b \x01(\x03R\rwaitTimeoutMs\x12\x16\n" +
-	"\x06credit\x18\t \x01(\rR\x06credit\"\xd5\x01\n" +
+	"\x06credit\x18\t \x01(\rR\x06credit\x12A\n" +
+	"\x0fcontinue_as_new\x18\n" +
+	" \x01(\v2\x19.perdure.v1.ContinueAsNewR\rcontinueAsNew\"%\n" +
+	"\rContinueAsNew\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\fR\x05input\"\xd5\x01\n" +
 	"\fChildOptions\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x1d\n" +
@@ -1976,7 +2036,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(TaskState)(0),            // 0: perdure.v1.TaskState
 	(*WorkRequest)(nil),       // 1: perdure.v1.WorkRequest
@@ -1986,92 +2046,94 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*Credit)(nil),            // 5: perdure.v1.Credit
 	(*Task)(nil),              // 6: perdure.v1.Task
 	(*Commit)(nil),            // 7: perdure.v1.Commit
-	(*ChildOptions)(nil),      // 8: perdure.v1.ChildOptions
-	(*Send)(nil),              // 9: perdure.v1.Send
-	(*SignalSend)(nil),        // 10: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 11: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 12: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 13: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 14: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 15: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 16: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 17: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 18: perdure.v1.JournalPage
-	(*Drain)(nil),             // 19: perdure.v1.Drain
-	(*CallError)(nil),         // 20: perdure.v1.CallError
-	nil,                       // 21: perdure.v1.Task.TagsEntry
-	nil,                       // 22: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 23: perdure.v1.StartSend.TagsEntry
-	nil,                       // 24: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 25: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 26: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 27: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 28: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 29: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 30: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 31: perdure.v1.RequestID
-	(*Event)(nil),             // 32: perdure.v1.Event
-	(*EntityCall)(nil),        // 33: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 34: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 35: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 36: perdure.v1.EntityUnlock
-	(Reason)(0),               // 37: perdure.v1.Reason
+	(*ContinueAsNew)(nil),     // 8: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 9: perdure.v1.ChildOptions
+	(*Send)(nil),              // 10: perdure.v1.Send
+	(*SignalSend)(nil),        // 11: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 12: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 13: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 14: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 15: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 16: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 17: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 18: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 19: perdure.v1.JournalPage
+	(*Drain)(nil),             // 20: perdure.v1.Drain
+	(*CallError)(nil),         // 21: perdure.v1.CallError
+	nil,                       // 22: perdure.v1.Task.TagsEntry
+	nil,                       // 23: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 24: perdure.v1.StartSend.TagsEntry
+	nil,                       // 25: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 26: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 27: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 28: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 29: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 30: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 31: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 32: perdure.v1.RequestID
+	(*Event)(nil),             // 33: perdure.v1.Event
+	(*EntityCall)(nil),        // 34: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 35: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 36: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 37: perdure.v1.EntityUnlock
+	(Reason)(0),               // 38: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	5,  // 1: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
 	7,  // 2: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	13, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	15, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	17, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	25, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	14, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	16, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	18, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	26, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	4,  // 7: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	6,  // 8: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	12, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	14, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	16, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	18, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	20, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	19, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	26, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	27, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	27, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	27, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	28, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	21, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	30, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	31, // 23: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	27, // 24: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	32, // 25: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	8,  // 26: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	9,  // 27: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	22, // 28: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	10, // 29: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	11, // 30: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	33, // 31: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	34, // 32: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	35, // 33: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	36, // 34: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	23, // 35: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 36: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	28, // 37: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	29, // 38: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	27, // 39: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	27, // 40: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	27, // 41: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	27, // 42: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	27, // 43: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	29, // 44: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	37, // 45: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	24, // 46: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	1,  // 47: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 48: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	48, // [48:49] is the sub-list for method output_type
-	47, // [47:48] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	13, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	15, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	17, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	19, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	21, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	20, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	27, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	28, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	28, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	28, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	29, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	30, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	22, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	31, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	32, // 23: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	28, // 24: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	33, // 25: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	9,  // 26: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	10, // 27: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	8,  // 28: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	23, // 29: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	11, // 30: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	12, // 31: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	34, // 32: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	35, // 33: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	36, // 34: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	37, // 35: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	24, // 36: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 37: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	29, // 38: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	30, // 39: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	28, // 40: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	28, // 41: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	28, // 42: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	28, // 43: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	28, // 44: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	30, // 45: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	38, // 46: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	25, // 47: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	1,  // 48: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 49: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	49, // [49:50] is the sub-list for method output_type
+	48, // [48:49] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -2102,7 +2164,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_Drain)(nil),
 		(*WorkResponse_CommitEntity)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[8].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[9].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -2116,7 +2178,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -83,13 +83,14 @@ const (
 	DueGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
 	DueEntity  DeadlineKind = 6 // an entity's first scheduled signal
 	DueAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
+	DueSweep   DeadlineKind = 8 // the next part of a former incarnation to delete
 )
 
 // LastDeadline is the kind with the highest number.
-const LastDeadline = DueAnswer
+const LastDeadline = DueSweep
 
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
-var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer}
+var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer, DueSweep}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {

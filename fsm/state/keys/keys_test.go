@@ -30,14 +30,14 @@ func TestTable(t *testing.T) {
 			t.Errorf("family %#x %q, must be %#x %q", byte(got[i].Family), got[i].Name, w.number, w.name)
 		}
 	}
-	if DuePromise != 1 || DueLease != 2 || DueRetry != 3 || DueGrace != 4 || DueGraph != 5 || DueEntity != 6 || DueAnswer != 7 {
+	if DuePromise != 1 || DueLease != 2 || DueRetry != 3 || DueGrace != 4 || DueGraph != 5 || DueEntity != 6 || DueAnswer != 7 || DueSweep != 8 {
 		t.Error("the kinds of deadlines have other numbers")
 	}
 	if Open != 1 || Completed != 2 || Failed != 3 || Cancelled != 4 {
 		t.Error("the classes of the listing have other numbers")
 	}
 	// A tick settles promises before it gives tasks back (recovery protocol, sweep order).
-	if !slices.Equal(DeadlineKinds, []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer}) {
+	if !slices.Equal(DeadlineKinds, []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer, DueSweep}) {
 		t.Errorf("a tick's order is %v", DeadlineKinds)
 	}
 }

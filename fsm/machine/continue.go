@@ -1,0 +1,109 @@
+package machine
+
+import (
+	"bytes"
+	"crypto/sha256"
+
+	"perdure/api"
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
+	"perdure/fsm/wire"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// ruleContinue is the rule of commits that continue as new.
+const ruleContinue = "continue_as_new"
+
+// continueAsNew ends an incarnation and begins the next one with another input, without a history. Signals that
+// the execution has not received are delivered to the next one. The commit's token is void afterwards; a
+// repeated commit is answered by continued.
+func (t *txn) continueAsNew(ex *execution, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
+	req, ns := cmd.GetCommit(), cmd.Namespace
+	refuse := func(format string, args ...any) (*commandv1.Reply, *api.Error) {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, format, args...).
+			With("namespace", ns).With("id", ex.h.ID).With("rule", ruleContinue)
+	}
+	switch {
+	case len(req.Events) > 0:
+		return refuse("execution %q: a commit that continues as new has %d events", ex.h.ID, len(req.Events))
+	case ex.h.Status == journal.StatusCancelling:
+		return t.commitAnswer(ex, req.KnownSeq, recovery.TaskAcquired, nil), nil
+	case ex.h.Incarnation == t.index:
+		return nil, beganNow(ex)
+	}
+	waiting := ex.j.Unconsumed()
+	if len(waiting) > state.MaxCarriedSignals {
+		return refuse("execution %q has %d signals that it has not received, at most %d are carried over", ex.h.ID, len(waiting), state.MaxCarriedSignals)
+	}
+	signals, size := t.carried(ex, waiting)
+	if size > state.MaxCarriedBytes {
+		return refuse("execution %q has signals of %d bytes that it has not received, at most %d are carried over", ex.h.ID, size, state.MaxCarriedBytes)
+	}
+	startInput := ex.h.StartInput
+	if len(startInput) == 0 {
+		sum := sha256.Sum256(t.firstEntry(ex).Input)
+		startInput = sum[:]
+	}
+	next := t.succeed(ex, succession{
+		function: ex.h.Function, digest: ex.h.Digest, input: req.ContinueAsNew.Input, request: ex.h.StartRequest,
+		startInput: startInput, signals: signals, lastCommit: cmd.GetRequest().GetId(),
+	})
+	return continuedReply(next), nil
+}
+
+// continuedReply is the answer to a commit that continued as new.
+func continuedReply(next *execution) *commandv1.Reply {
+	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: &perdurev1.CommitReply{
+		State: perdurev1.TaskState_TASK_STATE_PENDING, Status: wire.EncodeStatus(next.h.Status),
+	}}}
+}
+
+// continued answers a repeated commit that began the present incarnation; nil if this one did not.
+func (t *txn) continued(ns string, cmd *commandv1.Command) *commandv1.Reply {
+	req := cmd.GetCommit()
+	if req.ContinueAsNew == nil {
+		return nil
+	}
+	ex, ok := t.execution(ns, req.GetTask().GetId())
+	if !ok || ex.h.Former != req.Task.Incarnation || len(ex.h.LastCommit) == 0 || !bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {
+		return nil
+	}
+	return continuedReply(ex)
+}
+
+// carried reads signals that were delivered to an execution, and their size.
+func (t *txn) carried(ex *execution, waiting []journal.Delivery) (out []journal.SignalDelivered, size int) {
+	for _, d := range waiting {
+		payload := t.payload(ex, d.Seq)
+		if size += len(d.Name) + len(payload); size > state.MaxCarriedBytes {
+			return nil, size
+		}
+		out = append(out, journal.SignalDelivered{Name: d.Name, Payload: payload})
+	}
+	return out, size
+}
+
+// mayBegin refuses a new incarnation of an execution that cannot have one by itself.
+func (t *txn) mayBegin(ex *execution) *api.Error {
+	h := &ex.h
+	refuse := func(format string, args ...any) *api.Error {
+		return api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, format, args...).With("namespace", ex.ns).With("id", h.ID)
+	}
+	switch {
+	case h.Kind != state.KindFunction:
+		return refuse("%q is a graph run", h.ID)
+	case h.Parent != "":
+		return refuse("execution %q is part of %q, which decides about it", h.ID, h.Parent)
+	case h.Incarnation == t.index:
+		return beganNow(ex)
+	}
+	return nil
+}
+
+// beganNow refuses a second new incarnation within one entry, which would have the same number.
+func beganNow(ex *execution) *api.Error {
+	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "execution %q began in this very entry", ex.h.ID).
+		With("namespace", ex.ns).With("id", ex.h.ID)
+}

@@ -1,0 +1,167 @@
+package machine
+
+import (
+	"errors"
+
+	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
+	"perdure/id"
+	"perdure/journal"
+	"perdure/recovery"
+)
+
+// succession holds the parameters of the incarnation that follows another one under the same id.
+type succession struct {
+	function, digest string
+	input            []byte
+	tags             []recovery.Tag
+	// deadlineMS is the end of the new incarnation, 0 for none. An open execution keeps its own.
+	deadlineMS int64
+	request    []byte
+	// startInput is the header's StartInput.
+	startInput []byte
+	// prefix is what the new incarnation keeps of the journal; without one, that begins with input.
+	prefix []journal.Entry
+	// kept and attached are the header's Kept and Attached.
+	kept     uint32
+	attached uint64
+	// signals are delivered to the new incarnation, in order.
+	signals []journal.SignalDelivered
+	// parentIncarnation replaces that of a child's parent; 0 keeps it.
+	parentIncarnation uint64
+	// lastCommit is the request of the commit that ended the former incarnation.
+	lastCommit []byte
+}
+
+// succeed begins a new incarnation of a function's execution. If that is open, its promise stays, so all that
+// await it get the new incarnation's result. The former incarnation's token is void at once. Its journal and
+// operations are deleted in parts; the new incarnation's task is announced after the last part.
+func (t *txn) succeed(old *execution, s succession) *execution {
+	ns, h := old.ns, old.h
+	t.level = max(t.level, state.LevelFunctions)
+	first := t.firstEntry(old)
+	t.retire(old)
+	own := t.store(ns)
+	if h.Status.Terminal() {
+		timeout := s.deadlineMS
+		if timeout == 0 {
+			timeout = state.Never
+		}
+		own.remove(h.ID)
+		_, _, err := recovery.Create(own, t.now, recovery.CreateRequest{
+			ID: h.ID, Incarnation: t.index, Tags: s.tags, Target: s.function, TimeoutAt: timeout,
+		}, retryMS)
+		t.mustNot(old, err)
+	} else {
+		p, _ := own.Promise(h.ID)
+		p.Incarnation = t.index
+		own.PutPromise(p)
+		s.tags, s.deadlineMS = h.Tags, h.DeadlineMS
+	}
+	own.PutTask(recovery.Task{ID: h.ID, Incarnation: t.index, State: recovery.TaskPending, Target: s.function, RetryAt: t.now + sweepTimeoutMS})
+	next := state.Header{
+		ID: h.ID, Incarnation: t.index, Function: s.function, Digest: s.digest, CreatedMS: t.now,
+		DeadlineMS: s.deadlineMS, Tags: s.tags, Parent: h.Parent, ParentIncarnation: h.ParentIncarnation,
+		ParentPromise: h.ParentPromise, StartRequest: s.request, Former: h.Incarnation, Generation: h.Generation + 1,
+		Kept: s.kept, Attached: s.attached, StartInput: s.startInput, LastCommit: s.lastCommit,
+	}
+	if len(s.lastCommit) > 0 {
+		next.LastState = recovery.TaskPending
+	}
+	if s.parentIncarnation != 0 {
+		next.ParentIncarnation = s.parentIncarnation
+	}
+	if len(s.prefix) > 0 {
+		next.CreatedMS = s.prefix[0].Time
+	}
+	ex := t.touch(&execution{ns: ns, h: next, j: newJournal(h.ID), born: true})
+	if len(s.prefix) == 0 {
+		first.ComponentDigest, first.Input = s.digest, s.input
+		t.must(ex, first)
+	}
+	for _, e := range s.prefix {
+		if started, ok := e.Event.(journal.ExecutionStarted); ok {
+			started.ComponentDigest = s.digest
+			e.Event = started
+		}
+		t.keepEntry(ex, e)
+	}
+	for _, signal := range s.signals {
+		signal.DeliveryID = ex.j.Deliveries(signal.Name) + 1
+		t.must(ex, signal)
+	}
+	t.put(keys.VisibilityOf(ns, keys.Open, next.CreatedMS, h.ID), state.ListingOpen(s.function))
+	ex.h.Sweep = sweepBegin
+	t.sweep(ex)
+	return ex
+}
+
+// retire removes what only the current incarnation of an execution has, except its promise and its task, and
+// forgets the execution in memory. It frees its callbacks on other promises.
+func (t *txn) retire(old *execution) {
+	ns, h := old.ns, &old.h
+	class := keys.Open
+	if h.Status.Terminal() {
+		class = closedClass(h.Status)
+	}
+	t.remove(keys.VisibilityOf(ns, class, h.CreatedMS, h.ID))
+	t.dropDeadlines(ns, h)
+	for _, awaited := range t.store(ns).AwaitedBy(h.ID) {
+		t.store(ns).RemoveCallback(awaited, h.ID)
+	}
+	t.detach(old)
+}
+
+// dropDeadlines removes the deadlines that a function's header names.
+func (t *txn) dropDeadlines(ns string, h *state.Header) {
+	if h.GraceAt != 0 {
+		t.remove(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID))
+	}
+	if h.SweepAt != 0 {
+		t.remove(keys.DeadlineOf(keys.DueSweep, h.SweepAt, ns, h.ID))
+	}
+}
+
+// detach drops an execution from memory, with what this transaction has changed in its header.
+func (t *txn) detach(old *execution) {
+	for i, ex := range t.touched {
+		if ex == old {
+			t.touched = append(t.touched[:i], t.touched[i+1:]...)
+			break
+		}
+	}
+	old.touched = false
+	t.m.cache.drop(old)
+}
+
+// keepEntry copies an entry of a former incarnation's journal, with its time.
+func (t *txn) keepEntry(ex *execution, e journal.Entry) {
+	e.Seq = ex.j.NextSeq()
+	t.mustNot(ex, ex.j.Append(e.Seq, e.Event))
+	t.put(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, e.Seq), journal.AppendEntry(nil, e))
+	ex.h.Events, ex.h.Status, ex.dirty = ex.j.NextSeq(), ex.j.Status(), true
+}
+
+// firstEntry reads the first entry of an execution's journal.
+func (t *txn) firstEntry(ex *execution) journal.ExecutionStarted {
+	key := keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, 0)
+	b, ok := t.get(key)
+	if !ok {
+		state.PanicCorrupt("journal", key, &state.CorruptError{What: "journal", Key: key, Detail: "no first entry"})
+	}
+	entry, err := journal.DecodeEntry(append([]byte(nil), b...))
+	if err != nil {
+		state.PanicCorrupt("journal", key, err)
+	}
+	started, ok := entry.Event.(journal.ExecutionStarted)
+	if !ok {
+		state.PanicCorrupt("journal", key, errors.New("the first entry is "+entry.Event.Kind().String()))
+	}
+	return started
+}
+
+// operations returns the prefix that the ids of an execution's operations have, at any depth.
+func operations(objectID string) string {
+	first := string(id.PromiseID(objectID).Child(0))
+	return first[:len(first)-1]
+}
