@@ -29,7 +29,19 @@ type StartOptions struct {
 	Digest string
 	// AllowUnknownFunction starts it even if no worker ever registered the function; it then waits for one.
 	AllowUnknownFunction bool
+	// Reuse says which ended execution of the same id is replaced by a new incarnation; none by default.
+	Reuse Reuse
 }
+
+// Reuse says which ended executions a start replaces. What the former incarnation has recorded is deleted.
+type Reuse = perdurev1.Reuse
+
+// The policies of reuse.
+const (
+	ReuseReject   = perdurev1.Reuse_REUSE_REJECT    // none
+	ReuseIfFailed = perdurev1.Reuse_REUSE_IF_FAILED // one that has failed or was cancelled
+	ReuseAlways   = perdurev1.Reuse_REUSE_ALWAYS    // any that has ended
+)
 
 // Started is the answer of Start.
 type Started struct {
@@ -50,7 +62,7 @@ func (c *Client) Start(ctx context.Context, o StartOptions) (Started, error) {
 		resp, err = n.executions.Start(ctx, &perdurev1.StartRequest{
 			Request: r.Wire(), Namespace: c.opts.Namespace, Id: o.ID, Function: o.Function, Input: o.Input,
 			TimeoutMs: Millis(o.Timeout), Tags: o.Tags, ComponentDigest: o.Digest,
-			AllowUnknownFunction: o.AllowUnknownFunction,
+			AllowUnknownFunction: o.AllowUnknownFunction, Reuse: o.Reuse,
 		})
 		return err
 	})
@@ -180,10 +192,12 @@ func (c *Client) Describe(ctx context.Context, id string, opts ...ReadOption) (*
 }
 
 // Journal yields the entries of an execution's journal in order, page by page, as of when the last page
-// is read. An error is yielded once and ends it.
+// is read. When a new incarnation begins meanwhile, its journal follows from its first entry, at sequence 0. An
+// error is yielded once and ends it.
 func (c *Client) Journal(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*perdurev1.JournalEntry, error] {
 	o := readOpts(opts)
 	return func(yield func(*perdurev1.JournalEntry, error) bool) {
+		incarnation := uint64(0)
 		for next := o.from; ; {
 			var resp *perdurev1.JournalResponse
 			err := c.call(ctx, "journal", id, false, 0, func(ctx context.Context, n *node) (err error) {
@@ -194,6 +208,13 @@ func (c *Client) Journal(ctx context.Context, id string, opts ...ReadOption) ite
 			if err != nil {
 				yield(nil, err)
 				return
+			}
+			if got := resp.GetIncarnation(); got != incarnation {
+				if incarnation != 0 { // a new incarnation has begun: its journal from the start
+					incarnation, next = got, 0
+					continue
+				}
+				incarnation = got
 			}
 			ended := false
 			for _, e := range resp.GetEntries() {
@@ -315,6 +336,48 @@ func (c *Client) Terminate(ctx context.Context, id, reason string) (Status, erro
 		return err
 	})
 	return resp.GetStatus(), err
+}
+
+// RestartOptions says what a new incarnation keeps; the zero value keeps the input alone.
+type RestartOptions struct {
+	// FromEvent, if positive, keeps the journal's entries before this one. A cut within a wait moves back to its
+	// beginning.
+	FromEvent uint64
+	// FromFailure keeps the entries before the operation that failed last begins. The execution must have failed.
+	FromFailure bool
+	// NewChildren starts children again that are open at the cut; otherwise they continue, with their results.
+	NewChildren bool
+	// Digest is the new incarnation's component digest; empty keeps the former one's.
+	Digest string
+}
+
+// Restarted is the answer of Restart.
+type Restarted struct {
+	Incarnation, Former uint64
+	// Kept is how many entries of the journal are kept.
+	Kept uint64
+}
+
+// Restart begins a new incarnation of an execution of a function, open or ended, under the same id. Whoever
+// waits for an open execution's result gets the new incarnation's. Errors: *api.Error with RULE_BROKEN when
+// the execution is part of another one, or its journal cannot be cut there.
+func (c *Client) Restart(ctx context.Context, id string, o RestartOptions) (Restarted, error) {
+	r := c.NewRequest()
+	from := perdurev1.RestartFrom_RESTART_FROM_START
+	switch {
+	case o.FromFailure:
+		from = perdurev1.RestartFrom_RESTART_FROM_FAILURE
+	case o.FromEvent > 0:
+		from = perdurev1.RestartFrom_RESTART_FROM_EVENT
+	}
+	var resp *perdurev1.RestartResponse
+	err := c.call(ctx, "restart", id, true, 0, func(ctx context.Context, n *node) (err error) {
+		resp, err = n.executions.Restart(ctx, &perdurev1.RestartRequest{
+			Request: r.Wire(), Namespace: c.opts.Namespace, Id: id, From: from, Event: o.FromEvent,
+			NewChildren: o.NewChildren, ComponentDigest: o.Digest})
+		return err
+	})
+	return Restarted{Incarnation: resp.GetIncarnation(), Former: resp.GetFormerIncarnation(), Kept: resp.GetKeptEvents()}, err
 }
 
 // Millis is d in whole milliseconds as the wire counts them, rounded up; 0 for nothing or less.

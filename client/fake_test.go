@@ -138,6 +138,10 @@ func (n *fakeNode) Signal(ctx context.Context, r *perdurev1.SignalRequest) (*per
 func (n *fakeNode) Cancel(ctx context.Context, r *perdurev1.CancelRequest) (*perdurev1.CancelResponse, error) {
 	return ask[perdurev1.CancelResponse](n, ctx, r)
 }
+func (n *fakeNode) Restart(ctx context.Context, r *perdurev1.RestartRequest) (*perdurev1.RestartResponse, error) {
+	return ask[perdurev1.RestartResponse](n, ctx, r)
+}
+
 func (n *fakeNode) Terminate(ctx context.Context, r *perdurev1.TerminateRequest) (*perdurev1.TerminateResponse, error) {
 	return ask[perdurev1.TerminateResponse](n, ctx, r)
 }

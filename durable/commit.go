@@ -42,6 +42,8 @@ type commit struct {
 	mayEnd bool
 	// acknowledges: its last event is ExecutionCancelled, so a refusal is not because of the cancelling.
 	acknowledges bool
+	// next begins the next incarnation; such a commit has no events, and the buffer is empty.
+	next *perdurev1.ContinueAsNew
 	// waitTimeout bounds a final wait for a signal; 0 means no bound.
 	waitTimeout time.Duration
 }
@@ -94,6 +96,7 @@ func (t *activation) commit(c commit) error {
 		Children:      t.buf.children,
 		Sends:         t.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
+		ContinueAsNew: c.next,
 	}
 	if c.mayEnd {
 		// The node grants this credit only if the commit ends the activation (the reply is not ACQUIRED). After an
@@ -104,7 +107,8 @@ func (t *activation) commit(c commit) error {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
-			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, Credit: t.w.grantable(msg.Credit)}
+			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs,
+			ContinueAsNew: msg.ContinueAsNew, Credit: t.w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
 	if e := resp.GetError(); e != nil {

@@ -101,6 +101,11 @@ func AllowUnknownFunction() StartOption {
 	return func(o *client.StartOptions) { o.AllowUnknownFunction = true }
 }
 
+// StartReuse says which ended execution of the same id a start replaces by a new incarnation.
+func StartReuse(r client.Reuse) StartOption {
+	return func(o *client.StartOptions) { o.Reuse = r }
+}
+
 // Start starts the function under an id, and does not wait for it. Starting it again with the same id
 // and input is the same execution. Errors are those of client.Client.Start, and an *Error for an input
 // that cannot be encoded.

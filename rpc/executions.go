@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/query"
@@ -46,7 +48,8 @@ func (e *executions) Start(ctx context.Context, in *perdurev1.StartRequest) (*pe
 	ns, err := namespace(in.Namespace)
 	rid, rerr := request(in.Request)
 	if err := firstError(err, rerr, rootID(in.Id), function(in.Function), payload("input", in.Input),
-		tags(in.Tags), duration("timeout", in.TimeoutMs), text("component digest", in.ComponentDigest, maxDigestBytes)); err != nil {
+		tags(in.Tags), duration("timeout", in.TimeoutMs), text("component digest", in.ComponentDigest, maxDigestBytes),
+		known("reuse", in.Reuse)); err != nil {
 		return nil, err
 	}
 	cmd := proto.CloneOf(in)
@@ -265,6 +268,34 @@ func (e *executions) Terminate(ctx context.Context, in *perdurev1.TerminateReque
 		return nil, err
 	}
 	return reply.GetTerminate(), nil
+}
+
+// Restart implements Executions.
+func (e *executions) Restart(ctx context.Context, in *perdurev1.RestartRequest) (*perdurev1.RestartResponse, error) {
+	ns, err := namespace(in.Namespace)
+	rid, rerr := request(in.Request)
+	if err := firstError(err, rerr, anyID(in.Id), known("from", in.From),
+		text("component digest", in.ComponentDigest, maxDigestBytes)); err != nil {
+		return nil, err
+	}
+	if in.Event != 0 && in.From != perdurev1.RestartFrom_RESTART_FROM_EVENT {
+		return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "event %d is given, and the restart is not from an event", in.Event).With("id", in.Id)
+	}
+	cmd := proto.CloneOf(in)
+	cmd.Request = nil
+	reply, err := e.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: ns, Id: in.Id, Kind: &commandv1.Command_Restart{Restart: cmd}})
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetRestart(), nil
+}
+
+// known checks that a value of an enum is one that this version has.
+func known(what string, v protoreflect.Enum) error {
+	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "unknown value of %s: %d", what, v.Number())
+	}
+	return nil
 }
 
 func reason(s string) error { return text("reason", s, maxReasonBytes) }

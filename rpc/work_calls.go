@@ -127,6 +127,11 @@ func commitForm(c *perdurev1.Commit) error {
 			return err
 		}
 	}
+	if next := c.ContinueAsNew; next != nil {
+		if err := sized("input", c.Task.GetId(), next.Input); err != nil {
+			return err
+		}
+	}
 	for _, o := range c.Children {
 		if err := firstError(tags(o.Tags), duration("timeout", o.TimeoutMs)); err != nil {
 			return err

@@ -76,6 +76,9 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	if e.GetComponentDigest() != "" {
 		line("Digest", printable(e.GetComponentDigest()))
 	}
+	if n := e.GetFormerIncarnations(); n != 0 {
+		line("Follows", fmt.Sprintf("incarnation %d, %d in all", e.GetFormerIncarnation(), n))
+	}
 	line("Partition", fmt.Sprintf("%d, incarnation %d", e.GetPartition(), e.GetIncarnation()))
 	return w.Flush()
 }

@@ -49,6 +49,7 @@ func TestStart(t *testing.T) {
 		"start charge --id ''",
 		"start charge --timeout -1s",
 		"start charge --timeout soon",
+		"start charge --reuse often",
 	)
 }
 
@@ -250,12 +251,22 @@ func TestSignalCancelTerminate(t *testing.T) {
 		"terminate order-42 --reason loop",
 		"terminate order-42 --json",
 		"terminate order-41 --json",
+		"restart order-42 --from-event 17 --new-children --digest v2",
+		"restart nobody",
+		"retry order-42 --json",
 	)
 	if r := s.last["SignalRequest"].(*perdurev1.SignalRequest); r.Name != "approved" || r.Id != "order-40" {
 		t.Errorf("the last signal sent is %v", r)
 	}
 	if r := s.last["TerminateRequest"].(*perdurev1.TerminateRequest); len(r.GetRequest().GetId()) != 16 {
 		t.Errorf("terminate sent %v, without a request id", r)
+	}
+	if r := s.last["RestartRequest"].(*perdurev1.RestartRequest); r.From != perdurev1.RestartFrom_RESTART_FROM_FAILURE || len(r.GetRequest().GetId()) != 16 {
+		t.Errorf("retry sent %v", r)
+	}
+	sh.run("restart", "order-42", "--from-event", "17", "--new-children", "--digest", "v2")
+	if r := s.last["RestartRequest"].(*perdurev1.RestartRequest); r.From != perdurev1.RestartFrom_RESTART_FROM_EVENT || r.Event != 17 || !r.NewChildren || r.ComponentDigest != "v2" {
+		t.Errorf("restart sent %v", r)
 	}
 	sh.run("cancel", "order-42", "--reason", "why not", "--grace", "5m")
 	if r := s.last["CancelRequest"].(*perdurev1.CancelRequest); r.Reason != "why not" || r.GraceMs != 300_000 {

@@ -278,6 +278,22 @@ func (s *fakeServer) Terminate(_ context.Context, r *perdurev1.TerminateRequest)
 	return &perdurev1.TerminateResponse{Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLED}, nil
 }
 
+func (s *fakeServer) Restart(_ context.Context, r *perdurev1.RestartRequest) (*perdurev1.RestartResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.note(r); err != nil {
+		return nil, err
+	}
+	e, err := s.find(r.Namespace, r.Id)
+	if err != nil {
+		return nil, err
+	}
+	if e.ParentId != "" {
+		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "execution %q is part of %q, which decides about it", r.Id, e.ParentId).With("id", r.Id)
+	}
+	return &perdurev1.RestartResponse{Incarnation: e.Incarnation + 9, FormerIncarnation: e.Incarnation, KeptEvents: r.Event}, nil
+}
+
 func (s *fakeServer) Create(_ context.Context, r *perdurev1.CreatePromiseRequest) (*perdurev1.PromiseResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,8 @@ after it the execution or promise. After verify, --namespace takes several names
 
 	root.AddCommand(
 		a.startCommand(), a.resultCommand(), a.describeCommand(), a.journalCommand(), a.listCommand(),
-		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.promiseCommand(), a.entityCommand(), a.verifyCommand(),
+		a.signalCommand(), a.cancelCommand(), a.terminateCommand(), a.retryCommand(), a.restartCommand(),
+		a.promiseCommand(), a.entityCommand(), a.verifyCommand(),
 		a.graphCommand(), a.clusterCommand(), a.replicaCommand(), a.tokenCommand(), a.versionCommand(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -16,9 +16,10 @@ import (
 
 func (a *app) startCommand() *cobra.Command {
 	var (
-		o    client.StartOptions
-		tags []string
-		wait bool
+		o     client.StartOptions
+		tags  []string
+		wait  bool
+		reuse string
 	)
 	cmd := &cobra.Command{
 		Use:   "start FUNCTION",
@@ -28,6 +29,9 @@ func (a *app) startCommand() *cobra.Command {
 The id makes the call safe to repeat: the same function and input find the existing
 execution; a different start under the same id is a conflict (exit 4). Without --id
 a random id is chosen.
+
+An id whose execution has ended is started again with --reuse: as a new incarnation,
+which deletes what the former one has recorded.
 
 --wait waits for the end as "perdure result" does, and prints the result instead of
 the id.`,
@@ -42,6 +46,7 @@ the id.`,
 	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the execution after this time; 0 means never")
 	flags.StringArrayVar(&tags, "tag", nil, "`key=value` label; repeatable")
 	flags.StringVar(&o.Digest, "digest", "", "component `digest` to record for the execution")
+	flags.StringVar(&reuse, "reuse", "reject", "replace an ended execution: `reject`, if-failed or always")
 	flags.BoolVar(&wait, "wait", false, "wait for the end and print the result")
 	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "accept a function that no worker has registered yet")
 
@@ -49,6 +54,10 @@ the id.`,
 		o.Function = args[0]
 		if o.Timeout < 0 {
 			return usagef("--timeout %v: must not be negative", o.Timeout)
+		}
+		var ok bool
+		if o.Reuse, ok = reusePolicies[reuse]; !ok {
+			return usagef("--reuse %s: must be reject, if-failed or always", reuse)
 		}
 		var err error
 		if o.Tags, err = parseTags(tags); err != nil {
@@ -86,6 +95,11 @@ the id.`,
 		return a.awaitResult(ctx, c, started.ID, waitForever, startedObject(started)[1:])
 	})
 	return cmd
+}
+
+// reusePolicies are the values of --reuse.
+var reusePolicies = map[string]client.Reuse{
+	"reject": client.ReuseReject, "if-failed": client.ReuseIfFailed, "always": client.ReuseAlways,
 }
 
 // startedObject is the answer of start as JSON.

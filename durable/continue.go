@@ -1,0 +1,41 @@
+package durable
+
+import (
+	"fmt"
+
+	perdurev1 "perdure/api/perdure/v1"
+)
+
+// ContinueAsNew ends this incarnation of the execution and begins the next one, under the same id and with in as its
+// input, which the function's own input type must be able to decode. The journal begins again, so a function that runs
+// for ever stays small. Signals that were not received are carried over; whoever awaits the execution gets the result of
+// the last incarnation; its deadline stays. Other operations end with the incarnation: a child that still runs is ended
+// (a spread child runs on without a caller), so await what matters before.
+//
+// ContinueAsNew does not return, unless the execution is cancelled: then it returns ErrCancelled. So a function calls it
+// as its last operation, in its return statement.
+func ContinueAsNew[In any](ctx Context, in In) error {
+	t, err := enter(ctx, "ContinueAsNew")
+	if err != nil {
+		return err
+	}
+	if int(t.next) < len(t.journal.ops) {
+		rec := t.journal.ops[t.next]
+		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
+	}
+	if t.cancelAsked.Load() {
+		return ErrCancelled
+	}
+	input, err := encode(t.codec, "the input of the next incarnation", in)
+	if err != nil {
+		return err
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if err := t.commit(commit{mayEnd: true, next: &perdurev1.ContinueAsNew{Input: input}}); err != nil {
+		return err
+	}
+	t.giveUp(fmt.Errorf("durable: the task of %s is still held after it continued as new", t.info.ID))
+	return nil
+}
