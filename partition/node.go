@@ -201,7 +201,7 @@ func Start(cfg Config) (n *Node, err error) {
 	// 2. The peer port, so that a port in use touches nothing. It refuses connections until groups open.
 	if n.mux, err = transport.Listen(cfg.PeerAddr, transport.Options{
 		ClusterID: n.identity.ClusterID, ServerID: n.identity.ServerID, Advertise: cfg.Advertise, TLS: cfg.TLS, Clock: n.clock, Network: cfg.Network,
-		Logger: n.logs.Named("peer"), OnPeerConnClosed: func(p transport.Peer) { n.failover.ConnectionLost(p.Group, p.ServerID, p.Addr) }, Barred: n.cluster.Removed, Member: n.cluster.IsMember,
+		Logger: n.logs.Named("peer"), OnPeerConnClosed: func(p transport.Peer) { n.failover.ConnectionLost(p.Group, p.ServerID, p.Addr) }, Removed: n.cluster.Removed, Member: n.cluster.IsMember,
 	}); err != nil {
 		return n, fmt.Errorf("peer port %s: %w", cfg.PeerAddr, err)
 	}

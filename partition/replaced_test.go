@@ -301,9 +301,9 @@ func TestOnlyMembersMayCall(t *testing.T) {
 		return all[0].cluster.Removed("n3-0001") && all[1].cluster.Removed("n3-0001")
 	}, func() string { return fmt.Sprint(all[0].Directory(), all[1].Directory()) })
 	ctx := bg(t)
-	for server, c := range map[string]struct{ member, barred bool }{
+	for server, c := range map[string]struct{ member, removed bool }{
 		"n3-0002":  {member: true},
-		"n3-0001":  {barred: true},
+		"n3-0001":  {removed: true},
 		"stranger": {},
 	} {
 		mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: server})
@@ -338,7 +338,7 @@ func TestOnlyMembersMayCall(t *testing.T) {
 			}
 			link, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
 			var refused *transport.RefusedError
-			if barred := errors.As(err, &refused) && refused.Code == transport.CodeBarred; barred != c.barred || !barred && err != nil {
+			if removed := errors.As(err, &refused) && refused.Code == transport.CodeRemoved; removed != c.removed || !removed && err != nil {
 				t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
 			}
 			if err == nil {

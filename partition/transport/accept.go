@@ -153,8 +153,8 @@ func (m *Mux) acceptHello(conn net.Conn, h hello) (*Conn, *endpoint, error) {
 		m.mu.Unlock()
 		return nil, nil, nil
 	}
-	if h.kind == KindGroup && m.opts.Barred != nil && m.opts.Barred(h.server) {
-		return nil, nil, refuse(CodeBarred, "server %s is not a member of the cluster any more", h.server)
+	if h.kind == KindGroup && m.opts.Removed != nil && m.opts.Removed(h.server) {
+		return nil, nil, refuse(CodeRemoved, "server %s is not a member of the cluster any more", h.server)
 	}
 	key := endpointKey{kind: h.kind, group: h.group, service: h.service}
 	m.mu.Lock()

@@ -48,7 +48,7 @@ const (
 	CodeUnknownService Code = 5 // no such service here
 	CodeBusy           Code = 6 // too many connections, or no Accept in time: try later
 	CodeAnotherServer  Code = 7 // the server that is meant is not here (any more)
-	CodeBarred         Code = 8 // the dialling server is no member any more
+	CodeRemoved        Code = 8 // the dialling server is no member any more
 )
 
 var codeNames = map[Code]string{
@@ -60,7 +60,7 @@ var codeNames = map[Code]string{
 	CodeUnknownService: "unknown service",
 	CodeBusy:           "busy",
 	CodeAnotherServer:  "another server",
-	CodeBarred:         "no member any more",
+	CodeRemoved:        "no member any more",
 }
 
 func (c Code) String() string {

@@ -52,9 +52,9 @@ type Options struct {
 	// hint, not a proof of death (Raft also drops connections in normal operation): Probe checks. It is
 	// called on the goroutine that was reading or writing and must not block.
 	OnPeerConnClosed func(peer Peer)
-	// Barred reports whether a server was removed and may not connect to groups; nil refuses none. The
+	// Removed reports whether a server was removed and may not connect to groups; nil refuses none. The
 	// handshake of each such connection calls it once. It must not block.
-	Barred func(serverID string) bool
+	Removed func(serverID string) bool
 }
 
 // Network makes the connections of a Mux. A simulator replaces TCP with one in memory.
