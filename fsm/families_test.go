@@ -61,11 +61,11 @@ func openPaired(t *testing.T, fs vfs.FS) *pairedStore {
 }
 
 // entry applies one entry at a time, with the next index.
-func (s *pairedStore) entry(now int64, offer *commandv1.Offer, cmds ...*commandv1.Command) *machine.Result {
+func (s *pairedStore) entry(now int64, grant *commandv1.Grant, cmds ...*commandv1.Command) *machine.Result {
 	s.t.Helper()
 	e := &commandv1.Entry{TimeMs: now, Commands: cmds}
-	if offer != nil {
-		e.Offers = []*commandv1.Offer{offer}
+	if grant != nil {
+		e.Grants = []*commandv1.Grant{grant}
 	}
 	b, err := EncodeEntry(e)
 	if err != nil {
@@ -84,9 +84,9 @@ func (s *pairedStore) entry(now int64, offer *commandv1.Offer, cmds ...*commandv
 }
 
 // accepted applies commands of which none may be refused.
-func (s *pairedStore) accepted(now int64, offer *commandv1.Offer, cmds ...*commandv1.Command) *machine.Result {
+func (s *pairedStore) accepted(now int64, grant *commandv1.Grant, cmds ...*commandv1.Command) *machine.Result {
 	s.t.Helper()
-	res := s.entry(now, offer, cmds...)
+	res := s.entry(now, grant, cmds...)
 	for i, reply := range res.Replies {
 		if refused := wire.ReplyError(reply); refused != nil {
 			s.t.Fatalf("%v: %v", cmds[i], refused)
@@ -157,7 +157,7 @@ func (s *pairedStore) everyFamily() (parent string) {
 		return &commandv1.Command{Namespace: ns, Id: id, Request: request("start " + id), Kind: &commandv1.Command_Start{
 			Start: &perdurev1.StartRequest{Id: id, Function: function, Input: []byte("in"), TimeoutMs: 60_000}}}
 	}
-	res := s.accepted(1000, &commandv1.Offer{Worker: "w", Namespace: ns, Functions: []string{"f"}, Room: 1, LeaseMs: 5000},
+	res := s.accepted(1000, &commandv1.Grant{Worker: "w", Namespace: ns, Functions: []string{"f"}, Credit: 1, LeaseMs: 5000},
 		&commandv1.Command{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{
 			RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"f", "g", "@account"}}}},
 		start(parent, "f"))
@@ -253,18 +253,18 @@ func TestContentHoldsEveryFamily(t *testing.T) {
 	if a, b := source.outgoing(), receiver.outgoing(); a != b || a == "0" {
 		t.Errorf("the outbox holds %s, it was sent as %s", b, a)
 	}
-	offer := &commandv1.Offer{Worker: "v", Namespace: ns, Functions: []string{"f", "g"}, Room: 9, LeaseMs: 1000}
+	grant := &commandv1.Grant{Worker: "v", Namespace: ns, Functions: []string{"f", "g"}, Credit: 9, LeaseMs: 1000}
 	for i, step := range []struct {
 		now   int64
-		offer *commandv1.Offer
+		grant *commandv1.Grant
 		cmds  []*commandv1.Command
 	}{
 		{1003, nil, []*commandv1.Command{fromPartition1(1, parent), fromPartition1(2, parent)}},
 		{1004, nil, []*commandv1.Command{signal("to the run", idOf(0, "run"), "{}")}},
-		{1005, offer, []*commandv1.Command{tick()}},
+		{1005, grant, []*commandv1.Command{tick()}},
 		{200_000, nil, []*commandv1.Command{tick()}},
 	} {
-		a, b := source.entry(step.now, step.offer, step.cmds...), receiver.entry(step.now, step.offer, step.cmds...)
+		a, b := source.entry(step.now, step.grant, step.cmds...), receiver.entry(step.now, step.grant, step.cmds...)
 		if !slices.EqualFunc(a.Replies, b.Replies, func(x, y *commandv1.Reply) bool { return proto.Equal(x, y) }) {
 			t.Errorf("step %d is answered with %v, by the sender with %v", i, b.Replies, a.Replies)
 		}

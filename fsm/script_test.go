@@ -65,7 +65,7 @@ func newSparseScript(t testing.TB, seed uint64, n int, step func(*rand.Rand) uin
 			e.Commands = append(e.Commands, someCommand(rng, &held))
 		}
 		if rng.IntN(3) == 0 {
-			e.Offers = []*commandv1.Offer{{Worker: "w", Namespace: ns, Functions: []string{"f", "g"}, Room: 3, LeaseMs: 5000}}
+			e.Grants = []*commandv1.Grant{{Worker: "w", Namespace: ns, Functions: []string{"f", "g"}, Credit: 3, LeaseMs: 5000}}
 		}
 		data, err := EncodeEntry(e)
 		if err != nil {

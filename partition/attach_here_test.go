@@ -49,10 +49,10 @@ func TestOwnFunctions(t *testing.T) {
 	}
 	nothing(t, n, w)
 	if got := w.TakeCapacity(1); got != 1 {
-		t.Errorf("took %d of the room", got)
+		t.Errorf("took %d units", got)
 	}
 	if got := w.TakeCapacity(10); got != 3 {
-		t.Errorf("took %d of the room, want the 3 that are left", got)
+		t.Errorf("took %d units, want the 3 that are left", got)
 	}
 	takeReported()
 	must(t, n.Router(), callCmd("r2", "a"))

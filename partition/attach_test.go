@@ -40,11 +40,11 @@ func newCrew(t *testing.T, all []*member) *crew {
 }
 
 // work serves f at a node until the crew stops or the stream ends.
-func (c *crew) work(at *member, id string, room int) *workers.Worker {
-	w := at.Dispatcher().Attach(spec(id, room, "f"))
+func (c *crew) work(at *member, id string, capacity int) *workers.Worker {
+	w := at.Dispatcher().Attach(spec(id, capacity, "f"))
 	r := at.router
 	var mu sync.Mutex
-	busy, offered := 0, room // its tasks, and the capacity that its node should know
+	busy, announced := 0, capacity // its tasks, and the capacity that its node should know
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()
@@ -63,10 +63,10 @@ func (c *crew) work(at *member, id string, room int) *workers.Worker {
 				c.t.Errorf("%s receives %v with the task %v", id, d.Token, d.Task)
 			}
 			mu.Lock()
-			if busy++; busy > room+c.slack {
-				c.t.Errorf("%s received %d tasks, it has room for %d", id, busy, room)
+			if busy++; busy > capacity+c.slack {
+				c.t.Errorf("%s received %d tasks, its capacity is %d", id, busy, capacity)
 			}
-			offered = max(offered-1, 0)
+			announced = max(announced-1, 0)
 			mu.Unlock()
 			turns.Add(1)
 			go func() {
@@ -76,8 +76,8 @@ func (c *crew) work(at *member, id string, room int) *workers.Worker {
 				mu.Lock()
 				defer mu.Unlock()
 				busy--
-				more := max(room-busy-offered, 0)
-				offered += more
+				more := max(capacity-busy-announced, 0)
+				announced += more
 				w.AddCapacity(more)
 			}()
 		}
@@ -221,9 +221,9 @@ func TestAttachConservesCapacity(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	c := newCrew(t, all)
 	type one struct {
-		at   *member
-		w    *workers.Worker
-		room int
+		at       *member
+		w        *workers.Worker
+		capacity int
 	}
 	var workers []one
 	const total = 600
@@ -237,7 +237,7 @@ func TestAttachConservesCapacity(t *testing.T) {
 	}
 	c.wait(total)
 	for _, w := range workers {
-		settled(t, w.at, w.w, w.room)
+		settled(t, w.at, w.w, w.capacity)
 	}
 }
 

@@ -45,8 +45,8 @@ func nothing(t testing.TB, n *Node, w *workers.Worker) {
 	}
 }
 
-func spec(id string, room int, functions ...string) workers.Spec {
-	return workers.Spec{ID: id, Namespace: ns, Functions: functions, LeaseMS: 600_000, Capacity: room}
+func spec(id string, capacity int, functions ...string) workers.Spec {
+	return workers.Spec{ID: id, Namespace: ns, Functions: functions, LeaseMS: 600_000, Capacity: capacity}
 }
 
 // finish ends a task.
@@ -68,7 +68,7 @@ func held(t testing.TB, r *group.Replica, worker string) []*perdurev1.TaskToken 
 func TestCapacityIsNeverExceeded(t *testing.T) {
 	n := newMemNode(t, 4)
 	r, d := n.Router(), n.Dispatcher()
-	const room, total = 3, 300
+	const capacity, total = 3, 300
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var producers, consumers sync.WaitGroup
@@ -92,11 +92,11 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 		go func() {
 			defer consumers.Done()
 			rng := rand.New(rand.NewPCG(uint64(k), 1))
-			w := d.Attach(spec(fmt.Sprint("w", k), room, "f"))
+			w := d.Attach(spec(fmt.Sprint("w", k), capacity, "f"))
 			defer w.Detach()
 			var holding []*perdurev1.TaskToken
 			var sent atomic.Int64 // and not finished
-			next := make(chan workers.Delivery, room)
+			next := make(chan workers.Delivery, capacity)
 			go func() {
 				defer close(next)
 				for {
@@ -104,14 +104,14 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 					if !ok {
 						return
 					}
-					if now := sent.Add(1); now > room {
-						t.Errorf("%s received %d tasks, it has room for %d", w.ID, now, room)
+					if now := sent.Add(1); now > capacity {
+						t.Errorf("%s received %d tasks, its capacity is %d", w.ID, now, capacity)
 					}
 					next <- d
 				}
 			}()
 			for {
-				if len(holding) == 0 || len(holding) < room && rng.IntN(2) == 0 {
+				if len(holding) == 0 || len(holding) < capacity && rng.IntN(2) == 0 {
 					select {
 					case got, ok := <-next:
 						if !ok {
@@ -365,9 +365,9 @@ func TestCapacityComesLater(t *testing.T) {
 	w.AddCapacity(0)
 	nothing(t, n, w)
 	next := 0
-	for _, room := range []int{1, 2, 3} {
-		w.AddCapacity(room)
-		for range room {
+	for _, capacity := range []int{1, 2, 3} {
+		w.AddCapacity(capacity)
+		for range capacity {
 			if got := deliver(t, w).Id; got != fmt.Sprint("x", next) {
 				t.Errorf("number %d is %s", next, got)
 			}

@@ -19,13 +19,13 @@ func applyAssign(*txn, *commandv1.Command) (*commandv1.Reply, *api.Error) {
 }
 
 // assign gives pending tasks to the entry's grants, the longest pending first.
-func (t *txn) assign(offers []*commandv1.Offer) {
-	for _, o := range offers {
-		room := int(o.Room)
-		if room <= 0 || o.Worker == "" || o.LeaseMs < 1 {
+func (t *txn) assign(grants []*commandv1.Grant) {
+	for _, o := range grants {
+		credit := int(o.Credit)
+		if credit <= 0 || o.Worker == "" || o.LeaseMs < 1 {
 			continue
 		}
-		for _, w := range t.waiting(o, room) {
+		for _, w := range t.waiting(o, credit) {
 			task, ok := t.store(o.Namespace).Task(w.id)
 			if !ok {
 				continue
@@ -72,7 +72,7 @@ type waiting struct {
 }
 
 // waiting lists pending tasks of a grant's functions, up to its capacity, oldest first.
-func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
+func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 	var all []waiting
 	for _, fn := range o.Functions {
 		q := state.Queue{Namespace: o.Namespace, Function: fn}
@@ -91,7 +91,7 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 			}
 			all = append(all, waiting{order, fn, taskID})
 			n++
-			return n < room
+			return n < credit
 		})
 	}
 	slices.SortFunc(all, func(a, b waiting) int {
@@ -104,5 +104,5 @@ func (t *txn) waiting(o *commandv1.Offer, room int) []waiting {
 		return strings.Compare(a.id, b.id)
 	})
 	all = slices.Compact(all) // a grant may name a function twice
-	return all[:min(len(all), room)]
+	return all[:min(len(all), credit)]
 }

@@ -119,7 +119,7 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	}
 	begin := func(s string) *view {
 		w.do(startCmd(w.request(), name(s), "f", "in"))
-		return w.takeFrom(home, offer("w1", 1, "f"))[0]
+		return w.takeFrom(home, grant("w1", 1, "f"))[0]
 	}
 	w.commit(begin("done"), "step a -> 1; return x")
 	w.commit(begin("failed"), "fail it broke")
@@ -131,7 +131,7 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	w.do(late)
 	w.now += 20
 	w.settleDue(home)
-	again := func(function string) *view { return w.takeFrom(home, offer("w1", 1, function))[0] }
+	again := func(function string) *view { return w.takeFrom(home, grant("w1", 1, function))[0] }
 	w.commit(begin("called"), "child g in; await 0")
 	w.commit(again("g"), "return r")
 	w.commit(again("f"), "sleep 5; await 1")
@@ -142,7 +142,7 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	w.commit(again("f"), "return x")
 	parent := near(w, w.parts[1], "parent")
 	w.do(startCmd(w.request(), parent, "p", "in"))
-	w.commit(w.takeFrom(w.parts[1], offer("w1", 1, "p"))[0], strings.Repeat("child k spread; ", 8)+"any 0,1,2,3,4,5,6,7")
+	w.commit(w.takeFrom(w.parts[1], grant("w1", 1, "p"))[0], strings.Repeat("child k spread; ", 8)+"any 0,1,2,3,4,5,6,7")
 	w.ship()
 	child := again("k")
 	names["child"] = child.token.Id

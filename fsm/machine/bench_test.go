@@ -74,17 +74,17 @@ func (p *benchPart) reset() {
 	p.b.ResetTimer()
 }
 
-func room(functions ...string) []*commandv1.Offer {
-	o := offer("w", 1, functions...)
+func credit(functions ...string) []*commandv1.Grant {
+	o := grant("w", 1, functions...)
 	o.LeaseMs = 1 << 40
-	return []*commandv1.Offer{o}
+	return []*commandv1.Grant{o}
 }
 
 var benchInput = make([]byte, 100)
 
 func (p *benchPart) start(n int) *perdurev1.TaskToken {
 	cmd := startCmd(fmt.Appendf(nil, "request-%08d", n), fmt.Sprintf("order-%08d", n), "checkout", string(benchInput))
-	res := p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: room("checkout")})
+	res := p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: credit("checkout")})
 	return res.Effects.Assigned[0].Token
 }
 
@@ -112,7 +112,7 @@ func returning(result string) *perdurev1.Event {
 	return &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: []byte(result)}}}
 }
 
-// BenchmarkThreeSteps is one execution of three local steps: a start that an offer takes at once, three
+// BenchmarkThreeSteps is one execution of three local steps: a start that a grant takes at once, three
 // commits of three events, and the end.
 func BenchmarkThreeSteps(b *testing.B) {
 	p := newBenchPart(b)
@@ -127,7 +127,7 @@ func BenchmarkThreeSteps(b *testing.B) {
 	p.report()
 }
 
-// BenchmarkStart is a start that an offer takes.
+// BenchmarkStart is a start that a grant takes.
 func BenchmarkStart(b *testing.B) {
 	p := newBenchPart(b)
 	p.reset()
@@ -173,10 +173,10 @@ func BenchmarkChild(b *testing.B) {
 			scheduled(child, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "child", string(benchInput), "attempts=1"),
 			awaiting(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", child),
 		}})
-		res := p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: room("child")})
+		res := p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: credit("child")})
 		cmd = wrapCommit(fmt.Appendf(nil, "commit-%s", child), &perdurev1.Commit{Task: res.Effects.Assigned[0].Token, KnownSeq: 1,
 			Events: []*perdurev1.Event{returning("done")}})
-		res = p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: room("checkout")})
+		res = p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: credit("checkout")})
 		p.step(res.Effects.Assigned[0].Token, 1, 6, returning("done"))
 	}
 	p.report()

@@ -33,11 +33,11 @@ func fullState(t *testing.T) (w *world, touch []*commandv1.Command, ids []string
 	w.commit(far, "signal e t x")
 	w.ship()
 	w.commit(v, "step a -> 1; child g; intent s policy=attempts=3; sleep 5000; random r; time 7; set; submit 6 1; any 1,3")
-	child := w.takeFrom(home, offer("w2", 1, "g"))[0]
+	child := w.takeFrom(home, grant("w2", 1, "g"))[0]
 	w.commit(child, "wait s timeout=4000")
 	spread := startCmd(w.request(), near(w, home, "s"), "f", "")
 	w.do(spread)
-	other := w.takeFrom(home, offer("w3", 1, "f"))[0]
+	other := w.takeFrom(home, grant("w3", 1, "f"))[0]
 	w.commit(other, strings.Repeat("child h spread; ", 8)+"step x")
 	signal := signalCmd(w.request(), "e", "s", "x")
 	w.do(signal)
@@ -45,9 +45,9 @@ func fullState(t *testing.T) (w *world, touch []*commandv1.Command, ids []string
 	w.do(cancelCmd(other.token.Id, "why", 50_000))
 	ended := startCmd(w.request(), near(w, home, "d"), "f", "in")
 	w.do(ended)
-	w.commit(w.takeFrom(home, offer("w4", 1, "f"))[0], "step z; return done")
+	w.commit(w.takeFrom(home, grant("w4", 1, "f"))[0], "step z; return done")
 	w.do(startCmd(w.request(), near(w, home, "m"), "f", ""))
-	sender := w.takeFrom(home, offer("w5", 1, "f"))[0]
+	sender := w.takeFrom(home, grant("w5", 1, "f"))[0]
 	touch = []*commandv1.Command{
 		w.commitCmd(sender, "signal "+apart(w, "e")+" s x"), w.deliverCmd(int(1-home.cfg.Partition), int(home.cfg.Partition), 1),
 		signal, signalCmd([]byte("new"), "e", "s", "y"), signalCmd(nil, "e:1", "s", "y"), ended, spread,
@@ -131,7 +131,7 @@ func probe(below *state.MemReader, cfg Config, ids []string, index uint64, now i
 func probeCommands(m *Machine, index uint64, now int64, cmds []*commandv1.Command) error {
 	for _, cmd := range cmds {
 		index++
-		if _, err := m.Apply(index, &commandv1.Entry{TimeMs: now, Commands: []*commandv1.Command{cmd}, Offers: []*commandv1.Offer{offer("w9", 9, "f", "g", "h")}}); err != nil {
+		if _, err := m.Apply(index, &commandv1.Entry{TimeMs: now, Commands: []*commandv1.Command{cmd}, Grants: []*commandv1.Grant{grant("w9", 9, "f", "g", "h")}}); err != nil {
 			return err
 		}
 	}
@@ -315,7 +315,7 @@ func TestStorageErrors(t *testing.T) {
 			}
 			f.after = after
 			_, err = m.Apply(p.index+1, &commandv1.Entry{TimeMs: w.now + 70_000, Commands: []*commandv1.Command{proto.Clone(cmd).(*commandv1.Command)},
-				Offers: []*commandv1.Offer{offer("w9", 9, "f", "g")}})
+				Grants: []*commandv1.Grant{grant("w9", 9, "f", "g")}})
 			if err == nil {
 				break
 			}

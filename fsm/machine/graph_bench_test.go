@@ -34,8 +34,8 @@ func BenchmarkGraphNode(b *testing.B) {
 		b.Run(fmt.Sprintf("%d nodes after %d", c.nodes, c.before), func(b *testing.B) {
 			g := layeredGraph(c.nodes, 100, c.before)
 			p := newBenchPart(b)
-			offers := []*commandv1.Offer{offer("w", 200, "f")}
-			offers[0].LeaseMs = 1 << 40
+			grants := []*commandv1.Grant{grant("w", 200, "f")}
+			grants[0].LeaseMs = 1 << 40
 			run := 0
 			var tasks []*perdurev1.TaskToken
 			take := func(res *Result) {
@@ -49,13 +49,13 @@ func BenchmarkGraphNode(b *testing.B) {
 					b.StopTimer()
 					run++
 					cmd := submitCmd(nil, fmt.Sprintf("run-%d", run), g, `{"in":1}`)
-					take(p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: offers}))
+					take(p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: grants}))
 					b.StartTimer()
 				}
 				token := tasks[0]
 				tasks = tasks[1:]
 				cmd := wrapCommit(nil, &perdurev1.Commit{Task: token, KnownSeq: 1, Events: []*perdurev1.Event{returning(`{"some":"output of a node"}`)}})
-				take(p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: offers}))
+				take(p.apply(&commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: grants}))
 				n++
 			}
 			p.report()

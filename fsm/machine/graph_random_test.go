@@ -135,7 +135,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 			}
 		case len(ends) > 1 && choice == 7:
 			// Several end in one entry, which gives out at once what they make ready.
-			entry := &commandv1.Entry{Offers: []*commandv1.Offer{offer("w1", 3, "f", "$http")}}
+			entry := &commandv1.Entry{Grants: []*commandv1.Grant{grant("w1", 3, "f", "$http")}}
 			for _, e := range ends[:2+d.draw(len(ends)-1)] {
 				if v := d.views[viewKey{"w1", e.attempt}]; v != nil {
 					entry.Commands = append(entry.Commands, d.commitCmd(v, e.how))

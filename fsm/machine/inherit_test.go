@@ -62,9 +62,9 @@ func TestNewLeaderGivesLeasesTheirFullTime(t *testing.T) {
 			w.do(startCmd(w.request(), fmt.Sprint("e", i), "f", ""))
 		}
 		for i := range n {
-			o := offer(fmt.Sprint("w", i), 1, "f")
+			o := grant(fmt.Sprint("w", i), 1, "f")
 			o.LeaseMs = int64(2_000 * (i + 1))
-			w.apply(p, &commandv1.Entry{Offers: []*commandv1.Offer{o}})
+			w.apply(p, &commandv1.Entry{Grants: []*commandv1.Grant{o}})
 		}
 		w.now += 2_000 // the first one's lease is over, by the clock of the leader that was
 		w.do(tickCmd(0))

@@ -177,10 +177,10 @@ func TestInvariantsAfterManyWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			index := uint64(0)
-			apply := func(cmd *commandv1.Command, offers ...*commandv1.Offer) []Assignment {
+			apply := func(cmd *commandv1.Command, grants ...*commandv1.Grant) []Assignment {
 				t.Helper()
 				index++
-				res, err := m.Apply(index, &commandv1.Entry{TimeMs: int64(1_000_000 + index), Commands: []*commandv1.Command{cmd}, Offers: offers})
+				res, err := m.Apply(index, &commandv1.Entry{TimeMs: int64(1_000_000 + index), Commands: []*commandv1.Command{cmd}, Grants: grants})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -202,22 +202,22 @@ func TestInvariantsAfterManyWaits(t *testing.T) {
 			ask := func(n int) *perdurev1.Event {
 				return scheduled(name(n), perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "child", "in", "attempts=1")
 			}
-			parent := apply(startCmd([]byte("start"), "e", "parent", "in"), room("parent")...)[0].Token
+			parent := apply(startCmd([]byte("start"), "e", "parent", "in"), credit("parent")...)[0].Token
 			if c.all {
 				var events []*perdurev1.Event
 				var on []string
 				for n := range children {
 					events, on = append(events, ask(n)), append(on, name(n))
 				}
-				many := room("child")
-				many[0].Room = children
+				many := credit("child")
+				many[0].Credit = children
 				for _, a := range apply(commit(parent, 0, 1, append(events, awaiting(perdurev1.AwaitKind_AWAIT_KIND_ALL, "", on...))...), many...) {
 					apply(commit(a.Token, 0, 1, returning("1")))
 				}
 			} else {
 				for n := range children {
-					child := apply(commit(parent, n, 1+5*n, ask(n), awaiting(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", name(n))), room("child")...)[0].Token
-					parent = apply(commit(child, 0, 1, returning("1")), room("parent")...)[0].Token
+					child := apply(commit(parent, n, 1+5*n, ask(n), awaiting(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, "", name(n))), credit("child")...)[0].Token
+					parent = apply(commit(child, 0, 1, returning("1")), credit("parent")...)[0].Token
 				}
 			}
 			walked[checks] = g.walked

@@ -191,9 +191,9 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 		}
 		res.Replies[i] = reply
 	}
-	if len(entry.Offers) > 0 {
+	if len(entry.Grants) > 0 {
 		m.txn.begin(index)
-		m.txn.assign(entry.Offers)
+		m.txn.assign(entry.Grants)
 		if err := m.txn.commitChecked(&res.Effects); err != nil {
 			return nil, err
 		}

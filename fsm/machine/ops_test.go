@@ -22,19 +22,19 @@ type view struct {
 
 type viewKey struct{ worker, id string }
 
-// take offers a worker's room to every partition and remembers what it is given, in order.
-func (w *world) take(worker string, room int, functions ...string) []*view {
+// take grants a worker's credit to every partition and remembers what it is given, in order.
+func (w *world) take(worker string, credit int, functions ...string) []*view {
 	w.t.Helper()
 	var got []*view
 	for _, p := range w.parts {
-		got = append(got, w.takeFrom(p, offer(worker, room-len(got), functions...))...)
+		got = append(got, w.takeFrom(p, grant(worker, credit-len(got), functions...))...)
 	}
 	return got
 }
 
-func (w *world) takeFrom(p *part, o *commandv1.Offer) []*view {
+func (w *world) takeFrom(p *part, o *commandv1.Grant) []*view {
 	w.t.Helper()
-	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{assignCmd()}, Offers: []*commandv1.Offer{o}})
+	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{assignCmd()}, Grants: []*commandv1.Grant{o}})
 	return w.assigned(res)
 }
 

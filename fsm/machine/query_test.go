@@ -24,7 +24,7 @@ func population(w *world, n int) {
 		w.do(startCmd(w.request(), objectID, []string{"f", "g"}[rng.Intn(2)], ""))
 		w.now += int64(rng.Intn(2))
 		p := w.at(objectID)
-		got := w.takeFrom(p, offer("w", 1, "f", "g"))
+		got := w.takeFrom(p, grant("w", 1, "f", "g"))
 		if len(got) != 1 {
 			continue
 		}

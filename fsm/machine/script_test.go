@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the results of the scripts into t
 //	> at MS                                     the clock
 //	> register FUNCTION … [partition=N]
 //	> start ID FUNCTION [INPUT] [timeout=MS] [request=R] [age=MS]
-//	> offer WORKER FUNCTION,… [room=N] [lease=MS] [partition=N]
+//	> grant WORKER FUNCTION,… [credit=N] [lease=MS] [partition=N]
 //	> commit WORKER ID OPERATIONS               see ops; [request=R] [next=N] may stand before them
 //	> again WORKER ID                           repeats the last commit, with its request id
 //	> signal ID NAME PAYLOAD [request=R] [age=MS]
@@ -153,7 +153,7 @@ func split(line string) words {
 	w := words{options: map[string]string{}}
 	for _, word := range strings.Fields(line) {
 		key, value, ok := strings.Cut(word, "=")
-		if ok && slices.Contains([]string{"timeout", "request", "age", "room", "lease", "next", "grace", "delay", "limit", "partition"}, key) {
+		if ok && slices.Contains([]string{"timeout", "request", "age", "credit", "lease", "next", "grace", "delay", "limit", "partition"}, key) {
 			w.options[key] = value
 			continue
 		}
@@ -190,8 +190,8 @@ func (p *player) play(line string) []string {
 	case "channel":
 		return p.playChannel(a)
 	}
-	cmd, part, offers := p.command(line, a)
-	res := p.apply(part, &commandv1.Entry{Commands: []*commandv1.Command{cmd}, Offers: offers})
+	cmd, part, grants := p.command(line, a)
+	res := p.apply(part, &commandv1.Entry{Commands: []*commandv1.Command{cmd}, Grants: grants})
 	out := showReply(res.Replies[0])
 	for _, v := range p.assigned(res) {
 		out = append(out, v.worker+" reads "+strconv.Itoa(len(v.journal))+" entries of "+v.token.Id)
@@ -229,7 +229,7 @@ func (p *player) playChannel(a words) (out []string) {
 }
 
 // command returns the command of a line, its partition, and the entry's grants.
-func (p *player) command(line string, a words) (*commandv1.Command, *part, []*commandv1.Offer) {
+func (p *player) command(line string, a words) (*commandv1.Command, *part, []*commandv1.Grant) {
 	p.t.Helper()
 	request := func(cmd *commandv1.Command) *commandv1.Command {
 		if r, ok := a.options["request"]; ok {
@@ -240,7 +240,7 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 		}
 		return cmd
 	}
-	placed := func(cmd *commandv1.Command) (*commandv1.Command, *part, []*commandv1.Offer) {
+	placed := func(cmd *commandv1.Command) (*commandv1.Command, *part, []*commandv1.Grant) {
 		return cmd, p.at(cmd.Id), nil
 	}
 	held := func() *view {
@@ -258,10 +258,10 @@ func (p *player) command(line string, a words) (*commandv1.Command, *part, []*co
 		cmd.GetStart().TimeoutMs = a.option("timeout", 0)
 		cmd.GetStart().AllowUnknownFunction = false
 		return placed(request(cmd))
-	case "offer":
-		o := offer(a.at(1), int(a.option("room", 1)), strings.Split(a.at(2), ",")...)
+	case "grant":
+		o := grant(a.at(1), int(a.option("credit", 1)), strings.Split(a.at(2), ",")...)
 		o.LeaseMs = a.option("lease", o.LeaseMs)
-		return assignCmd(), p.parts[int(a.option("partition", 0))], []*commandv1.Offer{o}
+		return assignCmd(), p.parts[int(a.option("partition", 0))], []*commandv1.Grant{o}
 	case "commit":
 		// Options of operations stay with them: only those before the first operation are the line's.
 		_, text, _ := strings.Cut(line, a.at(2)+" ")

@@ -114,8 +114,8 @@ func (s *simulation) send(p int, cmd *commandv1.Command, reply func(*commandv1.R
 	s.queue[p] = append(s.queue[p], &pending{cmd, reply})
 }
 
-// flush applies some of what waits in a partition's queue as one entry, with offers of some workers.
-func (s *simulation) flush(p, most int, offers bool) {
+// flush applies some of what waits in a partition's queue as one entry, with grants of some workers.
+func (s *simulation) flush(p, most int, grants bool) {
 	s.t.Helper()
 	n := min(most, len(s.queue[p]))
 	batch := s.queue[p][:n:n]
@@ -124,11 +124,11 @@ func (s *simulation) flush(p, most int, offers bool) {
 	for _, b := range batch {
 		entry.Commands = append(entry.Commands, b.cmd)
 	}
-	if offers {
+	if grants {
 		for range 1 + s.draw(2) {
-			o := offer(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, state.FunctionHTTP)...)
+			o := grant(fmt.Sprint("w", s.draw(4)), 1+s.draw(3), append(simFunctions, state.FunctionHTTP)...)
 			o.LeaseMs = int64(1000 + s.draw(15_000))
-			entry.Offers = append(entry.Offers, o)
+			entry.Grants = append(entry.Grants, o)
 		}
 	}
 	s.stats.entries++

@@ -17,17 +17,17 @@ import (
 	"perdure/fsm/wire"
 )
 
-// Tasks are given out in the order in which they became pending, over all functions of an offer, and no
-// more than there is room for.
+// Tasks are given out in the order in which they became pending, over all functions of a grant, and no
+// more than there is credit for.
 func TestAssign(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 6 {
 		w.do(startCmd(w.request(), fmt.Sprintf("%c", 'f'-rune(i)), []string{"x", "y", "z"}[i%3], ""))
 		w.now++
 	}
-	res := w.apply(w.parts[0], &commandv1.Entry{Offers: []*commandv1.Offer{
-		offer("w0", 3), offer("", 3, "x"), offer("w0", 0, "x"), {Worker: "w0", Namespace: ns, Functions: []string{"x"}, Room: 1},
-		offer("w1", 3, "y", "x", "y", "x"), offer("w2", 1, "z"), offer("w3", 9, "x", "y", "z", "none"), offer("w4", 9, "x", "y", "z"),
+	res := w.apply(w.parts[0], &commandv1.Entry{Grants: []*commandv1.Grant{
+		grant("w0", 3), grant("", 3, "x"), grant("w0", 0, "x"), {Worker: "w0", Namespace: ns, Functions: []string{"x"}, Credit: 1},
+		grant("w1", 3, "y", "x", "y", "x"), grant("w2", 1, "z"), grant("w3", 9, "x", "y", "z", "none"), grant("w4", 9, "x", "y", "z"),
 	}})
 	var got []string
 	for _, a := range res.Effects.Assigned {
@@ -41,25 +41,25 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// A task that becomes pending in an entry is acquired by an offer of that very entry.
+// A task that becomes pending in an entry is acquired by a grant of that very entry.
 func TestAssignInTheSameEntry(t *testing.T) {
 	w := newWorld(t, 1)
 	res := w.apply(w.parts[0], &commandv1.Entry{
 		Commands: []*commandv1.Command{startCmd(w.request(), "e", "f", ""), startCmd(w.request(), "e2", "f", "")},
-		Offers:   []*commandv1.Offer{offer("w1", 1, "f")}})
+		Grants:   []*commandv1.Grant{grant("w1", 1, "f")}})
 	if got := w.assigned(res); len(got) != 1 || got[0].token.Id != "e" || len(res.Effects.Ready) != 1 {
 		t.Fatalf("assigned %v, ready %v", got, res.Effects.Ready)
 	}
 	// A function without remaining pending tasks is not announced.
 	if res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{startCmd(w.request(), "h", "solo", "")},
-		Offers: []*commandv1.Offer{offer("w1", 2, "solo")}}); len(res.Effects.Assigned) != 1 || len(res.Effects.Ready) != 0 {
+		Grants: []*commandv1.Grant{grant("w1", 2, "solo")}}); len(res.Effects.Assigned) != 1 || len(res.Effects.Ready) != 0 {
 		t.Errorf("effects %+v", res.Effects)
 	}
 	// A step that calls a child: one entry for the commit, the suspension, and the child's start.
 	v := w.views[viewKey{"w1", "e"}]
 	res = w.apply(w.parts[0], &commandv1.Entry{
 		Commands: []*commandv1.Command{w.commitCmd(v, "child g; await 0")},
-		Offers:   []*commandv1.Offer{offer("w1", 1, "g", "f")}})
+		Grants:   []*commandv1.Grant{grant("w1", 1, "g", "f")}})
 	// e2 has waited longer.
 	if got := w.assigned(res); len(got) != 1 || got[0].token.Id != "e2" {
 		t.Errorf("assigned %v", got)
@@ -73,7 +73,7 @@ func TestAssignInTheSameEntry(t *testing.T) {
 func TestNoTombstones(t *testing.T) {
 	w := newWorld(t, 1)
 	m := w.parts[0].m
-	if _, err := m.Apply(1, &commandv1.Entry{TimeMs: 5, Commands: []*commandv1.Command{startCmd(nil, "e", "f", "")}, Offers: []*commandv1.Offer{offer("w1", 1, "f")}}); err != nil {
+	if _, err := m.Apply(1, &commandv1.Entry{TimeMs: 5, Commands: []*commandv1.Command{startCmd(nil, "e", "f", "")}, Grants: []*commandv1.Grant{grant("w1", 1, "f")}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, write := range m.Writes() {

@@ -515,6 +515,6 @@ func releaseCmd(token *perdurev1.TaskToken, problem string, delayMS int64) *comm
 		Release: &perdurev1.Release{Task: token, Problem: problem, DelayMs: delayMS}}}
 }
 
-func offer(worker string, room int, functions ...string) *commandv1.Offer {
-	return &commandv1.Offer{Worker: worker, Namespace: ns, Functions: functions, Room: uint32(room), LeaseMs: 10_000}
+func grant(worker string, credit int, functions ...string) *commandv1.Grant {
+	return &commandv1.Grant{Worker: worker, Namespace: ns, Functions: functions, Credit: uint32(credit), LeaseMs: 10_000}
 }

@@ -232,7 +232,7 @@ var gauges = []struct {
 		return max(x.LastIndex(), applied) - applied
 	}), true},
 	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact, true},
-	{"waiting_queues", "Queues that may hold tasks no worker was offered, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+	{"waiting_queues", "Queues that may hold unassigned tasks, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return float64(r.dispatcher.Waiting(r.id)), true
 	}, false},
 	{"deadline_lag_seconds", "How late the earliest deadline is that was not carried out, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {

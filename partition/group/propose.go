@@ -217,7 +217,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 		r.bulk.noteSmall()
 	}
 	f.reserved = r.dispatcher.Reserve(r.id)
-	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Offers: workers.Grants(f.reserved)}
+	entry := &commandv1.Entry{TimeMs: r.env.Now().UnixMilli(), Grants: workers.Grants(f.reserved)}
 	for _, p := range batch {
 		entry.Commands = append(entry.Commands, p.cmd)
 	}

@@ -13,7 +13,7 @@ import (
 // Reservation is the credit of one session that an entry has reserved. A later session of the same worker has
 // credit of its own: tasks that this entry brings to the earlier session do not use it.
 type Reservation struct {
-	offer *commandv1.Offer
+	grant *commandv1.Grant
 	s     *session
 	// lead is whose entry it is; timestamp and at are the session's highest timestamp and the time when it was made.
 	lead      Leadership
@@ -22,12 +22,12 @@ type Reservation struct {
 }
 
 // Grants returns the grants that an entry carries for its reservations.
-func Grants(reserved []Reservation) []*commandv1.Offer {
-	var offers []*commandv1.Offer
+func Grants(reserved []Reservation) []*commandv1.Grant {
+	var grants []*commandv1.Grant
 	for _, b := range reserved {
-		offers = append(offers, b.offer)
+		grants = append(grants, b.grant)
 	}
-	return offers
+	return grants
 }
 
 // Bounds of the grants of one entry. More wait for the next one.
@@ -62,14 +62,14 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 				continue
 			}
 			n := s.share.Reserve((free + 1) / 2)
-			offer := &commandv1.Offer{
-				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Room: uint32(n), LeaseMs: s.LeaseMS,
+			grant := &commandv1.Grant{
+				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Credit: uint32(n), LeaseMs: s.LeaseMS,
 			}
 			size += len(s.ID) + len(s.Namespace) + 16
 			for _, fn := range s.Functions {
 				size += len(fn) + 2
 			}
-			reserved = append(reserved, Reservation{offer, s, led.lead, s.timestamp, now})
+			reserved = append(reserved, Reservation{grant, s, led.lead, s.timestamp, now})
 		}
 	}
 	if len(led.pending) > 0 {
@@ -87,7 +87,7 @@ func (d *Dispatcher) Unreserve(reserved []Reservation) {
 	d.mu.Lock()
 	defer d.finish()
 	for _, b := range reserved {
-		b.s.share.Release(int(b.offer.Room))
+		b.s.share.Release(int(b.grant.Credit))
 		b.s.freed()
 		d.schedule(b.s)
 	}
@@ -106,14 +106,14 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 	if led != nil && led.lead != lead {
 		led = nil
 	}
-	offered := map[workerKey]Reservation{}
+	granted := map[workerKey]Reservation{}
 	for _, b := range reserved {
-		offered[b.s.key()] = b
-		b.s.share.Release(int(b.offer.Room))
+		granted[b.s.key()] = b
+		b.s.share.Release(int(b.grant.Credit))
 		if led != nil {
 			// fx.Ready lists the queues among these that still hold tasks.
-			for _, fn := range b.offer.Functions {
-				delete(led.pending, state.Queue{Namespace: b.offer.Namespace, Function: fn})
+			for _, fn := range b.grant.Functions {
+				delete(led.pending, state.Queue{Namespace: b.grant.Namespace, Function: fn})
 			}
 		}
 	}
@@ -124,13 +124,13 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 	}
 	// Take the credit of all tasks before the first delivery, which may have credit revoked.
 	for _, a := range fx.Assigned {
-		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
+		if b, ok := granted[workerKey{a.Token.Namespace, a.Worker}]; ok {
 			b.s.share.Use()
 		}
 	}
 	for _, a := range fx.Assigned {
 		// The next leader sends a task that is not of this entry's grants, or its lease ends.
-		if b, ok := offered[workerKey{a.Token.Namespace, a.Worker}]; ok {
+		if b, ok := granted[workerKey{a.Token.Namespace, a.Worker}]; ok {
 			b.s.deliver(Delivery{Token: a.Token, replica: r, lead: b.lead, timestamp: b.timestamp, Reserved: b.at})
 		}
 	}

@@ -49,7 +49,7 @@ type Dispatcher struct {
 // ledPartition is what the dispatcher knows of a partition that this node leads.
 type ledPartition struct {
 	lead Leadership
-	// pending are queues that may hold tasks which no worker was granted.
+	// pending are queues that may hold unassigned tasks.
 	pending map[state.Queue]bool
 	// assigning: a command that only carries grants is under way.
 	assigning bool
@@ -145,7 +145,7 @@ func (d *Dispatcher) Workers() int {
 	return len(d.workers)
 }
 
-// Waiting is how many queues of a partition may hold tasks that no worker was granted; 0 if this node does not lead it.
+// Waiting is how many queues of a partition may hold unassigned tasks; 0 if this node does not lead it.
 func (d *Dispatcher) Waiting(partition uint32) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

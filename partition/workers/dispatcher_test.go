@@ -45,56 +45,56 @@ func (s *stage) delivers(what string, w *Worker, want ...string) {
 	}
 }
 
-// offered is how much capacity the bookings of an entry take.
-func offered(room []Reservation) (n int) {
-	for _, b := range room {
-		n += int(b.offer.Room)
+// granted is how much capacity the reservations of an entry take.
+func granted(reserved []Reservation) (n int) {
+	for _, b := range reserved {
+		n += int(b.grant.Credit)
 	}
 	return n
 }
 
-// TestCapacityIsConserved: entries together offer no more than a worker has announced; what an entry did not use, or
-// all of it when the entry did not happen, is offered again.
+// TestCapacityIsConserved: entries together grant no more than a worker has announced; what an entry did not use, or
+// all of it when the entry did not happen, is granted again.
 func TestCapacityIsConserved(t *testing.T) {
 	s := newStage(t)
 	const capacity = 5
 	w := s.Attach(spec("w", capacity, "f"))
 	all := func() (entries [][]Reservation, sum int) {
 		for {
-			room := s.Reserve(0)
-			if len(room) == 0 {
+			reserved := s.Reserve(0)
+			if len(reserved) == 0 {
 				return entries, sum
 			}
-			if entries, sum = append(entries, room), sum+offered(room); sum > 10*capacity {
-				t.Fatalf("%d entries offer %d, the worker has announced %d", len(entries), sum, capacity)
+			if entries, sum = append(entries, reserved), sum+granted(reserved); sum > 10*capacity {
+				t.Fatalf("%d entries grant %d, the worker has announced %d", len(entries), sum, capacity)
 			}
 		}
 	}
 	entries, sum := all()
 	if sum != capacity || len(entries) < 2 {
-		t.Fatalf("%d entries offer %d, the worker has announced %d", len(entries), sum, capacity)
+		t.Fatalf("%d entries grant %d, the worker has announced %d", len(entries), sum, capacity)
 	}
-	for _, room := range entries {
-		s.Unreserve(room) // it did not happen
+	for _, reserved := range entries {
+		s.Unreserve(reserved) // it did not happen
 	}
 	if entries, sum = all(); sum != capacity {
-		t.Fatalf("after entries that did not happen %d are offered, must be %d", sum, capacity)
+		t.Fatalf("after entries that did not happen %d are granted, must be %d", sum, capacity)
 	}
 	// The first entry acquires one task, the others none.
 	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), entries[0])
-	for _, room := range entries[1:] {
-		s.Applied(s.r, s.lead, assigned("w"), room)
+	for _, reserved := range entries[1:] {
+		s.Applied(s.r, s.lead, assigned("w"), reserved)
 	}
 	s.delivers("after one was acquired", w, "a/1")
 	if entries, sum = all(); sum != capacity-1 {
-		t.Fatalf("with one task %d are offered, must be %d", sum, capacity-1)
+		t.Fatalf("with one task %d are granted, must be %d", sum, capacity-1)
 	}
-	for _, room := range entries {
-		s.Unreserve(room)
+	for _, reserved := range entries {
+		s.Unreserve(reserved)
 	}
 	w.AddCapacity(1)
 	if _, sum = all(); sum != capacity {
-		t.Errorf("when the worker has finished %d are offered, must be %d", sum, capacity)
+		t.Errorf("when the worker has finished %d are granted, must be %d", sum, capacity)
 	}
 }
 
@@ -121,8 +121,8 @@ func TestDeliveredOnce(t *testing.T) {
 	knowing := spec("w", 4, "f")
 	knowing.Held = []*perdurev1.TaskToken{tokenOf("held", 3)}
 	w := s.Attach(knowing)
-	room := s.Reserve(0)
-	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), room)
+	reserved := s.Reserve(0)
+	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), reserved)
 	remind := func(tokens ...*perdurev1.TaskToken) {
 		s.Established(s.lead, nil, assigned("w", tokens...).Assigned)
 	}

@@ -26,32 +26,32 @@ func TestGrantsAreBounded(t *testing.T) {
 	d, led := crowd(t, many, func(k int) []string { return []string{fmt.Sprint("f", k)} })
 	seen := map[string]bool{}
 	for range 3 {
-		room := d.Reserve(0)
-		if len(room) != maxEntryGrants {
-			t.Errorf("an entry has %d offers", len(room))
+		reserved := d.Reserve(0)
+		if len(reserved) != maxEntryGrants {
+			t.Errorf("an entry has %d grants", len(reserved))
 		}
-		for _, b := range room {
-			seen[b.offer.Worker] = true
+		for _, b := range reserved {
+			seen[b.grant.Worker] = true
 		}
 	}
 	if len(seen) != many {
-		t.Errorf("three entries have offers of %d workers of %d", len(seen), many)
+		t.Errorf("three entries have grants of %d workers of %d", len(seen), many)
 	}
 	for _, k := range []int{0, 77, 149} {
 		clear(led.pending)
 		led.pending[state.Queue{Namespace: ns, Function: fmt.Sprint("f", k)}] = true
-		if room := d.Reserve(0); room[0].offer.Worker != fmt.Sprint("w", k) {
-			t.Errorf("something waits for w%d, the first offer is of %s", k, room[0].offer.Worker)
+		if reserved := d.Reserve(0); reserved[0].grant.Worker != fmt.Sprint("w", k) {
+			t.Errorf("something waits for w%d, the first grant is of %s", k, reserved[0].grant.Worker)
 		}
 	}
 	long := strings.Repeat("f", 200)
 	d, _ = crowd(t, many, func(k int) []string { return []string{fmt.Sprint(long, k), fmt.Sprint(long, "-", k)} })
 	size := 0
-	room := d.Reserve(0)
-	for _, f := range room {
-		size += len(f.offer.Functions[0]) + len(f.offer.Functions[1])
+	reserved := d.Reserve(0)
+	for _, f := range reserved {
+		size += len(f.grant.Functions[0]) + len(f.grant.Functions[1])
 	}
-	if size > maxEntryGrantBytes+500 || len(room) < 10 {
-		t.Errorf("%d offers name functions of %d bytes", len(room), size)
+	if size > maxEntryGrantBytes+500 || len(reserved) < 10 {
+		t.Errorf("%d grants name functions of %d bytes", len(reserved), size)
 	}
 }

@@ -189,7 +189,7 @@ func (l *link) opened() *commandv1.AttachWorker {
 	w.step(credit.LinkOpened{Link: l.name(), Leads: d.known.Leads[l.server] > 0, Of: d.known.leaders()})
 	granted := l.give
 	l.give = 0
-	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Room: uint32(granted),
+	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Credit: uint32(granted),
 		SinceMs: w.since, Timestamp: w.session.timestamp, UnheardMs: d.now().Sub(w.session.heard).Milliseconds()}
 }
 
@@ -216,10 +216,10 @@ func (l *link) send(ctx context.Context, stream commandv1.Peers_AttachClient) {
 			ups = append(ups, &commandv1.AttachUp{Timestamp: timestamp})
 		}
 		if give > 0 {
-			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Room{Room: uint32(give)}})
+			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Credit{Credit: uint32(give)}})
 		}
 		if ask > 0 {
-			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Recall{Recall: uint32(ask)}})
+			ups = append(ups, &commandv1.AttachUp{Kind: &commandv1.AttachUp_Revoke{Revoke: uint32(ask)}})
 		}
 		var err error
 		for _, up := range ups {
@@ -251,16 +251,16 @@ func (l *link) received(down *commandv1.AttachDown) {
 		token := k.Task.GetTask().GetToken()
 		switch stale := k.Task.Term > 0 && d.env.Term(token.GetNamespace(), token.GetId()) > k.Task.Term; {
 		case !stale:
-			w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Again, link: l, term: k.Task.Term, size: int64(proto.Size(down))})
-		case !k.Task.Again:
+			w.arrive(Delivery{Token: token, Task: k.Task.GetTask(), again: k.Task.Resent, link: l, term: k.Task.Term, size: int64(proto.Size(down))})
+		case !k.Task.Resent:
 			// The task waited while another leader was elected, which sends it again if a worker still holds
 			// it.
 			w.step(credit.Dropped{Link: l.name()})
 		}
 	case *commandv1.AttachDown_Cancelling:
 		w.arrive(Delivery{Token: k.Cancelling, Cancelling: true})
-	case *commandv1.AttachDown_Spare:
-		w.step(credit.Returned{Link: l.name(), N: int(k.Spare)})
+	case *commandv1.AttachDown_Returned:
+		w.step(credit.Returned{Link: l.name(), N: int(k.Returned)})
 	case *commandv1.AttachDown_Wanted:
 		w.step(credit.Wants{Link: l.name(), Wants: k.Wanted.GetWanted()})
 	case *commandv1.AttachDown_Superseded:

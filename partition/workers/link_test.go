@@ -26,8 +26,8 @@ func TestFormerLeadersTaskIsDropped(t *testing.T) {
 	w := s.Attach(spec("w", 5, "f"))
 	defer w.Detach()
 	l, hello := s.remoteLink(w, "other")
-	if hello.Room == 0 || w.ledger.Granted("other") != int(hello.Room) {
-		t.Fatalf("the other node is granted %d, by the ledger %d", hello.Room, w.ledger.Granted("other"))
+	if hello.Credit == 0 || w.ledger.Granted("other") != int(hello.Credit) {
+		t.Fatalf("the other node is granted %d, by the ledger %d", hello.Credit, w.ledger.Granted("other"))
 	}
 	for _, m := range []struct {
 		id   string
@@ -51,8 +51,8 @@ func TestHungWorkerIsNotHeardByConnecting(t *testing.T) {
 	hung := w.silentAfter() + time.Millisecond
 	home.clock.advance(hung)
 	l, hello := home.remoteLink(w, "leader")
-	if hello.Room != 0 || hello.UnheardMs != hung.Milliseconds() {
-		t.Errorf("a worker that hangs is introduced with %d units, unheard for %d ms", hello.Room, hello.UnheardMs)
+	if hello.Credit != 0 || hello.UnheardMs != hung.Milliseconds() {
+		t.Errorf("a worker that hangs is introduced with %d units, unheard for %d ms", hello.Credit, hello.UnheardMs)
 	}
 	leader.mu.Lock()
 	session := leader.attach(Spec{ID: "w", Namespace: ns, Functions: []string{"f"}, LeaseMS: hello.LeaseMs, Capacity: 3,
@@ -83,8 +83,8 @@ func TestRevokedCreditIsReturnedOnce(t *testing.T) {
 	defer w.Detach()
 	first, second := s.Reserve(0), s.Reserve(0)
 	l, hello := s.remoteLink(w, "other")
-	if hello.Room != 0 {
-		t.Fatalf("%d units are granted that entries have reserved", hello.Room)
+	if hello.Credit != 0 {
+		t.Fatalf("%d units are granted that entries have reserved", hello.Credit)
 	}
 	s.mu.Lock()
 	w.step(credit.Wants{Link: l.name(), Wants: true})

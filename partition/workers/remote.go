@@ -19,7 +19,7 @@ func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the first message must name the worker")
 	}
 	d.mu.Lock()
-	s := d.attach(Spec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Room),
+	s := d.attach(Spec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Credit),
 		Timestamp: hello.Timestamp, Unheard: time.Duration(hello.UnheardMs) * time.Millisecond}, hello.SinceMs, nil)
 	d.finish()
 	if s == nil {
@@ -86,10 +86,10 @@ func (s *session) received(up *commandv1.AttachUp) {
 		s.hear(up.Timestamp)
 	}
 	switch k := up.Kind.(type) {
-	case *commandv1.AttachUp_Room:
-		s.grant(int(k.Room))
-	case *commandv1.AttachUp_Recall:
-		s.revoke(int(k.Recall))
+	case *commandv1.AttachUp_Credit:
+		s.grant(int(k.Credit))
+	case *commandv1.AttachUp_Revoke:
+		s.revoke(int(k.Revoke))
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *session) pull(notified *bool) (queue []Delivery, out []*commandv1.Attac
 	if s.mayAnswer() {
 		// If tasks have begun to wait for this credit, a command with grants is in flight, and the session wants
 		// credit afterwards.
-		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Spare{Spare: uint32(s.giveUp())}})
+		out = append(out, &commandv1.AttachDown{Kind: &commandv1.AttachDown_Returned{Returned: uint32(s.giveUp())}})
 	}
 	if s.wanted != *notified {
 		*notified = s.wanted
@@ -129,7 +129,7 @@ func (s *session) down(stream commandv1.Peers_AttachServer, q Delivery) *command
 		if q.lead != nil {
 			term = q.lead.Term()
 		}
-		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Task: task, Again: q.again, Term: term}}}
+		return &commandv1.AttachDown{Kind: &commandv1.AttachDown_Task{Task: &commandv1.AttachTask{Task: task, Resent: q.again, Term: term}}}
 	}
 	if !q.again {
 		s.d.mu.Lock()

@@ -33,7 +33,7 @@ type Entry struct {
 	TimeMs   int64      `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
 	// Credit of workers. After the commands, the machine assigns pending tasks to it, oldest first.
-	Offers        []*Offer `protobuf:"bytes,3,rep,name=offers,proto3" json:"offers,omitempty"`
+	Grants        []*Grant `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -82,40 +82,40 @@ func (x *Entry) GetCommands() []*Command {
 	return nil
 }
 
-func (x *Entry) GetOffers() []*Offer {
+func (x *Entry) GetGrants() []*Grant {
 	if x != nil {
-		return x.Offers
+		return x.Grants
 	}
 	return nil
 }
 
-// Offer grants one worker's credit for tasks of its functions.
-type Offer struct {
+// Grant is the credit of one worker for tasks of its functions.
+type Grant struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Worker    string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Functions []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	// How many tasks may be assigned.
-	Room          uint32 `protobuf:"varint,4,opt,name=room,proto3" json:"room,omitempty"`
+	Credit        uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
 	LeaseMs       int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Offer) Reset() {
-	*x = Offer{}
+func (x *Grant) Reset() {
+	*x = Grant{}
 	mi := &file_command_v1_command_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Offer) String() string {
+func (x *Grant) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Offer) ProtoMessage() {}
+func (*Grant) ProtoMessage() {}
 
-func (x *Offer) ProtoReflect() protoreflect.Message {
+func (x *Grant) ProtoReflect() protoreflect.Message {
 	mi := &file_command_v1_command_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -127,40 +127,40 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
-func (*Offer) Descriptor() ([]byte, []int) {
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
 	return file_command_v1_command_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Offer) GetWorker() string {
+func (x *Grant) GetWorker() string {
 	if x != nil {
 		return x.Worker
 	}
 	return ""
 }
 
-func (x *Offer) GetNamespace() string {
+func (x *Grant) GetNamespace() string {
 	if x != nil {
 		return x.Namespace
 	}
 	return ""
 }
 
-func (x *Offer) GetFunctions() []string {
+func (x *Grant) GetFunctions() []string {
 	if x != nil {
 		return x.Functions
 	}
 	return nil
 }
 
-func (x *Offer) GetRoom() uint32 {
+func (x *Grant) GetCredit() uint32 {
 	if x != nil {
-		return x.Room
+		return x.Credit
 	}
 	return 0
 }
 
-func (x *Offer) GetLeaseMs() int64 {
+func (x *Grant) GetLeaseMs() int64 {
 	if x != nil {
 		return x.LeaseMs
 	}
@@ -3312,12 +3312,12 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
-	"\x06offers\x18\x03 \x03(\v2\x19.perdure.command.v1.OfferR\x06offers\"\x8a\x01\n" +
-	"\x05Offer\x12\x16\n" +
+	"\x06grants\x18\x03 \x03(\v2\x19.perdure.command.v1.GrantR\x06grants\"\x8e\x01\n" +
+	"\x05Grant\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
-	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x12\n" +
-	"\x04room\x18\x04 \x01(\rR\x04room\x12\x19\n" +
+	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
+	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xdd\v\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
@@ -3542,7 +3542,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
-	(*Offer)(nil),                   // 1: perdure.command.v1.Offer
+	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
 	(*Command)(nil),                 // 2: perdure.command.v1.Command
 	(*RaiseLevel)(nil),              // 3: perdure.command.v1.RaiseLevel
 	(*InheritLeases)(nil),           // 4: perdure.command.v1.InheritLeases
@@ -3635,7 +3635,7 @@ var file_command_v1_command_proto_goTypes = []any{
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
-	1,  // 1: perdure.command.v1.Entry.offers:type_name -> perdure.command.v1.Offer
+	1,  // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
 	38, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
 	39, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
 	40, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit

@@ -416,8 +416,8 @@ type AttachUp struct {
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*AttachUp_Worker
-	//	*AttachUp_Room
-	//	*AttachUp_Recall
+	//	*AttachUp_Credit
+	//	*AttachUp_Revoke
 	Kind isAttachUp_Kind `protobuf_oneof:"kind"`
 	// The highest WorkRequest.timestamp that the worker has sent; 0: none. A message may carry nothing else: it
 	// reports that the worker is alive.
@@ -472,19 +472,19 @@ func (x *AttachUp) GetWorker() *AttachWorker {
 	return nil
 }
 
-func (x *AttachUp) GetRoom() uint32 {
+func (x *AttachUp) GetCredit() uint32 {
 	if x != nil {
-		if x, ok := x.Kind.(*AttachUp_Room); ok {
-			return x.Room
+		if x, ok := x.Kind.(*AttachUp_Credit); ok {
+			return x.Credit
 		}
 	}
 	return 0
 }
 
-func (x *AttachUp) GetRecall() uint32 {
+func (x *AttachUp) GetRevoke() uint32 {
 	if x != nil {
-		if x, ok := x.Kind.(*AttachUp_Recall); ok {
-			return x.Recall
+		if x, ok := x.Kind.(*AttachUp_Revoke); ok {
+			return x.Revoke
 		}
 	}
 	return 0
@@ -505,20 +505,20 @@ type AttachUp_Worker struct {
 	Worker *AttachWorker `protobuf:"bytes,1,opt,name=worker,proto3,oneof"`
 }
 
-type AttachUp_Room struct {
-	Room uint32 `protobuf:"varint,2,opt,name=room,proto3,oneof"`
+type AttachUp_Credit struct {
+	Credit uint32 `protobuf:"varint,2,opt,name=credit,proto3,oneof"`
 }
 
-type AttachUp_Recall struct {
+type AttachUp_Revoke struct {
 	// Revokes up to so much unused credit.
-	Recall uint32 `protobuf:"varint,3,opt,name=recall,proto3,oneof"`
+	Revoke uint32 `protobuf:"varint,3,opt,name=revoke,proto3,oneof"`
 }
 
 func (*AttachUp_Worker) isAttachUp_Kind() {}
 
-func (*AttachUp_Room) isAttachUp_Kind() {}
+func (*AttachUp_Credit) isAttachUp_Kind() {}
 
-func (*AttachUp_Recall) isAttachUp_Kind() {}
+func (*AttachUp_Revoke) isAttachUp_Kind() {}
 
 type AttachWorker struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -526,7 +526,7 @@ type AttachWorker struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Functions []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	LeaseMs   int64                  `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
-	Room      uint32                 `protobuf:"varint,5,opt,name=room,proto3" json:"room,omitempty"`
+	Credit    uint32                 `protobuf:"varint,5,opt,name=credit,proto3" json:"credit,omitempty"`
 	// When the worker's own stream began, in unix milliseconds by its node's clock. A later stream of the same
 	// worker replaces an earlier one.
 	SinceMs int64 `protobuf:"varint,6,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
@@ -597,9 +597,9 @@ func (x *AttachWorker) GetLeaseMs() int64 {
 	return 0
 }
 
-func (x *AttachWorker) GetRoom() uint32 {
+func (x *AttachWorker) GetCredit() uint32 {
 	if x != nil {
-		return x.Room
+		return x.Credit
 	}
 	return 0
 }
@@ -631,7 +631,7 @@ type AttachDown struct {
 	//
 	//	*AttachDown_Task
 	//	*AttachDown_Cancelling
-	//	*AttachDown_Spare
+	//	*AttachDown_Returned
 	//	*AttachDown_Wanted
 	//	*AttachDown_Superseded
 	Kind          isAttachDown_Kind `protobuf_oneof:"kind"`
@@ -694,10 +694,10 @@ func (x *AttachDown) GetCancelling() *v1.TaskToken {
 	return nil
 }
 
-func (x *AttachDown) GetSpare() uint32 {
+func (x *AttachDown) GetReturned() uint32 {
 	if x != nil {
-		if x, ok := x.Kind.(*AttachDown_Spare); ok {
-			return x.Spare
+		if x, ok := x.Kind.(*AttachDown_Returned); ok {
+			return x.Returned
 		}
 	}
 	return 0
@@ -735,9 +735,9 @@ type AttachDown_Cancelling struct {
 	Cancelling *v1.TaskToken `protobuf:"bytes,2,opt,name=cancelling,proto3,oneof"`
 }
 
-type AttachDown_Spare struct {
+type AttachDown_Returned struct {
 	// Answers a revocation: how much credit is returned.
-	Spare uint32 `protobuf:"varint,3,opt,name=spare,proto3,oneof"`
+	Returned uint32 `protobuf:"varint,3,opt,name=returned,proto3,oneof"`
 }
 
 type AttachDown_Wanted struct {
@@ -754,7 +754,7 @@ func (*AttachDown_Task) isAttachDown_Kind() {}
 
 func (*AttachDown_Cancelling) isAttachDown_Kind() {}
 
-func (*AttachDown_Spare) isAttachDown_Kind() {}
+func (*AttachDown_Returned) isAttachDown_Kind() {}
 
 func (*AttachDown_Wanted) isAttachDown_Kind() {}
 
@@ -764,7 +764,7 @@ type AttachTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *v1.Task               `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// It did not use credit.
-	Again bool `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`
+	Resent bool `protobuf:"varint,2,opt,name=resent,proto3" json:"resent,omitempty"`
 	// The leader's term. A node that knows a later one drops the message: that term's leader sends all tasks
 	// that are still held.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
@@ -809,9 +809,9 @@ func (x *AttachTask) GetTask() *v1.Task {
 	return nil
 }
 
-func (x *AttachTask) GetAgain() bool {
+func (x *AttachTask) GetResent() bool {
 	if x != nil {
-		return x.Again
+		return x.Resent
 	}
 	return false
 }
@@ -1762,39 +1762,39 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\vrun_version\x18\x06 \x01(\x04R\n" +
 	"runVersion\"\f\n" +
 	"\n" +
-	"WatchReply\"\xa2\x01\n" +
+	"WatchReply\"\xa6\x01\n" +
 	"\bAttachUp\x12:\n" +
-	"\x06worker\x18\x01 \x01(\v2 .perdure.command.v1.AttachWorkerH\x00R\x06worker\x12\x14\n" +
-	"\x04room\x18\x02 \x01(\rH\x00R\x04room\x12\x18\n" +
-	"\x06recall\x18\x03 \x01(\rH\x00R\x06recall\x12\x1c\n" +
+	"\x06worker\x18\x01 \x01(\v2 .perdure.command.v1.AttachWorkerH\x00R\x06worker\x12\x18\n" +
+	"\x06credit\x18\x02 \x01(\rH\x00R\x06credit\x12\x18\n" +
+	"\x06revoke\x18\x03 \x01(\rH\x00R\x06revoke\x12\x1c\n" +
 	"\ttimestamp\x18\x05 \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kindJ\x04\b\x04\x10\x05\"\xe9\x01\n" +
+	"\x04kindJ\x04\b\x04\x10\x05\"\xed\x01\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x19\n" +
-	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x12\n" +
-	"\x04room\x18\x05 \x01(\rR\x04room\x12\x19\n" +
+	"\blease_ms\x18\x04 \x01(\x03R\aleaseMs\x12\x16\n" +
+	"\x06credit\x18\x05 \x01(\rR\x06credit\x12\x19\n" +
 	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\x12\x1c\n" +
 	"\ttimestamp\x18\a \x01(\x04R\ttimestamp\x12\x1d\n" +
 	"\n" +
-	"unheard_ms\x18\b \x01(\x03R\tunheardMs\"\xf9\x01\n" +
+	"unheard_ms\x18\b \x01(\x03R\tunheardMs\"\xff\x01\n" +
 	"\n" +
 	"AttachDown\x124\n" +
 	"\x04task\x18\x01 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\x04task\x127\n" +
 	"\n" +
 	"cancelling\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenH\x00R\n" +
-	"cancelling\x12\x16\n" +
-	"\x05spare\x18\x03 \x01(\rH\x00R\x05spare\x12:\n" +
+	"cancelling\x12\x1c\n" +
+	"\breturned\x18\x03 \x01(\rH\x00R\breturned\x12:\n" +
 	"\x06wanted\x18\x04 \x01(\v2 .perdure.command.v1.AttachWantedH\x00R\x06wanted\x12 \n" +
 	"\n" +
 	"superseded\x18\x05 \x01(\bH\x00R\n" +
 	"supersededB\x06\n" +
-	"\x04kind\"\\\n" +
+	"\x04kind\"^\n" +
 	"\n" +
 	"AttachTask\x12$\n" +
-	"\x04task\x18\x01 \x01(\v2\x10.perdure.v1.TaskR\x04task\x12\x14\n" +
-	"\x05again\x18\x02 \x01(\bR\x05again\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\v2\x10.perdure.v1.TaskR\x04task\x12\x16\n" +
+	"\x06resent\x18\x02 \x01(\bR\x06resent\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\"&\n" +
 	"\fAttachWanted\x12\x16\n" +
 	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"@\n" +
@@ -2002,13 +2002,13 @@ func file_command_v1_peers_proto_init() {
 	file_command_v1_directory_proto_init()
 	file_command_v1_peers_proto_msgTypes[7].OneofWrappers = []any{
 		(*AttachUp_Worker)(nil),
-		(*AttachUp_Room)(nil),
-		(*AttachUp_Recall)(nil),
+		(*AttachUp_Credit)(nil),
+		(*AttachUp_Revoke)(nil),
 	}
 	file_command_v1_peers_proto_msgTypes[9].OneofWrappers = []any{
 		(*AttachDown_Task)(nil),
 		(*AttachDown_Cancelling)(nil),
-		(*AttachDown_Spare)(nil),
+		(*AttachDown_Returned)(nil),
 		(*AttachDown_Wanted)(nil),
 		(*AttachDown_Superseded)(nil),
 	}

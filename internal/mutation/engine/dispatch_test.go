@@ -15,7 +15,7 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/workers/assign.go", Rule: "dispatch: the credit of an entry that did not happen comes back",
-		From: "b.s.share.Release(int(b.offer.Room))\n\t\tb.s.freed()\n\t\td.schedule(b.s)", To: "b.s.freed()\n\t\td.schedule(b.s)", Tests: "TestCapacityIsConserved",
+		From: "b.s.share.Release(int(b.grant.Credit))\n\t\tb.s.freed()\n\t\td.schedule(b.s)", To: "b.s.freed()\n\t\td.schedule(b.s)", Tests: "TestCapacityIsConserved",
 	},
 	{
 		File: "partition/workers/assign.go", Rule: "dispatch: a task uses credit",

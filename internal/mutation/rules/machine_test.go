@@ -99,7 +99,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/assign.go", Rule: "ready queue: at most the granted credit",
-		From: `return all[:min(len(all), room)]`, To: `return all`, Tests: "TestAssign",
+		From: `return all[:min(len(all), credit)]`, To: `return all`, Tests: "TestAssign",
 	},
 	{
 		File: "fsm/machine/assign.go", Rule: "ready queue: a task's expirations run before its assignment",
