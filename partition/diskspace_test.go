@@ -100,7 +100,7 @@ func TestDiskLow(t *testing.T) {
 
 	d.free.Store(testReserve - 1)
 	waitLevel(t, m, disk.Critical)
-	r := n.router.slots[n.router.Place(ns, "x1")].Load()
+	r := n.router.slots[n.router.PartitionOf(ns, "x1")].Load()
 	term := r.Raft().CurrentTerm()
 	_, err := n.router.Propose(bg(t), terminateCmd("x1"))
 	if e, _ := api.FromStatus(err); reasonOf(err) != perdurev1.Reason_REASON_DISK_FULL || e.Meta["rule"] != "disk_critical" {

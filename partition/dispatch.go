@@ -9,9 +9,9 @@ import (
 func (n *Node) newDispatcher() *workers.Dispatcher {
 	env := workers.Env{
 		Clock: n.clock, Lifetime: n.lifetime,
-		Peer:  func(server string) (commandv1.PeersClient, error) { return n.peers.Client(n.cluster.AddressOf(server)) },
-		Place: n.router.Place,
-		Term:  func(namespace, id string) uint64 { return n.router.Of(namespace, id).Term() },
+		Peer:        func(server string) (commandv1.PeersClient, error) { return n.peers.Client(n.cluster.AddressOf(server)) },
+		PartitionOf: n.router.PartitionOf,
+		Term:        func(namespace, id string) uint64 { return n.router.Of(namespace, id).Term() },
 	}
 	if !n.identity.Alone() {
 		env.Survey = n.surveyWorkers

@@ -152,7 +152,7 @@ func TestRetriesAreMarked(t *testing.T) {
 		if age := in.Command.Request.AgeMs; (age > 0) != (k > 0) {
 			t.Errorf("attempt %d says it comes %d ms after the first", k+1, age)
 		}
-		if string(in.Command.Request.Id) != "r" || in.Partition != r.Place(ns, "x") {
+		if string(in.Command.Request.Id) != "r" || in.Partition != r.PartitionOf(ns, "x") {
 			t.Errorf("attempt %d goes to partition %d with id %q", k+1, in.Partition, in.Command.Request.Id)
 		}
 	}
@@ -161,13 +161,13 @@ func TestRetriesAreMarked(t *testing.T) {
 	}
 }
 
-// TestPlaceIsTheMachines: a router sends a command where the machine takes it. The machine's own answer is asked.
-func TestPlaceIsTheMachines(t *testing.T) {
+// TestPartitionOfIsTheMachines: a router sends a command where the machine takes it. The machine's own answer is asked.
+func TestPartitionOfIsTheMachines(t *testing.T) {
 	n := newMemNode(t, 3)
 	for _, id := range []string{"a", "b", "c", "d", "order-42", "order-42:0.3", "x:1"} {
 		_, err := n.Router().Of(ns, id).Propose(bg(t), terminateCmd(id))
 		if reasonOf(err) != perdurev1.Reason_REASON_EXECUTION_NOT_FOUND {
-			t.Errorf("%s at partition %d: %v", id, n.Router().Place(ns, id), err)
+			t.Errorf("%s at partition %d: %v", id, n.Router().PartitionOf(ns, id), err)
 		}
 	}
 }

@@ -77,14 +77,14 @@ func transferTime(bytes int) time.Duration {
 // Partitions returns how many partitions the cluster has.
 func (r *Router) Partitions() uint32 { return uint32(len(r.slots)) }
 
-// Place returns the partition that owns an id.
-func (r *Router) Place(namespace, id string) uint32 {
+// PartitionOf returns the partition that owns an id.
+func (r *Router) PartitionOf(namespace, id string) uint32 {
 	return state.PartitionOf(namespace, id, uint32(len(r.slots)))
 }
 
 // Of returns this node's replica of the partition that owns an id.
 func (r *Router) Of(namespace, id string) *group.Replica {
-	return r.slots[r.Place(namespace, id)].Load()
+	return r.slots[r.PartitionOf(namespace, id)].Load()
 }
 
 // Replica returns this node's replica of a partition; an *api.Error, PARTITION_NOT_FOUND, if there is no such
@@ -115,7 +115,7 @@ func (r *Router) Replicas() []*group.Replica {
 
 // Propose puts a command about an id into its partition's log; see Deliver.
 func (r *Router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
-	return r.Deliver(ctx, r.Place(cmd.Namespace, cmd.Id), cmd)
+	return r.Deliver(ctx, r.PartitionOf(cmd.Namespace, cmd.Id), cmd)
 }
 
 // Deliver puts a command into a partition's log, on whichever node leads it, and waits for its reply.
@@ -171,7 +171,7 @@ func repeatable(cmd *commandv1.Command) bool {
 
 // Query reads about an id, and returns the index that the answer reflects; see Read.
 func (r *Router) Query(ctx context.Context, level group.Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
-	return r.Read(ctx, r.Place(q.Namespace, q.Id), level, q)
+	return r.Read(ctx, r.PartitionOf(q.Namespace, q.Id), level, q)
 }
 
 // Read reads a partition: linearizable from its leader, stale from this node's replica.
@@ -341,7 +341,7 @@ func (r *Router) forwardFor(ctx context.Context, partition uint32, to group.Lead
 func (r *Router) ByPartition(tokens []*perdurev1.TaskToken) map[uint32][]*perdurev1.TaskToken {
 	out := map[uint32][]*perdurev1.TaskToken{}
 	for _, t := range tokens {
-		p := r.Place(t.Namespace, t.Id)
+		p := r.PartitionOf(t.Namespace, t.Id)
 		out[p] = append(out[p], t)
 	}
 	return out

@@ -22,7 +22,7 @@ func (r *Router) Watch(namespace, id string) *group.Watch {
 // One answer, or its absence, is one value of the watch's channel.
 func (r *Router) askLeader(w *group.Watch, ask *commandv1.WatchRequest) {
 	ref := w.Object()
-	ask.Partition, ask.Namespace, ask.Id = r.Place(ref.Namespace, ref.ID), ref.Namespace, ref.ID
+	ask.Partition, ask.Namespace, ask.Id = r.PartitionOf(ref.Namespace, ref.ID), ref.Namespace, ref.ID
 	ask.WaitMs = forwardTimeout.Milliseconds()
 	local := r.local(ask.Partition)
 	if local.Serving() {

@@ -86,7 +86,7 @@ func (c *outboundCall) secureLease() {
 		if begun {
 			return
 		}
-		o.heartbeat(c.session, o.router.Place(c.task.Token.Namespace, c.task.Token.Id), []*perdurev1.TaskToken{c.task.Token})
+		o.heartbeat(c.session, o.router.PartitionOf(c.task.Token.Namespace, c.task.Token.Id), []*perdurev1.TaskToken{c.task.Token})
 		o.mu.Lock()
 		extended := !c.confirmed.Before(now)
 		o.mu.Unlock()

@@ -107,7 +107,7 @@ func open(t testing.TB, cfg config) (*node, error) {
 		}
 	}
 	n.router = &router{n: n}
-	n.dispatch = workers.New(workers.Env{Clock: cfg.Clock, Lifetime: lifetime, Place: n.router.Place,
+	n.dispatch = workers.New(workers.Env{Clock: cfg.Clock, Lifetime: lifetime, PartitionOf: n.router.PartitionOf,
 		Term: func(namespace, id string) uint64 { return n.router.Of(namespace, id).Term() }})
 	n.shared.Dispatcher = n.dispatch
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
@@ -227,10 +227,10 @@ type router struct {
 
 func (r *router) Replicas() []*Replica { return r.all }
 func (r *router) Partitions() uint32   { return uint32(len(r.all)) }
-func (r *router) Place(namespace, id string) uint32 {
+func (r *router) PartitionOf(namespace, id string) uint32 {
 	return state.PartitionOf(namespace, id, r.Partitions())
 }
-func (r *router) Of(namespace, id string) *Replica { return r.all[r.Place(namespace, id)] }
+func (r *router) Of(namespace, id string) *Replica { return r.all[r.PartitionOf(namespace, id)] }
 
 func (r *router) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	return r.Of(cmd.Namespace, cmd.Id).Propose(ctx, cmd)
@@ -315,7 +315,7 @@ func mustQuery(t testing.TB, r *router, q *commandv1.Query) *commandv1.QueryRepl
 // idIn is an id that a partition owns.
 func idIn(r *router, partition uint32, name string) string {
 	for n := 0; ; n++ {
-		if id := fmt.Sprintf("%s-%d", name, n); r.Place(ns, id) == partition {
+		if id := fmt.Sprintf("%s-%d", name, n); r.PartitionOf(ns, id) == partition {
 			return id
 		}
 	}

@@ -20,8 +20,8 @@ type Env struct {
 	Survey func() Survey
 	// Peer is the client of another server. It is called without the lock.
 	Peer func(server string) (commandv1.PeersClient, error)
-	// Place returns the partition of an execution. It is called without the lock.
-	Place func(namespace, id string) uint32
+	// PartitionOf returns the partition of an execution. It is called without the lock.
+	PartitionOf func(namespace, id string) uint32
 	// Term returns the latest term that this node knows of an execution's partition; 0 if none.
 	Term func(namespace, id string) uint64
 }

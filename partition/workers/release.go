@@ -134,7 +134,7 @@ func (d *Dispatcher) returnTo(ctx context.Context, q Delivery) {
 	if err != nil {
 		return
 	}
-	_, _ = client.Propose(ctx, &commandv1.ProposeRequest{Partition: d.env.Place(q.Token.Namespace, q.Token.Id),
+	_, _ = client.Propose(ctx, &commandv1.ProposeRequest{Partition: d.env.PartitionOf(q.Token.Namespace, q.Token.Id),
 		Command: releaseOf(q.Token), ReturnedInTerm: q.term})
 }
 

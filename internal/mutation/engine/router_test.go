@@ -30,7 +30,7 @@ var routerBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/router.go", Rule: "router: a command goes to the partition that owns its id",
-		From: "return state.PartitionOf(namespace, id, uint32(len(r.slots)))\n}\n\n// Of", To: "return (state.PartitionOf(namespace, id, uint32(len(r.slots))) + 1) % uint32(len(r.slots))\n}\n\n// Of", Tests: "TestPlaceIsTheMachines",
+		From: "return state.PartitionOf(namespace, id, uint32(len(r.slots)))\n}\n\n// Of", To: "return (state.PartitionOf(namespace, id, uint32(len(r.slots))) + 1) % uint32(len(r.slots))\n}\n\n// Of", Tests: "TestPartitionOfIsTheMachines",
 	},
 	{
 		File: "partition/refusal/refusal.go", Pkg: "partition", Rule: "proposal: what was in the log when leadership was lost may be applied",
