@@ -91,12 +91,12 @@ func TestClusterUpgrade(t *testing.T) {
 	levels(t, all, partitions, older)
 	announced(t, all[1], newest, newest, older)
 	for _, m := range all {
-		refused(m, 0, "node n3 knows up to 4")
+		refused(m, 0, fmt.Sprint("node n3 knows up to ", older))
 	}
-	refused(all[0], newest+1, "node n1 knows up to 5, node n2 knows up to 5, node n3 knows up to 4")
+	refused(all[0], newest+1, fmt.Sprintf("node n1 knows up to %d, node n2 knows up to %d, node n3 knows up to %d", newest, newest, older))
 	// The directory knows what a member that is away announced.
 	all[2].stop(t)
-	refused(all[0], 0, "node n3 knows up to 4")
+	refused(all[0], 0, fmt.Sprint("node n3 knows up to ", older))
 	all[2].cfg.featureLevel = 0
 	all[2].start(t)
 	ready(t, all[2].Node)
@@ -104,7 +104,7 @@ func TestClusterUpgrade(t *testing.T) {
 	// And back.
 	restart(all[0], older)
 	announced(t, all[1], older, newest, newest)
-	refused(all[1], 0, "node n1 knows up to 4")
+	refused(all[1], 0, fmt.Sprint("node n1 knows up to ", older))
 	restart(all[0], 0)
 	announced(t, all[1], newest, newest, newest)
 	levels(t, all, partitions, older)

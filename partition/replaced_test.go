@@ -15,6 +15,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/partition/cluster"
 	"perdure/partition/group"
 	"perdure/partition/identity"
@@ -159,7 +160,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 		for _, m := range all[:2] {
 			if m.cluster.Leads() {
 				last = m.cluster.Propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
-					Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr}, Replaces: "n3-0001"}}})
+					Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr, FeatureLevel: state.FeatureLevel}, Replaces: "n3-0001"}}})
 				return last == nil
 			}
 		}
