@@ -395,7 +395,7 @@ func (n *Node) newReplica(p uint32) *group.Replica {
 		ID: p, Partitions: n.identity.Partitions, Identity: n.identity, FS: n.cfg.FS, Dir: n.cfg.DataDir,
 		Cache: n.cache, MemTableBytes: uint64(n.cfg.MemtableBytes) / 2 / uint64(n.identity.Partitions), CheckInvariants: n.cfg.CheckInvariants,
 		MaxPending: n.cfg.MaxPendingCommands, SnapshotBytes: n.cfg.SnapshotBytes, TrailingBytes: n.cfg.TrailingBytes,
-		Raft: n.raftConfig, Port: n.mux, Addresses: n.cluster.Addresses(),
+		Raft: n.raftConfig, Port: n.mux, Address: n.mux.Addr().String(), Addresses: n.cluster.Addresses(),
 		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
 		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
 			DiskLevel: func() disk.Level { return n.disk.majority(n.clock.Now()) }},

@@ -67,7 +67,7 @@ func (b *bulk) pause(began time.Time) time.Duration {
 }
 
 // bulkLoop admits a partition's large commands in order. It blocks until the replica stops.
-func (r *Replica) bulkLoop() {
+func (r *proposer) bulkLoop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {

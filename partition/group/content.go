@@ -20,7 +20,7 @@ func (r *Replica) SendContent(ctx context.Context, send func([]byte) error) erro
 	}
 	// A state read after this barrier covers every entry that any member's snapshot marker covers.
 	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, ctx.Done()); err != nil {
-		return refusal.NotLeader(r.id, r.leaderHint())
+		return refusal.NotLeader(r.id, r.hint())
 	}
 	read, write := io.Pipe()
 	go func() {

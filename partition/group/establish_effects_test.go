@@ -38,7 +38,7 @@ func TestEffectsWhileALeadershipBegins(t *testing.T) {
 	if err := future.Error(); err != nil {
 		t.Fatal(err)
 	}
-	go r.effects(&future.Response().(*machine.Result).Effects, nil)
+	go r.leader.perform(&future.Response().(*machine.Result).Effects, nil)
 	waitFor(t, "the effects to find no leadership", func() bool { return r.unclaimed.Load() > 0 }, func() string { return "" })
 	close(release)
 	if token := deliver(t, w); token.Id != id {

@@ -38,36 +38,36 @@ func (s *signal) wake() {
 }
 
 // Establishing reports whether this server is its group's elected leader and does not serve yet.
-func (r *Replica) Establishing() bool {
-	return r.serving() == nil && r.raft != nil && r.raft.State() == raft.Leader && r.Halted() == nil && !r.isStopping()
+func (c *core) Establishing() bool {
+	return c.serving() == nil && c.raft != nil && c.raft.State() == raft.Leader && c.Halted() == nil && !c.isStopping()
 }
 
 // ServingChanged returns a channel that is closed when a leadership of this replica begins to serve, or ends.
-func (r *Replica) ServingChanged() <-chan struct{} { return r.leads.wait() }
+func (c *core) ServingChanged() <-chan struct{} { return c.leads.wait() }
 
 // awaitServing blocks while this server is an elected leader that does not serve yet, for establishTimeout at
 // most. It returns the leadership that serves, or nil. Other nodes send requests to a new leader as soon as
 // they learn of it; a refusal would delay each of them until its next attempt.
-func (r *Replica) awaitServing(ctx context.Context) *leadership {
-	if lead := r.serving(); lead != nil || !r.Establishing() {
+func (c *core) awaitServing(ctx context.Context) *leadership {
+	if lead := c.serving(); lead != nil || !c.Establishing() {
 		return lead
 	}
-	timeout, stop := r.clock.After(establishTimeout)
+	timeout, stop := c.clock.After(establishTimeout)
 	defer stop()
 	for {
-		changed := r.leads.wait()
-		if lead := r.serving(); lead != nil || !r.Establishing() {
+		changed := c.leads.wait()
+		if lead := c.serving(); lead != nil || !c.Establishing() {
 			return lead
 		}
 		select {
 		case <-changed:
 		case <-timeout:
-			return r.serving()
+			return c.serving()
 		case <-ctx.Done():
 			return nil
-		case <-r.stopping:
+		case <-c.stopping:
 			return nil
-		case <-r.halting:
+		case <-c.halting:
 			return nil
 		}
 	}

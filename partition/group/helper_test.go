@@ -113,7 +113,7 @@ func open(t testing.TB, cfg config) (*node, error) {
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	for p := range cfg.Partitions {
 		r := New(Options{ID: p, Partitions: cfg.Partitions, Identity: id, FS: fs, Dir: "data", Cache: n.cache, MemTableBytes: 1 << 20, CheckInvariants: true,
-			MaxPending: cfg.MaxPending, SnapshotBytes: 64 << 20, TrailingBytes: 64 << 20, Raft: n.raftConfig, Port: n.port, Disk: n.guard,
+			MaxPending: cfg.MaxPending, SnapshotBytes: 64 << 20, TrailingBytes: 64 << 20, Raft: n.raftConfig, Port: n.port, Address: n.port.Addr().String(), Disk: n.guard,
 			Contents: &repair.Contents{FS: fs, Dir: "data", NodeID: "n1", Disk: n.guard, Log: n.log}, Shared: n.shared, Metrics: n.metrics,
 			Libraries: n.library, Log: n.log, Clock: cfg.Clock,
 			Env: Env{Now: cfg.Clock.Now, Deliver: n.router.Deliver, Changed: func() {}, MayAnswer: func(bool) error { return nil },

@@ -39,7 +39,7 @@ func (in *inbound) of(source uint32) chan struct{} {
 
 // receive proposes those messages of a shipment that were not applied before. It blocks like Propose. When ctx ends
 // while an earlier shipment of the channel is under way, nothing of this one was proposed.
-func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+func (r *proposer) receive(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	busy := r.inbound.of(cmd.GetDeliver().Source)
 	select {
 	case busy <- struct{}{}:
@@ -78,7 +78,7 @@ func (r *Replica) receive(ctx context.Context, cmd *commandv1.Command) (*command
 // fresh returns a shipment without the messages that were applied before. If that leaves none, it returns nil
 // and the number up to which the channel is applied. Applied messages are committed, so the answer holds
 // whichever node leads now.
-func (r *Replica) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
+func (r *proposer) fresh(cmd *commandv1.Command) (*commandv1.Command, uint64, error) {
 	d := cmd.GetDeliver()
 	if halted := r.Halted(); halted != nil {
 		return nil, 0, refusal.Halted(r.id, halted)

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
@@ -15,62 +16,78 @@ type Leader struct {
 	cancel context.CancelFunc
 }
 
-// followLeader keeps known true, until the replica stops.
-func (r *Replica) followLeader() {
+// tracker is what a replica knows of its group's leader.
+type tracker struct {
+	address string // of this node's peer port
+	// changed is called when the replica learns of another leader, or of none.
+	changed func()
+	known   atomic.Pointer[Leader] // nil before follow
+}
+
+// follow keeps known true, until one of two channels is closed. It blocks until then.
+func (t *tracker) follow(g *raft.Raft, stopping, halting <-chan struct{}) {
 	events := make(chan raft.Observation, 16)
 	// A full channel drops a notification, but a queued one makes the replica check.
 	observer := raft.NewObserver(events, false, func(o *raft.Observation) bool {
 		_, is := o.Data.(raft.LeaderObservation)
 		return is
 	})
-	r.raft.RegisterObserver(observer)
-	defer r.raft.DeregisterObserver(observer)
+	g.RegisterObserver(observer)
+	defer g.DeregisterObserver(observer)
 	for {
-		addr, server := r.raft.LeaderWithID()
-		if old := r.known.Load(); old == nil || old.Server != string(server) || old.Addr != string(addr) {
-			r.setKnown(string(server), string(addr))
+		addr, server := g.LeaderWithID()
+		if old := t.known.Load(); old == nil || old.Server != string(server) || old.Addr != string(addr) {
+			t.set(string(server), string(addr))
 		}
 		select {
 		case <-events:
-		case <-r.stopping:
-			r.setKnown("", "")
+		case <-stopping:
+			t.set("", "")
 			return
-		case <-r.halting:
-			r.setKnown("", "")
+		case <-halting:
+			t.set("", "")
 			return
 		}
 	}
 }
 
-func (r *Replica) setKnown(server, addr string) {
+func (t *tracker) set(server, addr string) {
 	k := &Leader{Server: server, Addr: addr}
 	k.Known, k.cancel = context.WithCancel(context.Background())
-	if old := r.known.Swap(k); old != nil {
+	if old := t.known.Swap(k); old != nil {
 		old.cancel()
 	}
-	r.changed()
+	t.changed()
+}
+
+// hint returns the address of the leader, perhaps this node's; empty if none is known.
+func (t *tracker) hint() string {
+	if k := t.known.Load(); k != nil {
+		return k.Addr
+	}
+	return ""
 }
 
 // LeaderElsewhere returns the leader if it is another node; false if none is known.
-func (r *Replica) LeaderElsewhere() (l Leader, ok bool) {
-	k := r.known.Load()
-	if k == nil || k.Addr == "" || k.Addr == r.address {
+func (t *tracker) LeaderElsewhere() (l Leader, ok bool) {
+	k := t.known.Load()
+	if k == nil || k.Addr == "" || k.Addr == t.address {
 		return Leader{}, false
 	}
 	return *k, true
 }
 
 // Leader returns the server id of the leader as far as this server knows, perhaps its own; empty if none is known.
-func (r *Replica) Leader() string {
-	if k := r.known.Load(); k != nil {
+func (t *tracker) Leader() string {
+	if k := t.known.Load(); k != nil {
 		return k.Server
 	}
 	return ""
 }
 
 // LeaderChanged returns a channel that is closed when the replica learns of another leader, or of none.
-func (r *Replica) LeaderChanged() <-chan struct{} {
-	if k := r.known.Load(); k != nil {
+func (t *tracker) LeaderChanged() <-chan struct{} {
+	if k := t.known.Load(); k != nil {
 		return k.Known.Done()
 	}
 	return nil

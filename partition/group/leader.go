@@ -2,7 +2,10 @@ package group
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
@@ -15,10 +18,30 @@ import (
 	"perdure/recovery"
 )
 
+// commands is the way into this group's log: *proposer.
+type commands interface {
+	Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error)
+	proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error)
+}
+
+// leader performs a leader's duties, one leadership after the other.
+type leader struct {
+	*core
+	// member is the replica as the dispatcher knows it.
+	member   workers.Replica
+	commands commands
+	// takeDown ends what a halted replica still runs. It does not block.
+	takeDown func()
+	// shipping is shared by the node's shipments: shipNodeBytes.
+	shipping *semaphore.Weighted
+	// unclaimed counts the entries whose effects found no leadership to perform them.
+	unclaimed atomic.Uint64
+}
+
 // leadership is one term as the leader: the duties beyond the log, and what the leader keeps in memory for
 // them. The next leader can rebuild all of it from the state.
 type leadership struct {
-	r *Replica
+	r *leader
 	// term is the Raft term of this leadership, set before it serves.
 	term   uint64
 	ctx    context.Context
@@ -30,7 +53,7 @@ type leadership struct {
 
 // leaderLoop follows Raft's elections: barrier → establish → serve → revoke. It only reads the
 // notifications and never blocks on them for long, since Raft's main loop waits for its reader.
-func (r *Replica) leaderLoop() {
+func (r *leader) leaderLoop() {
 	defer close(r.ledDone)
 	var current *leadership
 	revoke := func() {
@@ -45,11 +68,9 @@ func (r *Replica) leaderLoop() {
 	for {
 		select {
 		case <-halting:
-			// A halted replica applies nothing any more. Pebble's background retries must end too.
-			halting = nil
+			halting = nil // a halted replica applies nothing any more
 			revoke()
-			r.shutdown()
-			go r.closeState()
+			r.takeDown()
 		case leads := <-r.raft.LeaderCh():
 			// Raft reports a leadership gained, lost, or lost and regained: the previous term is over in each
 			// case.
@@ -70,7 +91,7 @@ func (r *Replica) leaderLoop() {
 }
 
 // startLeadership begins a term in a goroutine; it serves once its establish has finished.
-func (r *Replica) startLeadership() *leadership {
+func (r *leader) startLeadership() *leadership {
 	l := &leadership{r: r, done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.timer = newTimer(l)
@@ -245,10 +266,10 @@ func (l *leadership) revoke() {
 	l.r.watches.wakeAll()
 }
 
-// effects performs what an entry wants done, in the order of the log. The present leadership performs them,
+// perform does what an entry wants done, in the order of the log. The present leadership performs them,
 // whichever leadership proposed the entry. A leadership that is still loading may have missed some: unclaimed
 // has it load again.
-func (r *Replica) effects(fx *machine.Effects, reserved []workers.Reservation) {
+func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 	l := r.serving()
 	if l == nil {
 		r.unclaimed.Add(1)
@@ -265,5 +286,5 @@ func (r *Replica) effects(fx *machine.Effects, reserved []workers.Reservation) {
 	}
 	r.watches.wake(Settled, fx.Settled)
 	r.watches.wake(Moved, fx.Graphs)
-	r.dispatcher.Applied(forWorkers{r}, orNone(l), fx, reserved)
+	r.dispatcher.Applied(r.member, orNone(l), fx, reserved)
 }

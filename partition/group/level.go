@@ -16,8 +16,8 @@ import (
 const levelRetry = time.Second
 
 // FeatureLevel returns the feature level of this replica's state, at least state.BaseLevel.
-func (r *Replica) FeatureLevel() (level uint64, err error) {
-	err = r.store.View(func(st state.Reader) (err error) {
+func (c *core) FeatureLevel() (level uint64, err error) {
+	err = c.store.View(func(st state.Reader) (err error) {
 		level, err = state.Level(st)
 		return err
 	})
@@ -27,17 +27,17 @@ func (r *Replica) FeatureLevel() (level uint64, err error) {
 // gate refuses a command of a kind that a member may not know: neither the cluster nor this replica's state
 // has reached its level. A state at a level proves that every member knew it. encode calls gate for each
 // command that goes into a log.
-func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
+func (c *core) gate(cmd *commandv1.Command) *api.Error {
 	need, known := machine.LevelOf(cmd)
 	if !known {
-		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: a command of a kind that this program does not know: it comes from a newer version", r.id)
+		return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: a command of a kind that this program does not know: it comes from a newer version", c.id)
 	}
-	if need <= state.BaseLevel || r.env.ClusterLevel == nil {
+	if need <= state.BaseLevel || c.env.ClusterLevel == nil {
 		return nil
 	}
-	have, _ := r.env.ClusterLevel()
+	have, _ := c.env.ClusterLevel()
 	if need > have {
-		if level, err := r.FeatureLevel(); err == nil {
+		if level, err := c.FeatureLevel(); err == nil {
 			have = max(have, level)
 		}
 	}
@@ -46,13 +46,13 @@ func (r *Replica) gate(cmd *commandv1.Command) *api.Error {
 	}
 	kind := cmd.ProtoReflect()
 	return api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "partition %d: command %s needs feature level %d, the cluster is at %d",
-		r.id, kind.WhichOneof(kind.Descriptor().Oneofs().ByName("kind")).Name(), need, have)
+		c.id, kind.WhichOneof(kind.Descriptor().Oneofs().ByName("kind")).Name(), need, have)
 }
 
 // encode makes every entry of the log: each command passes the gate.
-func (r *Replica) encode(entry *commandv1.Entry) ([]byte, error) {
+func (c *core) encode(entry *commandv1.Entry) ([]byte, error) {
 	for _, cmd := range entry.Commands {
-		if err := r.gate(cmd); err != nil {
+		if err := c.gate(cmd); err != nil {
 			return nil, err
 		}
 	}
@@ -61,9 +61,9 @@ func (r *Replica) encode(entry *commandv1.Entry) ([]byte, error) {
 
 // raising returns the command that raises this replica's state to the cluster's level; nil when there is nothing to
 // raise.
-func (r *Replica) raising() (*commandv1.Command, error) {
-	to, _ := r.env.ClusterLevel()
-	have, err := r.FeatureLevel()
+func (c *core) raising() (*commandv1.Command, error) {
+	to, _ := c.env.ClusterLevel()
+	have, err := c.FeatureLevel()
 	cmd := &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: to}}}
 	if need, known := machine.LevelOf(cmd); err != nil || have >= to || !known || need > to {
 		return nil, err
@@ -100,7 +100,7 @@ func (l *leadership) keepRaising() {
 		to, changed := r.env.ClusterLevel()
 		cmd, err := r.raising()
 		if cmd != nil {
-			if _, err = r.proposeUnder(l.ctx, l, cmd); err == nil {
+			if _, err = r.commands.proposeUnder(l.ctx, l, cmd); err == nil {
 				r.log.Info("feature level raised", "event", "feature_level_raised", "partition", r.id, "to", to)
 			}
 		}

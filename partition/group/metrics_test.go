@@ -118,8 +118,12 @@ func TestMetricsWithoutGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	log := newLog(t)
-	r := &Replica{id: 3, log: log, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: clock.System{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(clock.System{})), halting: make(chan struct{})}
+	unopened := func() *Replica {
+		shared := NewShared(clock.System{}, Limits{})
+		shared.Dispatcher = workers.New(workers.Env{Clock: clock.System{}, Lifetime: context.Background()})
+		return New(Options{ID: 3, Address: "here:1", Log: newLog(t), Clock: clock.System{}, Metrics: set, Shared: shared})
+	}
+	r := unopened()
 	r.Halt(errors.New("planted"))
 	set.scraper.follow(r)
 	have := scrape(t, reg)
@@ -132,7 +136,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		t.Errorf("%v", have)
 	}
 	// Rebuilt, it is another one.
-	set.scraper.follow(&Replica{id: 3, metrics: set.of(3), dispatcher: workers.New(workers.Env{Clock: clock.System{}, Lifetime: context.Background()}), pending: newPending(1, newAdmission(Limits{}), newBulk(clock.System{}))})
+	set.scraper.follow(unopened())
 	if have := scrape(t, reg); have["halted{3}"] != 0 {
 		t.Errorf("%v", have)
 	}
@@ -142,7 +146,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 // forgotten.
 func TestStalled(t *testing.T) {
 	clock := grouptest.NewHandClock()
-	s := newShipper(&leadership{r: &Replica{clock: clock}})
+	s := newShipper(&leadership{r: &leader{core: &core{clock: clock}}})
 	is := func(what string, want time.Duration) {
 		t.Helper()
 		if have := s.stalled(); have != want {
@@ -195,7 +199,7 @@ func TestDeadlineLag(t *testing.T) {
 		{now - 5000, now + 4000, 5 * time.Second},
 		{now - 1000, now - 6000, 6 * time.Second},
 	} {
-		x := newTimer(&leadership{r: &Replica{clock: clock, env: Env{Now: clock.Now}}})
+		x := newTimer(&leadership{r: &leader{core: &core{clock: clock, env: Env{Now: clock.Now}}}})
 		x.seen.Store(c.seen)
 		x.next.Store(c.next)
 		if have := x.lag(); have != c.want {

@@ -86,7 +86,7 @@ func (r *Replica) Join(bootstrap bool) error {
 	cache := raftlog.NewCache(r.logs, raftlog.CacheOptions{
 		Bytes: max(logCacheBytes/int(o.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
 	})
-	r.entries, r.trailingLogs = cache, cfg.TrailingLogs
+	r.entries, r.most = cache, cfg.TrailingLogs
 	logs := &guardedLog{LogStore: cache, disk: r.disk}
 	r.transport = transport.NewRaftTransport(o.Port.Raft(r.id), transport.RaftOptions{
 		Logger: cfg.Logger, Addresses: o.Addresses, Answered: o.Libraries.PeerAnswered, Load: cache.Load,
@@ -96,7 +96,7 @@ func (r *Replica) Join(bootstrap bool) error {
 		},
 	})
 	r.acks, r.server = r.transport.Acks(), cfg.LocalID
-	carrier := r.metrics.counting(r.transport, func() func() { return r.bounds.transfer(r.clock.Now) })
+	carrier := r.metrics.counting(r.transport, func() func() { return r.trailing.transfer(r.clock.Now) })
 	if bootstrap {
 		if err := raft.BootstrapCluster(cfg, logs, r.terms, r.snapshots, carrier, raft.Configuration{
 			Servers: []raft.Server{{ID: cfg.LocalID, Address: raft.ServerAddress(r.address)}},
@@ -108,7 +108,7 @@ func (r *Replica) Join(bootstrap bool) error {
 	if r.raft, err = raft.NewRaft(cfg, &entryMachine{Store: r.store, load: cache.Load, halt: r.Halt}, logs, r.terms, r.snapshots, carrier); err != nil {
 		return fmt.Errorf("partition %d: %w", r.id, err)
 	}
-	r.bounds.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them
+	r.logged.Store(cache.BytesAfter(r.marked)) // NewRaft has read them
 	r.group.Store(r.raft)
 	return nil
 }

@@ -27,6 +27,20 @@ const (
 	maxInFlight = 2
 )
 
+// proposer puts commands into the log and answers their callers. Its loop makes entries of the commands that wait; the
+// resolver takes each entry's outcome in the order of the log, has its effects performed and answers.
+type proposer struct {
+	*core
+	pending *pending
+	bulk    *bulk // shared by the node's large commands
+	inbound inbound
+	// slots holds a value for each entry in flight, flights those that the resolver has not taken yet.
+	slots   chan struct{}
+	flights chan *flight
+	// perform has the leader perform an entry's effects.
+	perform func(fx *machine.Effects, reserved []workers.Reservation)
+}
+
 // flight is an entry that Raft has taken.
 type flight struct {
 	proposals []*proposal
@@ -39,7 +53,7 @@ type flight struct {
 // *api.Error, a refusal by the rules among them. If ctx ends, the command is surely not applied as long as
 // the log has not taken it; afterwards the outcome is unknown. A request that is queued or in flight here is
 // not proposed again: both callers get its outcome.
-func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+func (r *proposer) Propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	r.awaitServing(ctx)
 	if cmd.GetDeliver() != nil {
 		return r.receive(ctx, cmd)
@@ -47,12 +61,12 @@ func (r *Replica) Propose(ctx context.Context, cmd *commandv1.Command) (*command
 	return r.propose(ctx, cmd)
 }
 
-func (r *Replica) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
+func (r *proposer) propose(ctx context.Context, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	return r.proposeUnder(ctx, nil, cmd)
 }
 
 // proposeUnder is Propose under one leadership and no other; nil means the present one.
-func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
+func (r *proposer) proposeUnder(ctx context.Context, lead *leadership, cmd *commandv1.Command) (*commandv1.Reply, error) {
 	if ctx.Err() != nil {
 		return nil, r.gaveUp(ctx)
 	}
@@ -77,13 +91,13 @@ func (r *Replica) proposeUnder(ctx context.Context, lead *leadership, cmd *comma
 }
 
 // gaveUp is the error for a caller whose context ended before the log had its command.
-func (r *Replica) gaveUp(ctx context.Context) *api.Error {
+func (r *proposer) gaveUp(ctx context.Context) *api.Error {
 	return refusal.TryLater(r.id, "the caller stopped waiting before the command was proposed ("+ctx.Err().Error()+")")
 }
 
 // waiter is one caller that waits for a proposal.
 type waiter struct {
-	r *Replica
+	r *proposer
 	p *proposal
 	// joined: another caller has proposed the command. own is then the reservation of this caller's copy.
 	joined bool
@@ -116,10 +130,10 @@ func (w *waiter) outcome(otherwise *api.Error) (*commandv1.Reply, error) {
 }
 
 // enqueue hands a command to the proposer without waiting.
-func (r *Replica) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
+func (r *proposer) enqueue(cmd *commandv1.Command) (*waiter, error) { return r.enqueueUnder(nil, cmd) }
 
 // enqueueUnder is enqueue under one leadership and no other; nil means the present one.
-func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
+func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waiter, error) {
 	if halted := r.Halted(); halted != nil {
 		return nil, refusal.Halted(r.id, halted)
 	}
@@ -157,7 +171,7 @@ func (r *Replica) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*waite
 }
 
 // proposeLoop makes entries of the queued commands until the replica stops.
-func (r *Replica) proposeLoop() {
+func (r *proposer) proposeLoop() {
 	defer close(r.flights)
 	for {
 		select {
@@ -188,7 +202,7 @@ func (r *Replica) proposeLoop() {
 	}
 }
 
-func (r *Replica) refuseQueued() {
+func (r *proposer) refuseQueued() {
 	for _, p := range r.pending.drain() {
 		r.pending.answer(p, nil, refusal.Stopping(r.id))
 	}
@@ -196,7 +210,7 @@ func (r *Replica) refuseQueued() {
 
 // launch gives an entry to Raft. It answers at once every command that it does not give, since that is surely
 // not applied. It returns nil if nothing was given.
-func (r *Replica) launch(batch []*proposal) *flight {
+func (r *proposer) launch(batch []*proposal) *flight {
 	lead := r.serving()
 	batch = slices.DeleteFunc(batch, func(p *proposal) bool {
 		switch {
@@ -241,7 +255,7 @@ func (r *Replica) launch(batch []*proposal) *flight {
 }
 
 // resolveLoop answers the callers of entries in the order of the log and performs the effects.
-func (r *Replica) resolveLoop() {
+func (r *proposer) resolveLoop() {
 	defer close(r.resolved)
 	for f := range r.flights {
 		r.resolve(f)
@@ -249,11 +263,11 @@ func (r *Replica) resolveLoop() {
 	}
 }
 
-func (r *Replica) resolve(f *flight) {
+func (r *proposer) resolve(f *flight) {
 	err := raftgroup.Await(f.future, r.killed, r.halting)
 	if err != nil {
 		r.dispatcher.Unreserve(f.reserved)
-		known := refusal.OfRaft(r.id, r.leaderHint(), err)
+		known := refusal.OfRaft(r.id, r.hint(), err)
 		if isDiskFull(err) {
 			known = r.errDiskFull(disk.Full)
 		}
@@ -269,7 +283,7 @@ func (r *Replica) resolve(f *flight) {
 	case *machine.Result:
 		r.metrics.CommitSeconds.Observe(r.clock.Now().Sub(f.started).Seconds())
 		r.metrics.Entries.Inc()
-		r.effects(&res.Effects, f.reserved)
+		r.perform(&res.Effects, f.reserved)
 		for i, p := range f.proposals {
 			r.metrics.applied(p.cmd, res.Replies[i])
 			r.pending.answer(p, res.Replies[i], nil)

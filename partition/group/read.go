@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"perdure/api"
+	"github.com/hashicorp/raft"
+
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
@@ -24,8 +25,17 @@ const (
 	Stale
 )
 
+// reader answers reads of the state, and waits for changes of it.
+type reader struct {
+	*core
+	// acks are the answers to this server's requests in the group; server is its id there. Join sets both.
+	acks     raftgroup.Acknowledgements
+	server   raft.ServerID
+	confirms confirmer
+}
+
 // Query reads the applied state and returns the index that the answer reflects. Refusals are *api.Error.
-func (r *Replica) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
+func (r *reader) Query(ctx context.Context, level Level, q *commandv1.Query) (*commandv1.QueryReply, uint64, error) {
 	if halted := r.Halted(); halted != nil {
 		return nil, 0, refusal.Halted(r.id, halted)
 	}
@@ -59,7 +69,7 @@ type confirmer struct {
 
 // confirm blocks until this node is known to have led at some moment after the call. Reads that come while
 // one round is under way share the next.
-func (r *Replica) confirm(ctx context.Context) error {
+func (r *reader) confirm(ctx context.Context) error {
 	if r.awaitServing(ctx) == nil {
 		return r.NotServing()
 	}
@@ -83,7 +93,7 @@ func (r *Replica) confirm(ctx context.Context) error {
 	}
 }
 
-func (r *Replica) confirmLoop() {
+func (r *reader) confirmLoop() {
 	c := &r.confirms
 	for {
 		c.mu.Lock()
@@ -103,7 +113,7 @@ func (r *Replica) confirmLoop() {
 			ctx, cancel := context.WithTimeout(lead.ctx, confirmTimeout)
 			switch failed := raftgroup.Confirm(ctx, r.raft, r.acks, r.server, lead.term); {
 			case errors.Is(failed, raftgroup.ErrDeposed) || r.serving() != lead:
-				err = refusal.NotLeader(r.id, r.leaderHint())
+				err = refusal.NotLeader(r.id, r.hint())
 			case failed != nil:
 				err = refusal.TryLater(r.id, failed.Error())
 			}
@@ -118,17 +128,3 @@ func (r *Replica) confirmLoop() {
 // confirmTimeout bounds one round of confirmation. A leader that hears nothing for so long is cut off; its
 // readers may ask for another leader.
 const confirmTimeout = time.Second
-
-// NotServing returns the error that says why this replica cannot serve now.
-func (r *Replica) NotServing() *api.Error {
-	if halted := r.Halted(); halted != nil {
-		return refusal.Halted(r.id, halted)
-	}
-	if r.isStopping() {
-		return refusal.Stopping(r.id)
-	}
-	if hint := r.leaderHint(); hint != "" && hint != r.address {
-		return refusal.NotLeader(r.id, hint)
-	}
-	return refusal.TryLater(r.id, "no leader is ready yet")
-}

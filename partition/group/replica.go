@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,8 +82,9 @@ type Options struct {
 
 	// Raft makes the configuration of the group, to be logged under a name.
 	Raft func(name string) *raft.Config
-	// Port is the peer port; Addresses finds the other members.
+	// Port is the peer port, and Address its; Addresses finds the other members.
 	Port      *transport.Mux
+	Address   string
 	Addresses raft.ServerAddressProvider
 
 	Disk      *disk.Guard // nil in tests of parts
@@ -97,53 +97,17 @@ type Options struct {
 	Env       Env
 }
 
-// Replica is this node's member of one partition's group.
+// Replica is this node's member of one partition's group. It is made of parts: the proposer puts commands into
+// the log, the reader answers reads, the leader performs a leader's duties, the trailing part bounds the log.
 type Replica struct {
-	opts       Options
-	id         uint32
-	address    string // of the node's peer port
-	log        *slog.Logger
-	clock      clock.Clock
-	env        Env
-	disk       *disk.Guard // nil in tests of parts
-	metrics    metrics
-	dispatcher *workers.Dispatcher
-	watches    *Watches
+	core
+	proposer
+	reader
+	leader
+	trailing
 
-	raft      *raft.Raft
-	store     *fsm.Store
 	snapshots *snapshot.Store
 	transport *transport.RaftTransport
-	// acks are the answers to this server's requests in the group; server is its id there.
-	acks   raftgroup.Acknowledgements
-	server raft.ServerID
-	// shipping is shared by the node's shipments: shipNodeBytes.
-	shipping *semaphore.Weighted
-	// bulk is shared by the node's large commands.
-	bulk    *bulk
-	inbound inbound
-
-	pending *pending
-	slots   chan struct{}
-	flights chan *flight
-	lead    atomic.Pointer[leadership]
-	// leads wakes when a leadership begins to serve, or ends.
-	leads signal
-	known atomic.Pointer[Leader]
-	// caught: this replica has caught up with its leader since the start. behind is how many entries it
-	// lacked at the last check.
-	caught   atomic.Bool
-	behind   atomic.Uint64
-	confirms confirmer
-	// unclaimed counts the entries whose effects found no leadership to perform them.
-	unclaimed atomic.Uint64
-
-	// entries caches the log for Raft. group is raft, for code that runs before NewRaft has returned.
-	entries      *raftlog.Cache
-	group        atomic.Pointer[raft.Raft]
-	bounds       logBounds
-	trailingLogs uint64
-
 	// logs and terms are the group's in the stores that all groups of the node share.
 	logs  raftlog.Log
 	terms raft.StableStore
@@ -154,18 +118,10 @@ type Replica struct {
 	marked  uint64
 	install string
 
-	haltOnce sync.Once
-	haltErr  atomic.Pointer[error]
-	halting  chan struct{} // closed when haltErr is set
-
-	// stopping: no new work. ledDone: the leader loop has ended. resolved: the last entry was answered.
-	// raftDown: nothing of Raft runs any more. killed: futures are abandoned. storeClosed: the state is
-	// closed. stopped: no caller will get an answer any more.
-	stopping, ledDone, resolved, raftDown, killed, storeClosed, stopped chan struct{}
-
-	stopOnce, downOnce, closeOnce sync.Once
-	downErr, closeErr             error // set before raftDown and storeClosed are closed
-
+	// caught: this replica has caught up with its leader since the start. behind is how many entries it
+	// lacked at the last check.
+	caught atomic.Bool
+	behind atomic.Uint64
 	// audited is the report of the last background audit; nil before the first has ended.
 	audited atomic.Pointer[perdurev1.ReplicaAudit]
 
@@ -175,29 +131,18 @@ type Replica struct {
 
 // New makes a replica whose stores are not opened yet.
 func New(o Options) *Replica {
-	return &Replica{
-		opts: o, id: o.ID, address: o.Port.Addr().String(), log: o.Log, clock: o.Clock, env: o.Env, disk: o.Disk, metrics: o.Metrics.of(o.ID),
-		dispatcher: o.Shared.Dispatcher, watches: &o.Shared.Watches, shipping: o.Shared.shipping, bulk: o.Shared.bulk,
-		pending: newPending(o.MaxPending, o.Shared.Admission, o.Shared.bulk),
-		slots:   make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight),
-		stopping: make(chan struct{}), halting: make(chan struct{}), raftDown: make(chan struct{}), storeClosed: make(chan struct{}),
-		ledDone: make(chan struct{}), resolved: make(chan struct{}),
-		killed: make(chan struct{}), stopped: make(chan struct{}),
-	}
-}
-
-// ID is the partition's number.
-func (r *Replica) ID() uint32 { return r.id }
-
-// Raft is this server's member of the group; nil until Join, and for a replica that halted before it.
-func (r *Replica) Raft() *raft.Raft { return r.raft }
-
-// Term is the latest term that this server knows of the group; 0 until Join.
-func (r *Replica) Term() uint64 {
-	if r.raft == nil {
-		return 0
-	}
-	return r.raft.CurrentTerm()
+	r := &Replica{core: core{
+		opts: o, id: o.ID, log: o.Log, clock: o.Clock, env: o.Env, disk: o.Disk, metrics: o.Metrics.of(o.ID),
+		dispatcher: o.Shared.Dispatcher, watches: &o.Shared.Watches,
+		tracker: tracker{address: o.Address, changed: o.Env.Changed},
+	}}
+	r.lifecycle.init()
+	r.leader = leader{core: &r.core, member: forWorkers{r}, commands: &r.proposer, shipping: o.Shared.shipping, takeDown: r.takeDown}
+	r.proposer = proposer{core: &r.core, perform: r.leader.perform, bulk: o.Shared.bulk, pending: newPending(o.MaxPending, o.Shared.Admission, o.Shared.bulk),
+		slots: make(chan struct{}, maxInFlight), flights: make(chan *flight, maxInFlight)}
+	r.reader = reader{core: &r.core}
+	r.trailing = trailing{core: &r.core}
+	return r
 }
 
 // Transport carries the group's messages; nil until Join.
@@ -205,72 +150,6 @@ func (r *Replica) Transport() *transport.RaftTransport { return r.transport }
 
 // Store is the replica's state, for reads; nil until Open.
 func (r *Replica) Store() *fsm.Store { return r.store }
-
-// Stopping is closed when the replica begins to stop.
-func (r *Replica) Stopping() <-chan struct{} { return r.stopping }
-
-// Serving reports whether this replica leads the group and serves it.
-func (r *Replica) Serving() bool { return r.serving() != nil }
-
-// serving returns the present leadership, or nil.
-func (r *Replica) serving() *leadership { return r.lead.Load() }
-
-func (r *Replica) isStopping() bool {
-	select {
-	case <-r.stopping:
-		return true
-	default:
-		return false
-	}
-}
-
-func (r *Replica) leaderHint() string {
-	if k := r.known.Load(); k != nil {
-		return k.Addr
-	}
-	return ""
-}
-
-func (r *Replica) notifyServing() {
-	r.leads.wake()
-	r.dispatcher.Serving()
-	r.changed()
-}
-
-// changed reports a change of the leader to the node.
-func (r *Replica) changed() {
-	if r.env.Changed != nil {
-		r.env.Changed()
-	}
-}
-
-// Halted returns why this replica has stopped for good, or nil.
-func (r *Replica) Halted() error {
-	if p := r.haltErr.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// Halt stops this replica alone, for good: its state cannot be trusted. It leaves the files as they are, and
-// logs why.
-func (r *Replica) Halt(err error) {
-	r.haltOnce.Do(func() {
-		r.haltErr.Store(&err)
-		if l := r.lead.Swap(nil); l != nil {
-			l.cancel()
-		}
-		if errors.Is(err, repair.ErrRebuilding) {
-			r.log.Info("replica taken down for a rebuild", "event", "replica_rebuilding", "partition", r.id)
-		} else {
-			r.log.Error("partition halted", "event", "partition_halted", "partition", r.id, "error", err)
-		}
-		close(r.halting)
-	})
-}
-
-// SetHalted replaces the reason why this replica has halted.
-func (r *Replica) SetHalted(why error) { r.haltErr.Store(&why) }
 
 // flush makes the state durable, and blocks meanwhile. It gives up when the replica has halted, since Pebble
 // retries for ever what cannot succeed.
@@ -314,19 +193,6 @@ func (r *Replica) await(open func() error) error {
 	}
 }
 
-// lifetime is a context that ends with the replica, for commands of its own.
-func (r *Replica) lifetime() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	go func() {
-		select {
-		case <-r.stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
 // Run starts the replica's loops, which end with Close. Join comes before it, unless the replica has halted. The
 // metrics show this replica from now on, instead of an earlier one of the partition.
 func (r *Replica) Run() {
@@ -334,16 +200,14 @@ func (r *Replica) Run() {
 	if r.raft == nil {
 		close(r.ledDone)
 		close(r.resolved)
-		r.shutdown()
-		// Damage found after the state was opened has left it open.
-		go r.closeState()
+		r.takeDown() // damage found after the state was opened has left it open
 		return
 	}
 	go r.proposeLoop()
 	go r.bulkLoop()
 	go r.resolveLoop()
 	go r.leaderLoop()
-	go r.followLeader()
+	go r.follow(r.raft, r.stopping, r.halting)
 }
 
 // Cover makes the state durable up to what is applied and asks Raft for a marker.

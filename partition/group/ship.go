@@ -163,7 +163,7 @@ func (s *shipper) ship(destination uint32, size *shipment) error {
 		if err != nil || epoch == 0 {
 			return err
 		}
-		if _, err := s.l.r.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+		if _, err := s.l.r.commands.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
 			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: through}}}); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func grows(cmd *commandv1.Command) bool {
 }
 
 // refuseForDisk returns the error that refuses a command for lack of disk space, or nil.
-func (r *Replica) refuseForDisk(cmd *commandv1.Command) *api.Error {
+func (r *proposer) refuseForDisk(cmd *commandv1.Command) *api.Error {
 	if r.disk == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (r *Replica) refuseForDisk(cmd *commandv1.Command) *api.Error {
 }
 
 // errDiskFull refuses a command, with the figures of this node's disk.
-func (r *Replica) errDiskFull(level disk.Level) *api.Error {
+func (r *proposer) errDiskFull(level disk.Level) *api.Error {
 	st := r.disk.Status()
 	what := "what grows the state is refused"
 	if level >= disk.Critical {

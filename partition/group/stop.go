@@ -127,3 +127,9 @@ func (r *Replica) Retire() {
 	close(r.stopped)
 	r.watches.wakeAll()
 }
+
+// takeDown ends what a halted replica still runs: Pebble's background retries must end too. It does not block.
+func (r *Replica) takeDown() {
+	r.shutdown()
+	go r.closeState()
+}

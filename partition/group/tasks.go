@@ -69,7 +69,7 @@ func orNone(l *leadership) workers.Leadership {
 }
 
 // Replica implements workers.Leadership.
-func (l *leadership) Replica() workers.Replica { return forWorkers{l.r} }
+func (l *leadership) Replica() workers.Replica { return l.r.member }
 
 // Term implements workers.Leadership.
 func (l *leadership) Term() uint64 { return l.term }

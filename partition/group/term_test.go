@@ -16,7 +16,7 @@ func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	if err := n.shared.Admission.admit(reserved); err != nil {
 		t.Fatal(err)
 	}
-	former, _, _ := r.pending.add(cmd, &leadership{r: r}, reserved)
+	former, _, _ := r.pending.add(cmd, &leadership{r: &r.leader}, reserved)
 	if res := present.wait(); res.err != nil {
 		t.Errorf("the present one: %v", res.err)
 	}

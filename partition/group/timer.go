@@ -57,8 +57,8 @@ func earlier(v *atomic.Int64, ms int64) bool {
 }
 
 // ClockJumped has the timer of a leader count its wait again: Env.Now has jumped. It does not block.
-func (r *Replica) ClockJumped() {
-	if l := r.serving(); l != nil {
+func (c *core) ClockJumped() {
+	if l := c.serving(); l != nil {
 		l.timer.look()
 	}
 }
@@ -118,7 +118,7 @@ func (t *timer) tick() error {
 			t.at(due)
 			return nil
 		}
-		if _, err := r.Propose(t.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: tickLimit}}}); err != nil {
+		if _, err := r.commands.Propose(t.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: tickLimit}}}); err != nil {
 			return err
 		}
 		r.metrics.Ticks.Inc()

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"perdure/partition/raftgroup"
+	"perdure/partition/raftlog"
 )
 
 // Bounds of a partition's log on disk, on every replica:
@@ -28,44 +29,49 @@ const (
 	lagGrace = 30 * time.Second
 )
 
-// logBounds converts the bounds in bytes to Raft's, which counts entries.
-type logBounds struct {
-	// logged counts the bytes since the last marker; bytes and entries those since the bound was computed.
-	logged, bytes, entries atomic.Int64
-	busy                   atomic.Bool
+// trailing bounds the log in bytes. Raft counts entries.
+type trailing struct {
+	*core
+	// entries caches the log for Raft. group is raft, for code that runs before NewRaft has returned.
+	entries *raftlog.Cache
+	group   atomic.Pointer[raft.Raft]
+	most    uint64 // entries that may trail, as configured
+
+	// logged counts the bytes since the last marker; bytes and count those since the bound was computed.
+	logged, bytes, count atomic.Int64
+	busy                 atomic.Bool
 	// sending counts the transfers of the state under way; sent is when the last ended, in Unix nanoseconds.
 	sending, sent atomic.Int64
 }
 
 // stored is raftlog.CacheOptions.OnStored: entries were added to this replica's log. It does not block.
-func (r *Replica) stored(entries int, bytes int64) {
-	b := &r.bounds
-	logged, since, count := b.logged.Add(bytes), b.bytes.Add(bytes), b.entries.Add(int64(entries))
+func (r *trailing) stored(entries int, bytes int64) {
+	logged, since, count := r.logged.Add(bytes), r.bytes.Add(bytes), r.count.Add(int64(entries))
 	if logged < r.opts.SnapshotBytes && since < r.opts.TrailingBytes/retuneShare && count < retuneEntries {
 		return
 	}
-	if r.group.Load() == nil || !b.busy.CompareAndSwap(false, true) {
+	if r.group.Load() == nil || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		defer b.busy.Store(false)
+		defer r.busy.Store(false)
 		r.boundLog()
 	}()
 }
 
 // boundLog sets how many trailing entries Raft keeps, and makes a snapshot marker when the log has grown by
 // SnapshotBytes. It blocks while the state is flushed.
-func (r *Replica) boundLog() {
-	b, g := &r.bounds, r.group.Load()
-	b.bytes.Store(0)
-	b.entries.Store(0)
+func (r *trailing) boundLog() {
+	g := r.group.Load()
+	r.bytes.Store(0)
+	r.count.Store(0)
 	if err := r.retune(g); err != nil {
 		r.log.Warn("cannot bound the trailing log", "event", "trailing_failed", "partition", r.id, "error", err)
 	}
-	if b.logged.Load() < r.opts.SnapshotBytes {
+	if r.logged.Load() < r.opts.SnapshotBytes {
 		return
 	}
-	b.logged.Store(0)
+	r.logged.Store(0)
 	err := raftgroup.Await(g.Snapshot(), r.killed, nil)
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !r.isStopping() {
 		r.log.Warn("a snapshot marker could not be made", "event", "snapshot_failed", "partition", r.id, "error", err)
@@ -73,18 +79,18 @@ func (r *Replica) boundLog() {
 }
 
 // retune sets Raft's TrailingLogs to the number of entries that fit.
-func (r *Replica) retune(g *raft.Raft) error {
+func (r *trailing) retune(g *raft.Raft) error {
 	bytes := r.opts.TrailingBytes
-	if r.bounds.lagging(r.clock.Now()) {
+	if r.lagging(r.clock.Now()) {
 		bytes *= lagTrailing
 	}
 	// Entries stored before the process began are not measured again: they were within the bound when the log
 	// was last cut.
-	n, err := r.entries.Trailing(bytes, r.trailingLogs, r.opts.TrailingBytes/int64(max(r.trailingLogs, 1)))
+	n, err := r.entries.Trailing(bytes, r.most, r.opts.TrailingBytes/int64(max(r.most, 1)))
 	if err != nil {
 		return err
 	}
-	n = min(max(n, minTrailing), r.trailingLogs)
+	n = min(max(n, minTrailing), r.most)
 	rc := g.ReloadableConfig()
 	if rc.TrailingLogs == n {
 		return nil
@@ -94,15 +100,15 @@ func (r *Replica) retune(g *raft.Raft) error {
 }
 
 // lagging reports whether a follower is sent the whole state, or was a moment ago.
-func (b *logBounds) lagging(now time.Time) bool {
-	return b.sending.Load() > 0 || now.Sub(time.Unix(0, b.sent.Load())) < lagGrace
+func (r *trailing) lagging(now time.Time) bool {
+	return r.sending.Load() > 0 || now.Sub(time.Unix(0, r.sent.Load())) < lagGrace
 }
 
 // transfer notes that a follower is sent the whole state, until the function that it returns is called.
-func (b *logBounds) transfer(now func() time.Time) (end func()) {
-	b.sending.Add(1)
+func (r *trailing) transfer(now func() time.Time) (end func()) {
+	r.sending.Add(1)
 	return func() {
-		b.sent.Store(now().UnixNano())
-		b.sending.Add(-1)
+		r.sent.Store(now().UnixNano())
+		r.sending.Add(-1)
 	}
 }

@@ -158,7 +158,7 @@ const maxPeerWatch = time.Minute
 // Await blocks until the object of another node's watch may have changed, as the leader of its partition: for
 // in.WaitMs and maxPeerWatch at most, or until ctx ends. Errors: why this replica does not lead, OVERLOADED
 // when the node has too many watches, ctx's.
-func (r *Replica) Await(ctx context.Context, in *commandv1.WatchRequest) error {
+func (r *reader) Await(ctx context.Context, in *commandv1.WatchRequest) error {
 	if r.serving() == nil {
 		return r.NotServing()
 	}
@@ -189,7 +189,7 @@ func (r *Replica) Await(ctx context.Context, in *commandv1.WatchRequest) error {
 }
 
 // promiseSettled reports whether a promise is settled by this node's state, and true if that cannot be read.
-func (r *Replica) promiseSettled(ctx context.Context, in *commandv1.WatchRequest) bool {
+func (r *reader) promiseSettled(ctx context.Context, in *commandv1.WatchRequest) bool {
 	reply, _, err := r.Query(ctx, Stale, &commandv1.Query{Namespace: in.Namespace, Id: in.Id,
 		Kind: &commandv1.Query_Promise{Promise: &perdurev1.GetPromiseRequest{Namespace: in.Namespace, Id: in.Id}}})
 	return err != nil || reply.GetPromise().GetPromise().GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING
@@ -215,7 +215,7 @@ func RunVersionOf(reply *commandv1.QueryReply) RunVersion {
 
 // runMoved reports whether a run has moved beyond the version that the caller saw, by this node's state. It
 // also reports true if the state cannot be read.
-func (r *Replica) runMoved(ctx context.Context, in *commandv1.WatchRequest) bool {
+func (r *reader) runMoved(ctx context.Context, in *commandv1.WatchRequest) bool {
 	reply, _, err := r.Query(ctx, Stale, RunQuery(in.Namespace, in.Id))
 	if err != nil {
 		return true
