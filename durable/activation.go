@@ -63,6 +63,8 @@ type activation struct {
 	buf  buffer
 	// section is the critical section that the function is in; nil for none.
 	section *section
+	// cleanups is what the function has registered to be run if it does not succeed.
+	cleanups cleanups
 	// inStep names the step that runs, quoted; empty when none does.
 	inStep string
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
@@ -94,6 +96,16 @@ func newActivation(w *Worker, task *perdurev1.Task) *activation {
 	}
 	if ms := task.GetDeadlineMs(); ms > 0 {
 		t.info.Deadline = time.UnixMilli(ms).UTC()
+	}
+	t.cleanups.armed, t.cleanups.of = task.GetCleanupMs(), task.GetCleanupOf()
+	if of := t.cleanups.of; of != nil {
+		// The function sees the execution that it was.
+		t.info.ID, t.info.Function, t.info.Incarnation = of.GetId(), of.GetFunction(), of.GetIncarnation()
+		t.info.Created, t.info.Deadline = time.UnixMilli(of.GetCreatedMs()).UTC(), time.Time{}
+		if ms := of.GetDeadlineMs(); ms > 0 {
+			t.info.Deadline = time.UnixMilli(ms).UTC()
+		}
+		t.info.Cleanup = token.GetId()
 	}
 	t.ctx, t.cancel = context.WithCancelCause(w.base)
 	if task.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
@@ -183,10 +195,20 @@ func (t *activation) run() {
 	if t.journal.ended {
 		return // nothing can follow the end
 	}
+	if t.cleanups.of != nil {
+		t.loadCancelled()
+	}
 	t.checkpoint()
+	ctx := execContext{t.functionContext(), t}
 	t.goLiveIfReplayed()
 	t.entered = true
-	out, err := f.call(execContext{t.ctx, t}, t)
+	out, err := f.call(ctx, t)
+	switch {
+	case t.cleanups.of != nil:
+		out, err = nil, t.cleanUp(ctx, err)
+	case err != nil:
+		err = t.afterError(ctx, err)
+	}
 	t.returned = true
 	t.complete(out, err)
 }
@@ -234,9 +256,14 @@ func (t *activation) load() {
 
 // readPage fetches a page of entries.
 func (t *activation) readPage(from uint64) []*perdurev1.JournalEntry {
+	return t.readPageOf(t.key.id, t.key.incarnation, from)
+}
+
+// readPageOf fetches a page of the journal of any execution.
+func (t *activation) readPageOf(executionID string, incarnation, from uint64) []*perdurev1.JournalEntry {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_ReadJournal{ReadJournal: &perdurev1.ReadJournal{
-			Namespace: t.key.namespace, Id: t.key.id, Incarnation: t.key.incarnation, FromSeq: from}}}
+			Namespace: t.key.namespace, Id: executionID, Incarnation: incarnation, FromSeq: from}}}
 	})
 	if e := resp.GetError(); e != nil {
 		t.refused("reading the journal", e)
@@ -347,6 +374,10 @@ func (t *activation) goLiveIfReplayed() {
 	if t.live.Load() || int(t.next) < len(t.journal.ops) {
 		return
 	}
+	if t.cleanups.replaying {
+		t.cleanups.end(ErrCancelled)
+		return
+	}
 	t.live.Store(true)
 	if t.cancelAsked.Load() {
 		t.cancel(ErrCancelled)
@@ -359,7 +390,7 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 	t.mustBeText("the name", name)
 	n = t.next
 	if rec = t.journal.op(n); rec == nil {
-		if t.cancelAsked.Load() {
+		if t.cancelling() {
 			return 0, nil, ErrCancelled
 		}
 		t.next++

@@ -67,9 +67,9 @@ func (t *activation) stage(child *perdurev1.ChildOptions, send *perdurev1.Send, 
 	return nil
 }
 
-// flush commits the buffer if there is anything in it. The error is ErrCancelled.
+// flush commits the buffer if there is anything in it, or a clean-up that the cluster does not know of. The error is ErrCancelled.
 func (t *activation) flush() error {
-	if len(t.buf.events) == 0 {
+	if len(t.buf.events) == 0 && t.arming() <= 0 {
 		return nil
 	}
 	return t.commit(commit{})
@@ -97,6 +97,7 @@ func (t *activation) commit(c commit) error {
 		Sends:         t.buf.sends,
 		WaitTimeoutMs: client.Millis(c.waitTimeout),
 		ContinueAsNew: c.next,
+		CleanupMs:     t.arming(),
 	}
 	if c.mayEnd {
 		// The node grants this credit only if the commit ends the activation (the reply is not ACQUIRED). After an
@@ -107,7 +108,7 @@ func (t *activation) commit(c commit) error {
 	resp := t.ask(func() *perdurev1.WorkRequest {
 		// A message of its own for every attempt: an earlier one may still be on its way out.
 		again := &perdurev1.Commit{Request: req.Wire(), Task: msg.Task, NextChild: msg.NextChild, KnownSeq: msg.KnownSeq,
-			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs,
+			Events: msg.Events, Children: msg.Children, Sends: msg.Sends, WaitTimeoutMs: msg.WaitTimeoutMs, CleanupMs: msg.CleanupMs,
 			ContinueAsNew: msg.ContinueAsNew, Credit: t.w.grantable(msg.Credit)}
 		return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: again}}
 	})
@@ -118,6 +119,7 @@ func (t *activation) commit(c commit) error {
 			}
 			if t.journal.cancelled {
 				t.dropBuffer()
+				t.cleanups.interrupted = true
 				return ErrCancelled
 			}
 		}
@@ -144,9 +146,13 @@ func (t *activation) commit(c commit) error {
 	}
 	if !applied {
 		t.dropBuffer()
+		t.cleanups.interrupted = true
 		return ErrCancelled
 	}
 	t.buf = buffer{}
+	if msg.CleanupMs != 0 {
+		t.cleanups.armed = max(msg.CleanupMs, 0)
+	}
 	return nil
 }
 
@@ -248,7 +254,7 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			}
 			return nil
 		}
-		if t.cancelAsked.Load() {
+		if t.cancelling() {
 			return ErrCancelled
 		}
 		if tries == 3 {

@@ -29,6 +29,9 @@ type ExecutionInfo struct {
 	// Created is when it was started; Deadline is zero when it has none.
 	Created, Deadline time.Time
 	Tags              map[string]string
+	// Cleanup is the id of the execution that cleans up after this one, while that runs; else empty. All else is of the
+	// cancelled execution.
+	Cleanup string
 }
 
 // Info describes the running execution. It may be called anywhere, in steps too.

@@ -23,7 +23,7 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 		rec := t.journal.ops[t.next]
 		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
 	}
-	if t.cancelAsked.Load() {
+	if t.cancelling() {
 		return ErrCancelled
 	}
 	input, err := encode(t.codec, "the input of the next incarnation", in)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -94,6 +95,8 @@ type fakeExec struct {
 	worker       string
 	parked       bool // released; delivered to no worker until wake
 	tags         map[string]string
+	cleanupMS    int64     // as the last commit set it
+	cleanupOf    *fakeExec // of a clean-up
 }
 
 func (ex *fakeExec) token() *perdurev1.TaskToken {
@@ -105,6 +108,7 @@ type fakeConn struct {
 	f         *fakeServer
 	worker    string
 	functions []string
+	cleanups  bool
 	credit    int
 	stamp     uint64 // the highest timestamp that has come
 	out       chan *perdurev1.WorkResponse
@@ -305,7 +309,7 @@ func (f *fakeServer) dispatch() {
 			continue
 		}
 		for _, c := range f.conns {
-			if c.credit > 0 && slices.Contains(c.functions, ex.function) {
+			if c.credit > 0 && slices.Contains(c.functions, ex.function) && (ex.cleanupOf == nil || c.cleanups) {
 				c.credit--
 				ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_ACQUIRED, c.worker
 				ex.version++
@@ -327,7 +331,12 @@ func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {
 	if f.page > 0 && len(entries) > f.page {
 		entries = entries[:f.page]
 	}
+	var of *perdurev1.CleanupOf
+	if c := ex.cleanupOf; c != nil {
+		of = &perdurev1.CleanupOf{Id: c.id, Incarnation: c.incarnation, Function: c.function, NextSeq: c.j.NextSeq(), CreatedMs: 1_000}
+	}
 	return &perdurev1.Task{
+		CleanupMs: ex.cleanupMS, CleanupOf: of,
 		Token: ex.token(), Function: ex.function, Status: perdurev1.ExecutionStatus(ex.j.Status()),
 		Entries: slices.Clone(entries), NextSeq: ex.j.NextSeq(), CreatedMs: 1_000, DeadlineMs: 0, Tags: ex.tags,
 		AcquiredAfter: after,
@@ -482,7 +491,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		return err
 	}
 	hello := first.GetHello()
-	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), credit: int(hello.GetCapacity()),
+	c := &fakeConn{f: f, worker: hello.GetWorkerId(), functions: hello.GetFunctions(), cleanups: hello.GetCleanups(), credit: int(hello.GetCapacity()),
 		stamp: first.GetTimestamp(), out: make(chan *perdurev1.WorkResponse, 1000), broken: make(chan struct{})}
 	f.mu.Lock()
 	f.hellos = append(f.hellos, hello)
@@ -666,6 +675,7 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 		f.expire(ex)
 	}
 	if r.GetState() == perdurev1.TaskState_TASK_STATE_FULFILLED {
+		f.startCleanup(ex)
 		f.tellParent(ex)
 	}
 	if ex.state == perdurev1.TaskState_TASK_STATE_SUSPENDED {
@@ -681,6 +691,9 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 	add := func(ev *perdurev1.Event) {
 		f.append(ex, ev)
 		r.Entries = append(r.Entries, ex.entries[len(ex.entries)-1])
+	}
+	if ex.j.Status() != journal.StatusCancelling && m.GetCleanupMs() != 0 {
+		ex.cleanupMS = max(m.GetCleanupMs(), 0)
 	}
 	for _, ev := range m.GetEvents() {
 		if ex.j.Status() == journal.StatusCancelling {
@@ -741,6 +754,29 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 		ex.worker = ""
 	}
 	return r
+}
+
+// startCleanup starts the clean-up of an execution that was cancelled.
+func (f *fakeServer) startCleanup(ex *fakeExec) {
+	if ex.j.Status() != journal.StatusCancelled || ex.cleanupMS == 0 {
+		return
+	}
+	clean := f.newExec(string(id.PromiseID(ex.id).Child(math.MaxUint32)), ex.function)
+	clean.cleanupOf = ex
+	f.append(clean, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionStarted{ExecutionStarted: &perdurev1.ExecutionStarted{ParentId: ex.id}}})
+	clean.state = perdurev1.TaskState_TASK_STATE_PENDING
+}
+
+// endGrace ends a cancelling execution without its worker.
+func (f *fakeServer) endGrace(executionID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ex := f.execs[executionID]
+	f.append(ex, &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: "grace"}}})
+	ex.state, ex.worker = perdurev1.TaskState_TASK_STATE_FULFILLED, ""
+	ex.version++
+	f.startCleanup(ex)
+	f.dispatch()
 }
 
 // tellParent hands a child's end to its parent.

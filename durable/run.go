@@ -87,7 +87,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 			PromiseId: s.id, Kind: perdurev1.InvokeKind_INVOKE_KIND_STEP, FunctionName: name, RetryPolicy: o.retry.String()}}}}
 	case rec.done:
 		return t.outcome(n)
-	case t.cancelAsked.Load():
+	case t.cancelling():
 		return nil, ErrCancelled
 	default:
 		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
@@ -139,7 +139,7 @@ func (s *stepRun) run() ([]byte, error) {
 			// step that another worker has finished meanwhile is not.
 			s.t.secureLease()
 		}
-		if err == nil && s.t.cancelAsked.Load() {
+		if err == nil && s.t.cancelling() {
 			err = ErrCancelled
 		}
 		if err != nil {
@@ -201,7 +201,7 @@ func (s *stepRun) pause(d time.Duration) error {
 		}
 	}
 	t.checkpoint()
-	if t.cancelAsked.Load() {
+	if t.cancelling() {
 		return ErrCancelled
 	}
 	return nil

@@ -44,7 +44,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		}
 	}
 	if !t.journal.resolved(n) {
-		if t.cancelAsked.Load() {
+		if t.cancelling() {
 			return out, ErrCancelled
 		}
 		t.giveUp(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))

@@ -247,7 +247,7 @@ func (w *Worker) redial() {
 // greet sends the Hello and returns the capacity that it announced.
 func (w *Worker) greet(s *session) int {
 	hello := &perdurev1.Hello{
-		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest,
+		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest, Cleanups: true,
 	}
 	for name := range w.functions {
 		if entity, ok := strings.CutPrefix(name, "@"); ok {

@@ -106,7 +106,7 @@ func TestInfo(t *testing.T) {
 	}))
 	f.start("x", "f", "")
 	o := f.finished("x")
-	want := `{"Info":{"ID":"x","Function":"f","Namespace":"default","Incarnation":1,"Created":"1970-01-01T00:00:01Z","Deadline":"0001-01-01T00:00:00Z","Tags":null},"Outside":{"PromiseID":"","Attempt":0}}`
+	want := `{"Info":{"ID":"x","Function":"f","Namespace":"default","Incarnation":1,"Created":"1970-01-01T00:00:01Z","Deadline":"0001-01-01T00:00:00Z","Tags":null,"Cleanup":""},"Outside":{"PromiseID":"","Attempt":0}}`
 	if string(o.GetValue()) != want {
 		t.Errorf("got  %s\nwant %s", o.GetValue(), want)
 	}

@@ -11,6 +11,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/id"
 	"perdure/partition/group"
 )
@@ -51,6 +52,11 @@ func (w *session) readHello() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 	for _, fn := range h.Functions {
 		if err := function(fn); err != nil {
 			return nil, nil, err
+		}
+	}
+	if h.Cleanups {
+		for _, fn := range h.Functions[:len(h.Functions):len(h.Functions)] {
+			h.Functions = append(h.Functions, state.FunctionCleanup+fn)
 		}
 	}
 	for _, entity := range h.Entities {
@@ -124,10 +130,14 @@ func (w *session) register(h *perdurev1.Hello) error {
 	for p := range w.s.router.Partitions() {
 		all = append(all, p)
 	}
+	functions := slices.DeleteFunc(slices.Clone(h.Functions), func(fn string) bool {
+		_, cleanup := state.CleanedUp(fn)
+		return cleanup // nobody starts one by name
+	})
 	return w.everywhere("functions", helloPartitionsTimeout, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; registering again is harmless.
 		reply, _, err := w.s.router.Read(ctx, p, group.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
-			Functions: &commandv1.FunctionsQuery{Functions: h.Functions}}})
+			Functions: &commandv1.FunctionsQuery{Functions: functions}}})
 		if err != nil {
 			return err
 		}

@@ -66,6 +66,9 @@ const (
 	RuleWait = "wait_callbacks"
 	// RuleClock: no time in the state is after the machine's, and a journal's times do not fall.
 	RuleClock = "clock"
+	// RuleCleanup: an execution that was cancelled with a clean-up registered has one, started as recorded; and a clean-up
+	// belongs to such an execution.
+	RuleCleanup = "clean_up"
 	// RuleMessage: a message in the outbox agrees with the objects that sent it.
 	RuleMessage = "message_sender"
 	// RuleEntity: an entity has the task, the deadline and the promises of clients' calls that it needs. The rules of

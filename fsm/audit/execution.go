@@ -72,6 +72,7 @@ func (a *auditor) execution(ns string, h state.Header, entries []journal.Entry) 
 	}
 	a.grace(ns, h)
 	a.incarnation(ns, h)
+	a.cleanup(ns, h, entries)
 	p, ok := a.storedPromise(ns, h.ID)
 	if !ok {
 		a.found(ns, h.ID, RuleOrphanExecution, "an execution without a promise")
@@ -284,7 +285,8 @@ func (a *auditor) strangers(ns string, h state.Header, replay *journal.Replay) {
 		if err != nil {
 			return true
 		}
-		if _, direct := id.PromiseID(p.ID).IsChildOf(id.PromiseID(h.ID)); !direct || p.Target == "" && p.Incarnation != h.Incarnation {
+		n, direct := id.PromiseID(p.ID).IsChildOf(id.PromiseID(h.ID))
+		if !direct || p.Target == "" && p.Incarnation != h.Incarnation || n >= state.FirstCleanup && p.Incarnation != h.Incarnation {
 			return true
 		}
 		switch r, ok := replay.Lookup(id.PromiseID(p.ID)); {

@@ -34,6 +34,7 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 	if err := t.append(ex, journal.CancelRequested{Reason: reason}); err != nil {
 		return err
 	}
+	t.noteReason(ex, reason)
 	if graceMS <= 0 {
 		graceMS = defaultGraceMS
 	}

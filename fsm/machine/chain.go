@@ -228,7 +228,11 @@ func (t *txn) graceOver(ns, objectID string) {
 	t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ns, objectID))
 	ex.h.GraceAt, ex.dirty = 0, true
 	if ex.h.Status == journal.StatusCancelling {
-		if err := t.cancelled(ex, "the grace period ended"); err != nil {
+		reason := "the grace period ended"
+		if ex.h.CancelReason != "" {
+			reason = ex.h.CancelReason + ": " + reason
+		}
+		if err := t.cancelled(ex, reason); err != nil {
 			panic(state.Fault{Err: err})
 		}
 	}

@@ -37,7 +37,7 @@ func TestChildOutcomes(t *testing.T) {
 				w.do(cancelCmd(child.token.Id, "why", 10))
 				w.now += 10
 				w.tick()
-			}, `!cancelled "the grace period ended"`},
+			}, `!cancelled "why: the grace period ended"`},
 			{"timed out", func(w *world, child *view) { w.now += 3000; w.tick() }, `!timeout "timed out"`},
 		} {
 			name := c.name

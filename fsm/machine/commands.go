@@ -92,5 +92,13 @@ func kindOf(cmd *commandv1.Command) (r rule, ok bool) {
 // raises the state to. ok is false for a kind that this program does not know.
 func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
 	r, ok := ruleOf(cmd)
-	return max(r.level, cmd.GetRaiseLevel().GetLevel()), ok
+	return max(r.level, cmd.GetRaiseLevel().GetLevel(), contentLevel(cmd)), ok
+}
+
+// contentLevel is the feature level of a command's fields that are younger than its kind.
+func contentLevel(cmd *commandv1.Command) uint64 {
+	if cmd.GetCommit().GetCleanupMs() != 0 {
+		return state.LevelFunctions
+	}
+	return 0
 }

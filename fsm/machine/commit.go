@@ -62,6 +62,9 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 		return t.continueAsNew(ex, cmd)
 	}
 	c := &commit{t: t, ex: ex, req: req, first: ex.j.NextSeq(), state: recovery.TaskAcquired}
+	if err := c.arm(); err != nil {
+		return nil, err
+	}
 	for _, w := range req.Events {
 		if c.over {
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
@@ -204,12 +207,12 @@ func (c *commit) event(ev journal.Event) error {
 	switch e := ev.(type) {
 	case journal.ExecutionCompleted:
 		if cancelling {
-			return c.end(journal.ExecutionCancelled{Reason: "cancelled"})
+			return c.end(journal.ExecutionCancelled{Reason: c.ex.endReason("cancelled")})
 		}
 		return c.end(e)
 	case journal.ExecutionFailed:
 		if cancelling {
-			return c.end(journal.ExecutionCancelled{Reason: "cancelled"})
+			return c.end(journal.ExecutionCancelled{Reason: c.ex.endReason("cancelled")})
 		}
 		return c.end(e)
 	case journal.ExecutionCancelled:

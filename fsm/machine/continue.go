@@ -99,6 +99,12 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 	case h.Incarnation == t.index:
 		return beganNow(ex)
 	}
+	if cleanup := h.CleanupID(); cleanup != "" {
+		t.carryOutDue(ex.ns, cleanup)
+		if c, ok := t.execution(ex.ns, cleanup); ok && !c.h.Status.Terminal() {
+			return refuse("execution %q is being cleaned up after: %q has not ended", h.ID, cleanup)
+		}
+	}
 	return nil
 }
 

@@ -70,10 +70,10 @@ func TestEndings(t *testing.T) {
 	}{
 		{"returns", func(w *world, v *view) { w.commit(v, "return r") }, true,
 			end{"ExecutionCompleted", completed, resolved, `"r"`, 2000},
-			end{"ExecutionCancelled", cancelled, canceled, `!cancelled "cancelled"`, 2000}},
+			end{"ExecutionCancelled", cancelled, canceled, `!cancelled "why"`, 2000}},
 		{"fails", func(w *world, v *view) { w.commit(v, "fail app:no") }, true,
 			end{"ExecutionFailed", failed, rejected, `!app "no"`, 2000},
-			end{"ExecutionCancelled", cancelled, canceled, `!cancelled "cancelled"`, 2000}},
+			end{"ExecutionCancelled", cancelled, canceled, `!cancelled "why"`, 2000}},
 		{"its deadline, by a tick", func(w *world, v *view) { w.now = 70_000; w.tick() }, false,
 			end{"CancelRequested ExecutionCancelled", cancelled, timedout, `!timeout "timed out"`, 61_000},
 			end{"ExecutionCancelled", cancelled, timedout, `!timeout "timed out"`, 61_000}},
@@ -245,7 +245,7 @@ func TestGraceOnTouch(t *testing.T) {
 		reply := w.one(w.commitCmd(v, "cancelled in-time"))
 		want := `!cancelled "in-time"`
 		if late >= 0 {
-			want = `!cancelled "the grace period ended"`
+			want = `!cancelled "why: the grace period ended"`
 		}
 		if got := showOutcome(w.promise("e").Value); got != want || (wire.ReplyError(reply) == nil) != (late < 0) {
 			t.Errorf("%d ms late: ended as %s, answered %v", late, got, reply)

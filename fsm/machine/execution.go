@@ -258,6 +258,7 @@ func (t *txn) close(ex *execution) {
 	}
 	ex.h.ClosedMS = t.now
 	t.leaveSection(ex)
+	defer t.startCleanup(ex)
 	if ex.h.GraceAt != 0 {
 		t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0

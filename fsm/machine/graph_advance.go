@@ -44,7 +44,7 @@ func (t *txn) step(ex *execution, r *graphRun) bool {
 	}
 	if ex.h.Status == journal.StatusCancelling {
 		if r.counts.attempts == 0 {
-			t.mustNot(ex, t.cancelled(ex, "cancelled"))
+			t.mustNot(ex, t.cancelled(ex, ex.endReason("cancelled")))
 		}
 		return false
 	}

@@ -273,7 +273,7 @@ func TestGraphCancel(t *testing.T) {
 	w.end("run:5.0", "x", "cancelled ok")
 	w.shows("run:5.0", "cancelled; x pending; y pending")
 	w.shows("run", "cancelled; a pending; b pending; c pending; p pending !app; s pending; n pending; g pending")
-	if got := w.result("run"); got != "!cancelled: cancelled" {
+	if got := w.result("run"); got != "!cancelled: enough" {
 		t.Errorf("result %s", got)
 	}
 	w.pass(1_000_000)

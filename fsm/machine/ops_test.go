@@ -199,6 +199,7 @@ func (w *world) commitRefused(v *view, text string, reason perdurev1.Reason, rul
 //	signal ID NAME PAYLOAD   spawn ID FUNCTION [INPUT]
 //	random BYTES   time MS   sleep MS
 //	await N   any N,…   all N,…   wait NAME [timeout=MS]
+//	cleanup MS               what Commit.cleanup_ms says
 //	set   submit SET N   taken SET N -> RESULT
 //	return RESULT   fail TYPE:MESSAGE   cancelled REASON
 //	continue [INPUT]                                 as new
@@ -342,6 +343,8 @@ func (b *opsBuilder) op(text string) error {
 	case "wait":
 		b.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, arg(1), b.take()))
 		b.c.WaitTimeoutMs = num(options["timeout"])
+	case "cleanup":
+		b.c.CleanupMs = num(arg(1))
 	case "set":
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_JoinSetCreated{JoinSetCreated: &perdurev1.JoinSetCreated{JoinSetId: b.take()}}})
 	case "submit":

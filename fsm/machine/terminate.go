@@ -7,8 +7,8 @@ import (
 	"perdure/fsm/wire"
 )
 
-// applyTerminate ends an execution at once, without its worker, whose next commit finds a stale task. On an
-// ended execution it changes nothing.
+// applyTerminate ends an execution at once, without its worker, whose next commit finds a stale task. It starts no
+// clean-up. On an ended execution it changes nothing.
 func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetTerminate(), cmd.Namespace
 	ex, ok := t.execution(ns, req.Id)
@@ -20,6 +20,8 @@ func applyTerminate(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Erro
 		if reason == "" {
 			reason = "terminated"
 		}
+		t.terminating = true
+		t.noteReason(ex, reason)
 		if err := t.cancelled(ex, reason); err != nil {
 			return nil, ruleError(ns, err)
 		}

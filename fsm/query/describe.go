@@ -24,6 +24,13 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 		Status: x.status(h, p), CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, DeadlineMs: h.DeadlineMS,
 		JournalEvents: h.Events, ParentId: h.Parent, Tags: wire.EncodeTags(h.Tags), ComponentDigest: h.Digest,
 		LastProblem: h.Problem, Partition: x.Partition, FormerIncarnation: h.Former, FormerIncarnations: h.Generation,
+		CancelReason: h.CancelReason,
+	}
+	if cleanup := h.CleanupID(); cleanup != "" {
+		out.Cleanup = x.cleanup(cleanup)
+	}
+	if h.IsCleanup() {
+		out.CleanupOf = h.Parent
 	}
 	if p.State.Settled() {
 		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
@@ -38,6 +45,20 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 	}
 	out.WakeSource = x.wakeSource(h, p, task, out.Waiting)
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
+}
+
+// cleanup shows the clean-up of a cancelled execution.
+func (x *Read) cleanup(cleanupID string) *perdurev1.Cleanup {
+	out := &perdurev1.Cleanup{Id: cleanupID}
+	h, ok := x.Header(x.Query.Namespace, cleanupID)
+	if !ok {
+		return out
+	}
+	p, _ := x.promiseOf(cleanupID)
+	if out.Status = x.status(h, p); p.State.Settled() {
+		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
+	}
+	return out
 }
 
 // waiting finds a blocked execution's open wait: the last ExecutionAwaiting of its journal. It decodes no

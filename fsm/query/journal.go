@@ -41,9 +41,19 @@ func (x *Read) task(req *commandv1.TaskQuery) (*commandv1.QueryReply, *api.Error
 		return nil, api.Errorf(perdurev1.Reason_REASON_STALE_TASK, "task %q is not held at version %d", x.Query.Id, req.Version).
 			With("namespace", x.Query.Namespace).With("id", x.Query.Id)
 	}
+	var of *perdurev1.CleanupOf
+	if h.IsCleanup() {
+		cancelled, ok := x.Header(x.Query.Namespace, h.Parent)
+		if !ok || cancelled.Incarnation != h.ParentIncarnation {
+			return nil, wire.NotFound(x.Query.Namespace, h.Parent)
+		}
+		of = &perdurev1.CleanupOf{Id: cancelled.ID, Incarnation: cancelled.Incarnation, Function: cancelled.Function,
+			NextSeq: cancelled.Events, CreatedMs: cancelled.CreatedMS, DeadlineMs: cancelled.DeadlineMS}
+	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Task{Task: &perdurev1.Task{
 		Token: wire.Token(x.Query.Namespace, task), Function: h.Function, Status: wire.EncodeStatus(h.Status),
 		Entries: x.entries(h, 0, pageEntries, PageBytes), NextSeq: h.Events,
 		CreatedMs: h.CreatedMS, DeadlineMs: h.DeadlineMS, Tags: wire.EncodeTags(h.Tags),
+		CleanupMs: h.CleanupMS, CleanupOf: of,
 	}}}, nil
 }

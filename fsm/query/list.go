@@ -149,6 +149,7 @@ func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass,
 		}
 		found = append(found, &perdurev1.ExecutionSummary{
 			Id: h.ID, Function: h.Function, Status: status, CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, Incarnation: h.Incarnation,
+			ParentId: h.Parent,
 		})
 		return len(found) <= limit
 	})

@@ -18,7 +18,7 @@ func (x *Read) result() (*commandv1.QueryReply, *api.Error) {
 		return nil, wire.NotFound(x.Query.Namespace, x.Query.Id)
 	}
 	p, _ := x.promiseOf(h.ID)
-	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled()}
+	out := &perdurev1.ResultResponse{Status: x.status(h, p), Done: p.State.Settled(), CleanupId: h.CleanupID()}
 	if out.Done {
 		out.Outcome = wire.EncodeOutcome(state.OutcomeOf(p))
 	}

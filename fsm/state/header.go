@@ -54,6 +54,8 @@ type Header struct {
 	// GraphAt is when the run is to start what it could not start at once; 0 when there is nothing.
 	GraphAt int64
 
+	HeaderMore
+
 	// Problem is what the last release said; Releases counts releases since the last commit.
 	Problem  string
 	Releases uint64
@@ -114,7 +116,7 @@ func (h *Header) Encode() []byte {
 	e.u64(uint64(h.LastState))
 	e.str(h.Problem)
 	e.u64(h.Releases)
-	if h.Kind != KindFunction || h.Generation > 0 {
+	if h.Kind != KindFunction || h.Generation > 0 || h.HeaderMore != (HeaderMore{}) {
 		e.u64(uint64(h.Kind))
 		e.u64(uint64(h.Generation))
 		e.u64(h.Former)
@@ -128,6 +130,7 @@ func (h *Header) Encode() []byte {
 		e.bytes(h.Sweep)
 		e.bytes(h.StartInput)
 	}
+	h.HeaderMore.encode(&e)
 	return e.b
 }
 
@@ -154,11 +157,14 @@ func DecodeHeader(b []byte) (Header, error) {
 		switch {
 		case d.err != nil:
 		case kind == uint64(KindGraph) && generation <= MaxGeneration:
-		case kind == uint64(KindFunction) && generation > 0 && generation <= math.MaxUint32:
+		case kind == uint64(KindFunction) && generation <= math.MaxUint32:
 		default:
 			d.fail("an execution of an unknown kind")
 		}
 		h.Kind, h.Generation, h.Former, h.Wave, h.GraphAt = Kind(kind), uint32(generation), d.u64(), d.u64(), d.i64()
+		if h.Kind == KindFunction && h.Generation == 0 && len(d.b) == 0 {
+			d.fail("the kind of an execution that needs none")
+		}
 	}
 	if h.Kind == KindFunction && h.Generation > 0 {
 		kept := d.u64()
@@ -168,6 +174,7 @@ func DecodeHeader(b []byte) (Header, error) {
 		h.Kept, h.Attached, h.SweepAt = uint32(kept), d.u64(), d.i64()
 		h.Sweep, h.StartInput = d.bytes(), d.bytes()
 	}
+	h.HeaderMore.decode(&d)
 	return h, d.end()
 }
 

@@ -16,7 +16,7 @@ const (
 	LevelAnswers = 4
 	// LevelReplies: stored replies hold no values of promises, and are bounded in bytes.
 	LevelReplies = 5
-	// LevelFunctions: entities and critical sections on them, executions with former incarnations.
+	// LevelFunctions: entities and critical sections on them, executions with former incarnations, clean-up executions.
 	LevelFunctions = 6
 )
 

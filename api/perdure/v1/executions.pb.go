@@ -486,11 +486,13 @@ func (x *ResultRequest) GetLevel() ReadLevel {
 }
 
 type ResultResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Done          bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
-	Status        ExecutionStatus        `protobuf:"varint,2,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
-	Outcome       *Outcome               `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	ReadIndex     uint64                 `protobuf:"varint,4,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Done      bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	Status    ExecutionStatus        `protobuf:"varint,2,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
+	Outcome   *Outcome               `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	ReadIndex uint64                 `protobuf:"varint,4,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
+	// The execution that cleans up after this cancelled one; empty when there is none.
+	CleanupId     string `protobuf:"bytes,5,opt,name=cleanup_id,json=cleanupId,proto3" json:"cleanup_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -551,6 +553,13 @@ func (x *ResultResponse) GetReadIndex() uint64 {
 		return x.ReadIndex
 	}
 	return 0
+}
+
+func (x *ResultResponse) GetCleanupId() string {
+	if x != nil {
+		return x.CleanupId
+	}
+	return ""
 }
 
 type DescribeRequest struct {
@@ -693,8 +702,14 @@ type Execution struct {
 	// The incarnation before this one, and how many there were; 0 for the first.
 	FormerIncarnation  uint64 `protobuf:"varint,19,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
 	FormerIncarnations uint32 `protobuf:"varint,20,opt,name=former_incarnations,json=formerIncarnations,proto3" json:"former_incarnations,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The reason that the caller of Cancel gave.
+	CancelReason string `protobuf:"bytes,22,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
+	// The clean-up of a cancelled execution; absent when there is none.
+	Cleanup *Cleanup `protobuf:"bytes,23,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// Of a clean-up: the cancelled execution that it cleans up after.
+	CleanupOf     string `protobuf:"bytes,24,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
@@ -867,6 +882,88 @@ func (x *Execution) GetFormerIncarnations() uint32 {
 	return 0
 }
 
+func (x *Execution) GetCancelReason() string {
+	if x != nil {
+		return x.CancelReason
+	}
+	return ""
+}
+
+func (x *Execution) GetCleanup() *Cleanup {
+	if x != nil {
+		return x.Cleanup
+	}
+	return nil
+}
+
+func (x *Execution) GetCleanupOf() string {
+	if x != nil {
+		return x.CleanupOf
+	}
+	return ""
+}
+
+// Cleanup is the execution that cleans up after a cancelled one.
+type Cleanup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Status        ExecutionStatus        `protobuf:"varint,2,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
+	Outcome       *Outcome               `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cleanup) Reset() {
+	*x = Cleanup{}
+	mi := &file_perdure_v1_executions_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cleanup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cleanup) ProtoMessage() {}
+
+func (x *Cleanup) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_executions_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cleanup.ProtoReflect.Descriptor instead.
+func (*Cleanup) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Cleanup) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Cleanup) GetStatus() ExecutionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return ExecutionStatus_EXECUTION_STATUS_UNSPECIFIED
+}
+
+func (x *Cleanup) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
 type TaskInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
@@ -880,7 +977,7 @@ type TaskInfo struct {
 
 func (x *TaskInfo) Reset() {
 	*x = TaskInfo{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[8]
+	mi := &file_perdure_v1_executions_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +989,7 @@ func (x *TaskInfo) String() string {
 func (*TaskInfo) ProtoMessage() {}
 
 func (x *TaskInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[8]
+	mi := &file_perdure_v1_executions_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1002,7 @@ func (x *TaskInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskInfo.ProtoReflect.Descriptor instead.
 func (*TaskInfo) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskInfo) GetState() string {
@@ -957,7 +1054,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[9]
+	mi := &file_perdure_v1_executions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1066,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[9]
+	mi := &file_perdure_v1_executions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1079,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JournalRequest) GetNamespace() string {
@@ -1034,7 +1131,7 @@ type JournalResponse struct {
 
 func (x *JournalResponse) Reset() {
 	*x = JournalResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[10]
+	mi := &file_perdure_v1_executions_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1143,7 @@ func (x *JournalResponse) String() string {
 func (*JournalResponse) ProtoMessage() {}
 
 func (x *JournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[10]
+	mi := &file_perdure_v1_executions_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1156,7 @@ func (x *JournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
 func (*JournalResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JournalResponse) GetEntries() []*JournalEntry {
@@ -1107,7 +1204,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[11]
+	mi := &file_perdure_v1_executions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1216,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[11]
+	mi := &file_perdure_v1_executions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1229,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRequest) GetNamespace() string {
@@ -1195,7 +1292,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[12]
+	mi := &file_perdure_v1_executions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1304,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[12]
+	mi := &file_perdure_v1_executions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1317,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListResponse) GetExecutions() []*ExecutionSummary {
@@ -1245,13 +1342,14 @@ type ExecutionSummary struct {
 	CreatedMs     int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	ClosedMs      int64                  `protobuf:"varint,5,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	ParentId      string                 `protobuf:"bytes,7,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecutionSummary) Reset() {
 	*x = ExecutionSummary{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[13]
+	mi := &file_perdure_v1_executions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1361,7 @@ func (x *ExecutionSummary) String() string {
 func (*ExecutionSummary) ProtoMessage() {}
 
 func (x *ExecutionSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[13]
+	mi := &file_perdure_v1_executions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1374,7 @@ func (x *ExecutionSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionSummary.ProtoReflect.Descriptor instead.
 func (*ExecutionSummary) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecutionSummary) GetId() string {
@@ -1321,6 +1419,13 @@ func (x *ExecutionSummary) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *ExecutionSummary) GetParentId() string {
+	if x != nil {
+		return x.ParentId
+	}
+	return ""
+}
+
 type SignalRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
@@ -1334,7 +1439,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[14]
+	mi := &file_perdure_v1_executions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1451,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[14]
+	mi := &file_perdure_v1_executions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1464,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SignalRequest) GetRequest() *RequestID {
@@ -1407,7 +1512,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[15]
+	mi := &file_perdure_v1_executions_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1524,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[15]
+	mi := &file_perdure_v1_executions_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1537,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignalResponse) GetDeliveryId() uint64 {
@@ -1456,7 +1561,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[16]
+	mi := &file_perdure_v1_executions_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1573,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[16]
+	mi := &file_perdure_v1_executions_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1586,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelRequest) GetRequest() *RequestID {
@@ -1528,7 +1633,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[17]
+	mi := &file_perdure_v1_executions_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1645,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[17]
+	mi := &file_perdure_v1_executions_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1658,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CancelResponse) GetStatus() ExecutionStatus {
@@ -1575,7 +1680,7 @@ type TerminateRequest struct {
 
 func (x *TerminateRequest) Reset() {
 	*x = TerminateRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[18]
+	mi := &file_perdure_v1_executions_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1692,7 @@ func (x *TerminateRequest) String() string {
 func (*TerminateRequest) ProtoMessage() {}
 
 func (x *TerminateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[18]
+	mi := &file_perdure_v1_executions_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1705,7 @@ func (x *TerminateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateRequest.ProtoReflect.Descriptor instead.
 func (*TerminateRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TerminateRequest) GetRequest() *RequestID {
@@ -1640,7 +1745,7 @@ type TerminateResponse struct {
 
 func (x *TerminateResponse) Reset() {
 	*x = TerminateResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[19]
+	mi := &file_perdure_v1_executions_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1757,7 @@ func (x *TerminateResponse) String() string {
 func (*TerminateResponse) ProtoMessage() {}
 
 func (x *TerminateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[19]
+	mi := &file_perdure_v1_executions_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1770,7 @@ func (x *TerminateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminateResponse.ProtoReflect.Descriptor instead.
 func (*TerminateResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TerminateResponse) GetStatus() ExecutionStatus {
@@ -1696,7 +1801,7 @@ type RestartRequest struct {
 
 func (x *RestartRequest) Reset() {
 	*x = RestartRequest{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[20]
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1813,7 @@ func (x *RestartRequest) String() string {
 func (*RestartRequest) ProtoMessage() {}
 
 func (x *RestartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[20]
+	mi := &file_perdure_v1_executions_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1826,7 @@ func (x *RestartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRequest.ProtoReflect.Descriptor instead.
 func (*RestartRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RestartRequest) GetRequest() *RequestID {
@@ -1785,7 +1890,7 @@ type RestartResponse struct {
 
 func (x *RestartResponse) Reset() {
 	*x = RestartResponse{}
-	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	mi := &file_perdure_v1_executions_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1902,7 @@ func (x *RestartResponse) String() string {
 func (*RestartResponse) ProtoMessage() {}
 
 func (x *RestartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_executions_proto_msgTypes[21]
+	mi := &file_perdure_v1_executions_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1915,7 @@ func (x *RestartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartResponse.ProtoReflect.Descriptor instead.
 func (*RestartResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_executions_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestartResponse) GetIncarnation() uint64 {
@@ -1868,13 +1973,15 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x17\n" +
 	"\await_ms\x18\x03 \x01(\x03R\x06waitMs\x12+\n" +
-	"\x05level\x18\x04 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\xa7\x01\n" +
+	"\x05level\x18\x04 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"\xc6\x01\n" +
 	"\x0eResultResponse\x12\x12\n" +
 	"\x04done\x18\x01 \x01(\bR\x04done\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x12-\n" +
 	"\aoutcome\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x04 \x01(\x04R\treadIndex\"l\n" +
+	"read_index\x18\x04 \x01(\x04R\treadIndex\x12\x1d\n" +
+	"\n" +
+	"cleanup_id\x18\x05 \x01(\tR\tcleanupId\"l\n" +
 	"\x0fDescribeRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12+\n" +
@@ -1882,7 +1989,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10DescribeResponse\x123\n" +
 	"\texecution\x18\x01 \x01(\v2\x15.perdure.v1.ExecutionR\texecution\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xba\x06\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xad\a\n" +
 	"\tExecution\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -1907,10 +2014,18 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\flast_problem\x18\x11 \x01(\tR\vlastProblem\x12\x1c\n" +
 	"\tpartition\x18\x12 \x01(\rR\tpartition\x12-\n" +
 	"\x12former_incarnation\x18\x13 \x01(\x04R\x11formerIncarnation\x12/\n" +
-	"\x13former_incarnations\x18\x14 \x01(\rR\x12formerIncarnations\x1a7\n" +
+	"\x13former_incarnations\x18\x14 \x01(\rR\x12formerIncarnations\x12#\n" +
+	"\rcancel_reason\x18\x16 \x01(\tR\fcancelReason\x12-\n" +
+	"\acleanup\x18\x17 \x01(\v2\x13.perdure.v1.CleanupR\acleanup\x12\x1d\n" +
+	"\n" +
+	"cleanup_of\x18\x18 \x01(\tR\tcleanupOf\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\aCleanup\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x12-\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x98\x01\n" +
 	"\bTaskInfo\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -1941,7 +2056,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x1c.perdure.v1.ExecutionSummaryR\n" +
 	"executions\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\xd1\x01\n" +
+	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\xee\x01\n" +
 	"\x10ExecutionSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -1949,7 +2064,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x1b\n" +
 	"\tclosed_ms\x18\x05 \x01(\x03R\bclosedMs\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\x9c\x01\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x1b\n" +
+	"\tparent_id\x18\a \x01(\tR\bparentId\"\x9c\x01\n" +
 	"\rSignalRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -2023,7 +2139,7 @@ func file_perdure_v1_executions_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_executions_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_perdure_v1_executions_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_perdure_v1_executions_proto_goTypes = []any{
 	(Reuse)(0),                // 0: perdure.v1.Reuse
 	(ReadLevel)(0),            // 1: perdure.v1.ReadLevel
@@ -2036,78 +2152,82 @@ var file_perdure_v1_executions_proto_goTypes = []any{
 	(*DescribeRequest)(nil),   // 8: perdure.v1.DescribeRequest
 	(*DescribeResponse)(nil),  // 9: perdure.v1.DescribeResponse
 	(*Execution)(nil),         // 10: perdure.v1.Execution
-	(*TaskInfo)(nil),          // 11: perdure.v1.TaskInfo
-	(*JournalRequest)(nil),    // 12: perdure.v1.JournalRequest
-	(*JournalResponse)(nil),   // 13: perdure.v1.JournalResponse
-	(*ListRequest)(nil),       // 14: perdure.v1.ListRequest
-	(*ListResponse)(nil),      // 15: perdure.v1.ListResponse
-	(*ExecutionSummary)(nil),  // 16: perdure.v1.ExecutionSummary
-	(*SignalRequest)(nil),     // 17: perdure.v1.SignalRequest
-	(*SignalResponse)(nil),    // 18: perdure.v1.SignalResponse
-	(*CancelRequest)(nil),     // 19: perdure.v1.CancelRequest
-	(*CancelResponse)(nil),    // 20: perdure.v1.CancelResponse
-	(*TerminateRequest)(nil),  // 21: perdure.v1.TerminateRequest
-	(*TerminateResponse)(nil), // 22: perdure.v1.TerminateResponse
-	(*RestartRequest)(nil),    // 23: perdure.v1.RestartRequest
-	(*RestartResponse)(nil),   // 24: perdure.v1.RestartResponse
-	nil,                       // 25: perdure.v1.StartRequest.TagsEntry
-	nil,                       // 26: perdure.v1.Execution.TagsEntry
-	(ExecutionStatus)(0),      // 27: perdure.v1.ExecutionStatus
-	(*Outcome)(nil),           // 28: perdure.v1.Outcome
-	(*ExecutionAwaiting)(nil), // 29: perdure.v1.ExecutionAwaiting
-	(*JournalEntry)(nil),      // 30: perdure.v1.JournalEntry
+	(*Cleanup)(nil),           // 11: perdure.v1.Cleanup
+	(*TaskInfo)(nil),          // 12: perdure.v1.TaskInfo
+	(*JournalRequest)(nil),    // 13: perdure.v1.JournalRequest
+	(*JournalResponse)(nil),   // 14: perdure.v1.JournalResponse
+	(*ListRequest)(nil),       // 15: perdure.v1.ListRequest
+	(*ListResponse)(nil),      // 16: perdure.v1.ListResponse
+	(*ExecutionSummary)(nil),  // 17: perdure.v1.ExecutionSummary
+	(*SignalRequest)(nil),     // 18: perdure.v1.SignalRequest
+	(*SignalResponse)(nil),    // 19: perdure.v1.SignalResponse
+	(*CancelRequest)(nil),     // 20: perdure.v1.CancelRequest
+	(*CancelResponse)(nil),    // 21: perdure.v1.CancelResponse
+	(*TerminateRequest)(nil),  // 22: perdure.v1.TerminateRequest
+	(*TerminateResponse)(nil), // 23: perdure.v1.TerminateResponse
+	(*RestartRequest)(nil),    // 24: perdure.v1.RestartRequest
+	(*RestartResponse)(nil),   // 25: perdure.v1.RestartResponse
+	nil,                       // 26: perdure.v1.StartRequest.TagsEntry
+	nil,                       // 27: perdure.v1.Execution.TagsEntry
+	(ExecutionStatus)(0),      // 28: perdure.v1.ExecutionStatus
+	(*Outcome)(nil),           // 29: perdure.v1.Outcome
+	(*ExecutionAwaiting)(nil), // 30: perdure.v1.ExecutionAwaiting
+	(*JournalEntry)(nil),      // 31: perdure.v1.JournalEntry
 }
 var file_perdure_v1_executions_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.StartRequest.request:type_name -> perdure.v1.RequestID
-	25, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
+	26, // 1: perdure.v1.StartRequest.tags:type_name -> perdure.v1.StartRequest.TagsEntry
 	0,  // 2: perdure.v1.StartRequest.reuse:type_name -> perdure.v1.Reuse
-	27, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
+	28, // 3: perdure.v1.StartResponse.status:type_name -> perdure.v1.ExecutionStatus
 	1,  // 4: perdure.v1.ResultRequest.level:type_name -> perdure.v1.ReadLevel
-	27, // 5: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
-	28, // 6: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
+	28, // 5: perdure.v1.ResultResponse.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 6: perdure.v1.ResultResponse.outcome:type_name -> perdure.v1.Outcome
 	1,  // 7: perdure.v1.DescribeRequest.level:type_name -> perdure.v1.ReadLevel
 	10, // 8: perdure.v1.DescribeResponse.execution:type_name -> perdure.v1.Execution
-	27, // 9: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
-	26, // 10: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
-	28, // 11: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
-	29, // 12: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
-	11, // 13: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
-	1,  // 14: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
-	30, // 15: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
-	27, // 16: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
-	1,  // 17: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
-	16, // 18: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
-	27, // 19: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 20: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
-	3,  // 21: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
-	27, // 22: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 23: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
-	27, // 24: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
-	3,  // 25: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
-	2,  // 26: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
-	4,  // 27: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
-	6,  // 28: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
-	8,  // 29: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
-	12, // 30: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
-	14, // 31: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
-	17, // 32: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
-	19, // 33: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
-	21, // 34: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
-	23, // 35: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
-	5,  // 36: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
-	7,  // 37: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
-	9,  // 38: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
-	13, // 39: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
-	15, // 40: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
-	18, // 41: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
-	20, // 42: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
-	22, // 43: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
-	24, // 44: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
-	36, // [36:45] is the sub-list for method output_type
-	27, // [27:36] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	28, // 9: perdure.v1.Execution.status:type_name -> perdure.v1.ExecutionStatus
+	27, // 10: perdure.v1.Execution.tags:type_name -> perdure.v1.Execution.TagsEntry
+	29, // 11: perdure.v1.Execution.outcome:type_name -> perdure.v1.Outcome
+	30, // 12: perdure.v1.Execution.waiting:type_name -> perdure.v1.ExecutionAwaiting
+	12, // 13: perdure.v1.Execution.task:type_name -> perdure.v1.TaskInfo
+	11, // 14: perdure.v1.Execution.cleanup:type_name -> perdure.v1.Cleanup
+	28, // 15: perdure.v1.Cleanup.status:type_name -> perdure.v1.ExecutionStatus
+	29, // 16: perdure.v1.Cleanup.outcome:type_name -> perdure.v1.Outcome
+	1,  // 17: perdure.v1.JournalRequest.level:type_name -> perdure.v1.ReadLevel
+	31, // 18: perdure.v1.JournalResponse.entries:type_name -> perdure.v1.JournalEntry
+	28, // 19: perdure.v1.ListRequest.status:type_name -> perdure.v1.ExecutionStatus
+	1,  // 20: perdure.v1.ListRequest.level:type_name -> perdure.v1.ReadLevel
+	17, // 21: perdure.v1.ListResponse.executions:type_name -> perdure.v1.ExecutionSummary
+	28, // 22: perdure.v1.ExecutionSummary.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 23: perdure.v1.SignalRequest.request:type_name -> perdure.v1.RequestID
+	3,  // 24: perdure.v1.CancelRequest.request:type_name -> perdure.v1.RequestID
+	28, // 25: perdure.v1.CancelResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 26: perdure.v1.TerminateRequest.request:type_name -> perdure.v1.RequestID
+	28, // 27: perdure.v1.TerminateResponse.status:type_name -> perdure.v1.ExecutionStatus
+	3,  // 28: perdure.v1.RestartRequest.request:type_name -> perdure.v1.RequestID
+	2,  // 29: perdure.v1.RestartRequest.from:type_name -> perdure.v1.RestartFrom
+	4,  // 30: perdure.v1.Executions.Start:input_type -> perdure.v1.StartRequest
+	6,  // 31: perdure.v1.Executions.Result:input_type -> perdure.v1.ResultRequest
+	8,  // 32: perdure.v1.Executions.Describe:input_type -> perdure.v1.DescribeRequest
+	13, // 33: perdure.v1.Executions.Journal:input_type -> perdure.v1.JournalRequest
+	15, // 34: perdure.v1.Executions.List:input_type -> perdure.v1.ListRequest
+	18, // 35: perdure.v1.Executions.Signal:input_type -> perdure.v1.SignalRequest
+	20, // 36: perdure.v1.Executions.Cancel:input_type -> perdure.v1.CancelRequest
+	22, // 37: perdure.v1.Executions.Terminate:input_type -> perdure.v1.TerminateRequest
+	24, // 38: perdure.v1.Executions.Restart:input_type -> perdure.v1.RestartRequest
+	5,  // 39: perdure.v1.Executions.Start:output_type -> perdure.v1.StartResponse
+	7,  // 40: perdure.v1.Executions.Result:output_type -> perdure.v1.ResultResponse
+	9,  // 41: perdure.v1.Executions.Describe:output_type -> perdure.v1.DescribeResponse
+	14, // 42: perdure.v1.Executions.Journal:output_type -> perdure.v1.JournalResponse
+	16, // 43: perdure.v1.Executions.List:output_type -> perdure.v1.ListResponse
+	19, // 44: perdure.v1.Executions.Signal:output_type -> perdure.v1.SignalResponse
+	21, // 45: perdure.v1.Executions.Cancel:output_type -> perdure.v1.CancelResponse
+	23, // 46: perdure.v1.Executions.Terminate:output_type -> perdure.v1.TerminateResponse
+	25, // 47: perdure.v1.Executions.Restart:output_type -> perdure.v1.RestartResponse
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_executions_proto_init() }
@@ -2122,7 +2242,7 @@ func file_perdure_v1_executions_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_executions_proto_rawDesc), len(file_perdure_v1_executions_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

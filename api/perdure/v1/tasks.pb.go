@@ -481,7 +481,9 @@ type Hello struct {
 	// assigned to it again.
 	Held []*TaskToken `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
 	// The names of the entities whose operations this worker can run.
-	Entities      []string `protobuf:"bytes,20,rep,name=entities,proto3" json:"entities,omitempty"`
+	Entities []string `protobuf:"bytes,20,rep,name=entities,proto3" json:"entities,omitempty"`
+	// The worker runs the clean-ups of cancelled executions of its functions (Task.cleanup_of).
+	Cleanups      bool `protobuf:"varint,8,opt,name=cleanups,proto3" json:"cleanups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -570,6 +572,13 @@ func (x *Hello) GetEntities() []string {
 		return x.Entities
 	}
 	return nil
+}
+
+func (x *Hello) GetCleanups() bool {
+	if x != nil {
+		return x.Cleanups
+	}
+	return false
 }
 
 type Welcome struct {
@@ -696,7 +705,12 @@ type Task struct {
 	// unknown; the lease may have ended already, and the worker asks by a heartbeat before it acts.
 	AcquiredAfter uint64 `protobuf:"varint,9,opt,name=acquired_after,json=acquiredAfter,proto3" json:"acquired_after,omitempty"`
 	// The task is an entity's: its operations, and no journal. The function is "@" and the entity's name.
-	Entity        *EntityBatch `protobuf:"bytes,20,opt,name=entity,proto3" json:"entity,omitempty"`
+	Entity *EntityBatch `protobuf:"bytes,20,opt,name=entity,proto3" json:"entity,omitempty"`
+	// As the last Commit.cleanup_ms set it; 0: no clean-up is registered.
+	CleanupMs int64 `protobuf:"varint,10,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
+	// Set if this execution is the clean-up of a cancelled one: the worker replays that one's journal, then runs what its
+	// function registered, recording it in the journal of this execution.
+	CleanupOf     *CleanupOf `protobuf:"bytes,11,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -801,6 +815,105 @@ func (x *Task) GetEntity() *EntityBatch {
 	return nil
 }
 
+func (x *Task) GetCleanupMs() int64 {
+	if x != nil {
+		return x.CleanupMs
+	}
+	return 0
+}
+
+func (x *Task) GetCleanupOf() *CleanupOf {
+	if x != nil {
+		return x.CleanupOf
+	}
+	return nil
+}
+
+// CleanupOf describes a cancelled execution to the worker of its clean-up. ReadJournal reads its journal.
+type CleanupOf struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Function      string                 `protobuf:"bytes,3,opt,name=function,proto3" json:"function,omitempty"`
+	NextSeq       uint64                 `protobuf:"varint,4,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,5,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	DeadlineMs    int64                  `protobuf:"varint,6,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CleanupOf) Reset() {
+	*x = CleanupOf{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CleanupOf) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CleanupOf) ProtoMessage() {}
+
+func (x *CleanupOf) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CleanupOf.ProtoReflect.Descriptor instead.
+func (*CleanupOf) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CleanupOf) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CleanupOf) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *CleanupOf) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *CleanupOf) GetNextSeq() uint64 {
+	if x != nil {
+		return x.NextSeq
+	}
+	return 0
+}
+
+func (x *CleanupOf) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *CleanupOf) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
 // Commit is one step of an execution: whole, or not at all. Its guard is the token and next_child; what
 // arrived meanwhile (a completion, a timer, a signal) does not invalidate it.
 //
@@ -828,6 +941,9 @@ type Commit struct {
 	// Credit for further tasks, granted if this commit ends the task's activation (the reply's state is not
 	// ACQUIRED).
 	Credit uint32 `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`
+	// Positive: when the execution is cancelled from now on, it gets a clean-up, which may take this long. -1: it gets
+	// none. 0 changes nothing.
+	CleanupMs int64 `protobuf:"varint,12,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
 	// Ends this incarnation of the execution and begins the next one under the same id, with this input and without a
 	// history. Such a commit has no events. The reply's state is PENDING.
 	ContinueAsNew *ContinueAsNew `protobuf:"bytes,10,opt,name=continue_as_new,json=continueAsNew,proto3" json:"continue_as_new,omitempty"`
@@ -837,7 +953,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +965,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +978,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Commit) GetRequest() *RequestID {
@@ -928,6 +1044,13 @@ func (x *Commit) GetCredit() uint32 {
 	return 0
 }
 
+func (x *Commit) GetCleanupMs() int64 {
+	if x != nil {
+		return x.CleanupMs
+	}
+	return 0
+}
+
 func (x *Commit) GetContinueAsNew() *ContinueAsNew {
 	if x != nil {
 		return x.ContinueAsNew
@@ -946,7 +1069,7 @@ type ContinueAsNew struct {
 
 func (x *ContinueAsNew) Reset() {
 	*x = ContinueAsNew{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1081,7 @@ func (x *ContinueAsNew) String() string {
 func (*ContinueAsNew) ProtoMessage() {}
 
 func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1094,7 @@ func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueAsNew.ProtoReflect.Descriptor instead.
 func (*ContinueAsNew) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ContinueAsNew) GetInput() []byte {
@@ -994,7 +1117,7 @@ type ChildOptions struct {
 
 func (x *ChildOptions) Reset() {
 	*x = ChildOptions{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1129,7 @@ func (x *ChildOptions) String() string {
 func (*ChildOptions) ProtoMessage() {}
 
 func (x *ChildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1142,7 @@ func (x *ChildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOptions.ProtoReflect.Descriptor instead.
 func (*ChildOptions) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ChildOptions) GetPromiseId() string {
@@ -1072,7 +1195,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1207,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1220,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -1219,7 +1342,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1354,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1367,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SignalSend) GetId() string {
@@ -1281,7 +1404,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1416,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1429,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartSend) GetId() string {
@@ -1359,7 +1482,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1494,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1507,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -1433,7 +1556,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1568,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1581,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -1482,7 +1605,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1617,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1630,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -1547,7 +1670,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1682,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1695,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -1611,7 +1734,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1746,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1759,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 type ReadJournal struct {
@@ -1651,7 +1774,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1786,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1799,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -1717,7 +1840,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1852,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1865,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -1767,7 +1890,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1902,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1915,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 type CallError struct {
@@ -1808,7 +1931,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1943,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1956,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -1892,7 +2015,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x05error\x18\b \x01(\v2\x15.perdure.v1.CallErrorH\x00R\x05error\x12)\n" +
 	"\x05drain\x18\t \x01(\v2\x11.perdure.v1.DrainH\x00R\x05drain\x12D\n" +
 	"\rcommit_entity\x18\x14 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntityB\x06\n" +
-	"\x04kind\"\x89\x02\n" +
+	"\x04kind\"\xa5\x02\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -1901,13 +2024,14 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12)\n" +
 	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\x12\x1a\n" +
-	"\bentities\x18\x14 \x03(\tR\bentities\"h\n" +
+	"\bentities\x18\x14 \x03(\tR\bentities\x12\x1a\n" +
+	"\bcleanups\x18\b \x01(\bR\bcleanups\"h\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1e\n" +
 	"\x06Credit\x12\x14\n" +
-	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xd4\x03\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xa9\x04\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -1920,10 +2044,24 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"deadlineMs\x12.\n" +
 	"\x04tags\x18\b \x03(\v2\x1a.perdure.v1.Task.TagsEntryR\x04tags\x12%\n" +
 	"\x0eacquired_after\x18\t \x01(\x04R\racquiredAfter\x12/\n" +
-	"\x06entity\x18\x14 \x01(\v2\x17.perdure.v1.EntityBatchR\x06entity\x1a7\n" +
+	"\x06entity\x18\x14 \x01(\v2\x17.perdure.v1.EntityBatchR\x06entity\x12\x1d\n" +
+	"\n" +
+	"cleanup_ms\x18\n" +
+	" \x01(\x03R\tcleanupMs\x124\n" +
+	"\n" +
+	"cleanup_of\x18\v \x01(\v2\x15.perdure.v1.CleanupOfR\tcleanupOf\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\tCleanupOf\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bfunction\x18\x03 \x01(\tR\bfunction\x12\x19\n" +
+	"\bnext_seq\x18\x04 \x01(\x04R\anextSeq\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x05 \x01(\x03R\tcreatedMs\x12\x1f\n" +
+	"\vdeadline_ms\x18\x06 \x01(\x03R\n" +
+	"deadlineMs\"\xcb\x03\n" +
 	"\x06Commit\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12)\n" +
 	"\x04task\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x1d\n" +
@@ -1934,7 +2072,9 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\bchildren\x18\x06 \x03(\v2\x18.perdure.v1.ChildOptionsR\bchildren\x12&\n" +
 	"\x05sends\x18\a \x03(\v2\x10.perdure.v1.SendR\x05sends\x12&\n" +
 	"\x0fwait_timeout_ms\x18\b \x01(\x03R\rwaitTimeoutMs\x12\x16\n" +
-	"\x06credit\x18\t \x01(\rR\x06credit\x12A\n" +
+	"\x06credit\x18\t \x01(\rR\x06credit\x12\x1d\n" +
+	"\n" +
+	"cleanup_ms\x18\f \x01(\x03R\tcleanupMs\x12A\n" +
 	"\x0fcontinue_as_new\x18\n" +
 	" \x01(\v2\x19.perdure.v1.ContinueAsNewR\rcontinueAsNew\"%\n" +
 	"\rContinueAsNew\x12\x14\n" +
@@ -2036,7 +2176,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(TaskState)(0),            // 0: perdure.v1.TaskState
 	(*WorkRequest)(nil),       // 1: perdure.v1.WorkRequest
@@ -2045,95 +2185,97 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*Welcome)(nil),           // 4: perdure.v1.Welcome
 	(*Credit)(nil),            // 5: perdure.v1.Credit
 	(*Task)(nil),              // 6: perdure.v1.Task
-	(*Commit)(nil),            // 7: perdure.v1.Commit
-	(*ContinueAsNew)(nil),     // 8: perdure.v1.ContinueAsNew
-	(*ChildOptions)(nil),      // 9: perdure.v1.ChildOptions
-	(*Send)(nil),              // 10: perdure.v1.Send
-	(*SignalSend)(nil),        // 11: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 12: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 13: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 14: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 15: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 16: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 17: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 18: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 19: perdure.v1.JournalPage
-	(*Drain)(nil),             // 20: perdure.v1.Drain
-	(*CallError)(nil),         // 21: perdure.v1.CallError
-	nil,                       // 22: perdure.v1.Task.TagsEntry
-	nil,                       // 23: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 24: perdure.v1.StartSend.TagsEntry
-	nil,                       // 25: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 26: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 27: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 28: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 29: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 30: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 31: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 32: perdure.v1.RequestID
-	(*Event)(nil),             // 33: perdure.v1.Event
-	(*EntityCall)(nil),        // 34: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 35: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 36: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 37: perdure.v1.EntityUnlock
-	(Reason)(0),               // 38: perdure.v1.Reason
+	(*CleanupOf)(nil),         // 7: perdure.v1.CleanupOf
+	(*Commit)(nil),            // 8: perdure.v1.Commit
+	(*ContinueAsNew)(nil),     // 9: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 10: perdure.v1.ChildOptions
+	(*Send)(nil),              // 11: perdure.v1.Send
+	(*SignalSend)(nil),        // 12: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 13: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 14: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 15: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 16: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 17: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 18: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 19: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 20: perdure.v1.JournalPage
+	(*Drain)(nil),             // 21: perdure.v1.Drain
+	(*CallError)(nil),         // 22: perdure.v1.CallError
+	nil,                       // 23: perdure.v1.Task.TagsEntry
+	nil,                       // 24: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 25: perdure.v1.StartSend.TagsEntry
+	nil,                       // 26: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 27: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 28: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 29: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 30: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 31: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 32: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 33: perdure.v1.RequestID
+	(*Event)(nil),             // 34: perdure.v1.Event
+	(*EntityCall)(nil),        // 35: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 36: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 37: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 38: perdure.v1.EntityUnlock
+	(Reason)(0),               // 39: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	5,  // 1: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
-	7,  // 2: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	14, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	16, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	18, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	26, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	8,  // 2: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
+	15, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	17, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	19, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	27, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	4,  // 7: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	6,  // 8: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	13, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	15, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	17, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	19, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	21, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	20, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	27, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	28, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	28, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	28, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	29, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	30, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	22, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	31, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	32, // 23: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	28, // 24: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	33, // 25: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	9,  // 26: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	10, // 27: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	8,  // 28: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	23, // 29: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	11, // 30: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	12, // 31: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	34, // 32: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	35, // 33: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	36, // 34: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	37, // 35: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	24, // 36: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 37: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	29, // 38: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	30, // 39: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	28, // 40: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	28, // 41: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	28, // 42: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	28, // 43: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	28, // 44: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	30, // 45: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	38, // 46: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	25, // 47: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	1,  // 48: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 49: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	49, // [49:50] is the sub-list for method output_type
-	48, // [48:49] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	14, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	16, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	18, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	20, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	22, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	21, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	28, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	29, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	29, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	29, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	30, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	31, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	23, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	32, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	7,  // 23: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	33, // 24: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	29, // 25: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	34, // 26: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	10, // 27: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	11, // 28: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	9,  // 29: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	24, // 30: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	12, // 31: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	13, // 32: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	35, // 33: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	36, // 34: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	37, // 35: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	38, // 36: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	25, // 37: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 38: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	30, // 39: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	31, // 40: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	29, // 41: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	29, // 42: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	29, // 43: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	29, // 44: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	29, // 45: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	31, // 46: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	39, // 47: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	26, // 48: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	1,  // 49: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	2,  // 50: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	50, // [50:51] is the sub-list for method output_type
+	49, // [49:50] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -2164,7 +2306,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_Drain)(nil),
 		(*WorkResponse_CommitEntity)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[9].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[10].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -2178,7 +2320,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
