@@ -170,7 +170,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBa
 	if e.codec != nil {
 		c = e.codec
 	}
-	out := &perdurev1.CommitEntity{Version: b.GetVersion(), Exists: b.GetExists(), Value: b.GetValue()}
+	out := &perdurev1.CommitEntity{Version: b.GetVersion(), Lane: b.GetLane(), Exists: b.GetExists(), Value: b.GetValue()}
 	var state S
 	stale := true // state is not what out.Value encodes
 	for _, op := range b.GetOperations() {
@@ -236,7 +236,7 @@ func (t *activation) runEntity(e runner) {
 		made.Task = t.key.token()
 		resp := t.ask(func() *perdurev1.WorkRequest {
 			// A message of its own for every attempt: an earlier one may still be on its way out.
-			again := &perdurev1.CommitEntity{Request: req.Wire(), Task: made.Task, Version: made.Version, Results: made.Results,
+			again := &perdurev1.CommitEntity{Request: req.Wire(), Task: made.Task, Version: made.Version, Lane: made.Lane, Results: made.Results,
 				Exists: made.Exists, Value: made.Value, Signals: made.Signals, Credit: t.w.grantable(credit)}
 			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_CommitEntity{CommitEntity: again}}
 		})

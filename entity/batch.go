@@ -17,17 +17,20 @@ type Batch struct {
 	// Incarnation and Version are what the commit must present.
 	Incarnation, Version uint64
 	// Exists and Value are the value to start from.
-	Exists     bool
-	Value      []byte
+	Exists bool
+	Value  []byte
+	// Lane says that the operations are scheduled signals, of [State.Lane].
+	Lane       bool
 	Operations []Operation
 }
 
 // Batch returns what a worker should run next, and false if nothing can run now. It holds the first
-// operations that may run: at most operations of them (at least one), and no more than fit into bytes of
-// input, but always the first. It changes nothing, so a batch that is lost costs nothing.
+// operations of one list that may run: at most operations of them (at least one), and no more than fit into bytes of
+// input, but always the first. The lists take turns by the version, so neither starves the other. It changes nothing, so a batch that is lost costs nothing.
 func (s *State) Batch(operations, bytes int) (Batch, bool) {
 	b := Batch{Entity: s.ID, Incarnation: s.Incarnation, Version: s.Version, Exists: s.Exists, Value: s.Value}
-	for _, o := range s.eligible() {
+	b.Lane = s.may(true) && (s.Version%2 == 0 || !s.may(false))
+	for _, o := range s.eligible(b.Lane) {
 		work := o.work()
 		bytes -= len(work.Input)
 		if len(b.Operations) > 0 && (len(b.Operations) >= operations || bytes < 0) {

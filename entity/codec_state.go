@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// AppendState appends the canonical encoding of s to b: the head ([AppendHead]), then the queue and the
-// delayed signals.
+// AppendState appends the canonical encoding of s to b: the head ([AppendHead]), then the queue, the lane and
+// the delayed signals.
 func AppendState(b []byte, s *State) []byte {
 	b = AppendHead(b, s)
 	b = appendEntries(b, s.Queue)
+	b = appendEntries(b, s.Lane)
 	return appendEntries(b, s.Delayed)
 }
 
@@ -19,8 +20,9 @@ func DecodeState(b []byte) (*State, error) {
 	r := &reader{what: "state", b: b}
 	s := r.head()
 	s.Queue = r.entries(compareQueued)
+	s.Lane = r.entries(compareQueued)
 	s.Delayed = r.entries(compareDelayed)
-	if slices.ContainsFunc(s.Delayed, func(e Entry) bool { return e.dueAt() == 0 }) {
+	if unscheduled := func(e Entry) bool { return e.dueAt() == 0 }; slices.ContainsFunc(s.Delayed, unscheduled) || slices.ContainsFunc(s.Lane, unscheduled) {
 		r.fail(r.off, "what is delayed is not scheduled")
 	}
 	if err := r.end(); err != nil {

@@ -50,10 +50,10 @@ func TestGoldenBytes(t *testing.T) {
 		{"unlock", hex.EncodeToString(AppendMessage(nil, fullMessages[5])), "01" + "06" + section + "0161"},
 		{"withdraw", hex.EncodeToString(AppendMessage(nil, fullMessages[6])), "01" + "07" + section + "02" + "0161" + "0162" + "00"},
 		{"head", hex.EncodeToString(AppendHead(nil, fullState)), head},
-		{"state", hex.EncodeToString(AppendState(nil, fullState)), head + "03" + "03" + call + "06" + request + "08" + signal +
+		{"state", hex.EncodeToString(AppendState(nil, fullState)), head + "03" + "03" + call + "06" + request + "08" + signal + "00" +
 			"01" + "07" + "01" + "02" + "0162" + "00" + "0161" + "05312e322e33" + "026f70" + "00" + "80a0abfef962"},
 		{"entry", hex.EncodeToString(AppendEntry(nil, fullState.Queue[0])), "01" + "03" + call},
-		{"least state", hex.EncodeToString(AppendState(nil, &State{})), "01" + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "00"},
+		{"least state", hex.EncodeToString(AppendState(nil, &State{})), "01" + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "00"},
 		{"holder", hex.EncodeToString(AppendHolder(nil, fullHolder)), "01" + "03" + section + "02" + "0161" + "0162" + "01" + "0161" + "027232"},
 		{"least holder", hex.EncodeToString(AppendHolder(nil, &Holder{Self: order, Phase: Outside})), "01" + "01" + party + "00" + "00" + "00"},
 	} {
@@ -264,10 +264,10 @@ func TestCorrupt(t *testing.T) {
 		"state, count":               {"state", set(AppendState(nil, &State{}), 7, 1), 7, "count is larger"},
 		"state, queue descending":    {"state", state(func(s *State) { s.Queue[1].Seq = 0 }), 27, "not in ascending order"},
 		"state, number twice":        {"state", state(func(s *State) { s.Queue[1].Seq = 1 }), 27, "not in ascending order"},
-		"state, delayed descending":  {"state", state(func(s *State) { slices.Reverse(s.Delayed) }), 64, "not in ascending order"},
-		"state, not scheduled":       {"state", state(func(s *State) { s.Delayed = s.Queue }), 82, "not scheduled"},
+		"state, delayed descending":  {"state", state(func(s *State) { slices.Reverse(s.Delayed) }), 65, "not in ascending order"},
+		"state, not scheduled":       {"state", state(func(s *State) { s.Delayed = s.Queue }), 83, "not scheduled"},
 		"state, a reply waits":       {"state", state(func(s *State) { s.Queue[0].Message = Reply{"a", user, "r", false, nil} }), 10, "no queue holds this kind: reply"},
-		"state, bytes after":         {"state", append(AppendState(nil, &State{}), 0), 9, "bytes after the end"},
+		"state, bytes after":         {"state", append(AppendState(nil, &State{}), 0), 10, "bytes after the end"},
 		"head, empty":                {"head", nil, 0, "ends too early"},
 		"head, bytes after":          {"head", append(AppendHead(nil, &State{}), 0), 7, "bytes after the end"},
 		"entry, empty":               {"entry", nil, 0, "ends too early"},

@@ -7,8 +7,9 @@ import (
 
 // Commit is what a worker brings back of a [Batch] (durable functions semantics, section 5.1.3).
 type Commit struct {
-	// Incarnation and Version are those of the batch.
+	// Incarnation, Version and Lane are those of the batch.
 	Incarnation, Version uint64
+	Lane                 bool
 	// Results are those of the first operations of the batch, in order, at least one. The operations
 	// without result stay in the queue.
 	Results []Result
@@ -55,14 +56,19 @@ func (s *State) Commit(now int64, c Commit) ([]Message, error) {
 		return nil, refused
 	}
 	s.Tick(now)
-	s.Queue = without(s.Queue, taken)
+	if c.Lane {
+		s.Lane = without(s.Lane, taken)
+		s.Tick(now)
+	} else {
+		s.Queue = without(s.Queue, taken)
+	}
 	s.Exists, s.Value = c.Exists, c.Value
 	s.Version++
 	return append(out, s.settle()...), nil
 }
 
-// check checks a commit without changing the state. It returns the indexes of the queue entries that the
-// commit removes, ascending, and the messages to send.
+// check checks a commit without changing the state. It returns the indexes of the entries that the
+// commit removes from its list, ascending, and the messages to send.
 func (s *State) check(c Commit) (taken []int, out []Message, refused *Error) {
 	switch {
 	case c.Incarnation != s.Incarnation:
@@ -76,7 +82,7 @@ func (s *State) check(c Commit) (taken []int, out []Message, refused *Error) {
 	case !c.Exists && len(c.Value) != 0:
 		return nil, nil, &Error{Code: Invalid, Rule: RuleAbsent, Detail: "the value has bytes but is said not to exist"}
 	}
-	for i, o := range s.eligible() {
+	for i, o := range s.eligible(c.Lane) {
 		if len(taken) == len(c.Results) {
 			break
 		}

@@ -77,12 +77,13 @@ func refusedDelivery(t *testing.T, s *State, m Message, code Code, rule string) 
 	return refused(t, s, func() error { _, err := s.Deliver(0, m); return err }, code, rule)
 }
 
-// runnable returns the requests of the operations that may run now.
+// runnable returns the requests of the operations that may run now: of the queue, then of the lane.
 func runnable(s *State) []string {
-	b, _ := s.Batch(100, 1<<20)
 	var ids []string
-	for _, o := range b.Operations {
-		ids = append(ids, o.Request)
+	for _, lane := range []bool{false, true} {
+		for _, o := range s.eligible(lane) {
+			ids = append(ids, o.request())
+		}
 	}
 	return ids
 }
@@ -98,7 +99,7 @@ func wantRunnable(t *testing.T, s *State, want ...string) {
 func run(t *testing.T, s *State, n int, want ...Message) {
 	t.Helper()
 	b, _ := s.Batch(n, 1<<20)
-	c := Commit{Incarnation: b.Incarnation, Version: b.Version}
+	c := Commit{Incarnation: b.Incarnation, Version: b.Version, Lane: b.Lane}
 	for _, o := range b.Operations {
 		c.Results = append(c.Results, Result{Request: o.Request})
 	}

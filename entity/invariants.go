@@ -11,8 +11,10 @@ const (
 	// EntryOrder: the queue ascends by number, the delayed signals by scheduled time and number. Each number
 	// is unique and below the next number.
 	EntryOrder = "entry_order"
-	// DelayedSignal: what is delayed is a scheduled signal, and nothing else.
+	// DelayedSignal: what is delayed or in the lane is a scheduled signal, and nothing else.
 	DelayedSignal = "delayed_signal"
+	// LaneBound: the lane is within its bound.
+	LaneBound = "lane_bound"
 	// RequestOnce: no two waiting operations have the same origin and request.
 	RequestOnce = "request_once"
 	// LockForm: a lock belongs to a section of an execution, and is given back at a number that exists.
@@ -70,13 +72,16 @@ func (s *State) entryInvariants(report func(name, detail string)) {
 		origin  Party
 		request string
 	}
+	if len(s.Lane) > LaneLength {
+		report(LaneBound, fmt.Sprintf("%d signals in the lane, at most %d", len(s.Lane), LaneLength))
+	}
 	requests := make(map[key]bool)
 	numbers := make(map[uint64]bool)
 	for _, list := range [...]struct {
 		entries []Entry
 		compare func(a, b Entry) int
 		delayed bool
-	}{{s.Queue, compareQueued, false}, {s.Delayed, compareDelayed, true}} {
+	}{{s.Queue, compareQueued, false}, {s.Lane, compareQueued, true}, {s.Delayed, compareDelayed, true}} {
 		for i, e := range list.entries {
 			at := fmt.Sprintf("entry %d", e.Seq)
 			if i > 0 && list.compare(list.entries[i-1], e) >= 0 {

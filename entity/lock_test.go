@@ -60,7 +60,7 @@ func TestHolderUnderItsLock(t *testing.T) {
 	run(t, s, 2, Reply{Entity: "b", Caller: order, Request: "late 2"})
 	wantRunnable(t, s, "inside")
 	run(t, s, 1, Reply{Entity: "b", Caller: order, Request: "inside"})
-	wantRunnable(t, s, "u2", "scheduled", "other incarnation", "after")
+	wantRunnable(t, s, "u2", "other incarnation", "after", "scheduled")
 }
 
 // A batch that was taken before the unlock is committed after it.

@@ -54,7 +54,7 @@ func (m Signal) fault() (rule, detail string) {
 func (m Signal) refusal(s *State) (Code, string, string) { return s.refuseTwin(m) }
 
 func (m Signal) arrive(s *State, now int64) []Message {
-	if m.DueAt <= now {
+	if m.DueAt == 0 {
 		s.enqueue(m)
 		return nil
 	}
@@ -63,6 +63,7 @@ func (m Signal) arrive(s *State, now int64) []Message {
 	// Its number is the greatest, so it goes behind all signals that are scheduled no later.
 	i, _ := slices.BinarySearchFunc(s.Delayed, e, compareDelayed)
 	s.Delayed = slices.Insert(s.Delayed, i, e)
+	s.Tick(now)
 	return nil
 }
 

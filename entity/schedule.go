@@ -17,20 +17,21 @@ func compareDelayed(a, b Entry) int {
 func (s *State) SortDelayed() { slices.SortFunc(s.Delayed, compareDelayed) }
 
 // NextDue returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
-// and whether there is one.
+// and whether there is one. While the lane is full it answers none: the next commit makes room and moves signals itself.
 func (s *State) NextDue() (at int64, ok bool) {
-	if len(s.Delayed) == 0 {
+	if len(s.Delayed) == 0 || len(s.Lane) >= LaneLength {
 		return 0, false
 	}
 	return s.Delayed[0].dueAt(), true
 }
 
-// Tick moves the signals that are scheduled at now or earlier to the end of the queue, in the order of their
-// times. It reports whether there were any. Calling it early, late or twice is harmless.
+// Tick moves the signals that are scheduled at now or earlier to the lane, in the order of their times, while it
+// has room. It reports whether there were any. Calling it early, late or twice is harmless.
 func (s *State) Tick(now int64) bool {
 	n := 0
-	for n < len(s.Delayed) && s.Delayed[n].dueAt() <= now {
-		s.enqueue(s.Delayed[n].Message)
+	for n < len(s.Delayed) && s.Delayed[n].dueAt() <= now && len(s.Lane) < LaneLength {
+		s.Lane = append(s.Lane, Entry{Seq: s.NextSeq, Message: s.Delayed[n].Message})
+		s.NextSeq++
 		n++
 	}
 	s.Delayed = append([]Entry(nil), s.Delayed[n:]...)

@@ -49,7 +49,7 @@ func (w *world) abstract() string {
 	queues := map[ID][]hlRequest{}
 	for _, k := range w.ids {
 		if s := w.entities[k]; s != nil {
-			for _, e := range slices.Concat(s.Queue, s.Delayed) {
+			for _, e := range slices.Concat(s.Queue, s.Lane, s.Delayed) {
 				if o, ok := e.Message.(operation); ok {
 					queues[k] = append(queues[k], w.section0(o))
 				}

@@ -501,7 +501,7 @@ func (w *world) work() {
 }
 
 func (w *world) commit(b Batch, part int) {
-	c := Commit{Incarnation: b.Incarnation, Version: b.Version, Exists: b.Exists, Value: b.Value}
+	c := Commit{Incarnation: b.Incarnation, Version: b.Version, Lane: b.Lane, Exists: b.Exists, Value: b.Value}
 	for _, o := range b.Operations[:part] {
 		exists, value, output, failed, sends := app(b.Entity, c.Exists, string(c.Value), o.Name, string(o.Input))
 		c.Exists, c.Value = exists, []byte(value)
@@ -514,7 +514,7 @@ func (w *world) commit(b Batch, part int) {
 	}
 	fresh := b.Incarnation == s.Incarnation && b.Version == s.Version
 	var run []operation
-	for _, o := range s.eligible() {
+	for _, o := range s.eligible(b.Lane) {
 		run = append(run, o)
 	}
 	before := AppendState(nil, s)

@@ -24,14 +24,20 @@ type State struct {
 	NextSeq uint64
 	// Queue holds the operations and lock requests that wait, in the order of their Seq.
 	Queue []Entry
+	// Lane holds the scheduled signals whose time has come, by their Seq, at most LaneLength of them. They do not wait
+	// behind the queue: batches of both take turns while there are operations in both.
+	Lane []Entry
 	// Delayed holds the signals whose scheduled time is still to come, by DueAt and then Seq.
 	Delayed []Entry
 }
 
+// LaneLength bounds State.Lane. Signals that come due while it is full stay delayed until a commit makes room.
+const LaneLength = 64
+
 // Entry is one thing that waits at an entity.
 type Entry struct {
 	// Seq is unique within the record and rises in the order of arrival. A scheduled signal gets a new
-	// one when it enters the queue.
+	// one when it enters the lane.
 	Seq uint64
 	// Message is a [Signal], a [Call] or a [LockRequest].
 	Message Message
@@ -64,6 +70,7 @@ func New(id ID, incarnation uint64) (*State, error) {
 func (s *State) Clone() *State {
 	c := *s
 	c.Queue = slices.Clone(s.Queue)
+	c.Lane = slices.Clone(s.Lane)
 	c.Delayed = slices.Clone(s.Delayed)
 	return &c
 }
@@ -72,7 +79,7 @@ func (s *State) Clone() *State {
 // waits, no lock (section 4.4.1: Collect). Its record may then be dropped, in the same transaction that
 // made it so or later.
 func (s *State) Collectable() bool {
-	return !s.Exists && len(s.Queue) == 0 && len(s.Delayed) == 0 && !s.Lock.Held()
+	return !s.Exists && len(s.Queue) == 0 && len(s.Lane) == 0 && len(s.Delayed) == 0 && !s.Lock.Held()
 }
 
 // Deliver handles a message for this entity. It first runs the expirations at now, as [State.Tick] does. It
@@ -106,7 +113,7 @@ func refuse(op string, m Message, code Code, rule, detail string) error {
 
 // refuseTwin refuses an operation that waits here already.
 func (s *State) refuseTwin(m operation) (Code, string, string) {
-	for _, list := range [...][]Entry{s.Queue, s.Delayed} {
+	for _, list := range [...][]Entry{s.Queue, s.Lane, s.Delayed} {
 		for _, e := range list {
 			if o, ok := e.Message.(operation); ok && o.request() == m.request() && o.From() == m.From() {
 				return Conflict, RuleRequestOnce, "an operation of this origin and request is waiting"
@@ -121,12 +128,20 @@ func (s *State) enqueue(m Message) {
 	s.NextSeq++
 }
 
-// eligible yields the index and the message of each operation that may run now, in the order in which they
-// must run. Unlocked, these are the operations in front of the first lock request; locked, those of the
-// holder, at any position. New arrivals only go behind them, and only a commit removes them. So a commit
-// needs to compare only the version and its own operations.
-func (s *State) eligible() iter.Seq2[int, operation] {
+// eligible yields the index and the message of each operation of one list that may run now, in the order in which
+// they must run. Of the lane these are all while the entity is not locked. Of the queue, unlocked, these are the
+// operations in front of the first lock request; locked, those of the holder, at any position. New arrivals only go
+// behind them, and only a commit removes them. So a commit needs to compare only the version and its own operations.
+func (s *State) eligible(lane bool) iter.Seq2[int, operation] {
 	return func(yield func(int, operation) bool) {
+		if lane {
+			for i, e := range s.Lane {
+				if s.Lock.Held() || !yield(i, e.Message.(operation)) {
+					return
+				}
+			}
+			return
+		}
 		for i, e := range s.Queue {
 			o, ok := e.Message.(operation)
 			if s.Lock.Held() {
@@ -145,7 +160,12 @@ func (s *State) eligible() iter.Seq2[int, operation] {
 
 // Runnable reports whether an operation may run now: the entity needs a worker.
 func (s *State) Runnable() bool {
-	for range s.eligible() {
+	return s.may(false) || s.may(true)
+}
+
+// may reports whether an operation of one list may run now.
+func (s *State) may(lane bool) bool {
+	for range s.eligible(lane) {
 		return true
 	}
 	return false

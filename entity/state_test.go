@@ -1,6 +1,7 @@
 package entity
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -59,7 +60,8 @@ func TestClone(t *testing.T) {
 		t.Fatalf("%+v and %+v", s, c)
 	}
 	c.Tick(10)
-	run(t, c, 2)
+	run(t, c, 1)
+	run(t, c, 1)
 	if after := AppendState(nil, s); string(after) != string(before) {
 		t.Errorf("the clone's fate changed %q to %q", before, after)
 	}
@@ -216,22 +218,22 @@ func TestSchedule(t *testing.T) {
 	sound(t, s)
 	wantRunnable(t, s, "now", "5", "5 again")
 
-	// Expired signals enter the queue before each delivery or commit.
+	// Expired signals enter the lane before each delivery or commit.
 	if _, err := s.Deliver(7, signal(user, "a", "at 7")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Deliver(7, due(signal(user, "a", "at 8"), 8)); err != nil {
 		t.Fatal(err)
 	}
-	wantRunnable(t, s, "now", "5", "5 again", "7", "at 7")
+	wantRunnable(t, s, "now", "at 7", "5", "5 again", "7")
 	if _, err := s.Deliver(8, due(signal(user, "a", "overdue"), 8)); err != nil {
 		t.Fatal(err)
 	}
-	wantRunnable(t, s, "now", "5", "5 again", "7", "at 7", "at 8", "overdue")
+	wantRunnable(t, s, "now", "at 7", "5", "5 again", "7", "at 8", "overdue")
 	if _, err := s.Commit(math.MaxInt64, Commit{Incarnation: 1, Results: []Result{{Request: "now"}}}); err != nil {
 		t.Fatal(err)
 	}
-	wantRunnable(t, s, "5", "5 again", "7", "at 7", "at 8", "overdue", "late")
+	wantRunnable(t, s, "at 7", "5", "5 again", "7", "at 8", "overdue", "late")
 	sound(t, s)
 }
 
@@ -241,4 +243,40 @@ func TestRefusalDoesNotTick(t *testing.T) {
 	deliver(t, s, due(signal(user, "a", "1"), 5))
 	refused(t, s, func() error { _, err := s.Deliver(9, signal(user, "b", "2")); return err }, Invalid, RuleAddress)
 	refused(t, s, func() error { _, err := s.Commit(9, Commit{}); return err }, Conflict, RuleIncarnation)
+}
+
+// Due signals do not wait behind the queue, and the queue does not starve: batches of the lane and of the queue take
+// turns. The lane is bounded, and a commit of it lets the next signals in.
+func TestLane(t *testing.T) {
+	s := newState(t, "a")
+	deliver(t, s, signal(user, "a", "q1"))
+	deliver(t, s, signal(user, "a", "q2"))
+	for i := range LaneLength + 2 {
+		deliver(t, s, due(signal(user, "a", fmt.Sprint("d", i)), 5))
+	}
+	s.Tick(5)
+	if _, more := s.NextDue(); more || len(s.Lane) != LaneLength || len(s.Delayed) != 2 {
+		t.Fatalf("%d in the lane, %d delayed, more due: %v", len(s.Lane), len(s.Delayed), more)
+	}
+	sound(t, s)
+	for i, want := range []string{"d0", "q1", "d1", "q2", "d2", "d3"} {
+		b, _ := s.Batch(1, 0)
+		if b.Operations[0].Request != want {
+			t.Fatalf("batch %d is %s, want %s", i, b.Operations[0].Request, want)
+		}
+		wrong := Commit{Incarnation: 1, Version: b.Version, Lane: !b.Lane, Results: []Result{{Request: want}}}
+		refused(t, s, func() error { _, err := s.Commit(5, wrong); return err }, Invalid, RuleBatch)
+		if _, err := s.Commit(5, Commit{Incarnation: 1, Version: b.Version, Lane: b.Lane, Results: []Result{{Request: want}}}); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, s)
+	}
+	if len(s.Lane) != LaneLength-2 || len(s.Delayed) != 0 {
+		t.Fatalf("%d in the lane, %d delayed", len(s.Lane), len(s.Delayed))
+	}
+	// A due signal does not run under a lock, and does not keep it from being taken.
+	deliver(t, s, lock(order, "s", 0, "a"), granted(order, "s", "a"))
+	if b, ok := s.Batch(1, 0); ok {
+		t.Fatalf("%v runs under a lock", b)
+	}
 }

@@ -17,13 +17,13 @@ import (
 type entityObject struct {
 	ns string
 	state.Entity
-	// born: this transaction has made it. touched: it is on the transaction's list, and queue and delayed are its lists
-	// at that time.
-	born, touched  bool
-	queue, delayed []entity.Entry
-	before         state.EntityWork
-	place          *list.Element
-	size           int
+	// born: this transaction has made it. touched: it is on the transaction's list, and queue, lane and delayed are its
+	// lists at that time.
+	born, touched        bool
+	queue, lane, delayed []entity.Entry
+	before               state.EntityWork
+	place                *list.Element
+	size                 int
 }
 
 // posted is a message between entities and executions of this partition.
@@ -60,7 +60,7 @@ func (c *entityCache) keep(o *entityObject) {
 		c.order.MoveToFront(o.place)
 	}
 	size := len(o.Value) + 256
-	for _, l := range [...][]entity.Entry{o.Queue, o.Delayed} {
+	for _, l := range [...][]entity.Entry{o.Queue, o.Lane, o.Delayed} {
 		size += len(l) * 256 // and the inputs, which are as long as they are
 	}
 	c.bytes += size - o.size
@@ -103,7 +103,7 @@ func (t *txn) entity(ns string, entityID entity.ID, create bool) (*entityObject,
 	}
 	if !o.touched {
 		o.touched, o.before = true, o.EntityWork
-		o.queue, o.delayed = slices.Clone(o.Queue), slices.Clone(o.Delayed)
+		o.queue, o.lane, o.delayed = slices.Clone(o.Queue), slices.Clone(o.Lane), slices.Clone(o.Delayed)
 		t.entities = append(t.entities, o)
 		t.m.entities.keep(o)
 	}
@@ -150,7 +150,7 @@ func (t *txn) putEntities() {
 // keepEntities ends the transaction's hold of its entities.
 func (t *txn) keepEntities() {
 	for _, o := range t.entities {
-		o.touched, o.born, o.queue, o.delayed = false, false, nil, nil
+		o.touched, o.born, o.queue, o.lane, o.delayed = false, false, nil, nil, nil
 		if o.place != nil {
 			t.m.entities.keep(o)
 		}
@@ -210,6 +210,7 @@ func (t *txn) putEntity(o *entityObject) (gone bool) {
 		}
 	}
 	t.putItems(o, keys.Queued, o.queue, o.Queue)
+	t.putItems(o, keys.Lane, o.lane, o.Lane)
 	t.putItems(o, keys.Delayed, o.delayed, o.Delayed)
 	if !gone {
 		t.put(keys.Of(keys.Entity, o.ns, entityID), state.EncodeEntityHead(o.State, o.EntityWork))
@@ -321,7 +322,7 @@ func (t *txn) entityFailed(ns, entityID string) {
 		return
 	}
 	out, err := o.Commit(t.now, entity.Commit{
-		Incarnation: b.Incarnation, Version: b.Version, Exists: b.Exists, Value: b.Value,
+		Incarnation: b.Incarnation, Version: b.Version, Lane: b.Lane, Exists: b.Exists, Value: b.Value,
 		Results: []entity.Result{{Request: b.Operations[0].Request, Failed: true,
 			Output: state.EncodeFailure(state.FailureLost, "the worker was lost or gave up in every attempt")}},
 	})

@@ -78,9 +78,9 @@ func (t *txn) admitEntity(ns, entityID, operation string) *api.Error {
 		return api.Errorf(perdurev1.Reason_REASON_FUNCTION_UNKNOWN, "no worker has ever registered an entity %q in namespace %q", queue[1:], ns).
 			With("namespace", ns).With("id", entityID).With("function", queue)
 	}
-	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && len(o.Queue)+len(o.Delayed) >= maxEntityQueue {
+	if o, ok := t.entity(ns, entity.ID(entityID), false); ok && len(o.Queue)+len(o.Lane)+len(o.Delayed) >= maxEntityQueue {
 		return api.Errorf(perdurev1.Reason_REASON_OVERLOADED, "%d operations wait at entity %q, the bound is %d",
-			len(o.Queue)+len(o.Delayed), entityID, maxEntityQueue).With("namespace", ns).With("id", entityID)
+			len(o.Queue)+len(o.Lane)+len(o.Delayed), entityID, maxEntityQueue).With("namespace", ns).With("id", entityID)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func applyCommitEntity(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.E
 	if refused != nil {
 		return nil, refused
 	}
-	c := entity.Commit{Incarnation: req.Task.Incarnation, Version: req.Version, Exists: req.Exists, Value: req.Value}
+	c := entity.Commit{Incarnation: req.Task.Incarnation, Version: req.Version, Lane: req.Lane, Exists: req.Exists, Value: req.Value}
 	for _, r := range req.Results {
 		output, refused := wire.DecodeOutcome(r.Outcome)
 		if refused != nil {

@@ -28,7 +28,7 @@ func (x *Read) entity() (*commandv1.QueryReply, *api.Error) {
 func (x *Read) showEntity(e state.Entity) *perdurev1.Entity {
 	out := &perdurev1.Entity{
 		Namespace: x.Query.Namespace, Id: string(e.ID), Incarnation: e.Incarnation, Version: e.Version, Exists: e.Exists,
-		Queued: uint64(len(e.Queue)), Scheduled: uint64(len(e.Delayed)), Failures: uint32(e.Failures), Partition: x.Partition,
+		Queued: uint64(len(e.Queue) + len(e.Lane)), Scheduled: uint64(len(e.Delayed)), Failures: uint32(e.Failures), Partition: x.Partition,
 	}
 	if e.Lock.Held() {
 		holder := e.Lock.Section.Holder

@@ -69,9 +69,12 @@ func ReadEntity(r Reader, ns, entityID string, most int) (e Entity, ok bool, err
 			bad = &CorruptError{What: "entry of an entity", Key: slices.Clone(key), Detail: fault.Error()}
 			return false
 		}
-		if list == keys.Queued {
+		switch list {
+		case keys.Queued:
 			e.Queue = append(e.Queue, item)
-		} else {
+		case keys.Lane:
+			e.Lane = append(e.Lane, item)
+		default:
 			e.Delayed = append(e.Delayed, item)
 		}
 		return most == 0 || len(e.Queue) < most
@@ -89,7 +92,7 @@ func DecodeEntityItem(key, prefix, value []byte) (keys.EntityList, entity.Entry,
 	if err != nil {
 		return 0, entity.Entry{}, err
 	}
-	if list != keys.Queued && list != keys.Delayed {
+	if list != keys.Queued && list != keys.Delayed && list != keys.Lane {
 		return 0, entity.Entry{}, errors.New("it is in no list")
 	}
 	item, err := entity.DecodeEntry(value)

@@ -23,7 +23,7 @@ func EntityBatch(e state.Entity) *perdurev1.EntityBatch {
 	if !ok {
 		return nil
 	}
-	out := &perdurev1.EntityBatch{Id: string(b.Entity), Version: b.Version, Exists: b.Exists, Value: b.Value}
+	out := &perdurev1.EntityBatch{Id: string(b.Entity), Version: b.Version, Exists: b.Exists, Value: b.Value, Lane: b.Lane}
 	for _, o := range b.Operations {
 		sender := o.Origin.ID
 		if o.Origin.Kind == entity.PartyClient {

@@ -739,10 +739,12 @@ type EntityBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// What the commit presents.
-	Version       uint64             `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Exists        bool               `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
-	Value         []byte             `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	Operations    []*EntityOperation `protobuf:"bytes,5,rep,name=operations,proto3" json:"operations,omitempty"`
+	Version    uint64             `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Exists     bool               `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
+	Value      []byte             `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	Operations []*EntityOperation `protobuf:"bytes,5,rep,name=operations,proto3" json:"operations,omitempty"`
+	// The operations are scheduled signals; the commit says so too.
+	Lane          bool `protobuf:"varint,6,opt,name=lane,proto3" json:"lane,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,6 +812,13 @@ func (x *EntityBatch) GetOperations() []*EntityOperation {
 		return x.Operations
 	}
 	return nil
+}
+
+func (x *EntityBatch) GetLane() bool {
+	if x != nil {
+		return x.Lane
+	}
+	return false
 }
 
 type EntityOperation struct {
@@ -904,6 +913,7 @@ type CommitEntity struct {
 	Signals []*EntitySignal `protobuf:"bytes,7,rep,name=signals,proto3" json:"signals,omitempty"`
 	// Credit for further tasks, granted if this commit ends the task's activation (the reply has no batch).
 	Credit        uint32 `protobuf:"varint,8,opt,name=credit,proto3" json:"credit,omitempty"`
+	Lane          bool   `protobuf:"varint,9,opt,name=lane,proto3" json:"lane,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -992,6 +1002,13 @@ func (x *CommitEntity) GetCredit() uint32 {
 		return x.Credit
 	}
 	return 0
+}
+
+func (x *CommitEntity) GetLane() bool {
+	if x != nil {
+		return x.Lane
+	}
+	return false
 }
 
 type EntityResult struct {
@@ -1364,7 +1381,7 @@ const file_perdure_v1_entities_proto_rawDesc = "" +
 	"\x05level\x18\x05 \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"^\n" +
 	"\x14ListEntitiesResponse\x12.\n" +
 	"\bentities\x18\x01 \x03(\v2\x12.perdure.v1.EntityR\bentities\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\xa2\x01\n" +
+	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\xb6\x01\n" +
 	"\vEntityBatch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -1372,13 +1389,14 @@ const file_perdure_v1_entities_proto_rawDesc = "" +
 	"\x05value\x18\x04 \x01(\fR\x05value\x12;\n" +
 	"\n" +
 	"operations\x18\x05 \x03(\v2\x1b.perdure.v1.EntityOperationR\n" +
-	"operations\"\x81\x01\n" +
+	"operations\x12\x12\n" +
+	"\x04lane\x18\x06 \x01(\bR\x04lane\"\x81\x01\n" +
 	"\x0fEntityOperation\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05input\x18\x03 \x01(\fR\x05input\x12\x12\n" +
 	"\x04call\x18\x04 \x01(\bR\x04call\x12\x16\n" +
-	"\x06sender\x18\x05 \x01(\tR\x06sender\"\xb2\x02\n" +
+	"\x06sender\x18\x05 \x01(\tR\x06sender\"\xc6\x02\n" +
 	"\fCommitEntity\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12)\n" +
 	"\x04task\x18\x02 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x18\n" +
@@ -1387,7 +1405,8 @@ const file_perdure_v1_entities_proto_rawDesc = "" +
 	"\x06exists\x18\x05 \x01(\bR\x06exists\x12\x14\n" +
 	"\x05value\x18\x06 \x01(\fR\x05value\x122\n" +
 	"\asignals\x18\a \x03(\v2\x18.perdure.v1.EntitySignalR\asignals\x12\x16\n" +
-	"\x06credit\x18\b \x01(\rR\x06credit\"W\n" +
+	"\x06credit\x18\b \x01(\rR\x06credit\x12\x12\n" +
+	"\x04lane\x18\t \x01(\bR\x04lane\"W\n" +
 	"\fEntityResult\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12-\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"m\n" +

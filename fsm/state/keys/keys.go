@@ -194,8 +194,9 @@ func LatchOf(namespace, id string, incarnation uint64, signal string) []byte {
 type EntityList byte
 
 const (
-	Queued  EntityList = 1
-	Delayed EntityList = 2
+	Lane    EntityList = 1
+	Queued  EntityList = 2
+	Delayed EntityList = 3
 )
 
 // EntityItemPrefix is the common prefix of what waits at one entity.

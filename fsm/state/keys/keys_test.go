@@ -58,7 +58,7 @@ func TestGoldenKeys(t *testing.T) {
 		{"header", Of(Header, "n", "a"), "20 6e0001 610001"},
 		{"journal", JournalEntry("n", "a", 7, 258), "21 6e0001 610001 0000000000000007 0000000000000102"},
 		{"entity", Of(Entity, "n", "a@b"), "28 6e0001 6140620001"},
-		{"entry of an entity", EntityItemOf("n", "a@b", Delayed, 258), "29 6e0001 6140620001 02 0000000000000102"},
+		{"entry of an entity", EntityItemOf("n", "a@b", Delayed, 258), "29 6e0001 6140620001 03 0000000000000102"},
 		{"holder", HolderOf("n", "a", 7), "2a 6e0001 610001 0000000000000007"},
 		{"graph", GraphOf("n", "a", 7), "22 6e0001 610001 0000000000000007"},
 		{"node", NodeOf("n", "a", 7, 258), "23 6e0001 610001 0000000000000007 00000102"},
