@@ -197,6 +197,7 @@ func (w *world) commitRefused(v *view, text string, reason perdurev1.Reason, rul
 //	started N#A   done N#A -> RESULT   retrying N#A !TYPE:MESSAGE [at=MS]
 //	child FUNCTION [INPUT] [spread] [timeout=MS]
 //	signal ID NAME PAYLOAD   spawn ID FUNCTION [INPUT]
+//	ecall ENTITY OPERATION INPUT   etell ENTITY OPERATION INPUT [at=DELAY]   lock ENTITY,…   unlock
 //	random BYTES   time MS   sleep MS
 //	await N   any N,…   all N,…   wait NAME [timeout=MS]
 //	cleanup MS               what Commit.cleanup_ms says
@@ -328,6 +329,21 @@ func (b *opsBuilder) op(text string) error {
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "start", arg(3), ""))
 		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_Start{
 			Start: &perdurev1.StartSend{Id: arg(1), Function: arg(2), Input: []byte(arg(3)), TimeoutMs: num(options["timeout"])}}})
+	case "ecall", "etell", "lock", "unlock":
+		p := b.take()
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, arg(0), arg(1), ""))
+		s := &perdurev1.Send{PromiseId: p}
+		switch arg(0) {
+		case "ecall":
+			s.What = &perdurev1.Send_EntityCall{EntityCall: &perdurev1.EntityCall{Id: arg(1), Operation: arg(2), Input: []byte(arg(3))}}
+		case "etell":
+			s.What = &perdurev1.Send_EntitySignal{EntitySignal: &perdurev1.EntitySignal{Id: arg(1), Operation: arg(2), Input: []byte(arg(3)), DelayMs: num(options["at"])}}
+		case "lock":
+			s.What = &perdurev1.Send_EntityLocks{EntityLocks: &perdurev1.EntityLocks{Ids: strings.Split(arg(1), ",")}}
+		case "unlock":
+			s.What = &perdurev1.Send_EntityUnlock{EntityUnlock: &perdurev1.EntityUnlock{}}
+		}
+		b.c.Sends = append(b.c.Sends, s)
 	case "random":
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{PromiseId: b.take(), Value: []byte(arg(1))}}})
 	case "time":
