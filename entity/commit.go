@@ -47,8 +47,8 @@ type Send struct {
 // expirations at now, as [State.Tick] does.
 //
 // The error is an [*Error]; the state is then unchanged. Conflict means that another commit was first, or
-// that the batch is of an earlier incarnation. The worker's work is then void, and another worker has run or
-// will run the operations.
+// that the batch is of an earlier incarnation, or of the lane and the entity was locked since. The worker's work is
+// then void, and another worker has run or will run the operations.
 func (s *State) Commit(now int64, c Commit) ([]Message, error) {
 	taken, out, refused := s.check(c)
 	if refused != nil {
@@ -77,6 +77,8 @@ func (s *State) check(c Commit) (taken []int, out []Message, refused *Error) {
 	case c.Version != s.Version:
 		return nil, nil, &Error{Code: Conflict, Rule: RuleVersion,
 			Detail: "the record has " + number(s.Version) + ", the commit names " + number(c.Version)}
+	case c.Lane && s.Lock.Held():
+		return nil, nil, &Error{Code: Conflict, Rule: RuleLane, Detail: "the entity is " + s.Lock.String()}
 	case len(c.Results) == 0:
 		return nil, nil, &Error{Code: Invalid, Rule: RuleResults, Detail: "a batch of which nothing was run is given up, not committed"}
 	case !c.Exists && len(c.Value) != 0:

@@ -47,6 +47,7 @@ const (
 	RuleIncarnation = "incarnation"           // a commit means the present record (S-Commit)
 	RuleVersion     = "version"               // a commit was computed on the present value (S-Commit)
 	RuleBatch       = "commit_matches_batch"  // a commit's results are those of the first operations (S-Commit)
+	RuleLane        = "lane_waits_for_lock"   // a scheduled signal does not run under a lock, nor if its batch is older
 	RuleResults     = "commit_has_results"    // a commit has run at least one operation
 	RuleAbsent      = "absent_value_is_empty" // a value that does not exist has no bytes
 

@@ -530,6 +530,13 @@ func (w *world) commit(b Batch, part int) {
 		w.stats["stale commits refused"]++
 		return
 	}
+	if b.Lane && s.Lock.Held() {
+		if !ruleIs(err, RuleLane) {
+			w.t.Fatalf("scheduled signals under a lock: %v", err)
+		}
+		w.unchanged(before, s)
+		return
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
