@@ -39,9 +39,9 @@ type holding struct {
 // takeEntity gives a worker the task of an entity in a partition; nil if none is pending.
 func (w *world) takeEntity(p *part, worker string, lease int64) *holding {
 	w.t.Helper()
-	o := offer(worker, 1, "@acc")
+	o := grant(worker, 1, "@acc")
 	o.LeaseMs = lease
-	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{assignCmd()}, Offers: []*commandv1.Offer{o}})
+	res := w.apply(p, &commandv1.Entry{Commands: []*commandv1.Command{assignCmd()}, Grants: []*commandv1.Grant{o}})
 	if len(res.Effects.Assigned) == 0 {
 		return nil
 	}
@@ -302,7 +302,7 @@ func TestSection(t *testing.T) {
 func (w *world) resumed(v *view) *view {
 	w.t.Helper()
 	for _, p := range w.parts {
-		for _, got := range w.takeFrom(p, offer("w1", 10, "f")) {
+		for _, got := range w.takeFrom(p, grant("w1", 10, "f")) {
 			if got.token.Id == v.token.Id {
 				return got
 			}
@@ -411,7 +411,7 @@ func simulateBank(t *testing.T, seed uint64) {
 		p := w.parts[r.IntN(len(w.parts))]
 		switch k := r.IntN(20); {
 		case k < 5:
-			for _, v := range w.takeFrom(p, offer("w1", 1, "f")) {
+			for _, v := range w.takeFrom(p, grant("w1", 1, "f")) {
 				turn(v)
 			}
 		case k < 9:
