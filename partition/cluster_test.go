@@ -14,6 +14,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/freeport"
+	"perdure/internal/testkit"
 	"perdure/partition/cluster"
 	"perdure/partition/group"
 	"perdure/partition/identity"
@@ -221,32 +222,34 @@ func TestStrangersAreRefused(t *testing.T) {
 // TestWipedNode: a node whose data is gone comes back as a new server, replaces its former member, and
 // catches up.
 func TestWipedNode(t *testing.T) {
-	all := newCluster(t, 3)
-	ctx := bg(t)
-	for i := range 100 {
-		if _, err := all[0].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		ctx := bg(t)
+		for i := range 100 {
+			if _, err := all[0].router.Propose(ctx, createCmd(fmt.Sprintf("p%d", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone := all[2]
+		gone.stop(t)
+		dir, err := cluster.AskToJoin(ctx, "c1", optionsOf(all[0]), []string{all[0].cfg.PeerAddr, all[1].cfg.PeerAddr}, &commandv1.JoinRequest{
+			Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: gone.cfg.PeerAddr}, Partitions: 3, BootstrapExpect: 3})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	gone := all[2]
-	gone.stop(t)
-	dir, err := cluster.AskToJoin(ctx, "c1", transportOptions(), []string{all[0].cfg.PeerAddr, all[1].cfg.PeerAddr}, &commandv1.JoinRequest{
-		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: gone.cfg.PeerAddr}, Partitions: 3, BootstrapExpect: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.cfg.FS, gone.cfg.Stable = vfs.NewMem(), stable.NewMemory()
-	gone.cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: "n3-0002"}
-	gone.start(t)
-	ready(t, gone.Node)
-	for p := range uint32(3) {
-		equalReplicas(t, all, p)
-	}
-	for _, m := range all {
-		waitFor(t, m.cfg.NodeID+" knows the new server", func() bool {
-			return m.Directory().Members[2].ServerId == "n3-0002"
-		}, func() string { return fmt.Sprint(m.Directory().Members) })
-	}
+		gone.cfg.FS, gone.cfg.Stable = vfs.NewMem(), stable.NewMemory()
+		gone.cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: dir.ClusterId, ServerID: "n3-0002"}
+		gone.start(t)
+		ready(t, gone.Node)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+		}
+		for _, m := range all {
+			waitFor(t, m.cfg.NodeID+" knows the new server", func() bool {
+				return m.Directory().Members[2].ServerId == "n3-0002"
+			}, func() string { return fmt.Sprint(m.Directory().Members) })
+		}
+	})
 }
 
 // TestLaggingNode: a node that was away for longer than the others keep their logs gets a whole state and

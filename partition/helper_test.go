@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,3 +198,23 @@ func idIn(r *Router, partition uint32, name string) string {
 const wide = 400 * time.Millisecond
 
 func transportOptions() transport.Options { return transport.Options{} }
+
+// optionsOf are those of a server at the network of a node.
+func optionsOf(m *member) transport.Options { return transport.Options{Network: m.cfg.Network} }
+
+// anotherAddr is an address at which a successor of a node can listen.
+func anotherAddr(t *testing.T, m *member) string {
+	t.Helper()
+	if m.cfg.Network == nil {
+		return freeAddr(t)
+	}
+	host, port, err := net.SplitHostPort(m.cfg.PeerAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+1))
+}

@@ -13,6 +13,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
+	"perdure/internal/testkit"
 	"perdure/partition/identity"
 	"perdure/partition/raftlogger"
 )
@@ -88,32 +89,34 @@ func backlog(t *testing.T, fs vfs.FS, dir string) {
 // TestRebuildOfAStoreLeftOpen: damage found between the opening of a replica's state and the start of its
 // group halts the replica. Its state is closed nevertheless, so a rebuild can begin.
 func TestRebuildOfAStoreLeftOpen(t *testing.T) {
-	all := newClusterWith(t, 3, neverActs)
-	for i := range 30 {
-		if _, err := all[0].router.Propose(bg(t), createCmd(idIn(all[0].router, 1, string(rune('a'+i))))); err != nil {
-			t.Fatal(err)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		for i := range 30 {
+			if _, err := all[0].router.Propose(bg(t), createCmd(idIn(all[0].router, 1, string(rune('a'+i))))); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	victim := all[2]
-	victim.stop(t)
-	backlog(t, victim.cfg.FS, "data/"+identity.StateDir(1))
-	log, logged := newLog(t)
-	victim.cfg.Logger = log
-	victim.cfg.FS = &lateDamageFS{FS: victim.cfg.FS, store: identity.StateDir(1), next: identity.StateDir(2), reached: make(chan struct{}),
-		noticed: func() {
-			waitFor(t, "the damage to be noticed", func() bool { return logged.has("event=partition_halted") }, logged.String)
-		}}
-	victim.start(t)
-	old := victim.router.slots[1].Load()
-	if old.Halted() == nil || old.Raft() != nil || old.Store() == nil {
-		t.Fatalf("the replica was to halt with its state open and without a group: halted %v, group %v, state %v", old.Halted(), old.Raft(), old.Store())
-	}
-	ctx, cancel := context.WithTimeout(bg(t), time.Minute)
-	defer cancel()
-	reply, err := all[0].Operator().Rebuild(ctx, &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})
-	if err != nil || reply.Applied == 0 {
-		t.Fatalf("rebuild: %v, %v", reply, err)
-	}
-	ready(t, victim.Node)
-	equalReplicas(t, all, 1)
+		victim := all[2]
+		victim.stop(t)
+		backlog(t, victim.cfg.FS, "data/"+identity.StateDir(1))
+		log, logged := newLog(t)
+		victim.cfg.Logger = log
+		victim.cfg.FS = &lateDamageFS{FS: victim.cfg.FS, store: identity.StateDir(1), next: identity.StateDir(2), reached: make(chan struct{}),
+			noticed: func() {
+				waitFor(t, "the damage to be noticed", func() bool { return logged.has("event=partition_halted") }, logged.String)
+			}}
+		victim.start(t)
+		old := victim.router.slots[1].Load()
+		if old.Halted() == nil || old.Raft() != nil || old.Store() == nil {
+			t.Fatalf("the replica was to halt with its state open and without a group: halted %v, group %v, state %v", old.Halted(), old.Raft(), old.Store())
+		}
+		ctx, cancel := context.WithTimeout(bg(t), time.Minute)
+		defer cancel()
+		reply, err := all[0].Operator().Rebuild(ctx, &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})
+		if err != nil || reply.Applied == 0 {
+			t.Fatalf("rebuild: %v, %v", reply, err)
+		}
+		ready(t, victim.Node)
+		equalReplicas(t, all, 1)
+	})
 }

@@ -16,6 +16,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/internal/testkit"
 	"perdure/partition/cluster"
 	"perdure/partition/group"
 	"perdure/partition/identity"
@@ -45,8 +46,8 @@ func takeOver(t *testing.T, all []*member, i int, server string) {
 			addrs = append(addrs, o.cfg.PeerAddr)
 		}
 	}
-	m.cfg.PeerAddr = freeAddr(t)
-	dir, err := cluster.AskToJoin(bg(t), "c1", transportOptions(), addrs, &commandv1.JoinRequest{
+	m.cfg.PeerAddr = anotherAddr(t, m)
+	dir, err := cluster.AskToJoin(bg(t), "c1", optionsOf(m), addrs, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: m.cfg.NodeID, ServerId: server, PeerAddr: m.cfg.PeerAddr}})
 	if err != nil {
 		t.Fatal(err)
@@ -94,106 +95,110 @@ func staleAt(n *Node, id string) error {
 // TestReplacedWhileAway: a server that comes back after it was replaced answers no read, learns of it from
 // the others, and halts. So does each later start, also without another server to ask.
 func TestReplacedWhileAway(t *testing.T) {
-	all := newCluster(t, 2)
-	must(t, all[0].router, createCmd("p1"))
-	for p := range uint32(2) {
-		equalReplicas(t, all, p)
-	}
-	old := replace(t, all, 2, "n3-0002")
-	old.cfg.PeerAddr = freeAddr(t)
-	began := time.Now()
-	old.start(t)
-	deadline := time.After(waitLimit)
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for over := false; !over; {
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 2, timeouts, on(net))
+		must(t, all[0].router, createCmd("p1"))
+		for p := range uint32(2) {
+			equalReplicas(t, all, p)
+		}
+		old := replace(t, all, 2, "n3-0002")
+		old.cfg.PeerAddr = anotherAddr(t, all[2])
+		began := time.Now()
+		old.start(t)
+		deadline := time.After(waitLimit)
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for over := false; !over; {
+			select {
+			case <-old.Done():
+				over = true
+			case <-look.C:
+			case <-deadline:
+				t.Fatalf("the replaced server runs on: %v", old.NotReady())
+			}
+			if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+				t.Fatalf("the replaced server read from its old replica: %v", err)
+			}
+		}
+		took := time.Since(began)
+		givesWay(t, old.Node, all[2])
 		select {
-		case <-old.Done():
-			over = true
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("the replaced server runs on: %v", old.NotReady())
+		case <-old.MembershipChecked():
+			// Unless no member answered the first round of questions, since the machine was busy: the next is this much later.
+			if took < cluster.CheckEvery {
+				t.Error("it seemed to be sure of its place")
+			}
+		default:
 		}
-		if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
-			t.Fatalf("the replaced server read from its old replica: %v", err)
+		old.stop(t)
+		for _, m := range all {
+			if err := staleAt(m.Node, "p1"); err != nil {
+				t.Errorf("%s: %v", m.cfg.NodeID, err)
+			}
+			m.stop(t)
 		}
-	}
-	took := time.Since(began)
-	givesWay(t, old.Node, all[2])
-	select {
-	case <-old.MembershipChecked():
-		// Unless no member answered the first round of questions, since the machine was busy: the next is this much later.
-		if took < cluster.CheckEvery {
-			t.Error("it seemed to be sure of its place")
+		var e *identity.ReplacedError
+		if n, err := Start(old.cfg); !errors.As(err, &e) || e.Successor != "n3-0002" || e.Addr != all[2].cfg.PeerAddr {
+			t.Errorf("its next start: %v, %v", n, err)
 		}
-	default:
-	}
-	old.stop(t)
-	for _, m := range all {
-		if err := staleAt(m.Node, "p1"); err != nil {
-			t.Errorf("%s: %v", m.cfg.NodeID, err)
+		// The successor starts again as ever.
+		for _, m := range all {
+			m.start(t)
 		}
-		m.stop(t)
-	}
-	var e *identity.ReplacedError
-	if n, err := Start(old.cfg); !errors.As(err, &e) || e.Successor != "n3-0002" || e.Addr != all[2].cfg.PeerAddr {
-		t.Errorf("its next start: %v, %v", n, err)
-	}
-	// The successor starts again as ever.
-	for _, m := range all {
-		m.start(t)
-	}
-	for _, m := range all {
-		ready(t, m.Node)
-	}
+		for _, m := range all {
+			ready(t, m.Node)
+		}
+	})
 }
 
 // TestReplacedWhileRunning: a running server that is replaced halts, and its partitions continue without it.
 func TestReplacedWhileRunning(t *testing.T) {
-	all := newCluster(t, 3)
-	must(t, all[0].router, createCmd("p1"))
-	addr := freeAddr(t)
-	// The directory's leader must not be the one that is replaced, and may change at any time. To admit twice changes
-	// nothing.
-	var last error
-	waitFor(t, "another server to be admitted", func() bool {
-		for _, m := range all[:2] {
-			if m.cluster.Leads() {
-				last = m.cluster.Propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
-					Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr, FeatureLevel: state.FeatureLevel}, Replaces: "n3-0001"}}})
-				return last == nil
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 3, timeouts, on(net))
+		must(t, all[0].router, createCmd("p1"))
+		addr := anotherAddr(t, all[2])
+		// The directory's leader must not be the one that is replaced, and may change at any time. To admit twice changes
+		// nothing.
+		var last error
+		waitFor(t, "another server to be admitted", func() bool {
+			for _, m := range all[:2] {
+				if m.cluster.Leads() {
+					last = m.cluster.Propose(bg(t), &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{
+						Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: addr, FeatureLevel: state.FeatureLevel}, Replaces: "n3-0001"}}})
+					return last == nil
+				}
 			}
+			if all[2].cluster.Leads() {
+				last = all[2].cluster.Raft().LeadershipTransfer().Error()
+			}
+			return false
+		}, func() string { return fmt.Sprint(last) })
+		old := &member{cfg: all[2].cfg, Node: all[2].Node}
+		all[2].cfg.PeerAddr, all[2].Node = addr, nil
+		select {
+		case <-old.Done():
+		case <-time.After(waitLimit):
+			t.Fatalf("the replaced server runs on: %v", old.NotReady())
 		}
-		if all[2].cluster.Leads() {
-			last = all[2].cluster.Raft().LeadershipTransfer().Error()
+		if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+			t.Errorf("the replaced server read from its old replica: %v", err)
 		}
-		return false
-	}, func() string { return fmt.Sprint(last) })
-	old := &member{cfg: all[2].cfg, Node: all[2].Node}
-	all[2].cfg.PeerAddr, all[2].Node = addr, nil
-	select {
-	case <-old.Done():
-	case <-time.After(waitLimit):
-		t.Fatalf("the replaced server runs on: %v", old.NotReady())
-	}
-	if err := staleAt(old.Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("the replaced server read from its old replica: %v", err)
-	}
-	all[2].cfg.FS, all[2].cfg.Stable = vfs.NewMem(), stable.NewMemory()
-	all[2].cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
-	all[2].start(t)
-	givesWay(t, old.Node, all[2])
-	old.stop(t)
-	ready(t, all[2].Node)
-	for p := range uint32(3) {
-		equalReplicas(t, all, p)
-	}
-	waitFor(t, "it is noted since when the new server is a member", func() bool {
-		return all[2].file.Identity().Since == all[0].Directory().Members[2].SinceEpoch
-	}, func() string { return fmt.Sprint(all[2].file.Identity()) })
-	if all[2].Err() != nil {
-		t.Error(all[2].Err())
-	}
+		all[2].cfg.FS, all[2].cfg.Stable = vfs.NewMem(), stable.NewMemory()
+		all[2].cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
+		all[2].start(t)
+		givesWay(t, old.Node, all[2])
+		old.stop(t)
+		ready(t, all[2].Node)
+		for p := range uint32(3) {
+			equalReplicas(t, all, p)
+		}
+		waitFor(t, "it is noted since when the new server is a member", func() bool {
+			return all[2].file.Identity().Since == all[0].Directory().Members[2].SinceEpoch
+		}, func() string { return fmt.Sprint(all[2].file.Identity()) })
+		if all[2].Err() != nil {
+			t.Error(all[2].Err())
+		}
+	})
 }
 
 // elder is a member with an old directory, which it shows to everybody.
@@ -209,9 +214,9 @@ func (e *elder) ShowDirectory(context.Context, *commandv1.ShowDirectoryRequest) 
 }
 
 // servePeers answers at an address, as a server of the cluster, until the function it answers is called.
-func servePeers(t *testing.T, addr, server string, e commandv1.PeersServer) (end func()) {
+func servePeers(t *testing.T, network transport.Network, addr, server string, e commandv1.PeersServer) (end func()) {
 	t.Helper()
-	mux, err := transport.Listen(addr, transport.Options{ClusterID: "c1", ServerID: server})
+	mux, err := transport.Listen(addr, transport.Options{ClusterID: "c1", ServerID: server, Network: network})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,41 +236,43 @@ func servePeers(t *testing.T, addr, server string, e commandv1.PeersServer) (end
 // halts no server. A server that does not know whether it is still a member answers no stale read until it
 // does.
 func TestOldDirectoryHaltsNoServer(t *testing.T) {
-	all := newCluster(t, 2)
-	must(t, all[0].router, createCmd("p1"))
-	before := all[0].Directory()
-	replace(t, all, 2, "n3-0002")
-	waitFor(t, "it is noted since when the new server is a member", func() bool { return all[2].file.Identity().Since > before.Epoch },
-		func() string { return fmt.Sprint(all[2].file.Identity()) })
-	other := &commandv1.Directory{ClusterId: "c2", Epoch: 99, Members: before.Members}
-	for _, shown := range []*commandv1.Directory{nil, before, other, all[0].Directory()} {
-		if all[2].cluster.HaltIfReplaced(shown) || all[2].Err() != nil {
-			t.Fatalf("halted by %v", shown)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		all := newClusterWith(t, 2, timeouts, on(net))
+		must(t, all[0].router, createCmd("p1"))
+		before := all[0].Directory()
+		replace(t, all, 2, "n3-0002")
+		waitFor(t, "it is noted since when the new server is a member", func() bool { return all[2].file.Identity().Since > before.Epoch },
+			func() string { return fmt.Sprint(all[2].file.Identity()) })
+		other := &commandv1.Directory{ClusterId: "c2", Epoch: 99, Members: before.Members}
+		for _, shown := range []*commandv1.Directory{nil, before, other, all[0].Directory()} {
+			if all[2].cluster.HaltIfReplaced(shown) || all[2].Err() != nil {
+				t.Fatalf("halted by %v", shown)
+			}
 		}
-	}
-	for _, m := range all {
-		m.stop(t)
-	}
-	old := &elder{shows: before}
-	end := servePeers(t, all[0].cfg.PeerAddr, "n1-0001", old)
-	all[2].start(t)
-	waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 || all[2].Err() != nil },
-		func() string { return fmt.Sprint(old.asked.Load()) })
-	if err := all[2].Err(); err != nil {
-		t.Fatalf("an old directory halted the server that has the place: %v", err)
-	}
-	if err := staleAt(all[2].Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
-		t.Errorf("a stale read before anybody was heard of: %v", err)
-	}
-	end()
-	all[0].start(t)
-	all[1].start(t)
-	for _, m := range all {
-		ready(t, m.Node)
-		if err := staleAt(m.Node, "p1"); err != nil {
-			t.Errorf("%s: %v", m.cfg.NodeID, err)
+		for _, m := range all {
+			m.stop(t)
 		}
-	}
+		old := &elder{shows: before}
+		end := servePeers(t, all[0].cfg.Network, all[0].cfg.PeerAddr, "n1-0001", old)
+		all[2].start(t)
+		waitFor(t, "the old member to be asked", func() bool { return old.asked.Load() >= 2 || all[2].Err() != nil },
+			func() string { return fmt.Sprint(old.asked.Load()) })
+		if err := all[2].Err(); err != nil {
+			t.Fatalf("an old directory halted the server that has the place: %v", err)
+		}
+		if err := staleAt(all[2].Node, "p1"); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
+			t.Errorf("a stale read before anybody was heard of: %v", err)
+		}
+		end()
+		all[0].start(t)
+		all[1].start(t)
+		for _, m := range all {
+			ready(t, m.Node)
+			if err := staleAt(m.Node, "p1"); err != nil {
+				t.Errorf("%s: %v", m.cfg.NodeID, err)
+			}
+		}
+	})
 }
 
 // unsure is a member that loses the directory's leadership at the first Join.
@@ -284,7 +291,7 @@ func (u *unsure) Join(context.Context, *commandv1.JoinRequest) (*commandv1.JoinR
 // TestJoinOfUnknownOutcome: a server whose Join has an unknown outcome asks again.
 func TestJoinOfUnknownOutcome(t *testing.T) {
 	addr, there := freeAddr(t), &unsure{}
-	defer servePeers(t, addr, "n1-0001", there)()
+	defer servePeers(t, nil, addr, "n1-0001", there)()
 	dir, err := cluster.AskToJoin(bg(t), "c1", transportOptions(), []string{addr}, &commandv1.JoinRequest{
 		Member: &commandv1.DirectoryMember{NodeId: "n3", ServerId: "n3-0002", PeerAddr: "127.0.0.1:1"}})
 	if err != nil || dir.GetEpoch() != 7 || there.asked.Load() < 2 {
@@ -295,70 +302,72 @@ func TestJoinOfUnknownOutcome(t *testing.T) {
 // TestOnlyMembersMayCall: a server that is no member may call Join and ShowDirectory, and nothing else. A
 // former member is refused by the groups as well; an unknown server is not, since it may be new.
 func TestOnlyMembersMayCall(t *testing.T) {
-	log, said := newLog(t)
-	all := newCluster(t, 2, func(c *Config) { c.Logger = log })
-	replace(t, all, 2, "n3-0002")
-	waitFor(t, "all know the new server", func() bool {
-		return all[0].cluster.Removed("n3-0001") && all[1].cluster.Removed("n3-0001")
-	}, func() string { return fmt.Sprint(all[0].Directory(), all[1].Directory()) })
-	ctx := bg(t)
-	for server, c := range map[string]struct{ member, removed bool }{
-		"n3-0002":  {member: true},
-		"n3-0001":  {removed: true},
-		"stranger": {},
-	} {
-		mux, err := transport.Listen("127.0.0.1:0", transport.Options{ClusterID: "c1", ServerID: server})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, m := range all[:2] {
-			conn, err := peers.Dial(mux, m.cfg.PeerAddr)
+	testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+		log, said := newLog(t)
+		all := newClusterWith(t, 2, timeouts, on(net), func(c *Config) { c.Logger = log })
+		replace(t, all, 2, "n3-0002")
+		waitFor(t, "all know the new server", func() bool {
+			return all[0].cluster.Removed("n3-0001") && all[1].cluster.Removed("n3-0001")
+		}, func() string { return fmt.Sprint(all[0].Directory(), all[1].Directory()) })
+		ctx := bg(t)
+		for server, c := range map[string]struct{ member, removed bool }{
+			"n3-0002":  {member: true},
+			"n3-0001":  {removed: true},
+			"stranger": {},
+		} {
+			mux, err := transport.Listen(server+":1", transport.Options{ClusterID: "c1", ServerID: server, Network: net.Host(server)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			peer := commandv1.NewPeersClient(conn)
-			_, status := peer.Status(ctx, &commandv1.StatusRequest{}, grpc.WaitForReady(true))
-			_, propose := peer.Propose(ctx, &commandv1.ProposeRequest{Partition: 0, Command: createCmd("by " + server)}, grpc.WaitForReady(true))
-			stream, content := peer.Content(ctx, &commandv1.ContentRequest{Partition: 0}, grpc.WaitForReady(true))
-			if content == nil {
-				_, content = stream.Recv()
-			}
-			for what, err := range map[string]error{"status": status, "propose": propose, "content": content} {
-				refused := strings.Contains(fmt.Sprint(err), "is not a member of cluster c1")
-				if refused == c.member {
-					t.Errorf("%s of %q at %s: %v", what, server, m.cfg.NodeID, err)
-				}
-			}
-			led := m.cluster.Leads()
-			dir, err := peer.ShowDirectory(ctx, &commandv1.ShowDirectoryRequest{}, grpc.WaitForReady(true))
-			if err == nil && dir.Directory.Members[2].ServerId != "n3-0002" || err != nil && led && m.cluster.Leads() {
-				t.Errorf("the directory for %q at %s: %v, %v", server, m.cfg.NodeID, dir, err)
-			}
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
-			link, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
-			var refused *transport.RefusedError
-			if removed := errors.As(err, &refused) && refused.Code == transport.CodeRemoved; removed != c.removed || !removed && err != nil {
-				t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
-			}
-			if err == nil {
-				err = link.Close()
+			for i, m := range all[:2] {
+				conn, err := peers.Dial(mux, m.cfg.PeerAddr)
 				if err != nil {
+					t.Fatal(err)
+				}
+				peer := commandv1.NewPeersClient(conn)
+				_, status := peer.Status(ctx, &commandv1.StatusRequest{}, grpc.WaitForReady(true))
+				_, propose := peer.Propose(ctx, &commandv1.ProposeRequest{Partition: 0, Command: createCmd("by " + server)}, grpc.WaitForReady(true))
+				stream, content := peer.Content(ctx, &commandv1.ContentRequest{Partition: 0}, grpc.WaitForReady(true))
+				if content == nil {
+					_, content = stream.Recv()
+				}
+				for what, err := range map[string]error{"status": status, "propose": propose, "content": content} {
+					refused := strings.Contains(fmt.Sprint(err), "is not a member of cluster c1")
+					if refused == c.member {
+						t.Errorf("%s of %q at %s: %v", what, server, m.cfg.NodeID, err)
+					}
+				}
+				led := m.cluster.Leads()
+				dir, err := peer.ShowDirectory(ctx, &commandv1.ShowDirectoryRequest{}, grpc.WaitForReady(true))
+				if err == nil && dir.Directory.Members[2].ServerId != "n3-0002" || err != nil && led && m.cluster.Leads() {
+					t.Errorf("the directory for %q at %s: %v, %v", server, m.cfg.NodeID, dir, err)
+				}
+				if err := conn.Close(); err != nil {
 					t.Error(err)
 				}
+				link, err := mux.Raft(uint32(i)).Dial(raft.ServerAddress(m.cfg.PeerAddr), waitLimit)
+				var refused *transport.RefusedError
+				if removed := errors.As(err, &refused) && refused.Code == transport.CodeRemoved; removed != c.removed || !removed && err != nil {
+					t.Errorf("a group's connection of %q to %s: %v", server, m.cfg.NodeID, err)
+				}
+				if err == nil {
+					err = link.Close()
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if err := mux.Close(); err != nil {
+				t.Error(err)
+			}
+			if logged := said.has("event=call_refused server=" + server); logged == c.member {
+				t.Errorf("that calls of %q were refused is logged: %v", server, logged)
 			}
 		}
-		if err := mux.Close(); err != nil {
-			t.Error(err)
+		for _, m := range all {
+			if _, _, err := m.router.Query(ctx, group.Linearizable, promiseQuery("by stranger")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
+				t.Errorf("a stranger's write at %s: %v", m.cfg.NodeID, err)
+			}
 		}
-		if logged := said.has("event=call_refused server=" + server); logged == c.member {
-			t.Errorf("that calls of %q were refused is logged: %v", server, logged)
-		}
-	}
-	for _, m := range all {
-		if _, _, err := m.router.Query(ctx, group.Linearizable, promiseQuery("by stranger")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
-			t.Errorf("a stranger's write at %s: %v", m.cfg.NodeID, err)
-		}
-	}
+	})
 }
