@@ -60,21 +60,19 @@ func (d *diskSpace) prune(members []*commandv1.DirectoryMember) {
 
 // majority is the level at which a majority of the replicas can store an entry of this node: its own level, or that
 // of the fullest disk of the majority with the most space.
-func (d *diskSpace) majority(now time.Time) disk.Level {
-	own := d.Level()
+func (d *diskSpace) majority(now time.Time) disk.Level { return max(d.Level(), d.quorum(now)) }
+
+// quorum is the level of the fullest disk of the majority with the most space.
+func (d *diskSpace) quorum(now time.Time) disk.Level {
+	levels := []disk.Level{d.Level()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.heard) == 0 || d.members == 0 {
-		return own
-	}
-	levels := make([]disk.Level, 0, d.members)
-	levels = append(levels, own)
 	for _, h := range d.heard {
 		if now.Sub(h.at) <= diskNews {
 			levels = append(levels, h.level)
 		}
 	}
-	return max(own, quorumLevel(levels, d.members))
+	return quorumLevel(levels, max(d.members, 1))
 }
 
 // quorumLevel is the highest level within the majority of n disks that has the lowest ones; those not listed are OK.

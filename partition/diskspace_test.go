@@ -12,10 +12,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hashicorp/raft"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm"
+	"perdure/internal/clock"
+	"perdure/internal/testkit"
 	"perdure/partition/disk"
 	"perdure/partition/group"
 )
@@ -23,20 +27,43 @@ import (
 // testReserve is R of the tests' disks.
 const testReserve = 1 << 20
 
-// fakeDisk is the free space that a test reports for one node's disk. With nothing free every write that adds
-// to a file fails with ENOSPC, as on a disk that another program has filled.
-type fakeDisk struct{ free atomic.Int64 }
+// fakeDisk is the disk of one node. With nothing free every write that adds to a file fails with ENOSPC, as on
+// a disk that another program has filled. The reserve takes its space, and gives it back.
+type fakeDisk struct {
+	free atomic.Int64
+	// each is what every write takes.
+	each    atomic.Int64
+	reserve int64
+	held    atomic.Bool
+}
+
+func newFakeDisk() *fakeDisk {
+	d := &fakeDisk{reserve: testReserve}
+	d.free.Store(100 * testReserve)
+	return d
+}
 
 func (d *fakeDisk) usage() (free, total int64, err error) {
-	return d.free.Load(), 100 * testReserve, nil
+	return max(d.free.Load(), 0), 100 * testReserve, nil
 }
 
 func (d *fakeDisk) fs(below vfs.FS) vfs.FS {
 	return errorfs.Wrap(below, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		reserve := strings.HasSuffix(op.Path, disk.ReserveFile)
 		switch op.Kind {
+		case errorfs.OpRemove:
+			if reserve && d.held.Swap(false) {
+				d.free.Add(d.reserve)
+			}
 		case errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpCreate, errorfs.OpMkdirAll, errorfs.OpRename:
-			if d.free.Load() == 0 {
+			if d.free.Load() <= 0 {
 				return syscall.ENOSPC
+			}
+			switch {
+			case !reserve:
+				d.free.Add(-d.each.Load())
+			case op.Kind == errorfs.OpCreate && !d.held.Swap(true):
+				d.free.Add(-d.reserve)
 			}
 		}
 		return nil
@@ -48,8 +75,7 @@ func newDiskCluster(t *testing.T) ([]*member, []*fakeDisk) {
 	t.Helper()
 	var disks []*fakeDisk
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) {
-		d := &fakeDisk{}
-		d.free.Store(100 * testReserve)
+		d := newFakeDisk()
 		disks = append(disks, d)
 		cfg.DiskReserve, cfg.DiskUsage, cfg.FS = testReserve, d.usage, d.fs(cfg.FS)
 	})
@@ -66,8 +92,7 @@ func waitLevel(t *testing.T, m *member, want disk.Level) {
 // TestDiskLow: below the low mark the node refuses by name commands that grow the state, accepts those that
 // end something, and reports its disk. Above the mark it accepts all by itself.
 func TestDiskLow(t *testing.T) {
-	d := &fakeDisk{}
-	d.free.Store(100 * testReserve)
+	d := newFakeDisk()
 	cfg := memConfig(t, vfs.NewMem(), nil, 3)
 	cfg.DataDir, cfg.FS = t.TempDir(), vfs.Default
 	cfg.DiskReserve, cfg.DiskUsage = testReserve, d.usage
@@ -168,95 +193,239 @@ func TestOneDiskFull(t *testing.T) {
 	ready(t, victim.Node)
 }
 
-// TestAllDisksFull: with all disks full, writes are refused by name and reads continue. With space, writes
-// continue by themselves, and nothing that was acknowledged is lost.
-func TestAllDisksFull(t *testing.T) {
-	all, disks := newDiskCluster(t)
-	var acked sync.Map
-	busy, quiet := context.WithCancel(bg(t))
-	var writers sync.WaitGroup
-	t.Cleanup(func() { quiet(); writers.Wait() })
+// creators make promises until they are stopped, whatever the answers, and note what was acknowledged.
+type creators struct {
+	acked sync.Map
+	end   context.CancelFunc
+	wg    sync.WaitGroup
+}
+
+func startCreators(t *testing.T, routers ...*Router) *creators {
+	l := &creators{}
+	var busy context.Context
+	busy, l.end = context.WithCancel(bg(t))
+	t.Cleanup(l.stop)
 	for w := range 4 {
-		writers.Go(func() {
+		l.wg.Go(func() {
 			for i := 0; busy.Err() == nil; i++ {
 				id := fmt.Sprintf("w%d-%d", w, i)
 				ctx, cancel := context.WithTimeout(busy, 5*time.Second)
-				if _, err := all[i%3].router.Propose(ctx, createCmd(id)); err == nil {
-					acked.Store(id, true)
+				if _, err := routers[(w+i)%len(routers)].Propose(ctx, createCmd(id)); err == nil {
+					l.acked.Store(id, true)
+				} else {
+					clock.Wait(busy, clock.System{}, 10*time.Millisecond)
 				}
 				cancel()
 			}
 		})
 	}
-	count := func() (n int) { acked.Range(func(any, any) bool { n++; return true }); return n }
-	waitFor(t, "some writes", func() bool { return count() > 50 }, func() string { return fmt.Sprint(count()) })
-	fill := func(free int64, level disk.Level) {
-		t.Helper()
-		for _, d := range disks {
-			d.free.Store(free)
-		}
-		for _, m := range all {
-			waitLevel(t, m, level)
-		}
-	}
-	defer func() {
-		for _, d := range disks {
-			d.free.Store(100 * testReserve)
-		}
-	}()
-	// Disks fill while their nodes watch: what is critical keeps new entries out of the logs before nothing fits any
-	// more. A leader whose log refuses an entry steps down, and its successor cannot begin on full disks.
-	fill(testReserve*3/4, disk.Critical)
-	for p := range uint32(3) {
-		waitFor(t, "every partition to be served", func() bool {
-			_, _, err := all[0].router.Query(bg(t), group.Linearizable, promiseQuery(idIn(all[0].router, p, "r")))
-			return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
-		}, func() string { return fmt.Sprintf("not partition %d", p) })
-	}
-	fill(0, disk.Full)
-	// The nodes notice it one after the other, and the first may still hand a leadership to a node that cannot begin one
-	// any more. The partitions whose leader stays refuse by name, and answer reads.
-	anywhere := func(what string, ok func(ctx context.Context, p uint32) bool) {
-		t.Helper()
-		waitFor(t, what, func() bool {
-			for p := range uint32(3) {
-				ctx, cancel := context.WithTimeout(bg(t), time.Second)
-				found := ok(ctx, p)
-				cancel()
-				if found {
-					return true
-				}
-			}
-			return false
-		}, func() string { return "not yet" })
-	}
-	anywhere("writes to be refused by name", func(ctx context.Context, p uint32) bool {
-		_, err := all[0].router.Propose(ctx, createCmd(idIn(all[0].router, p, "late")))
-		return reasonOf(err) == perdurev1.Reason_REASON_DISK_FULL
-	})
-	anywhere("a read to be answered", func(ctx context.Context, p uint32) bool {
-		_, _, err := all[1].router.Query(ctx, group.Linearizable, promiseQuery(idIn(all[1].router, p, "r")))
-		return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
-	})
-	for _, d := range disks {
-		d.free.Store(100 * testReserve)
-	}
-	before := count()
-	waitFor(t, "writes to go on by themselves", func() bool { return count() > before+50 }, func() string { return fmt.Sprint(count() - before) })
-	quiet()
-	writers.Wait()
-	acked.Range(func(id, _ any) bool {
-		if reply, _, err := all[2].router.Query(bg(t), group.Linearizable, promiseQuery(id.(string))); err != nil || reply.GetPromise() == nil {
+	return l
+}
+
+func (l *creators) stop() { l.end(); l.wg.Wait() }
+
+func (l *creators) count() (n int) {
+	l.acked.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// more waits until n more writes are acknowledged.
+func (l *creators) more(t *testing.T, what string, n int) {
+	t.Helper()
+	from := l.count()
+	waitFor(t, what, func() bool { return l.count() >= from+n }, func() string { return fmt.Sprint(l.count() - from) })
+}
+
+// lost reports what was acknowledged and cannot be read.
+func (l *creators) lost(t *testing.T, at *Router) {
+	t.Helper()
+	l.acked.Range(func(id, _ any) bool {
+		if reply, _, err := at.Query(bg(t), group.Linearizable, promiseQuery(id.(string))); err != nil || reply.GetPromise() == nil {
 			t.Errorf("%v was acknowledged: %v, %v", id, reply, err)
 		}
 		return true
 	})
-	for p := range uint32(3) {
-		equalReplicas(t, all, p)
+}
+
+// answersReads waits until every partition answers a linearizable read at every node.
+func answersReads(t *testing.T, limit time.Duration, partitions uint32, at ...*member) {
+	t.Helper()
+	for _, m := range at {
+		for p := range partitions {
+			var err error
+			testkit.Eventually(t, limit, fmt.Sprintf("partition %d to answer a read at %s", p, m.cfg.NodeID), func() bool {
+				ctx, cancel := context.WithTimeout(bg(t), time.Second)
+				defer cancel()
+				_, _, err = m.router.Query(ctx, group.Linearizable, promiseQuery(idIn(m.router, p, "r")))
+				return err == nil || reasonOf(err) == perdurev1.Reason_REASON_PROMISE_NOT_FOUND
+			}, func() string { return fmt.Sprint(err) })
+		}
 	}
-	for _, m := range all {
-		if err := m.Err(); err != nil {
-			t.Errorf("%s halted: %v", m.cfg.NodeID, err)
+}
+
+// refusesWrites waits until every partition refuses a write for want of space, at every node.
+func refusesWrites(t *testing.T, limit time.Duration, partitions uint32, at ...*member) {
+	t.Helper()
+	for _, m := range at {
+		for p := range partitions {
+			var err error
+			testkit.Eventually(t, limit, fmt.Sprintf("partition %d to refuse a write at %s by name", p, m.cfg.NodeID), func() bool {
+				ctx, cancel := context.WithTimeout(bg(t), time.Second)
+				defer cancel()
+				_, err = m.router.Propose(ctx, createCmd(idIn(m.router, p, "late")))
+				return reasonOf(err) == perdurev1.Reason_REASON_DISK_FULL
+			}, func() string { return fmt.Sprint(err) })
+		}
+	}
+}
+
+// proposedIn returns the commands in a node's log that the leader of a term has proposed.
+func proposedIn(t *testing.T, m *member, p uint32, term uint64) (out []*commandv1.Command) {
+	t.Helper()
+	logs := m.raftlog.Group(p)
+	first, err := logs.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := logs.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := first; i <= last; i++ {
+		var l raft.Log
+		if err := logs.GetLog(i, &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Term != term || l.Type != raft.LogCommand {
+			continue
+		}
+		e, err := fsm.DecodeEntry(l.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e.Commands...)
+	}
+	return out
+}
+
+// answeredWithin bounds how long reads wait on full disks: for an election, and for news of the others' disks.
+const answeredWithin = 10 * time.Second
+
+// TestAllDisksFull: when all disks fill at once, under a load of writes, every partition has a leader that answers reads
+// and refuses writes by name: also when the leaders vanish then, and when they come back. With space, writes
+// continue by themselves, and nothing that was acknowledged is lost.
+func TestAllDisksFull(t *testing.T) {
+	const (
+		partitions = 4
+		reserve    = 8 * testReserve
+	)
+	for _, c := range []struct {
+		name string
+		free int64
+	}{{"nothing is free", 0}, {"less than the last mark is free", reserve / 4}} {
+		for _, loss := range []string{"killed", "cut off"} {
+			t.Run(c.name+", leaders are "+loss, func(t *testing.T) {
+				testkit.Bubble(t, func(t *testing.T, net *testkit.Network) {
+					var disks []*fakeDisk
+					all := newClusterWith(t, partitions, timeouts, on(net), func(cfg *Config) {
+						d := newFakeDisk()
+						d.reserve = reserve
+						disks = append(disks, d)
+						cfg.DiskReserve, cfg.DiskUsage, cfg.FS = reserve, d.usage, d.fs(cfg.FS)
+					})
+					fill := func(free int64) {
+						for _, d := range disks {
+							d.each.Store(512)
+							d.free.Store(free)
+						}
+					}
+					defer fill(100 * testReserve)
+					defer net.Open()
+					var routers []*Router
+					for _, m := range all {
+						routers = append(routers, m.router)
+					}
+					// Tasks whose leases a new leader has to extend.
+					w := all[2].Dispatcher().Attach(spec("w", partitions, "f"))
+					defer w.Detach()
+					for p := range uint32(partitions) {
+						startIn(t, all[2].router, p, "x")
+					}
+					for range partitions {
+						deliver(t, w)
+					}
+					writers := startCreators(t, routers...)
+					writers.more(t, "some writes", 50)
+					// A successor of n1 needs n3, whose log lacks entries.
+					net.Block("n1", "n3")
+					for i := range 20 {
+						must(t, all[0].router, createCmd(idIn(all[0].router, 0, fmt.Sprintf("lacking%d", i))))
+					}
+					fill(c.free)
+					for _, m := range all[1:] {
+						waitFor(t, "the full disks to be known", func() bool { return m.disk.quorum(m.clock.Now()) >= disk.Critical }, nil)
+					}
+					lacking := all[2].router.slots[0].Load().Raft()
+					if last := all[1].router.slots[0].Load().Raft().LastIndex(); lacking.LastIndex() >= last {
+						t.Fatalf("n3 lacks nothing: %d of %d", lacking.LastIndex(), last)
+					}
+					net.Open()
+					gone, rest := all[0], all[1:]
+					if loss == "killed" {
+						gone.kill(t)
+					} else {
+						net.Block("n1", "n2")
+						net.Block("n1", "n3")
+					}
+					answersReads(t, answeredWithin, partitions, rest...)
+					refusesWrites(t, answeredWithin, partitions, rest...)
+					lead := leaderOf(t, rest, 0)
+					term := lead.router.slots[0].Load().Raft().CurrentTerm()
+					if own := proposedIn(t, lead, 0, term); len(own) > 0 {
+						t.Errorf("a leader that began on full disks has proposed %v", own)
+					}
+					net.Open()
+					if loss == "killed" {
+						writers.stop()
+						gone.stop(t)
+						gone.start(t)
+						routers[0] = gone.router
+						acked := writers
+						writers = startCreators(t, routers...)
+						defer acked.lost(t, gone.router)
+					}
+					answersReads(t, answeredWithin, partitions, all...)
+					refusesWrites(t, answeredWithin, partitions, all...)
+
+					fill(100 * testReserve)
+					var own []*commandv1.Command
+					waitFor(t, "the leader to extend the leases, or another leader", func() bool {
+						own = proposedIn(t, lead, 0, term)
+						return len(own) > 0 || lead.router.slots[0].Load().Raft().CurrentTerm() != term
+					}, nil)
+					if len(own) == 0 || own[0].GetInheritLeases() == nil {
+						t.Errorf("a leader that began on full disks has proposed %v when there was space", own)
+					}
+					writers.more(t, "writes to go on by themselves", 50)
+					for p := range uint32(partitions) {
+						var err error
+						waitFor(t, fmt.Sprintf("partition %d to accept a write", p), func() bool {
+							_, err = all[1].router.Propose(bg(t), createCmd(idIn(all[1].router, p, "afterwards")))
+							return err == nil
+						}, func() string { return fmt.Sprint(err) })
+					}
+					writers.stop()
+					writers.lost(t, all[2].router)
+					for p := range uint32(partitions) {
+						equalReplicas(t, all, p)
+					}
+					for _, m := range all {
+						if err := m.Err(); err != nil {
+							t.Errorf("%s halted: %v", m.cfg.NodeID, err)
+						}
+					}
+				})
+			})
 		}
 	}
 }

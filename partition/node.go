@@ -229,10 +229,13 @@ func Start(cfg Config) (n *Node, err error) {
 		n.replicas = append(n.replicas, r)
 		n.router.slots[p].Store(r)
 	}
-	// 4. The stores all groups share: the logs, and terms and votes. The log must fit to each state.
+	// 4. The stores all groups share: the logs, and terms and votes. The log must fit to each state. They open on a full
+	//    disk too.
+	n.disk.Opening()
 	if err := n.openShared(creating); err != nil {
 		return n, err
 	}
+	n.disk.Opened()
 	for _, r := range n.replicas {
 		if r.Halted() == nil {
 			if err := n.tolerate(r, n.reconcile(r)); err != nil {
@@ -398,7 +401,8 @@ func (n *Node) newReplica(p uint32) *group.Replica {
 		Raft: n.raftConfig, Port: n.mux, Address: n.mux.Addr().String(), Addresses: n.cluster.Addresses(),
 		Disk: n.disk.Guard, Contents: n.contents, Shared: n.shared, Metrics: n.metrics.groups, Libraries: n.logs, Log: n.log, Clock: n.clock,
 		Env: group.Env{Now: n.cluster.Now, Deliver: n.router.Deliver, Changed: n.signal, MayAnswer: n.cluster.MayAnswer, ClusterLevel: n.cluster.Level,
-			DiskLevel: func() disk.Level { return n.disk.majority(n.clock.Now()) }},
+			DiskLevel:  func() disk.Level { return n.disk.majority(n.clock.Now()) },
+			DisksStuck: func() bool { return n.disk.quorum(n.clock.Now()) >= disk.Critical }},
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 	"perdure/internal/testkit"
 	"perdure/partition/group"
 	"perdure/partition/identity"
@@ -81,7 +82,7 @@ func TestRebuild(t *testing.T) {
 					if r := victim.router.slots[1].Load(); r.Raft() != nil {
 						_ = r.Cover() // it may be on its way down
 					}
-					time.Sleep(5 * time.Millisecond)
+					clock.Wait(busy, clock.System{}, 5*time.Millisecond)
 				}
 			})
 			reply, err := rebuildAt(t, all[0], &perdurev1.RebuildReplicaRequest{Partition: 1, NodeId: "n3"})

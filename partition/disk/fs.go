@@ -53,14 +53,34 @@ func (f *guardedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 
 // await waits until a table may begin, for pace at most.
 func (g *Guard) await(level Level) error {
-	err := g.Check(lookBytes, level)
-	for until := g.clock.Now().Add(pace); err != nil && g.clock.Now().Before(until); err = g.Check(lookBytes, level) {
+	err := g.checkTable(lookBytes, level)
+	for until := g.clock.Now().Add(pace); err != nil && g.clock.Now().Before(until); err = g.checkTable(lookBytes, level) {
 		if !g.pause(retryEvery) {
 			return err
 		}
 	}
 	return err
 }
+
+// checkTable refuses to write n bytes of a table that would leave less than the mark of a level free. While stores open,
+// a flush gives up the reserve first: Pebble opens no log before it has flushed what it read of it.
+func (g *Guard) checkTable(n int64, level Level) error {
+	err := g.Check(n, level)
+	if err != nil && level == Full && g.opening.Load() {
+		g.giveUpReserve()
+		err = g.Check(n, level)
+	}
+	return err
+}
+
+// Opening lets flushes use the reserve, until Opened: while a node opens its stores.
+func (g *Guard) Opening() { g.opening.Store(true) }
+
+// Opened ends Opening.
+func (g *Guard) Opened() { g.opening.Store(false) }
+
+// CheckFlush refuses, with a *FullError, what Pebble needs to begin the flush of a memtable.
+func (g *Guard) CheckFlush() error { return g.Check(lookBytes, Full) }
 
 // file opens a file whose writes must not fail for lack of space.
 func (f *guardedFS) file(name string, open func() (vfs.File, error)) (file vfs.File, err error) {
@@ -139,7 +159,7 @@ type table struct {
 // Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free.
 func (t *table) Write(b []byte) (int, error) {
 	if t.unseen += int64(len(b)); t.unseen >= lookBytes {
-		if err := t.g.Check(int64(len(b)), t.level); err != nil {
+		if err := t.g.checkTable(int64(len(b)), t.level); err != nil {
 			return 0, &fs.PathError{Op: "write", Path: t.name, Err: err}
 		}
 		t.unseen = 0

@@ -64,9 +64,14 @@ type FullError struct {
 	// Free are the free bytes, less those admitted and not written yet; Need the bytes of the write; Mark the
 	// bytes that must stay free.
 	Free, Need, Mark int64
+	// Spent: elections have used up their part of the reserve, of which Free bytes are left.
+	Spent bool
 }
 
 func (e *FullError) Error() string {
+	if e.Spent {
+		return fmt.Sprintf("disk: %d bytes exceed the %d that elections may still use of the reserve", e.Need, max(e.Free, 0))
+	}
 	return fmt.Sprintf("disk: %d bytes do not fit: %d are free and %d must stay free", e.Need, max(e.Free, 0), e.Mark)
 }
 
@@ -124,6 +129,7 @@ type Guard struct {
 
 	level   atomic.Uint32
 	waiting atomic.Int64
+	opening atomic.Bool // see Opening
 
 	mu       sync.Mutex // guards the rest
 	free     int64
@@ -132,6 +138,9 @@ type Guard struct {
 	inflight int64
 	held     bool
 	blind    bool // the usage cannot be read
+	// elections are the bytes that elections may use of the reserve, as of electionsAt; 0 <= elections <= R/8.
+	elections   float64
+	electionsAt time.Time
 
 	// ballast is held while the reserve file is made or removed.
 	ballast sync.Mutex
@@ -277,12 +286,62 @@ func (g *Guard) Check(n int64, l Level) error {
 // Admit refuses, with a *FullError, a write of n bytes that would leave less than the mark of a level free. Until
 // release is called, once, the bytes count as used: call it when they are written.
 func (g *Guard) Admit(n int64, l Level) (release func(), err error) {
+	return g.admit(n, func(free int64) error {
+		if free-n < g.mark(l) {
+			return &FullError{Free: free, Need: n, Mark: g.mark(l)}
+		}
+		return nil
+	})
+}
+
+// AdmitCatchUp is Admit for an entry that another member's log already has and that a majority needs. It may use the
+// reserve down to R/2.
+func (g *Guard) AdmitCatchUp(n int64) (release func(), err error) {
+	return g.admit(n, func(free int64) error { return g.fits(free, n, g.reserve/2) })
+}
+
+// AdmitElection is Admit for an entry with which a leader begins. It may use the reserve down to R/4, at most
+// R/8 at once and R/8 more in an hour, so elections without an end leave space for the writes that must be done.
+func (g *Guard) AdmitElection(n int64) (release func(), err error) {
+	return g.admit(n, func(free int64) error {
+		if err := g.fits(free, n, g.reserve/4); err != nil {
+			return err
+		}
+		limit, now := float64(g.reserve/8), g.clock.Now()
+		if g.electionsAt.IsZero() {
+			g.elections = limit
+		} else {
+			g.elections = min(g.elections+limit*now.Sub(g.electionsAt).Hours(), limit)
+		}
+		g.electionsAt = now
+		if g.elections < float64(n) {
+			return &FullError{Free: int64(g.elections), Need: n, Spent: true}
+		}
+		g.elections -= float64(n)
+		return nil
+	})
+}
+
+// fits refuses a write of n bytes after which less than mark would be left of the free space and the reserve. The
+// caller holds mu.
+func (g *Guard) fits(free, n, mark int64) error {
+	if g.held {
+		free += g.reserve
+	}
+	if free-n < mark {
+		return &FullError{Free: free, Need: n, Mark: mark}
+	}
+	return nil
+}
+
+// admit counts n bytes as used until release, unless refuse returns an error. It calls refuse with mu held.
+func (g *Guard) admit(n int64, refuse func(free int64) error) (release func(), err error) {
 	g.mu.Lock()
 	from, to := g.lookLocked()
-	free := g.free - g.inflight
-	if !g.blind && free-n < g.mark(l) {
-		err = &FullError{Free: free, Need: n, Mark: g.mark(l)}
-	} else {
+	if !g.blind {
+		err = refuse(g.free - g.inflight)
+	}
+	if err == nil {
 		g.inflight += n
 	}
 	g.mu.Unlock()

@@ -121,6 +121,50 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// TestElectionsInVirtualTime: elections get an eighth of the reserve at once, and an eighth more in an hour.
+func TestElectionsInVirtualTime(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, _ *testkit.Network) {
+		d := newSmallDisk(1000)
+		g := d.guard(800)
+		taken := func() (n int) {
+			for {
+				release, err := g.AdmitElection(10)
+				var full *FullError
+				if errors.As(err, &full) && full.Spent {
+					return n
+				}
+				if err != nil || n > 100 {
+					t.Fatalf("%d entries, %v", n, err)
+				}
+				release()
+				n++
+			}
+		}
+		if n := taken(); n != 10 {
+			t.Errorf("%d entries at once, want 10", n)
+		}
+		for range 60 {
+			testkit.Advance(time.Minute) // a look each minute must not lose what a minute earns
+			_, _ = g.AdmitElection(101)
+		}
+		if n := taken(); n < 8 || n > 10 {
+			t.Errorf("%d entries in the hour after, want 10", n)
+		}
+		testkit.Advance(1000 * time.Hour)
+		if n := taken(); n != 10 {
+			t.Errorf("%d entries after many hours, want 10", n)
+		}
+		testkit.Advance(time.Hour)
+		d.free.Store(209)
+		if _, err := g.AdmitElection(10); !IsFull(err) {
+			t.Errorf("an entry beyond a quarter of the reserve: %v", err)
+		}
+		if _, err := g.AdmitCatchUp(10); !IsFull(err) {
+			t.Errorf("an entry beyond half of the reserve: %v", err)
+		}
+	})
+}
+
 // TestReserve: the reserve is made when there is ample space, given up for a write that must be done, and made again.
 func TestReserve(t *testing.T) {
 	d := newSmallDisk(10 << 20)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
 )
@@ -17,6 +18,9 @@ const contentChunk = 1 << 20
 func (r *Replica) SendContent(ctx context.Context, send func([]byte) error) error {
 	if !r.Serving() {
 		return r.NotServing()
+	}
+	if r.disk != nil && r.env.DiskLevel() >= disk.Critical {
+		return r.errDiskFull(disk.Critical)
 	}
 	// A state read after this barrier covers every entry that any member's snapshot marker covers.
 	if err := raftgroup.Await(r.raft.Barrier(raftgroup.EnqueueTimeout), r.killed, ctx.Done()); err != nil {

@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
 	"perdure/fsm/query"
 	"perdure/fsm/state"
@@ -46,9 +48,12 @@ type leadership struct {
 	term   uint64
 	ctx    context.Context
 	cancel context.CancelFunc
-	timer  *timer
-	ship   *shipper
-	done   chan struct{}
+	// leasesWait: this leadership began on full disks and serves reads, but has not extended the leases of the
+	// previous term. It proposes nothing before that.
+	leasesWait atomic.Bool
+	timer      *timer
+	ship       *shipper
+	done       chan struct{}
 }
 
 // leaderLoop follows Raft's elections: barrier → establish → serve → revoke. It only reads the
@@ -103,6 +108,7 @@ func (r *leader) startLeadership() *leadership {
 		}
 		go l.timer.run()
 		go l.ship.run()
+		l.inheritLater()
 		l.keepRaising()
 		<-l.ctx.Done()
 		<-l.timer.done
@@ -113,6 +119,9 @@ func (r *leader) startLeadership() *leadership {
 
 // barrierTimeout bounds one try to apply everything that earlier leaders have committed.
 const barrierTimeout = 30 * time.Second
+
+// inheritEvery is between two attempts of a leader that began on a full disk to inherit the leases.
+const inheritEvery = 200 * time.Millisecond
 
 // establish makes this node ready to serve, and reports whether it does. It blocks until every entry
 // committed before is applied (once per term, before any read), then loads the leader's memory from the
@@ -130,6 +139,9 @@ func (l *leadership) establish() bool {
 		if err == nil {
 			l.term = term
 			err = l.inheritLeases()
+			if l.leasesWait.Store(api.Is(err, perdurev1.Reason_REASON_DISK_FULL)); l.leasesWait.Load() {
+				err = nil // inheritLater tries again
+			}
 		}
 		if err == nil {
 			l.raiseFirst()
@@ -199,7 +211,10 @@ func (l *leadership) inheritLeases() error {
 		if err != nil {
 			return err
 		}
-		future := r.raft.Apply(b, raftgroup.EnqueueTimeout)
+		future, full := r.apply(b)
+		if full != nil {
+			return full
+		}
 		if err := raftgroup.Await(future, r.killed, l.ctx.Done()); err != nil {
 			return err
 		}
@@ -218,6 +233,28 @@ func (l *leadership) inheritLeases() error {
 			return res
 		default:
 			return refusal.Unknown(r.id, "the entry was applied before")
+		}
+	}
+}
+
+// inheritLater inherits the leases once there is space, if this leadership began on full disks. It blocks until
+// then, or until the leadership ends.
+func (l *leadership) inheritLater() {
+	r := l.r
+	for l.leasesWait.Load() {
+		c, stop := r.clock.After(inheritEvery)
+		select {
+		case <-c:
+		case <-l.ctx.Done():
+		}
+		stop()
+		if l.ctx.Err() != nil {
+			return
+		}
+		err := l.inheritLeases()
+		l.leasesWait.Store(err != nil)
+		if err != nil && l.ctx.Err() == nil && !api.Is(err, perdurev1.Reason_REASON_DISK_FULL) {
+			r.log.Warn("cannot extend the leases yet", "event", "leases_wait", "partition", r.id, "error", err)
 		}
 	}
 }

@@ -82,7 +82,11 @@ func (l *leadership) raiseFirst() {
 	if cmd != nil {
 		var b []byte
 		if b, err = r.encode(&commandv1.Entry{Commands: []*commandv1.Command{cmd}}); err == nil {
-			err = raftgroup.Await(r.raft.Apply(b, raftgroup.EnqueueTimeout), r.killed, l.ctx.Done())
+			future, full := r.apply(b)
+			if full != nil {
+				return // the disk's guard logs it
+			}
+			err = raftgroup.Await(future, r.killed, l.ctx.Done())
 		}
 	}
 	if err != nil && l.ctx.Err() == nil {

@@ -87,7 +87,7 @@ func (r *Replica) Join(bootstrap bool) error {
 		Bytes: max(logCacheBytes/int(o.Partitions), minLogCacheBytes), Refer: referBytes, OnStored: r.stored,
 	})
 	r.entries, r.most = cache, cfg.TrailingLogs
-	logs := &guardedLog{LogStore: cache, disk: r.disk}
+	logs := &guardedLog{LogStore: cache, disk: r.disk, stuck: r.env.DisksStuck}
 	r.transport = transport.NewRaftTransport(o.Port.Raft(r.id), transport.RaftOptions{
 		Logger: cfg.Logger, Addresses: o.Addresses, Answered: o.Libraries.PeerAnswered, Load: cache.Load,
 		Leading: func(term uint64) bool {

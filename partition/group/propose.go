@@ -153,6 +153,9 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 	if full := r.refuseForDisk(cmd); full != nil {
 		return nil, full
 	}
+	if lead.leasesWait.Load() {
+		return nil, refusal.TryLater(r.id, "its leader began on a full disk and extends the leases first")
+	}
 	reserved := reservationOf(int64(r.id), cmd)
 	if err := r.pending.admission.admit(reserved); err != nil {
 		r.metrics.Sheds.Inc()
@@ -243,14 +246,15 @@ func (r *proposer) launch(batch []*proposal) *flight {
 		r.dispatcher.Unreserve(f.reserved)
 		return nil
 	}
-	if r.disk != nil && r.disk.Check(int64(len(b)), disk.Critical) != nil {
+	future, full := r.apply(b)
+	if full != nil {
 		for _, p := range batch {
-			r.pending.answer(p, nil, r.errDiskFull(disk.Critical))
+			r.pending.answer(p, nil, full)
 		}
 		r.dispatcher.Unreserve(f.reserved)
 		return nil
 	}
-	f.future = r.raft.Apply(b, raftgroup.EnqueueTimeout)
+	f.future = future
 	return f
 }
 

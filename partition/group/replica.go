@@ -47,6 +47,8 @@ type Env struct {
 	// DiskLevel is the level at which a majority of the replicas can store an entry of this node. It must not
 	// block.
 	DiskLevel func() disk.Level
+	// DisksStuck reports that a majority's disks are critical, so that no leader proposes. It must not block.
+	DisksStuck func() bool
 }
 
 // Shared is what all groups of a node share. It is safe for concurrent use.
@@ -170,8 +172,10 @@ func (r *Replica) flush(db *pebble.DB) error {
 		case <-c:
 		}
 		// A node that stops does not wait for space: the log has what the state lacks.
-		if r.isStopping() && r.disk != nil && r.disk.Level() == disk.Full {
-			return fmt.Errorf("the state is not flushed: %w", r.disk.Check(0, disk.Full))
+		if r.isStopping() && r.disk != nil {
+			if err := r.disk.CheckFlush(); err != nil {
+				return fmt.Errorf("the state is not flushed: %w", err)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/disk"
+	"perdure/partition/raftgroup"
 )
 
 // grows reports whether a command adds to the state what only a later command removes. Every other command
@@ -40,8 +41,22 @@ func (r *proposer) refuseForDisk(cmd *commandv1.Command) *api.Error {
 	}
 }
 
+// apply gives an entry to Raft, unless no majority has space for it. Nothing else calls raft.Apply: a log that refuses
+// an entry deposes its leader.
+func (r *core) apply(entry []byte) (raft.ApplyFuture, *api.Error) {
+	if r.disk != nil {
+		if level := r.env.DiskLevel(); level >= disk.Critical {
+			return nil, r.errDiskFull(level)
+		}
+		if r.disk.Check(int64(len(entry)), disk.Critical) != nil {
+			return nil, r.errDiskFull(disk.Critical)
+		}
+	}
+	return r.raft.Apply(entry, raftgroup.EnqueueTimeout), nil
+}
+
 // errDiskFull refuses a command, with the figures of this node's disk.
-func (r *proposer) errDiskFull(level disk.Level) *api.Error {
+func (r *core) errDiskFull(level disk.Level) *api.Error {
 	st := r.disk.Status()
 	what := "what grows the state is refused"
 	if level >= disk.Critical {
@@ -60,6 +75,9 @@ func (r *proposer) errDiskFull(level disk.Level) *api.Error {
 type guardedLog struct {
 	raft.LogStore
 	disk *disk.Guard
+	// stuck reports that no leader proposes anything, because a majority's disks are critical: what is sent to
+	// this log is little, and a leader cannot begin without it.
+	stuck func() bool
 	// owed: Raft removed a conflicting end of the log for entries that follow at once. Raft does not survive
 	// a refusal of these: it would take the removed ones for stored.
 	owed atomic.Bool
@@ -71,23 +89,38 @@ const entryOverhead = 256
 // StoreLog implements raft.LogStore.
 func (l *guardedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs implements raft.LogStore. A *disk.FullError says that nothing was stored. Entries of Raft's own are few
-// and small and are always stored: with them a leader is elected, and serves reads.
+// StoreLogs implements raft.LogStore. A *disk.FullError says that nothing was stored.
 func (l *guardedLog) StoreLogs(logs []*raft.Log) error {
-	bytes, commands := int64(0), false
-	for _, e := range logs {
-		bytes += int64(len(e.Data)+len(e.Extensions)) + entryOverhead
-		commands = commands || e.Type == raft.LogCommand
-	}
-	if owed := l.owed.Swap(false); owed || !commands {
+	if l.owed.Swap(false) {
 		return l.LogStore.StoreLogs(logs)
 	}
-	release, err := l.disk.Admit(bytes, disk.Full)
+	release, err := l.admit(logs)
 	if err != nil {
 		return err
 	}
 	defer release()
 	return l.LogStore.StoreLogs(logs)
+}
+
+// admit finds space for entries. It never refuses a configuration alone: Raft uses it at once, stored or not.
+func (l *guardedLog) admit(logs []*raft.Log) (release func(), err error) {
+	bytes, commands, configuration := int64(0), false, false
+	for _, e := range logs {
+		bytes += int64(len(e.Data)+len(e.Extensions)) + entryOverhead
+		commands = commands || e.Type == raft.LogCommand
+		configuration = configuration || e.Type == raft.LogConfiguration
+	}
+	release, err = l.disk.Admit(bytes, disk.Full)
+	switch {
+	case err == nil:
+	case commands && l.stuck():
+		return l.disk.AdmitCatchUp(bytes)
+	case !commands && configuration:
+		return func() {}, nil
+	case !commands:
+		return l.disk.AdmitElection(bytes)
+	}
+	return release, err
 }
 
 // DeleteRange implements raft.LogStore. It removes the end of the log only if there is space for the entries
@@ -103,9 +136,11 @@ func (l *guardedLog) DeleteRange(low, high uint64) error {
 	}
 	suffix := high >= last
 	if suffix && low > first { // the whole log goes after a snapshot was installed
-		if err := l.disk.Check(entryOverhead, disk.Full); err != nil {
+		release, err := l.admit([]*raft.Log{{Type: raft.LogCommand}})
+		if err != nil {
 			return err
 		}
+		release()
 	}
 	if err := l.LogStore.DeleteRange(low, high); err != nil {
 		return err

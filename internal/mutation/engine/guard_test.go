@@ -134,6 +134,26 @@ var guardBugs = []mutation.Bug{
 		From: "case disk.Low:\n\t\twhat = \"commands that grow the state are refused\"", To: "case disk.Low:\n\t\treturn nil", Tests: "TestDiskLow",
 	},
 	{
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a leader that begins catches a majority up on full disks",
+		From: `case commands && l.stuck():`, To: `case commands && !l.stuck():`, Tests: "TestAllDisksFull",
+	},
+	{
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a leader's first entries take the reserve",
+		From: `return l.disk.AdmitElection(bytes)`, To: `return release, err`, Tests: "TestAllDisksFull",
+	},
+	{
+		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a leader proposes nothing for itself on full disks",
+		From: "if r.disk != nil {\n\t\tif level :=", To: "if r.disk == nil {\n\t\tif level :=", Tests: "TestAllDisksFull",
+	},
+	{
+		File: "partition/group/leader.go", Pkg: "partition", Rule: "disk: a leader that began on full disks extends the leases when there is space",
+		From: "\t\tl.inheritLater()\n", To: "", Tests: "TestAllDisksFull",
+	},
+	{
+		File: "partition/disk/guard.go", Rule: "disk: elections without an end do not use up the reserve",
+		From: `g.elections -= float64(n)`, To: `g.elections -= 0`, Tests: "TestElectionsInVirtualTime",
+	},
+	{
 		File: "rpc/outbound_call.go", Rule: "http: a call is made while the lease surely holds",
 		From: "\tc.secureLease()\n", To: "", Tests: "TestOutboundAsksForItsLease",
 	},
