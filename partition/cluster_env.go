@@ -140,7 +140,7 @@ func (n *Node) notServing() error {
 		case dir == nil:
 			errs = append(errs, errors.New("the cluster's directory is not there yet"))
 		case dir.State != commandv1.DirectoryState_DIRECTORY_STATE_READY:
-			errs = append(errs, errors.New("the cluster is still being made"))
+			errs = append(errs, errors.New("the cluster is still being created"))
 		case !member:
 			errs = append(errs, fmt.Errorf("this server (%s) is not a member of the cluster by its directory", n.identity.ServerID))
 		}

@@ -68,8 +68,8 @@ func (m *Machine) Apply(cmd *commandv1.DirectoryCommand) error {
 	switch k := cmd.Kind.(type) {
 	case *commandv1.DirectoryCommand_Create:
 		next, err = create(next, k.Create)
-	case *commandv1.DirectoryCommand_Made:
-		err = made(next, k.Made)
+	case *commandv1.DirectoryCommand_Created:
+		err = created(next, k.Created)
 	case *commandv1.DirectoryCommand_Admit:
 		err = admit(next, k.Admit)
 	case *commandv1.DirectoryCommand_Raise:
@@ -109,7 +109,7 @@ func create(now *commandv1.Directory, c *commandv1.CreateDirectory) (*commandv1.
 }
 
 // made records partitions that have had a leader. The cluster is ready when all have.
-func made(d *commandv1.Directory, c *commandv1.MadePartitions) error {
+func created(d *commandv1.Directory, c *commandv1.CreatedPartitions) error {
 	if d == nil {
 		return refused("there is no directory yet")
 	}
@@ -117,9 +117,9 @@ func made(d *commandv1.Directory, c *commandv1.MadePartitions) error {
 		if int(p) >= len(d.Placements) {
 			return refused("there is no partition %d", p)
 		}
-		d.Placements[p].Made = true
+		d.Placements[p].Created = true
 	}
-	if !slices.ContainsFunc(d.Placements, func(p *commandv1.Placement) bool { return !p.Made }) {
+	if !slices.ContainsFunc(d.Placements, func(p *commandv1.Placement) bool { return !p.Created }) {
 		d.State = commandv1.DirectoryState_DIRECTORY_STATE_READY
 	}
 	return nil
@@ -150,7 +150,7 @@ func admit(d *commandv1.Directory, c *commandv1.AdmitMember) error {
 			return refused("the place of node %s is held by %s, not by %s", want.NodeId, have.ServerId, c.Replaces)
 		}
 		if d.State != commandv1.DirectoryState_DIRECTORY_STATE_READY {
-			return refused("the cluster is still being made; node %s cannot be replaced before it is ready", want.NodeId)
+			return refused("the cluster is still being created; node %s cannot be replaced before it is ready", want.NodeId)
 		}
 	}
 	m := proto.CloneOf(want)

@@ -25,7 +25,7 @@ func createCmd(d *commandv1.Directory) *commandv1.DirectoryCommand {
 }
 
 func madeCmd(p ...uint32) *commandv1.DirectoryCommand {
-	return &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Made{Made: &commandv1.MadePartitions{Partitions: p}}}
+	return &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Created{Created: &commandv1.CreatedPartitions{Partitions: p}}}
 }
 
 func admitCmd(node, server, addr, replaces string) *commandv1.DirectoryCommand {

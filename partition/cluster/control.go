@@ -109,7 +109,7 @@ func (m *Member) found() {
 		return
 	}
 	m.Env.Campaign(Group)
-	m.Log.Info("directory made", "event", "directory_made", "cluster", m.self.ClusterID)
+	m.Log.Info("directory created", "event", "directory_created", "cluster", m.self.ClusterID)
 }
 
 // firstConfiguration is what every group of a new cluster begins with.
@@ -139,20 +139,20 @@ func (m *Member) leadDirectory(ctx context.Context) {
 			&commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Create{Create: &commandv1.CreateDirectory{Directory: d}}}))
 		return
 	}
-	var made []uint32
+	var created []uint32
 	for _, p := range dir.Placements {
-		if p.Made {
+		if p.Created {
 			continue
 		}
 		if g, _ := m.Env.Group(p.Partition); g != nil {
 			if leader, _ := g.LeaderWithID(); leader != "" {
-				made = append(made, p.Partition)
+				created = append(created, p.Partition)
 			}
 		}
 	}
-	if len(made) > 0 {
-		m.warn("cannot note made partitions", m.Propose(ctx,
-			&commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Made{Made: &commandv1.MadePartitions{Partitions: made}}}))
+	if len(created) > 0 {
+		m.warn("cannot record created partitions", m.Propose(ctx,
+			&commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Created{Created: &commandv1.CreatedPartitions{Partitions: created}}}))
 	}
 	m.leadLevel(ctx, dir)
 	// A member that gossip knows at another address has moved.
@@ -179,7 +179,7 @@ func (m *Member) warn(what string, err error) {
 func (m *Member) makePartitions(dir *commandv1.Directory) {
 	for _, p := range dir.Placements {
 		g, _ := m.Env.Group(p.Partition)
-		if p.Made || p.Preferred != m.self.NodeID || g == nil || g.LastIndex() > 0 ||
+		if p.Created || p.Preferred != m.self.NodeID || g == nil || g.LastIndex() > 0 ||
 			!slices.ContainsFunc(m.self.Founders, func(f identity.Founder) bool { return f.ServerID == m.self.ServerID }) {
 			continue
 		}

@@ -104,7 +104,7 @@ func (m *Member) verified(ctx context.Context) (*commandv1.Directory, error) {
 		return nil, refusal.TryLater(Group, "the directory's leadership could not be confirmed: "+err.Error())
 	}
 	if m.Directory() == nil {
-		return nil, refusal.TryLater(Group, "the cluster is still being made")
+		return nil, refusal.TryLater(Group, "the cluster is still being created")
 	}
 	return m.Directory(), nil
 }

@@ -56,7 +56,7 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 	case in.Partitions != 0 && in.Partitions != dir.Partitions:
 		return nil, refuse("cluster %s has %d partitions, node %s was started with %d (--partitions)", dir.ClusterId, dir.Partitions, asks.NodeId, in.Partitions)
 	case in.BootstrapExpect > 1 && int(in.BootstrapExpect) != len(dir.Members):
-		return nil, refuse("cluster %s was made by %d members, node %s was started with %d (--bootstrap-expect)", dir.ClusterId, len(dir.Members), asks.NodeId, in.BootstrapExpect)
+		return nil, refuse("cluster %s was founded by %d members, node %s was started with %d (--bootstrap-expect)", dir.ClusterId, len(dir.Members), asks.NodeId, in.BootstrapExpect)
 	case i < 0:
 		return nil, refuse("cluster %s has its %d members (%s) and node %s is not one of them; a server that replaces a member has its node id",
 			dir.ClusterId, len(names), strings.Join(names, ", "), asks.NodeId)

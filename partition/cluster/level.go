@@ -188,7 +188,7 @@ func (m *Member) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*pe
 		return nil, err
 	}
 	if dir.GetState() != commandv1.DirectoryState_DIRECTORY_STATE_READY {
-		return nil, refusal.TryLater(Group, "the cluster is still being made")
+		return nil, refusal.TryLater(Group, "the cluster is still being created")
 	}
 	members := proto.CloneOf(dir).Members
 	said := m.Env.Levels(ctx, members)

@@ -125,7 +125,7 @@ func (m *Member) Bind(port *transport.Mux) {
 	d := dirfsm.New(m.self.ClusterID, m.self.LogStore, m.self.Partitions, []*commandv1.DirectoryMember{
 		{NodeId: m.self.NodeID, ServerId: m.self.ServerID, PeerAddr: port.Addr().String()}})
 	for _, p := range d.Placements {
-		p.Made = true
+		p.Created = true
 	}
 	d.State = commandv1.DirectoryState_DIRECTORY_STATE_READY
 	m.state.Store(d)

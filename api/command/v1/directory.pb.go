@@ -269,7 +269,7 @@ type Placement struct {
 	Replicas  []string `protobuf:"bytes,4,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	Preferred string   `protobuf:"bytes,5,opt,name=preferred,proto3" json:"preferred,omitempty"`
 	// The group has had a leader: it must never be bootstrapped again.
-	Made          bool `protobuf:"varint,6,opt,name=made,proto3" json:"made,omitempty"`
+	Created       bool `protobuf:"varint,6,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,9 +339,9 @@ func (x *Placement) GetPreferred() string {
 	return ""
 }
 
-func (x *Placement) GetMade() bool {
+func (x *Placement) GetCreated() bool {
 	if x != nil {
-		return x.Made
+		return x.Created
 	}
 	return false
 }
@@ -351,7 +351,7 @@ type DirectoryCommand struct {
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*DirectoryCommand_Create
-	//	*DirectoryCommand_Made
+	//	*DirectoryCommand_Created
 	//	*DirectoryCommand_Admit
 	//	*DirectoryCommand_Raise
 	Kind          isDirectoryCommand_Kind `protobuf_oneof:"kind"`
@@ -405,10 +405,10 @@ func (x *DirectoryCommand) GetCreate() *CreateDirectory {
 	return nil
 }
 
-func (x *DirectoryCommand) GetMade() *MadePartitions {
+func (x *DirectoryCommand) GetCreated() *CreatedPartitions {
 	if x != nil {
-		if x, ok := x.Kind.(*DirectoryCommand_Made); ok {
-			return x.Made
+		if x, ok := x.Kind.(*DirectoryCommand_Created); ok {
+			return x.Created
 		}
 	}
 	return nil
@@ -440,9 +440,9 @@ type DirectoryCommand_Create struct {
 	Create *CreateDirectory `protobuf:"bytes,1,opt,name=create,proto3,oneof"`
 }
 
-type DirectoryCommand_Made struct {
+type DirectoryCommand_Created struct {
 	// The partitions' groups that are known to have a leader.
-	Made *MadePartitions `protobuf:"bytes,2,opt,name=made,proto3,oneof"`
+	Created *CreatedPartitions `protobuf:"bytes,2,opt,name=created,proto3,oneof"`
 }
 
 type DirectoryCommand_Admit struct {
@@ -456,7 +456,7 @@ type DirectoryCommand_Raise struct {
 
 func (*DirectoryCommand_Create) isDirectoryCommand_Kind() {}
 
-func (*DirectoryCommand_Made) isDirectoryCommand_Kind() {}
+func (*DirectoryCommand_Created) isDirectoryCommand_Kind() {}
 
 func (*DirectoryCommand_Admit) isDirectoryCommand_Kind() {}
 
@@ -506,27 +506,27 @@ func (x *CreateDirectory) GetDirectory() *Directory {
 	return nil
 }
 
-type MadePartitions struct {
+type CreatedPartitions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partitions    []uint32               `protobuf:"varint,1,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MadePartitions) Reset() {
-	*x = MadePartitions{}
+func (x *CreatedPartitions) Reset() {
+	*x = CreatedPartitions{}
 	mi := &file_command_v1_directory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MadePartitions) String() string {
+func (x *CreatedPartitions) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MadePartitions) ProtoMessage() {}
+func (*CreatedPartitions) ProtoMessage() {}
 
-func (x *MadePartitions) ProtoReflect() protoreflect.Message {
+func (x *CreatedPartitions) ProtoReflect() protoreflect.Message {
 	mi := &file_command_v1_directory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -538,12 +538,12 @@ func (x *MadePartitions) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MadePartitions.ProtoReflect.Descriptor instead.
-func (*MadePartitions) Descriptor() ([]byte, []int) {
+// Deprecated: Use CreatedPartitions.ProtoReflect.Descriptor instead.
+func (*CreatedPartitions) Descriptor() ([]byte, []int) {
 	return file_command_v1_directory_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *MadePartitions) GetPartitions() []uint32 {
+func (x *CreatedPartitions) GetPartitions() []uint32 {
 	if x != nil {
 		return x.Partitions
 	}
@@ -674,24 +674,24 @@ const file_command_v1_directory_proto_rawDesc = "" +
 	"\tpeer_addr\x18\x03 \x01(\tR\bpeerAddr\x12\x1f\n" +
 	"\vsince_epoch\x18\x04 \x01(\x04R\n" +
 	"sinceEpoch\x12#\n" +
-	"\rfeature_level\x18\x05 \x01(\x04R\ffeatureLevel\"\xb3\x01\n" +
+	"\rfeature_level\x18\x05 \x01(\x04R\ffeatureLevel\"\xb9\x01\n" +
 	"\tPlacement\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x1d\n" +
 	"\n" +
 	"first_slot\x18\x02 \x01(\rR\tfirstSlot\x12\x1b\n" +
 	"\tlast_slot\x18\x03 \x01(\rR\blastSlot\x12\x1a\n" +
 	"\breplicas\x18\x04 \x03(\tR\breplicas\x12\x1c\n" +
-	"\tpreferred\x18\x05 \x01(\tR\tpreferred\x12\x12\n" +
-	"\x04made\x18\x06 \x01(\bR\x04made\"\x8b\x02\n" +
+	"\tpreferred\x18\x05 \x01(\tR\tpreferred\x12\x18\n" +
+	"\acreated\x18\x06 \x01(\bR\acreated\"\x94\x02\n" +
 	"\x10DirectoryCommand\x12=\n" +
-	"\x06create\x18\x01 \x01(\v2#.perdure.command.v1.CreateDirectoryH\x00R\x06create\x128\n" +
-	"\x04made\x18\x02 \x01(\v2\".perdure.command.v1.MadePartitionsH\x00R\x04made\x127\n" +
+	"\x06create\x18\x01 \x01(\v2#.perdure.command.v1.CreateDirectoryH\x00R\x06create\x12A\n" +
+	"\acreated\x18\x02 \x01(\v2%.perdure.command.v1.CreatedPartitionsH\x00R\acreated\x127\n" +
 	"\x05admit\x18\x03 \x01(\v2\x1f.perdure.command.v1.AdmitMemberH\x00R\x05admit\x12=\n" +
 	"\x05raise\x18\x04 \x01(\v2%.perdure.command.v1.RaiseClusterLevelH\x00R\x05raiseB\x06\n" +
 	"\x04kind\"N\n" +
 	"\x0fCreateDirectory\x12;\n" +
-	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"0\n" +
-	"\x0eMadePartitions\x12\x1e\n" +
+	"\tdirectory\x18\x01 \x01(\v2\x1d.perdure.command.v1.DirectoryR\tdirectory\"3\n" +
+	"\x11CreatedPartitions\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\rR\n" +
 	"partitions\"f\n" +
@@ -726,7 +726,7 @@ var file_command_v1_directory_proto_goTypes = []any{
 	(*Placement)(nil),         // 3: perdure.command.v1.Placement
 	(*DirectoryCommand)(nil),  // 4: perdure.command.v1.DirectoryCommand
 	(*CreateDirectory)(nil),   // 5: perdure.command.v1.CreateDirectory
-	(*MadePartitions)(nil),    // 6: perdure.command.v1.MadePartitions
+	(*CreatedPartitions)(nil), // 6: perdure.command.v1.CreatedPartitions
 	(*AdmitMember)(nil),       // 7: perdure.command.v1.AdmitMember
 	(*RaiseClusterLevel)(nil), // 8: perdure.command.v1.RaiseClusterLevel
 }
@@ -735,7 +735,7 @@ var file_command_v1_directory_proto_depIdxs = []int32{
 	2, // 1: perdure.command.v1.Directory.members:type_name -> perdure.command.v1.DirectoryMember
 	3, // 2: perdure.command.v1.Directory.placements:type_name -> perdure.command.v1.Placement
 	5, // 3: perdure.command.v1.DirectoryCommand.create:type_name -> perdure.command.v1.CreateDirectory
-	6, // 4: perdure.command.v1.DirectoryCommand.made:type_name -> perdure.command.v1.MadePartitions
+	6, // 4: perdure.command.v1.DirectoryCommand.created:type_name -> perdure.command.v1.CreatedPartitions
 	7, // 5: perdure.command.v1.DirectoryCommand.admit:type_name -> perdure.command.v1.AdmitMember
 	8, // 6: perdure.command.v1.DirectoryCommand.raise:type_name -> perdure.command.v1.RaiseClusterLevel
 	1, // 7: perdure.command.v1.CreateDirectory.directory:type_name -> perdure.command.v1.Directory
@@ -754,7 +754,7 @@ func file_command_v1_directory_proto_init() {
 	}
 	file_command_v1_directory_proto_msgTypes[3].OneofWrappers = []any{
 		(*DirectoryCommand_Create)(nil),
-		(*DirectoryCommand_Made)(nil),
+		(*DirectoryCommand_Created)(nil),
 		(*DirectoryCommand_Admit)(nil),
 		(*DirectoryCommand_Raise)(nil),
 	}
