@@ -59,7 +59,7 @@ func (r *Replica) stateOptions(creating bool) fsm.Options {
 		FS: o.FS, Cache: o.Cache, MemTableBytes: o.MemTableBytes,
 		Machine: machine.Config{Partition: r.id, Partitions: o.Partitions, CheckInvariants: o.CheckInvariants},
 		Create:  creating, Stamp: o.Identity.Stamp(identity.StateDir(r.id)),
-		Logger: raftlogger.Pebble{Log: r.log, Fatal: r.Halt}, Flush: r.flush, Await: r.await, OnFatal: r.Halt, Passing: disk.IsFull,
+		Logger: raftlogger.Pebble{Log: r.log, Fatal: r.hang}, Flush: r.flush, Await: r.await, OnFatal: r.Halt, Passing: disk.IsFull,
 		OnRestored: func() { r.metrics.Received.Inc(); r.watches.wakeAll() },
 	}
 }

@@ -129,6 +129,8 @@ type Replica struct {
 
 	// opening is closed when the last database that await opened is open, refused, or closed again.
 	opening atomic.Pointer[chan struct{}]
+	// hung: Pebble has met a fatal error, after which its calls never return.
+	hung atomic.Bool
 }
 
 // New makes a replica whose stores are not opened yet.
@@ -180,8 +182,14 @@ func (r *Replica) flush(db *pebble.DB) error {
 	}
 }
 
+// hang halts the replica after a fatal error of Pebble.
+func (r *Replica) hang(err error) {
+	r.hung.Store(true)
+	r.Halt(err)
+}
+
 // await blocks until a database of the state is open. It gives up when the replica has halted, for the same
-// reason as flush. The abandoned database holds the directory until opening is closed.
+// reason as flush. The abandoned database holds the directory until opening is closed; Close waits for that.
 func (r *Replica) await(open func() error) error {
 	opened, over := make(chan error, 1), make(chan struct{})
 	r.opening.Store(&over)

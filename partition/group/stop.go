@@ -66,10 +66,8 @@ func (r *Replica) Released(ctx context.Context) error {
 	if err := raftgroup.Wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("its state is not closed yet: %w", err)
 	}
-	if opening := r.opening.Load(); opening != nil {
-		if err := raftgroup.Wait(ctx, *opening); err != nil {
-			return fmt.Errorf("its state is still being opened: %w", err)
-		}
+	if err := r.opened(ctx); err != nil {
+		return err
 	}
 	if r.store != nil && r.store.Hung() {
 		return errors.New("its state cannot be closed: a write to it failed half way")
@@ -78,6 +76,18 @@ func (r *Replica) Released(ctx context.Context) error {
 		return nil
 	}
 	return r.transport.Close()
+}
+
+// opened blocks until no database of the state is being opened.
+func (r *Replica) opened(ctx context.Context) error {
+	opening := r.opening.Load()
+	if opening == nil {
+		return nil
+	}
+	if err := raftgroup.Wait(ctx, *opening); err != nil {
+		return fmt.Errorf("its state is still being opened: %w", err)
+	}
+	return nil
 }
 
 // Close waits for Raft, abandons what it has not answered, and closes the state. It returns when ctx ends,
@@ -98,7 +108,14 @@ func (r *Replica) Close(ctx context.Context) error {
 	if err := raftgroup.Wait(ctx, r.storeClosed); err != nil {
 		return fmt.Errorf("partition %d: the state did not close in time: %w", r.id, err)
 	}
-	return errors.Join(r.downErr, r.closeErr)
+	errs := errors.Join(r.downErr, r.closeErr)
+	if r.hung.Load() {
+		return errs // what is being opened never ends
+	}
+	if err := r.opened(ctx); err != nil {
+		errs = errors.Join(errs, fmt.Errorf("partition %d: %w", r.id, err))
+	}
+	return errs
 }
 
 // Abort closes what was opened of a replica that does not run.
