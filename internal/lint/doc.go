@@ -15,6 +15,7 @@
 //   - length: no file is longer than 800 lines; a comment `// long file: <reason>` above its first
 //     declaration lifts the limit. Tests and generated code are exempt.
 //   - marks: no note of unfinished work stays in the tree. Do the work or omit it.
+//   - goroutines: the tests of a package that starts goroutines fail if one is left at the end.
 //   - sleep: a test waits for a state with a deadline, never for time to pass.
 //   - dependencies: every module that go.mod asks for directly is accounted for in ARCHITECTURE.md.
 //

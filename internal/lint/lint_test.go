@@ -39,11 +39,12 @@ func TestRepository(t *testing.T) {
 	report(t, repo.problems)
 
 	for law, check := range map[string]func(*tree) []finding{
-		"floors":   func(r *tree) []finding { return checkFloors(r, table) },
-		"comments": checkComments,
-		"length":   checkLength,
-		"marks":    checkMarks,
-		"sleep":    checkSleep,
+		"floors":     func(r *tree) []finding { return checkFloors(r, table) },
+		"comments":   checkComments,
+		"length":     checkLength,
+		"marks":      checkMarks,
+		"sleep":      checkSleep,
+		"goroutines": checkGoroutines,
 	} {
 		t.Run(law, func(t *testing.T) { report(t, check(repo)) })
 	}

@@ -503,6 +503,17 @@ func TestSleepCatches(t *testing.T) {
 	)), "a/a_test.go:6: wait for a state", "a/dot_test.go:5: wait for a state", "a/named_test.go:5: wait for a state")
 }
 
+func TestGoroutinesCatch(t *testing.T) {
+	expect(t, checkGoroutines(plant(t,
+		"a/a.go", "package a\n\nfunc f() {\n\tgo f()\n\tgo f()\n}\n",
+		"a/a_test.go", "package a\n",
+		"b/b.go", "package b\n\nfunc f() { go f() }\n",
+		"b/b_test.go", "package b\n\nfunc TestMain(m *testing.M) { testkit.Main(m) }\n",
+		"c/c.go", "package c\n\nfunc f() { go f() }\n",
+		"d/d_test.go", "package d\n\nfunc f() { go f() }\n",
+	)), "a/a.go:4: no TestMain of this package")
+}
+
 func TestDependenciesCatch(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "go.mod", `module perdure

@@ -148,6 +148,37 @@ func checkSleep(t *tree) []finding {
 	return out
 }
 
+// checkGoroutines is the law "goroutines": a package whose code has a go statement, and that has tests, calls
+// testkit.Main or testkit.Exit in them.
+func checkGoroutines(t *tree) []finding {
+	first := make(map[string]finding) // by folder, the first go statement
+	tested, checked := make(map[string]bool), make(map[string]bool)
+	for _, f := range t.goFiles() {
+		dir := f.dir()
+		tested[dir] = tested[dir] || f.isTest()
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				if _, known := first[dir]; !known && !f.isTest() {
+					first[dir] = finding{f.path, t.line(n.Pos()), "goroutines", "no TestMain of this package calls testkit.Main or testkit.Exit"}
+				}
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "testkit" && (n.Sel.Name == "Main" || n.Sel.Name == "Exit") {
+					checked[dir] = true
+				}
+			}
+			return true
+		})
+	}
+	var out []finding
+	for _, dir := range slices.Sorted(maps.Keys(first)) {
+		if tested[dir] && !checked[dir] {
+			out = append(out, first[dir])
+		}
+	}
+	return out
+}
+
 // importName is the name by which a file knows an imported package.
 func importName(f *ast.File, pkg string) (name string, imported bool) {
 	for _, spec := range f.Imports {
