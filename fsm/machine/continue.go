@@ -7,6 +7,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/entity"
 	"perdure/fsm/state"
 	"perdure/fsm/wire"
 	"perdure/journal"
@@ -32,6 +33,9 @@ func (t *txn) continueAsNew(ex *execution, cmd *commandv1.Command) (*commandv1.R
 		return t.commitAnswer(ex, req.KnownSeq, recovery.TaskAcquired, nil), nil
 	case ex.h.Incarnation == t.index:
 		return nil, beganNow(ex)
+	}
+	if held := t.holder(ex).Phase; held == entity.Acquiring || held == entity.Inside {
+		return refuse("execution %q continues as new inside a critical section", ex.h.ID)
 	}
 	waiting := ex.j.Unconsumed()
 	if len(waiting) > state.MaxCarriedSignals {

@@ -40,6 +40,7 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 	ns, h := old.ns, old.h
 	t.level = max(t.level, state.LevelFunctions)
 	first := t.firstEntry(old)
+	t.leaveSection(old)
 	t.retire(old)
 	own := t.store(ns)
 	if h.Status.Terminal() {

@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
 )
@@ -447,5 +448,39 @@ func TestRestartNewChildren(t *testing.T) {
 		if r := last[len(last)-2].Event.GetInvokeCompleted().Result; string(r.GetValue()) != "fine" {
 			t.Errorf("the child's result is %v", r)
 		}
+	}
+}
+
+// A critical section ends with the incarnation that is in it, and no incarnation begins inside one.
+func TestIncarnationLeavesSection(t *testing.T) {
+	const account = "account@a"
+	w := newWorld(t, 1)
+	w.unaudited, w.effectsUnchecked = true, true // these checks know no entities
+	v := w.begin("a", "f")
+	w.commit(v, "step s -> x; lock "+account+"; await 1")
+	v = w.only("w1", "f")
+	w.commitRefused(v, "continue", perdurev1.Reason_REASON_RULE_BROKEN, ruleContinue)
+	n := uint64(len(w.journal("a")))
+	if e := w.refused(restartCmd(w.request(), "a", fromEvent, n), perdurev1.Reason_REASON_RULE_BROKEN); !strings.Contains(e.Message, "critical section") {
+		t.Error(e)
+	}
+	other := w.begin("b", "f")
+	w.commit(other, "child g; lock "+account+"; await 1")
+	if w.describe("b").Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED {
+		t.Fatal("two executions are in the section")
+	}
+	w.do(restartCmd(w.request(), "a", fromEvent, 4))
+	tasks := w.take("w3", 5, "f")
+	if len(tasks) != 2 || !slices.ContainsFunc(tasks, func(v *view) bool { return v.token.Id == "b" }) {
+		t.Fatalf("the locks of the former incarnation are not given back: %d tasks", len(tasks))
+	}
+	for _, v := range tasks {
+		if v.token.Id == "b" {
+			w.commit(v, "unlock; return x")
+		}
+	}
+	report, err := audit.Run(w.parts[0].state, 0, w.parts[0].cfg.part())
+	if err != nil || report.Found != 0 {
+		t.Errorf("%v, %v", report.Violations, err)
 	}
 }

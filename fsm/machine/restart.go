@@ -154,6 +154,9 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 	if waits >= 0 {
 		cut = waits
 	}
+	if at, inside := t.section(old, past.entries[:cut]); inside {
+		return 0, refuseRestart(old, "it is cut inside the critical section that begins with entry %d", at)
+	}
 	for _, n := range past.sizes[:cut] {
 		size += n
 	}
@@ -161,6 +164,25 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 		return 0, refuseRestart(old, "%d entries of %d bytes would be kept, at most %d and %d", cut, size, state.MaxKeptEvents, state.MaxKeptBytes)
 	}
 	return cut, nil
+}
+
+// section returns the entry that begins a critical section, if the entries end inside one: the new incarnation does not
+// hold its locks.
+func (t *txn) section(old *execution, entries []journal.Entry) (at int, inside bool) {
+	for i, e := range entries {
+		s, ok := e.Event.(journal.InvokeScheduled)
+		if !ok || s.Invoke != journal.InvokeSend {
+			continue
+		}
+		p, ok := t.store(old.ns).Promise(string(s.Promise))
+		switch {
+		case ok && state.OfEntity(p) && p.Tags[0].Value == state.OfLocks:
+			at, inside = i, true
+		case s.Function == "unlock" && len(s.Input) == 0:
+			inside = false
+		}
+	}
+	return at, inside
 }
 
 // failure is the entry where the operation that failed last begins; the execution's end if none has failed.

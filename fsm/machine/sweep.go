@@ -124,13 +124,16 @@ func (t *txn) leftOver(ex *execution, key []byte) bool {
 
 // erase ends an operation's execution if it is open, without its caller, and deletes it except its journal.
 func (t *txn) erase(ns, objectID string) {
-	var h state.Header
-	if ex := t.m.cache.get(ns, objectID); ex != nil {
-		h = ex.h
-		t.detach(ex)
-	} else {
-		h, _ = state.Must{From: t}.Header(ns, objectID)
+	ex := t.m.cache.get(ns, objectID)
+	if ex == nil {
+		ex = &execution{ns: ns}
+		ex.h, _ = state.Must{From: t}.Header(ns, objectID)
 	}
+	h := ex.h
+	if !h.Status.Terminal() {
+		t.leaveSection(ex)
+	}
+	t.detach(ex)
 	class := keys.Open
 	if h.Status.Terminal() {
 		class = closedClass(h.Status)
