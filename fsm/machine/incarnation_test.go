@@ -94,6 +94,11 @@ func TestStartAgain(t *testing.T) {
 		if e := w.describe("a"); e.FormerIncarnation != 1 || e.FormerIncarnations != 1 || e.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING {
 			t.Errorf("%s, %s: %v", c.end, c.reuse, e)
 		}
+		// The request does not replace what it has begun, when that has ended too.
+		w.commit(w.only("w3", "f"), "fail e:x")
+		if repeated := w.do(reuseCmd(again, "a", "f", "in", c.reuse)).GetStart(); repeated.Incarnation != reply.Incarnation {
+			t.Errorf("%s, %s: the same request again began incarnation %d", c.end, c.reuse, repeated.Incarnation)
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import "perdure/internal/mutation"
 var incarnationBugs = []mutation.Bug{
 	{
 		File: "fsm/machine/start.go", Rule: "start again: only a failed execution is replaced, if so asked",
-		From: "ex.h.Status.Terminal() && ex.h.Status != journal.StatusCompleted", To: "ex.h.Status.Terminal()",
+		From: "ex.h.Status.Terminal() && ex.h.Status != journal.StatusCompleted", To: "ex.h.Status.Terminal() && ex.h.Status != journal.StatusNone",
 		Tests: "TestStartAgain",
 	},
 	{
@@ -75,8 +75,8 @@ var incarnationBugs = []mutation.Bug{
 		Tests: "TestRetryFailed",
 	},
 	{
-		File: "fsm/state/header.go", Rule: "restart: operations that are kept bring their results",
-		From: "h.Attached <= incarnation && incarnation < h.Incarnation", To: "h.Attached < incarnation && incarnation < h.Incarnation",
+		File: "fsm/machine/chain.go", Rule: "restart: operations that are kept bring their results",
+		From: "!ex.h.Belongs(incarnation) {", To: "incarnation != ex.h.Incarnation {",
 		Tests: "TestRestartFromEvent",
 	},
 }

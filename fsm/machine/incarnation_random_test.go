@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
+)
+
+var incarnationRuns = flag.Int("incarnations", 30, "random runs of TestIncarnationsRandom")
+
+// TestIncarnationsRandom lets executions with children, timers and signals end, start again, restart at any event and
+// continue as new, in any order and with late workers. After every entry the state must be one that the rules allow
+// (world.audit), and in the end every id is served.
+func TestIncarnationsRandom(t *testing.T) {
+	for seed := range *incarnationRuns {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { incarnationsRandom(t, rand.New(rand.NewSource(int64(seed)))) })
+	}
+}
+
+func incarnationsRandom(t *testing.T, rng *rand.Rand) {
+	w := newWorld(t, 1+rng.Intn(3))
+	w.effectsUnchecked = true
+	roots := []string{"r0", "r1", "r2"}
+	var held []*view
+	texts := []string{
+		"step s -> x", "step s !bad:no", "child g in", "child g in spread", "child f in; child g in", "sleep 3000", "time 4; random ab",
+		"wait a timeout=2000", "return x", "return x", "fail bad:no", "continue", "continue", "child f in; await 0",
+	}
+	begun, kept := 0, 0
+	accepted := func(cmd *commandv1.Command) bool {
+		e := wire.ReplyError(w.one(cmd))
+		if e == nil {
+			return true
+		}
+		switch e.Reason {
+		case perdurev1.Reason_REASON_STALE_TASK, perdurev1.Reason_REASON_RULE_BROKEN, perdurev1.Reason_REASON_ID_CONFLICT,
+			perdurev1.Reason_REASON_EXECUTION_NOT_FOUND, perdurev1.Reason_REASON_ALREADY_FINISHED, perdurev1.Reason_REASON_BAD_REQUEST:
+			return false
+		}
+		t.Fatalf("%v: %v", cmd, e)
+		return false
+	}
+	for range 150 {
+		id := roots[rng.Intn(len(roots))]
+		switch rng.Intn(14) {
+		case 0, 1:
+			accepted(reuseCmd(w.request(), id, "f", fmt.Sprint(rng.Intn(2)), perdurev1.Reuse(rng.Intn(3))))
+		case 2:
+			cmd := restartCmd(w.request(), id, perdurev1.RestartFrom(rng.Intn(3)), 0)
+			if cmd.GetRestart().From == fromEvent {
+				cmd.GetRestart().Event = uint64(1 + rng.Intn(12))
+			}
+			cmd.GetRestart().NewChildren = rng.Intn(2) == 0
+			if reply := w.one(cmd); wire.ReplyError(reply) == nil {
+				begun++
+				kept += int(reply.GetRestart().KeptEvents)
+			} else if !accepted(cmd) {
+				continue
+			}
+		case 3:
+			accepted(signalCmd(w.request(), id, "a", "payload"))
+		case 4:
+			accepted(terminateCmd(id, "enough"))
+		case 5:
+			accepted(cancelCmd(id, "enough", 1000))
+		case 6:
+			w.ship()
+		case 7:
+			w.now += int64(rng.Intn(4000))
+			w.tick()
+		case 8:
+			w.open(w.parts[rng.Intn(len(w.parts))])
+		case 9, 10:
+			held = append(held, w.take(fmt.Sprint("w", rng.Intn(3)), 2, "f", "g")...)
+		default: // a worker commits, perhaps one of a former incarnation
+			if len(held) == 0 {
+				continue
+			}
+			v := held[rng.Intn(len(held))]
+			cmd := w.commitCmd(v, texts[rng.Intn(len(texts))])
+			if next := w.one(cmd).GetCommit(); next != nil && next.State == acquired {
+				w.read(v)
+			}
+		}
+	}
+	// Every id can be served again.
+	for _, id := range roots {
+		accepted(terminateCmd(id, "over"))
+		w.do(reuseCmd(w.request(), id, "last", "", perdurev1.Reuse_REUSE_ALWAYS))
+	}
+	w.tick()
+	for _, v := range w.take("w", 10, "last") {
+		w.commit(v, "child g; return done")
+	}
+	for _, id := range roots {
+		if p := w.promise(id); p.State != perdurev1.PromiseState_PROMISE_STATE_RESOLVED {
+			t.Errorf("%s is %v", id, p.State)
+		}
+	}
+	w.ship()
+	t.Logf("%d restarts that kept %d entries", begun, kept)
+}
