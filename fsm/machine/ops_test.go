@@ -203,7 +203,6 @@ func (w *world) commitRefused(v *view, text string, reason perdurev1.Reason, rul
 //	cleanup MS               what Commit.cleanup_ms says
 //	set   submit SET N   taken SET N -> RESULT
 //	return RESULT   fail TYPE:MESSAGE   cancelled REASON
-//	lock ENTITY   unlock                             a critical section
 //	continue [INPUT]                                 as new
 //	nothing
 //
@@ -376,14 +375,6 @@ func (b *opsBuilder) op(text string) error {
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failed(arg(1))}}})
 	case "cancelled":
 		b.add(&perdurev1.Event{Kind: &perdurev1.Event_ExecutionCancelled{ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: arg(1)}}})
-	case "lock":
-		p := b.take()
-		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "lock", arg(1), ""))
-		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_EntityLocks{EntityLocks: &perdurev1.EntityLocks{Ids: []string{arg(1)}}}})
-	case "unlock":
-		p := b.take()
-		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "unlock", "", ""))
-		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_EntityUnlock{EntityUnlock: &perdurev1.EntityUnlock{}}})
 	case "continue":
 		b.c.ContinueAsNew = &perdurev1.ContinueAsNew{Input: []byte(arg(1))}
 	case "resumed":

@@ -36,7 +36,7 @@ var incarnationBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/continue.go", Rule: "continue as new: signals that were not received are carried over",
-		From: "startInput: startInput, signals: signals, lastCommit", To: "startInput: startInput, lastCommit",
+		From: "startInput: startInput, signals: signals, lastCommit", To: "startInput: startInput, signals: signals[:0], lastCommit",
 		Tests: "TestContinueAsNew",
 	},
 	{
@@ -56,7 +56,7 @@ var incarnationBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/sweep.go", Rule: "sweep: operations that are kept stay",
-		From: "uint32(number) >= ex.h.Kept", To: "true",
+		From: "uint32(number) >= ex.h.Kept", To: "(uint32(number) >= ex.h.Kept || ex.h.Kept > 0)",
 		Tests: "TestRestartFromEvent",
 	},
 	{
