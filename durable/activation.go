@@ -65,6 +65,10 @@ type activation struct {
 	section *section
 	// cleanups is what the function has registered to be run if it does not succeed.
 	cleanups cleanups
+	// background are the steps that GoStep started.
+	background background
+	// joined are the operations that are in a join set.
+	joined map[uint32]bool
 	// inStep names the step that runs, quoted; empty when none does.
 	inStep string
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
@@ -220,6 +224,7 @@ func (t *activation) close() {
 	t.owner.Store(0) // the runtime may give the goroutine's number to another one
 	defer t.w.activationClosed(t)
 	defer t.cancel(errLost)
+	t.background.stop() // before the task goes to another worker
 	switch {
 	case t.unwinding:
 		if p != nil {
@@ -430,6 +435,10 @@ func (t *activation) outcome(n uint32) ([]byte, error) {
 // complete ends the execution with the function's result.
 func (t *activation) complete(out []byte, err error) {
 	t.checkRight() // a stopping worker still records a finished execution
+	t.background.stop()
+	if t.cancelAsked.Load() {
+		_ = t.collect() // ErrCancelled at most
+	}
 	if t.cancelAsked.Load() {
 		t.acknowledge()
 		return

@@ -153,6 +153,7 @@ func (t *activation) commit(c commit) error {
 	if msg.CleanupMs != 0 {
 		t.cleanups.armed = max(msg.CleanupMs, 0)
 	}
+	t.launch()
 	return nil
 }
 
@@ -241,6 +242,9 @@ func (t *activation) sendRelease(g *giveBack) {
 // returns nil or ErrCancelled; when it has to wait, the activation ends here.
 func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 	slices.Sort(ns) // the journal keeps a wait's members in ascending order
+	if err := t.settleSteps(kind, ns); err != nil {
+		return err
+	}
 	for tries := 0; ; tries++ {
 		var open []string
 		for _, n := range ns {

@@ -102,6 +102,11 @@ func toJournal(ev *perdurev1.Event) journal.Event {
 		return journal.ExecutionResumed{}
 	case *perdurev1.Event_JoinSetCreated:
 		return journal.JoinSetCreated{Set: journal.JoinSetID(k.JoinSetCreated.GetJoinSetId())}
+	case *perdurev1.Event_JoinSetSubmitted:
+		return journal.JoinSetSubmitted{Set: journal.JoinSetID(k.JoinSetSubmitted.GetJoinSetId()), Promise: pid(k.JoinSetSubmitted.GetPromiseId())}
+	case *perdurev1.Event_JoinSetAwaited:
+		return journal.JoinSetAwaited{Set: journal.JoinSetID(k.JoinSetAwaited.GetJoinSetId()), Promise: pid(k.JoinSetAwaited.GetPromiseId()),
+			Result: outcome(k.JoinSetAwaited.GetResult())}
 	}
 	return nil
 }

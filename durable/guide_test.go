@@ -88,6 +88,55 @@ var fanOut = durable.NewFunction("fan-out", func(ctx durable.Context, trips []Tr
 	return offers, nil
 })
 
+var bestOffer = durable.NewFunction("best-offer", func(ctx durable.Context, in Trip) (best string, err error) {
+	offer, err := durable.Go(ctx, quote, in)
+	if err != nil {
+		return "", err
+	}
+	cached, err := durable.GoStep(ctx, "look up", func(ctx context.Context) (string, error) { return lookUp(ctx, in) })
+	if err != nil {
+		return "", err
+	}
+	enough, err := durable.After(ctx, time.Minute)
+	if err != nil {
+		return "", err
+	}
+	err = durable.Select(ctx,
+		durable.On(offer, func(o Offer, err error) error { best = o.Carrier; return err }),
+		durable.On(cached, func(carrier string, err error) error { best = carrier; return err }),
+		durable.On(enough, func(struct{}, error) error { return &durable.Error{Type: "no_offer", Message: "nobody answered"} }))
+	return best, err
+})
+
+var cheapest = durable.NewFunction("cheapest", func(ctx durable.Context, trips []Trip) (Offer, error) {
+	offers, err := durable.NewJoinSet[Offer](ctx)
+	if err != nil {
+		return Offer{}, err
+	}
+	for _, trip := range trips {
+		f, err := durable.Go(ctx, quote, trip)
+		if err != nil {
+			return Offer{}, err
+		}
+		if err := offers.Submit(ctx, f); err != nil {
+			return Offer{}, err
+		}
+	}
+	var best Offer
+	for offers.Len() > 0 {
+		f, err := offers.Next(ctx)
+		if err != nil {
+			return Offer{}, err
+		}
+		if o, err := f.Get(ctx); err == nil && (best.Cents == 0 || o.Cents < best.Cents) {
+			best = o
+		}
+	}
+	return best, nil
+})
+
+func lookUp(context.Context, Trip) (string, error) { return "rail", nil }
+
 var approval = durable.NewFunction("approval", func(ctx durable.Context, in Trip) (string, error) {
 	by, err := durable.WaitSignal[string](ctx, "approved", durable.Timeout(72*time.Hour))
 	if errors.Is(err, durable.ErrTimeout) {
@@ -140,7 +189,7 @@ func release(string) func(context.Context) (bool, error) {
 
 func serve(ctx context.Context, c *client.Client) error {
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Concurrency: 200, Digest: "v1.4.0"})
-	w.Register(quote, steps, recorded, fanOut, approval, notify, book)
+	w.Register(quote, steps, recorded, fanOut, approval, notify, book, bestOffer, cheapest)
 	return w.Run(ctx)
 }
 

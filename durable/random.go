@@ -13,21 +13,41 @@ func Random(ctx Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, rec, err := t.take(opRandom, "")
-	if err != nil {
-		return 0, err
-	}
-	if rec != nil {
-		if len(rec.random) != 8 {
-			t.giveUp(fmt.Errorf("durable: %s is a random number of %d bytes, not 8", t.child(n), len(rec.random)))
-		}
-		return binary.BigEndian.Uint64(rec.random), nil
-	}
-	value := t.w.random(8)
-	err = t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{
-		PromiseId: t.child(n), Value: value}}})
+	value, err := t.randomBytes(8)
 	if err != nil {
 		return 0, err
 	}
 	return binary.BigEndian.Uint64(value), nil
+}
+
+// UUID is a random UUID (version 4), recorded, and the same at every replay. The error is ErrCancelled.
+func UUID(ctx Context) (string, error) {
+	t, err := enter(ctx, "UUID")
+	if err != nil {
+		return "", err
+	}
+	value, err := t.randomBytes(16)
+	if err != nil {
+		return "", err
+	}
+	u := [16]byte(value)
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil
+}
+
+// randomBytes records size random bytes, or returns the recorded ones.
+func (t *activation) randomBytes(size int) ([]byte, error) {
+	n, rec, err := t.take(opRandom, "")
+	if err != nil {
+		return nil, err
+	}
+	if rec != nil {
+		if len(rec.random) != size {
+			t.giveUp(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(rec.random), size))
+		}
+		return rec.random, nil
+	}
+	value := t.w.random(size)
+	return value, t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_RandomGenerated{RandomGenerated: &perdurev1.RandomGenerated{
+		PromiseId: t.child(n), Value: value}}})
 }

@@ -59,6 +59,8 @@ type record struct {
 	attempt uint32
 	open    bool
 	retryAt int64
+	// since is when an invocation was recorded, in unix milliseconds; 0 if this worker recorded it.
+	since int64
 
 	random []byte // of a random number
 	timeMs int64  // of a time
@@ -69,6 +71,9 @@ type record struct {
 	done    bool
 	doneSeq uint64
 	outcome *perdurev1.Outcome
+
+	// submitted and consumed are of a join set: its members, and those whose results the function has taken, in order.
+	submitted, consumed []uint32
 }
 
 // replay is the journal as replay needs it: a fold over its entries, by child number. It belongs to one
@@ -96,6 +101,9 @@ func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
 			return fmt.Errorf("durable: journal of %s, entry %d: %w", r.id, e.GetSeq(), err)
 		}
 		r.next = e.GetSeq() + 1
+		if e.GetEvent().GetInvokeScheduled() != nil {
+			r.ops[len(r.ops)-1].since = e.GetTimeMs()
+		}
 	}
 	return nil
 }
@@ -250,8 +258,12 @@ func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
 		}
 		rec.resolve(seq, s.GetPayload())
 
-	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed,
-		*perdurev1.Event_JoinSetSubmitted, *perdurev1.Event_JoinSetAwaited:
+	case *perdurev1.Event_JoinSetSubmitted:
+		return r.join(e.JoinSetSubmitted.GetJoinSetId(), e.JoinSetSubmitted.GetPromiseId(), func(set *record, n uint32) { set.submitted = append(set.submitted, n) })
+	case *perdurev1.Event_JoinSetAwaited:
+		return r.join(e.JoinSetAwaited.GetJoinSetId(), e.JoinSetAwaited.GetPromiseId(), func(set *record, n uint32) { set.consumed = append(set.consumed, n) })
+
+	case *perdurev1.Event_SignalDelivered, *perdurev1.Event_ExecutionResumed:
 		// A replayed function asks for none of these.
 	default:
 		return fmt.Errorf("unknown kind of event %T", ev.GetKind())

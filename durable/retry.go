@@ -2,6 +2,7 @@ package durable
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,8 @@ type RetryPolicy struct {
 	// 2) times as long, up to Max (default 10 s).
 	Initial, Max time.Duration
 	Factor       float64
+	// Jitter, from 0 to 1, is the part of each pause that is random: a pause of d becomes one from (1-Jitter)*d to d.
+	Jitter float64
 }
 
 // maxAttempts keeps the number of attempts within the wire's uint32, and sane.
@@ -34,13 +37,18 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	if p.Factor < 1 {
 		p.Factor = 2
 	}
+	p.Jitter = max(0, min(p.Jitter, 1))
 	return p
 }
 
 // String is the policy as it is recorded. It begins with attempts=N, which is the bound the cluster keeps.
 func (p RetryPolicy) String() string {
 	p = p.withDefaults()
-	return fmt.Sprintf("attempts=%d initial=%v max=%v factor=%v", p.MaxAttempts, p.Initial, p.Max, p.Factor)
+	text := fmt.Sprintf("attempts=%d initial=%v max=%v factor=%v", p.MaxAttempts, p.Initial, p.Max, p.Factor)
+	if p.Jitter > 0 {
+		text += fmt.Sprintf(" jitter=%v", p.Jitter)
+	}
+	return text
 }
 
 // pause is how long to wait after the n-th attempt (from 1) failed.
@@ -51,7 +59,8 @@ func (p RetryPolicy) pause(n uint32) time.Duration {
 			break
 		}
 	}
-	return time.Duration(min(d, float64(p.Max)))
+	d = min(d, float64(p.Max))
+	return time.Duration(d - d*p.Jitter*rand.Float64())
 }
 
 // attemptsOf reads the number of attempts out of a recorded policy; def when it has none.

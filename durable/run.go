@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,8 @@ type stepOptions struct {
 	retry   RetryPolicy
 	intent  bool
 	timeout time.Duration
+	total   time.Duration
+	final   []string
 }
 
 // WithRetry sets how often and how fast the step is retried; see RetryPolicy for the default.
@@ -38,6 +41,15 @@ func WithIntent() StepOption { return func(o *stepOptions) { o.intent = true } }
 // WithTimeout ends the context of each attempt after d. An attempt that returns an error then has failed
 // with type "timeout" unless its error says otherwise.
 func WithTimeout(d time.Duration) StepOption { return func(o *stepOptions) { o.timeout = d } }
+
+// WithTotalTimeout bounds the step with its retries and pauses. The last attempt's context ends after d, and no attempt
+// begins later: the step has failed with type "timeout", whichever worker runs it.
+func WithTotalTimeout(d time.Duration) StepOption { return func(o *stepOptions) { o.total = d } }
+
+// WithNonRetryable makes failures of these types final.
+func WithNonRetryable(types ...string) StepOption {
+	return func(o *stepOptions) { o.final = append(o.final, types...) }
+}
 
 // Run runs a local step: code with effects or of changing outcome, whose result is recorded and never
 // computed again. name is compared with the journal at replay. The step runs in the function's goroutine with
@@ -80,7 +92,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	if err != nil {
 		return nil, err
 	}
-	s := stepRun{t: t, n: n, id: t.child(n), name: strconv.Quote(name), o: o, attempt: 1, limit: o.retry.MaxAttempts, step: step}
+	s := t.newStep(n, rec, name, o, step)
 	switch {
 	case rec == nil:
 		s.lead = []*perdurev1.Event{{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
@@ -90,8 +102,6 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 	case t.cancelling():
 		return nil, ErrCancelled
 	default:
-		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
-		s.attempt = rec.attempt + 1
 		if rec.open {
 			// Its worker was lost in this attempt. The attempt's end is committed together with the start of
 			// the next one. So a step that crashes its worker does so only as often as its policy says.
@@ -118,8 +128,72 @@ type stepRun struct {
 	step    func(context.Context) ([]byte, error)
 	attempt uint32
 	limit   int
+	// since is when the step began, for its total timeout.
+	since time.Time
 	// lead are events to commit before the start of the attempt.
 	lead []*perdurev1.Event
+}
+
+// newStep is a step without a result, as its record leaves it; rec is nil at the frontier.
+func (t *activation) newStep(n uint32, rec *record, name string, o stepOptions, step func(context.Context) ([]byte, error)) stepRun {
+	s := stepRun{t: t, n: n, id: t.child(n), name: strconv.Quote(name), o: o, attempt: 1, limit: o.retry.MaxAttempts, since: t.w.clock.Now(), step: step}
+	if rec != nil {
+		s.limit = attemptsOf(rec.policy, o.retry.MaxAttempts)
+		s.attempt = rec.attempt + 1
+		if rec.since > 0 {
+			s.since = time.UnixMilli(rec.since)
+		}
+	}
+	return s
+}
+
+// context is the context of one attempt.
+func (s *stepRun) context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx := context.WithValue(parent, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt})
+	bound := s.o.timeout
+	if s.o.total > 0 {
+		left := max(s.since.Add(s.o.total).Sub(s.t.w.clock.Now()), time.Millisecond)
+		if bound <= 0 || left < bound {
+			bound = left
+		}
+	}
+	if bound > 0 {
+		return context.WithTimeout(ctx, bound)
+	}
+	return context.WithCancel(ctx)
+}
+
+// timedOut names the bound that ended an attempt.
+func (s *stepRun) timedOut(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if s.o.timeout <= 0 || s.late(0) {
+		return fmt.Errorf("step took longer than %v with its retries: %w", s.o.total, err)
+	}
+	return fmt.Errorf("attempt took longer than %v: %w", s.o.timeout, err)
+}
+
+// late reports whether the step's total time is over after a pause.
+func (s *stepRun) late(pause time.Duration) bool {
+	return s.o.total > 0 && !s.t.w.clock.Now().Add(pause).Before(s.since.Add(s.o.total))
+}
+
+// again reports whether another attempt follows a failed one, and after which pause. It makes f, the failure, one of the
+// type "timeout" when the total time is over before that attempt.
+func (s *stepRun) again(f *perdurev1.Failure) (pause time.Duration, again bool) {
+	if f.GetNonRetryable() || slices.Contains(s.o.final, f.GetType()) || int(s.attempt) >= s.limit {
+		return 0, false
+	}
+	pause = s.o.retry.pause(s.attempt)
+	if s.late(pause) {
+		if f.GetType() != TypeTimeout {
+			f.Message = cut(fmt.Sprintf("step took longer than %v with its retries: %s", s.o.total, f.GetMessage()), maxMessageBytes)
+			f.Type = TypeTimeout
+		}
+		return 0, false
+	}
+	return pause, true
 }
 
 // run makes attempts until one succeeds or is the last.
@@ -151,12 +225,12 @@ func (s *stepRun) run() ([]byte, error) {
 			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: data}})
 		}
 		f := failureOf(err)
-		if f.GetNonRetryable() || int(s.attempt) >= s.limit || s.t.cancelAsked.Load() {
+		pause, again := s.again(f)
+		if !again || s.t.cancelAsked.Load() {
 			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: f}})
 		}
 		s.t.log.Warn("step failed, retrying", "event", "step_retry", "step", s.name, "attempt", s.attempt, "error", err)
 		s.t.w.event(Event{Kind: EventAttempt, ID: s.t.info.ID, Function: s.t.info.Function, Err: err})
-		pause := s.o.retry.pause(s.attempt)
 		events := append(s.lead, s.retrying(s.attempt, f, s.t.w.clock.Now().Add(pause)))
 		s.lead = nil
 		if err := s.t.commit(commit{events: events}); err != nil {
@@ -210,13 +284,8 @@ func (s *stepRun) pause(d time.Duration) error {
 // once makes one attempt. It does not return when the task was lost or released meanwhile.
 func (s *stepRun) once() ([]byte, error) {
 	t := s.t
-	ctx, cancel := context.WithCancel(context.WithValue(t.ctx, stepKey{}, Step{PromiseID: s.id, Attempt: s.attempt}))
+	ctx, cancel := s.context(t.ctx)
 	defer cancel()
-	if s.o.timeout > 0 {
-		var expire context.CancelFunc
-		ctx, expire = context.WithTimeout(ctx, s.o.timeout)
-		defer expire()
-	}
 	t.inStep = s.name
 	data, err := s.guarded(ctx)
 	t.inStep = ""
@@ -231,10 +300,7 @@ func (s *stepRun) once() ([]byte, error) {
 		t.give = &giveBack{}
 		t.unwind()
 	}
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("attempt took longer than %v: %w", s.o.timeout, err)
-	}
-	return data, err
+	return data, s.timedOut(ctx, err)
 }
 
 // guarded runs the step; a panic is a failed attempt. A runtime.Goexit in the step ends the activation with a
@@ -246,5 +312,8 @@ func (s *stepRun) guarded(ctx context.Context) (data []byte, err error) {
 			data, err = nil, &Error{Type: TypePanic, Message: fmt.Sprint(p)}
 		}
 	}()
+	if s.attempt > 1 && s.late(0) {
+		return nil, &Error{Type: TypeTimeout, Message: fmt.Sprintf("step took longer than %v with its retries", s.o.total), NonRetryable: true}
+	}
 	return s.step(ctx)
 }

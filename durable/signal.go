@@ -36,6 +36,9 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		return out, err
 	}
 	if rec == nil {
+		if err := t.settleSteps(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, nil); err != nil {
+			return out, err
+		}
 		wait := &perdurev1.ExecutionAwaiting{WaitingOn: []string{t.child(n)}, Kind: perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, SignalName: name}
 		err := t.commit(commit{mayEnd: true, waitTimeout: o.timeout,
 			events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})

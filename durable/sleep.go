@@ -14,16 +14,42 @@ func Sleep(ctx Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	n, rec, err := t.take(opTimer, "")
+	f, err := t.timer(func() time.Duration { return d })
 	if err != nil {
 		return err
 	}
-	if rec == nil {
-		err := t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{
-			PromiseId: t.child(n), DurationMs: max(1, client.Millis(d))}}})
-		if err != nil {
-			return err
-		}
+	return t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n)
+}
+
+// After starts a timer, with the next commit, and does not wait for it: its future has its result after d, rounded up to
+// milliseconds and at least one.
+func After(ctx Context, d time.Duration) (*Future[struct{}], error) {
+	t, err := enter(ctx, "After")
+	if err != nil {
+		return nil, err
 	}
-	return t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, n)
+	return t.timer(func() time.Duration { return d })
+}
+
+// At is After for a point in time, by the clock of the worker that starts the timer. A point in the past has come.
+func At(ctx Context, when time.Time) (*Future[struct{}], error) {
+	t, err := enter(ctx, "At")
+	if err != nil {
+		return nil, err
+	}
+	return t.timer(func() time.Duration { return when.Sub(t.w.clock.Now()) })
+}
+
+// timer replays or starts a timer. It asks for the duration only when it starts one.
+func (t *activation) timer(duration func() time.Duration) (*Future[struct{}], error) {
+	n, rec, err := t.take(opTimer, "")
+	if err != nil {
+		return nil, err
+	}
+	f := &Future[struct{}]{t: t, n: n, name: "timer", codec: t.codec, timer: true}
+	if rec != nil {
+		return f, nil
+	}
+	return f, t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_TimerScheduled{TimerScheduled: &perdurev1.TimerScheduled{
+		PromiseId: t.child(n), DurationMs: max(1, client.Millis(duration()))}}})
 }

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"time"
+
+	"perdure/internal/mutation"
+)
+
+// hang is how long a planted bug may block its tests.
+const hang = 20 * time.Second
+
+// waitingBugs break what a durable function waits for: steps beside it, join sets, timers, promises.
+var waitingBugs = []mutation.Bug{
+	{
+		File: "durable/future.go", Rule: "select: the first in the journal wins, at replay too",
+		From: `(first < 0 || rec.doneSeq < seq)`, To: `(first < 0 || rec.doneSeq > seq)`, Tests: "TestWaitingReplaysFromEveryPrefix TestAwaitAnyIsStable",
+	},
+	{
+		File: "durable/go_step.go", Rule: "background step: a wait does not end the activation while it runs",
+		From: `	for len(b.open) > 0 {`, To: `	for len(b.open) > 100 {`, Tests: "TestGoStepRetries TestWaitingReplaysFromEveryPrefix", Hangs: hang,
+	},
+	{
+		File: "durable/go_step.go", Rule: "background step: its policy's retries are recorded",
+		From: `			s.attempt++
+`, To: ``, Tests: "TestGoStepRetries", Hangs: hang,
+	},
+	{
+		File: "durable/go_step.go", Rule: "background step: what else is awaited is noticed while it runs",
+		From: `				t.refresh()
+`, To: ``, Tests: "TestSelectBesideARunningStep", Hangs: hang,
+	},
+	{
+		File: "durable/run.go", Rule: "step: no attempt follows the end of the total time",
+		From: `return s.o.total > 0 && !s.t.w.clock`, To: `return s.o.total < 0 && !s.t.w.clock`, Tests: "TestTotalTimeout", Hangs: hang,
+	},
+	{
+		File: "durable/run.go", Rule: "step: failures of the types named are final",
+		From: `slices.Contains(s.o.final, f.GetType())`, To: `slices.Contains(s.o.final, f.GetMessage())`, Tests: "TestWaitingReplaysFromEveryPrefix",
+	},
+	{
+		File: "durable/joinset.go", Rule: "join set: at replay the recorded order of results is the order",
+		From: `n := taken[len(s.taken)]`, To: `n := taken[0]`, Tests: "TestWaitingReplaysFromEveryPrefix", Hangs: hang,
+	},
+	{
+		File: "durable/joinset.go", Rule: "join set: a future is in one set at most",
+		From: `case t.joined[f.n]:`, To: `case t.joined[f.n] && s.closed:`, Tests: "TestJoinSetRules",
+	},
+	{
+		File: "durable/joinset.go", Rule: "join set: it takes no members after the first result",
+		From: `case s.closed || len(s.taken) > 0:`, To: `case s.closed:`, Tests: "TestJoinSetRules",
+	},
+}
