@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
@@ -75,20 +78,31 @@ func (o *Operator) verifyMember(ctx context.Context, m *commandv1.DirectoryMembe
 	if err != nil {
 		return err
 	}
-	stream, err := client.Verify(ctx, in)
-	if err != nil {
-		return err
-	}
-	for {
-		ev, err := stream.Recv()
-		if err != nil {
-			return err
+	return receiveAudit(func() (auditStream, error) { return client.Verify(ctx, in) }, send)
+}
+
+// auditStream is what receiveAudit needs of a stream of a member's events.
+type auditStream interface {
+	Recv() (*perdurev1.VerifyEvent, error)
+}
+
+// receiveAudit passes on a member's events until its last. It opens the stream again, once, when the connection broke
+// before the first event: after a fault of the network the connection may be found dead only by using it.
+func receiveAudit(open func() (auditStream, error), send func(*perdurev1.VerifyEvent) error) error {
+	for attempt, sent := 1, false; ; attempt++ {
+		stream, err := open()
+		for err == nil {
+			var ev *perdurev1.VerifyEvent
+			if ev, err = stream.Recv(); err != nil {
+				break
+			}
+			if err := send(ev); err != nil || ev.GetDone() {
+				return err
+			}
+			sent = true
 		}
-		if err := send(ev); err != nil {
+		if attempt == 2 || sent || status.Code(err) != codes.Unavailable {
 			return err
-		}
-		if ev.GetDone() {
-			return nil
 		}
 	}
 }
