@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.uber.org/goleak"
 
 	"perdure/fsm"
 	"perdure/partition/grouptest"
@@ -18,6 +19,7 @@ import (
 // A node that starts on a disk on which a state's MANIFEST cannot be written ends with an error that names the
 // store; it does not wait for what will never be.
 func TestStartOnFailingDisk(t *testing.T) {
+	t.Cleanup(func() { abandoned = append(abandoned, goleak.IgnoreCurrent()) })
 	disk := grouptest.NewGatedDisk(vfs.NewMem())
 	cfg := memConfig(t, disk, stable.NewMemory(), 2)
 	n, err := Start(cfg)
