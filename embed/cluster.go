@@ -17,8 +17,8 @@ import (
 	"perdure/fsm/directory"
 	"perdure/membership"
 	"perdure/partition"
+	"perdure/partition/admission"
 	"perdure/partition/cluster"
-	"perdure/partition/group"
 	"perdure/partition/identity"
 	"perdure/partition/transport"
 	"perdure/rpc"
@@ -55,7 +55,7 @@ func (c *Config) partitionConfig(log *slog.Logger) partition.Config {
 		MaxPendingCommands: c.MaxPendingCommands, CheckInvariants: c.CheckInvariants, AutoUpgrade: c.AutoUpgrade,
 		AuditShare: c.AuditShare.Share(), AuditInterval: c.AuditInterval,
 		Logger: log, Rand: rand.Reader,
-		PendingBytes: group.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
+		PendingBytes: admission.Limits{PartitionBytes: c.MaxPendingBytes, NamespaceBytes: c.MaxPendingNamespaceBytes, NodeBytes: c.MaxPendingNodeBytes},
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"perdure/partition/group"
+	"perdure/partition/admission"
 	"perdure/rpc"
 )
 
@@ -206,8 +206,8 @@ func DefaultConfig() Config {
 		LogLevel:           "info",
 		LogFormat:          LogFormatText,
 		ShutdownGrace:      10 * time.Second,
-		MaxPendingBytes:    group.DefaultLimits.PartitionBytes, MaxPendingNamespaceBytes: group.DefaultLimits.NamespaceBytes,
-		MaxPendingNodeBytes: group.DefaultLimits.NodeBytes,
+		MaxPendingBytes:    admission.DefaultLimits.PartitionBytes, MaxPendingNamespaceBytes: admission.DefaultLimits.NamespaceBytes,
+		MaxPendingNodeBytes: admission.DefaultLimits.NodeBytes,
 	}
 }
 

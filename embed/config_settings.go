@@ -3,7 +3,7 @@ package embed
 import (
 	"strings"
 
-	"perdure/partition/group"
+	"perdure/partition/admission"
 	"perdure/rpc"
 )
 
@@ -135,11 +135,11 @@ var settings = []Setting{
 	{Flag: "max-pending-commands", Unit: "number", Help: "queued commands per partition before refusals",
 		at: func(c *Config) any { return &c.MaxPendingCommands }, check: intBetween(1, maxQueue)},
 	{Flag: "max-pending-bytes", Unit: "bytes", Help: "queued bytes per partition, at least 64MiB",
-		at: func(c *Config) any { return &c.MaxPendingBytes }, check: bytesAtLeast(group.MinLimitBytes)},
+		at: func(c *Config) any { return &c.MaxPendingBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
 	{Flag: "max-pending-namespace-bytes", Unit: "bytes", Help: "queued bytes per namespace on this node, at least 64MiB",
-		at: func(c *Config) any { return &c.MaxPendingNamespaceBytes }, check: bytesAtLeast(group.MinLimitBytes)},
+		at: func(c *Config) any { return &c.MaxPendingNamespaceBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
 	{Flag: "max-pending-node-bytes", Unit: "bytes", Help: "queued bytes on this node, at least 64MiB",
-		at: func(c *Config) any { return &c.MaxPendingNodeBytes }, check: bytesAtLeast(group.MinLimitBytes)},
+		at: func(c *Config) any { return &c.MaxPendingNodeBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
 	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
 	{Flag: "max-request-bytes", Unit: "bytes", Help: "gRPC request bytes in memory at once, at least 32MiB",

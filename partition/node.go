@@ -21,6 +21,7 @@ import (
 	"perdure/fsm"
 	"perdure/fsm/state"
 	"perdure/internal/clock"
+	"perdure/partition/admission"
 	"perdure/partition/auditor"
 	"perdure/partition/cluster"
 	"perdure/partition/disk"
@@ -62,7 +63,7 @@ type Config struct {
 	MemtableBytes      int64
 	MaxPendingCommands int
 	// PendingBytes bounds the bytes of commands that wait or are in flight; zero fields are DefaultLimits'.
-	PendingBytes    group.Limits
+	PendingBytes    admission.Limits
 	CheckInvariants bool
 	// AuditShare is the part of one processor that audits in the background may take, 0.03 for 3 %; 0 for no
 	// audits. AuditInterval is how long after the beginning of one round the next begins, if that is over.

@@ -14,6 +14,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/admission"
 	"perdure/partition/group"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
@@ -59,7 +60,7 @@ func routerTo(t *testing.T, partitions uint32, script ...error) (*Router, *scrip
 			t.Error(err)
 		}
 	})
-	r := newRouter(partitions, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
+	r := newRouter(partitions, group.NewShared(SystemClock{}, admission.Limits{}), SystemClock{})
 	r.others, r.client = func() []string { return nil }, func(string) (commandv1.PeersClient, error) { return commandv1.NewPeersClient(conn), nil }
 	r.local = func(uint32) localReplica { return ledElsewhere{} }
 	return r, p

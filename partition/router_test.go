@@ -9,6 +9,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/admission"
 	"perdure/partition/group"
 	"perdure/partition/refusal"
 )
@@ -93,7 +94,7 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 		"another leader": func(c changing) { close(c.leader) },
 	} {
 		c := changing{leader: make(chan struct{}), serving: make(chan struct{})}
-		r := newRouter(1, group.NewShared(SystemClock{}, group.Limits{}), pausedClock{SystemClock{}})
+		r := newRouter(1, group.NewShared(SystemClock{}, admission.Limits{}), pausedClock{SystemClock{}})
 		r.local = func(uint32) localReplica { return c }
 		tries := 0
 		done := make(chan error, 1)
@@ -122,7 +123,7 @@ func TestRouterWakesWithTheLeader(t *testing.T) {
 
 // TestNoSuchPartition: a request to a partition that there is not is refused by name.
 func TestNoSuchPartition(t *testing.T) {
-	r := newRouter(2, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
+	r := newRouter(2, group.NewShared(SystemClock{}, admission.Limits{}), SystemClock{})
 	if _, err := r.Deliver(bg(t), 2, tickCmd()); reasonOf(err) != perdurev1.Reason_REASON_PARTITION_NOT_FOUND {
 		t.Errorf("a command: %v", err)
 	}
@@ -161,7 +162,7 @@ func TestLinearizableReadsGoToTheLeader(t *testing.T) {
 		}
 	}
 	asked := &reading{}
-	r := newRouter(1, group.NewShared(SystemClock{}, group.Limits{}), SystemClock{})
+	r := newRouter(1, group.NewShared(SystemClock{}, admission.Limits{}), SystemClock{})
 	r.local = func(uint32) localReplica { return asked }
 	if _, _, err := r.Query(bg(t), group.Linearizable, promiseQuery("p")); err != nil || asked.level != group.Linearizable || asked.reads != 1 {
 		t.Errorf("a router asks %d times, at level %v: %v", asked.reads, asked.level, err)

@@ -59,9 +59,10 @@ var table = []place{
 	{dir: "fsm/machine", floor: 2, avoids: outside, siblings: []string{"fsm/state", "fsm/wire", "fsm/audit"}}, // audit: its check of what a command has written
 
 	{dir: "partition", floor: partitionFloor},
+	{dir: "partition/admission", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/auditor", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/cluster", floor: partitionFloor, siblings: []string{"partition/identity", "partition/peers", "partition/raftgroup", "partition/refusal", "partition/transport"}},
-	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/disk", "partition/identity", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/workers"}},
+	{dir: "partition/group", floor: partitionFloor, siblings: []string{"partition/admission", "partition/disk", "partition/identity", "partition/raftgroup", "partition/raftlog", "partition/raftlogger", "partition/refusal", "partition/repair", "partition/snapshot", "partition/transport", "partition/workers"}},
 	{dir: "partition/grouptest", floor: partitionFloor, siblings: []string{"partition/identity"}},
 	{dir: "partition/identity", floor: partitionFloor, siblings: []string{}},
 	{dir: "partition/peers", floor: partitionFloor, siblings: []string{"partition/transport"}},

@@ -89,7 +89,7 @@ func (r *proposer) bulkLoop() {
 				r.pending.admit(p)
 				continue
 			}
-			release, err := r.bulk.acquire(ctx, p.reserved.bytes)
+			release, err := r.bulk.acquire(ctx, p.reserved.Bytes())
 			if err != nil {
 				return // the proposer answers what is queued
 			}

@@ -122,8 +122,8 @@ func TestRefusedWhileAnEntryIsUnderWay(t *testing.T) {
 	r.lead.Store(nil)
 	defer r.lead.Store(lead)
 	cmd := promiseCmd(idIn(n.Router(), 0, "b"), 1<<40)
-	reserved := reservationOf(0, cmd)
-	if err := r.pending.admission.admit(reserved); err != nil {
+	reserved, err := r.pending.admission.Reserve(0, cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	p, _, ok := r.pending.add(cmd, lead, reserved)

@@ -1,5 +1,5 @@
 // Package group is this node's member of one partition's Raft group: group commit, a leader's duties, reads.
-// It owns the group's state, its markers, its share of the log, and the node's bounds of commands and watches.
+// It owns the group's state, its markers, its share of the log, and the node's watches.
 // It promises: a caller gets an answer only for what is applied and durable; every wait ends with an answer, a
 // refusal or "outcome unknown"; only the leader performs a leader's duties, and one term performs no other's.
 // A crash loses nothing acknowledged. A leader's memory is lost with its term: the next reads it from the state.
@@ -22,7 +22,7 @@
 //   - replica.go is what a node needs of a group, and the parts that a Replica is made of. core.go is what they
 //     share, lifecycle.go how it ends, open.go and stop.go the way in and out.
 //   - propose.go is the proposer: commands become entries, answers go to their callers. pending.go is its queue,
-//     ledger.go and admission.go bound it in bytes, space.go refuses for want of disk space, bulk.go has large
+//     which package admission bounds in bytes. space.go refuses for want of disk space, bulk.go has large
 //     commands take turns, inbound.go keeps shipments from entering the log twice.
 //   - leader.go is the leader: barrier, establish (read the state: held tasks, queues, outbox, deadlines), serve,
 //     revoke. A leader serves nothing before establish has finished; a leadership that is lost and regained is a new

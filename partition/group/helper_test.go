@@ -20,6 +20,7 @@ import (
 	"perdure/internal/clock"
 	"perdure/internal/credit"
 	"perdure/internal/testkit"
+	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/grouptest"
 	"perdure/partition/identity"
@@ -49,7 +50,7 @@ type config struct {
 	Partitions uint32
 	Clock      clock.Clock
 	MaxPending int
-	Limits     Limits
+	Limits     admission.Limits
 	Registry   *prometheus.Registry
 	Level      uint64 // the cluster's feature level
 }

@@ -215,7 +215,7 @@ var gauges = []struct {
 		return float64(r.pending.len()), true
 	}, false},
 	{"pending_bytes", "Bytes of commands that wait for the log or are in flight.", func(r scraped) (float64, bool) {
-		return float64(r.pending.admission.held(int64(r.id))), true
+		return float64(r.pending.admission.HeldBy(r.id)), true
 	}, false},
 	{"term", "Raft's term; it grows with every election.", number((*raft.Raft).CurrentTerm), true},
 	{"last_index", "The last entry in this replica's log.", number((*raft.Raft).LastIndex), true},

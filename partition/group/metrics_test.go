@@ -12,6 +12,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/internal/clock"
+	"perdure/partition/admission"
 	"perdure/partition/grouptest"
 	"perdure/partition/stable"
 	"perdure/partition/workers"
@@ -119,7 +120,7 @@ func TestMetricsWithoutGroup(t *testing.T) {
 		}
 	}
 	unopened := func() *Replica {
-		shared := NewShared(clock.System{}, Limits{})
+		shared := NewShared(clock.System{}, admission.Limits{})
 		shared.Dispatcher = workers.New(workers.Env{Clock: clock.System{}, Lifetime: context.Background()})
 		return New(Options{ID: 3, Address: "here:1", Log: newLog(t), Clock: clock.System{}, Metrics: set, Shared: shared})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
+	"perdure/partition/admission"
 )
 
 // proposal is one command on its way into the log, and the callers that wait for its outcome. The lock of its
@@ -18,7 +19,7 @@ type proposal struct {
 	// lead is the leadership that took the command. No later one proposes it: its caller may have asked
 	// another leader since, and may have acted on a refusal.
 	lead     *leadership
-	reserved reservation
+	reserved admission.Reservation
 	// seq orders the proposals of a replica as they came.
 	seq uint64
 	// waiting counts the callers that still wait.
@@ -58,7 +59,7 @@ const (
 //
 //	len(queue) <= limit for commands that begin work, <= limit + limit/4 + 1 for those that finish it
 type pending struct {
-	admission *Admission
+	admission *admission.Pool
 	bulk      *bulk
 	limit     int
 	// wake gets a value when take would return a proposal, wakeLarge when a large one is queued.
@@ -74,8 +75,8 @@ type pending struct {
 	requests map[string]*proposal
 }
 
-func newPending(limit int, admission *Admission, bulk *bulk) *pending {
-	return &pending{admission: admission, bulk: bulk, limit: limit, wake: make(chan struct{}, 1), wakeLarge: make(chan struct{}, 1), requests: map[string]*proposal{}}
+func newPending(limit int, pool *admission.Pool, bulk *bulk) *pending {
+	return &pending{admission: pool, bulk: bulk, limit: limit, wake: make(chan struct{}, 1), wakeLarge: make(chan struct{}, 1), requests: map[string]*proposal{}}
 }
 
 // sameRequest reports whether two commands are attempts of one request: equal but for its age.
@@ -93,7 +94,7 @@ func sameRequest(a, b *commandv1.Command) bool {
 // leadership, the caller joins it: both wait for one outcome, and the log gets the command once. A caller
 // that has joined releases its own reservation; otherwise answer or leave does. ok is false when too many
 // commands wait.
-func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reservation) (p *proposal, joined, ok bool) {
+func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved admission.Reservation) (p *proposal, joined, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	id := string(cmd.GetRequest().GetId())
@@ -102,7 +103,7 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 		return p, true, true
 	}
 	most := q.limit
-	if reserved.class == finishesWork {
+	if reserved.FinishesWork() {
 		most += q.limit/4 + 1
 	}
 	if q.lenLocked() >= most {
@@ -110,7 +111,7 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 	}
 	q.seq++
 	p = &proposal{cmd: cmd, lead: lead, reserved: reserved, seq: q.seq, waiting: 1, done: make(chan struct{})}
-	if reserved.bytes > maxEntryBytes {
+	if reserved.Bytes() > maxEntryBytes {
 		p.lane = large
 		q.bulk.waiting.Add(1)
 		notify(q.wakeLarge)
@@ -118,7 +119,7 @@ func (q *pending) add(cmd *commandv1.Command, lead *leadership, reserved reserva
 		notify(q.wake)
 	}
 	q.queue[p.lane] = append(q.queue[p.lane], p)
-	q.queued += reserved.bytes
+	q.queued += reserved.Bytes()
 	if id != "" && q.requests[id] == nil {
 		q.requests[id] = p
 	}
@@ -170,7 +171,7 @@ func (q *pending) leave(p *proposal) (dropped bool) {
 		q.bulk.waiting.Add(-1)
 	}
 	q.queue[p.lane] = slices.DeleteFunc(q.queue[p.lane], func(x *proposal) bool { return x == p })
-	q.queued -= p.reserved.bytes
+	q.queued -= p.reserved.Bytes()
 	close(p.done)
 	q.settleLocked(p)
 	return true
@@ -204,10 +205,10 @@ func (q *pending) take() []*proposal {
 		p := q.queue[from][0]
 		q.queue[from][0] = nil
 		q.queue[from] = q.queue[from][1:]
-		q.queued -= p.reserved.bytes
+		q.queued -= p.reserved.Bytes()
 		p.launched = true
 		batch = append(batch, p)
-		size += p.reserved.bytes
+		size += p.reserved.Bytes()
 	}
 	return batch
 }
@@ -243,7 +244,7 @@ func (q *pending) settleLocked(p *proposal) {
 	if id := string(p.cmd.GetRequest().GetId()); id != "" && q.requests[id] == p {
 		delete(q.requests, id)
 	}
-	q.admission.release(p.reserved)
+	q.admission.Release(p.reserved)
 }
 
 // len is how many commands are queued.

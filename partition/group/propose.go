@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	"perdure/fsm/machine"
 	"perdure/fsm/wire"
+	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
@@ -101,13 +102,13 @@ type waiter struct {
 	p *proposal
 	// joined: another caller has proposed the command. own is then the reservation of this caller's copy.
 	joined bool
-	own    reservation
+	own    admission.Reservation
 }
 
 // close releases the reservation of the waiter's own copy of the command.
 func (w *waiter) close() {
 	if w.joined {
-		w.r.pending.admission.release(w.own)
+		w.r.pending.admission.Release(w.own)
 	}
 }
 
@@ -156,14 +157,14 @@ func (r *proposer) enqueueUnder(lead *leadership, cmd *commandv1.Command) (*wait
 	if lead.leasesWait.Load() {
 		return nil, refusal.TryLater(r.id, "its leader began on a full disk and extends the leases first")
 	}
-	reserved := reservationOf(int64(r.id), cmd)
-	if err := r.pending.admission.admit(reserved); err != nil {
+	reserved, over := r.pending.admission.Reserve(r.id, cmd)
+	if over != nil {
 		r.metrics.Sheds.Inc()
-		return nil, err
+		return nil, over
 	}
 	p, joined, ok := r.pending.add(cmd, lead, reserved)
 	if !ok {
-		r.pending.admission.release(reserved)
+		r.pending.admission.Release(reserved)
 		r.metrics.Sheds.Inc()
 		return nil, errOverloaded(r.id)
 	}

@@ -12,6 +12,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/admission"
 )
 
 // Commands that wait while the log is busy share entries, up to the bounds of one.
@@ -229,11 +230,11 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
-	held := n.shared.Admission.held(noPartition)
+	held := n.shared.Admission.Held()
 	if err := cancelled(promiseCmd("late", 1<<40), func() bool { return replica.pending.len() == 1 }); reasonOf(err) != perdurev1.Reason_REASON_TRY_LATER {
 		t.Errorf("what was never proposed: %v", err)
 	}
-	if got := n.shared.Admission.held(noPartition); replica.pending.len() != 0 || got != held {
+	if got := n.shared.Admission.Held(); replica.pending.len() != 0 || got != held {
 		t.Errorf("%d commands wait, and %d bytes are reserved, not %d", replica.pending.len(), got, held)
 	}
 	if got := counted(t, replica.metrics.GivenUp); got != 1 {
@@ -267,7 +268,7 @@ func TestCancelledCallerAsksAgain(t *testing.T) {
 	if _, _, err := r.Query(bg(t), Linearizable, promiseQuery("late")); reasonOf(err) != perdurev1.Reason_REASON_PROMISE_NOT_FOUND {
 		t.Errorf("what was surely not applied is there: %v", err)
 	}
-	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.shared.Admission.held(noPartition)) })
+	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.Held() == 0 }, func() string { return fmt.Sprint(n.shared.Admission.Held()) })
 }
 
 // A request that is queued or in flight is joined: the log gets it once, each caller gets a reply of its own, and
@@ -277,7 +278,7 @@ func TestRequestIsJoined(t *testing.T) {
 	r := n.router.Replicas()[0]
 	must(t, n.Router(), startCmd("start", "x", "f", ""))
 	stuck(t, n, disk, 0)
-	before, base := counted(t, r.metrics.Commands), n.shared.Admission.held(0)
+	before, base := counted(t, r.metrics.Commands), n.shared.Admission.HeldBy(0)
 	type outcome struct {
 		reply *commandv1.Reply
 		err   error
@@ -300,7 +301,7 @@ func TestRequestIsJoined(t *testing.T) {
 		others = append(others, ask(bg(t), again))
 		waitFor(t, "the request to be joined", func() bool { return counted(t, r.metrics.Joined) == k+1 }, func() string { return "" })
 	}
-	if got, want := n.shared.Admission.held(0)-base, 4*reservationOf(0, signalCmd("signal", "x", "go", "payload")).bytes; got < want {
+	if got, want := n.shared.Admission.HeldBy(0)-base, 4*admission.Cost(signalCmd("signal", "x", "go", "payload")); got < want {
 		t.Errorf("four copies reserve %d bytes, at least %d are held", got, want)
 	}
 	// The same id with other content is no attempt of the same request.
@@ -322,7 +323,7 @@ func TestRequestIsJoined(t *testing.T) {
 	if o := <-other; o.err != nil {
 		t.Errorf("the other content: %v", o.err)
 	}
-	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.held(noPartition) == 0 }, func() string { return fmt.Sprint(n.shared.Admission.held(noPartition)) })
+	waitFor(t, "nothing to be reserved", func() bool { return n.shared.Admission.Held() == 0 }, func() string { return fmt.Sprint(n.shared.Admission.Held()) })
 	if got := counted(t, r.metrics.Commands) - before - maxInFlight; got != 2 {
 		t.Errorf("the log got %d commands, not the signal and the other content", got)
 	}
@@ -334,7 +335,7 @@ func TestRequestIsJoined(t *testing.T) {
 // Commands are refused by their bytes, with a hint when to come again. Commands that finish work are still
 // admitted, until their own share is used.
 func TestOverloadedByBytes(t *testing.T) {
-	limits := Limits{PartitionBytes: 400 << 10, NamespaceBytes: 800 << 10, NodeBytes: 1 << 20}
+	limits := admission.Limits{PartitionBytes: 400 << 10, NamespaceBytes: 800 << 10, NodeBytes: 1 << 20}
 	n, disk := newGatedNode(t, 1, func(c *config) { c.Limits = limits })
 	r := n.router.Replicas()[0]
 	stuck(t, n, disk, 0)
@@ -355,7 +356,7 @@ func TestOverloadedByBytes(t *testing.T) {
 		err = refused(startCmd(fmt.Sprint("s", k), fmt.Sprint("e", k), "f", payload))
 	}
 	var e *api.Error
-	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_OVERLOADED || e.Meta["bound"] != "partition" || e.RetryAfterMS() < retryAfterMin.Milliseconds() {
+	if !errors.As(err, &e) || e.Reason != perdurev1.Reason_REASON_OVERLOADED || e.Meta["bound"] != "partition" || e.RetryAfterMS() < admission.RetryAfterMin.Milliseconds() {
 		t.Fatalf("refused with %v, %v", err, e.Meta)
 	}
 	if got := len(waiting); got != 3 {
@@ -370,7 +371,7 @@ func TestOverloadedByBytes(t *testing.T) {
 	if err := refused(settleCmd("p", payload)); reasonOf(err) != perdurev1.Reason_REASON_OVERLOADED {
 		t.Errorf("beyond the whole bound: %v", err)
 	}
-	if held := n.shared.Admission.held(0); held > limits.PartitionBytes {
+	if held := n.shared.Admission.HeldBy(0); held > limits.PartitionBytes {
 		t.Errorf("%d bytes are held", held)
 	}
 	disk.Release()

@@ -17,6 +17,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm"
 	"perdure/internal/clock"
+	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/identity"
 	"perdure/partition/raftgroup"
@@ -54,7 +55,7 @@ type Env struct {
 // Shared is what all groups of a node share. It is safe for concurrent use.
 type Shared struct {
 	Watches    Watches
-	Admission  *Admission
+	Admission  *admission.Pool
 	Dispatcher *workers.Dispatcher // set before the first group is opened
 	bulk       *bulk
 	// shipping is the groups' shipments under way: shipNodeBytes.
@@ -62,8 +63,8 @@ type Shared struct {
 }
 
 // NewShared makes what the groups of a node share.
-func NewShared(c clock.Clock, limits Limits) *Shared {
-	return &Shared{Admission: newAdmission(limits), bulk: newBulk(c), shipping: semaphore.NewWeighted(shipNodeBytes)}
+func NewShared(c clock.Clock, limits admission.Limits) *Shared {
+	return &Shared{Admission: admission.New(limits), bulk: newBulk(c), shipping: semaphore.NewWeighted(shipNodeBytes)}
 }
 
 // Options are New's. None of them changes.

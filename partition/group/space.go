@@ -10,30 +10,19 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/partition/admission"
 	"perdure/partition/disk"
 	"perdure/partition/raftgroup"
 )
 
-// grows reports whether a command adds to the state what only a later command removes. Every other command
-// frees space, ends something, or records what has already happened: the node accepts it while there is any
-// space. A commit is one of these however large its results are: the step has acted, and would act again if
-// the commit were refused.
-func grows(cmd *commandv1.Command) bool {
-	switch cmd.Kind.(type) {
-	case *commandv1.Command_Start, *commandv1.Command_Signal, *commandv1.Command_CreatePromise,
-		*commandv1.Command_SubmitGraph, *commandv1.Command_RetryGraph:
-		return true
-	}
-	return false
-}
-
-// refuseForDisk returns the error that refuses a command for lack of disk space, or nil.
+// refuseForDisk returns the error that refuses a command for lack of disk space, or nil. Below the low mark only what begins work is
+// refused: everything else passes while there is any space.
 func (r *proposer) refuseForDisk(cmd *commandv1.Command) *api.Error {
 	if r.disk == nil {
 		return nil
 	}
 	switch level := r.env.DiskLevel(); {
-	case level == disk.OK || level == disk.Low && !grows(cmd):
+	case level == disk.OK || level == disk.Low && !admission.BeginsWork(cmd):
 		return nil
 	default:
 		r.metrics.DiskRefusals.Inc()

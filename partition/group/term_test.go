@@ -12,8 +12,8 @@ func TestNoProposalOutlivesItsLeadership(t *testing.T) {
 	r := n.router.Replicas()[0]
 	present := enqueued(t, r, promiseCmd("present", 1<<40))
 	cmd := promiseCmd("former", 1<<40)
-	reserved := reservationOf(0, cmd)
-	if err := n.shared.Admission.admit(reserved); err != nil {
+	reserved, err := n.shared.Admission.Reserve(0, cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	former, _, _ := r.pending.add(cmd, &leadership{r: &r.leader}, reserved)

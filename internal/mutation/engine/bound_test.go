@@ -126,11 +126,11 @@ var boundBugs = []mutation.Bug{
 		From: "count[s.host()]++", To: "count[s.host()] = 1", Tests: "TestIdleStreamsGiveWay", Hangs: 30 * time.Second,
 	},
 	{
-		File: "partition/group/ledger.go", Rule: "admission: new work leaves half of each bound",
+		File: "partition/admission/ledger.go", Rule: "admission: new work leaves half of each bound",
 		From: "a.held[beginsWork]+r.bytes > a.limit/2", To: "a.held[beginsWork]+r.bytes > a.limit", Tests: "TestLedger",
 	},
 	{
-		File: "partition/group/ledger.go", Rule: "admission: a bound is a bound",
+		File: "partition/admission/ledger.go", Rule: "admission: a bound is a bound",
 		From: "return a.total()+r.bytes <= a.limit", To: "return a.total() <= a.limit", Tests: "TestLedger",
 	},
 }

@@ -119,14 +119,14 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: what grows the state is refused below the low mark",
-		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
+		From: `case level == disk.OK || level == disk.Low && !admission.BeginsWork(cmd):`, To: `case level == disk.OK || level == disk.Low:`, Tests: "TestDiskLow",
 	},
 	{
 		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: commands that end something are admitted below the low mark",
-		From: `case level == disk.OK || level == disk.Low && !grows(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
+		From: `case level == disk.OK || level == disk.Low && !admission.BeginsWork(cmd):`, To: `case level == disk.OK:`, Tests: "TestDiskLow",
 	},
 	{
-		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a signal grows the state",
+		File: "partition/admission/ledger.go", Pkg: "partition", Rule: "disk: a signal grows the state",
 		From: `case *commandv1.Command_Start, *commandv1.Command_Signal, *`, To: `case *commandv1.Command_Start, *`, Tests: "TestDiskLow",
 	},
 	{

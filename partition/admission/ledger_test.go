@@ -1,22 +1,19 @@
-package group
+package admission
 
 import (
 	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
-
-	commandv1 "perdure/api/command/v1"
-	"perdure/internal/clock"
 )
 
 // TestLedger: the commands that a ledger admits, step by step.
 func TestLedger(t *testing.T) {
 	limits := Limits{PartitionBytes: 100, NamespaceBytes: 140, NodeBytes: 200}
-	begins := func(p int64, ns string, n int64) reservation { return reservation{p, ns, beginsWork, n} }
-	finishes := func(p int64, ns string, n int64) reservation { return reservation{p, ns, finishesWork, n} }
+	begins := func(p int64, ns string, n int64) Reservation { return Reservation{p, ns, beginsWork, n} }
+	finishes := func(p int64, ns string, n int64) Reservation { return Reservation{p, ns, finishesWork, n} }
 	type step struct {
-		take, back reservation
+		take, back Reservation
 		refused    string // the bound
 	}
 	for name, steps := range map[string][]step{
@@ -67,8 +64,8 @@ func TestLedgerLaws(t *testing.T) {
 			NodeBytes:      rapid.Int64Range(0, 400).Draw(t, "node"),
 		}
 		l := newLedger(limits)
-		var open []reservation
-		sum := func(of func(reservation) bool) (n int64) {
+		var open []Reservation
+		sum := func(of func(Reservation) bool) (n int64) {
 			for _, r := range open {
 				if of(r) {
 					n += r.bytes
@@ -82,7 +79,7 @@ func TestLedgerLaws(t *testing.T) {
 				l.release(open[i])
 				open = append(open[:i], open[i+1:]...)
 			} else {
-				r := reservation{
+				r := Reservation{
 					partition: rapid.Int64Range(noPartition, 3).Draw(t, "at"),
 					namespace: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "ns"),
 					class:     workClass(rapid.IntRange(0, int(workClasses)-1).Draw(t, "class")),
@@ -99,21 +96,21 @@ func TestLedgerLaws(t *testing.T) {
 					t.Fatalf("%s: %d held, %d of it new work, the bound is %d", what, held, begun, limit)
 				}
 			}
-			all := func(reservation) bool { return true }
-			begun := func(r reservation) bool { return r.class == beginsWork }
+			all := func(Reservation) bool { return true }
+			begun := func(r Reservation) bool { return r.class == beginsWork }
 			if got := l.held(noPartition); got != sum(all) {
 				t.Fatalf("the node holds %d, %d are open", got, sum(all))
 			}
 			check("node", l.held(noPartition), sum(begun), limits.NodeBytes)
 			for p := int64(0); p <= 3; p++ {
-				if got := l.held(p); got != sum(func(r reservation) bool { return r.partition == p }) {
+				if got := l.held(p); got != sum(func(r Reservation) bool { return r.partition == p }) {
 					t.Fatalf("partition %d holds %d", p, got)
 				}
-				check(fmt.Sprint("partition ", p), l.held(p), sum(func(r reservation) bool { return r.partition == p && begun(r) }), limits.PartitionBytes)
+				check(fmt.Sprint("partition ", p), l.held(p), sum(func(r Reservation) bool { return r.partition == p && begun(r) }), limits.PartitionBytes)
 			}
 			for _, ns := range []string{"a", "b"} {
-				of := func(r reservation) bool { return r.namespace == ns }
-				check("namespace "+ns, sum(of), sum(func(r reservation) bool { return of(r) && begun(r) }), limits.NamespaceBytes)
+				of := func(r Reservation) bool { return r.namespace == ns }
+				check("namespace "+ns, sum(of), sum(func(r Reservation) bool { return of(r) && begun(r) }), limits.NamespaceBytes)
 				if a := l.namespaces[ns]; (a == nil) != (sum(of) == 0) {
 					t.Fatalf("namespace %s: an account %v for %d bytes", ns, a, sum(of))
 				}
@@ -134,47 +131,13 @@ func TestLargestCommandFits(t *testing.T) {
 	limits := Limits{MinLimitBytes, MinLimitBytes, MinLimitBytes}
 	for class := range workClasses {
 		l := newLedger(limits)
-		if _, ok := l.reserve(reservation{1, "a", beginsWork, MinLimitBytes / 2}); class == finishesWork && !ok {
+		if _, ok := l.reserve(Reservation{1, "a", beginsWork, MinLimitBytes / 2}); class == finishesWork && !ok {
 			t.Fatal("half of the bound is not new work's")
 		} else if class == beginsWork {
 			l = newLedger(limits)
 		}
-		if over, ok := l.reserve(reservation{1, "a", class, largest}); !ok {
+		if over, ok := l.reserve(Reservation{1, "a", class, largest}); !ok {
 			t.Errorf("class %d: refused by %+v", class, over)
 		}
-	}
-}
-
-// Large commands do not keep small ones waiting, nor the other way round, and each lane is in order.
-func TestLanesTakeTurns(t *testing.T) {
-	q := newPending(1000, newAdmission(Limits{}), newBulk(clock.System{}))
-	add := func(bytes int64) *proposal {
-		p, _, ok := q.add(&commandv1.Command{}, nil, reservation{bytes: bytes, class: beginsWork})
-		if !ok {
-			t.Fatal("refused")
-		}
-		return p
-	}
-	var heavy, light []*proposal
-	for range 3 {
-		heavy = append(heavy, add(maxEntryBytes+1))
-	}
-	for range 3 * maxEntryCommands {
-		light = append(light, add(100))
-	}
-	for q.firstLarge() != nil {
-		q.admit(q.firstLarge())
-	}
-	for turn := range 6 {
-		batch := q.take()
-		switch {
-		case turn%2 == 0 && (len(batch) != 1 || batch[0] != heavy[turn/2]):
-			t.Fatalf("entry %d holds %d commands, not large one %d", turn, len(batch), turn/2)
-		case turn%2 == 1 && (len(batch) != maxEntryCommands || batch[0] != light[turn/2*maxEntryCommands]):
-			t.Fatalf("entry %d holds %d commands", turn, len(batch))
-		}
-	}
-	if q.len() != 0 || q.queued != 0 || q.take() != nil {
-		t.Errorf("%d are left, %d bytes", q.len(), q.queued)
 	}
 }

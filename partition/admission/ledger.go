@@ -1,4 +1,4 @@
-package group
+package admission
 
 import (
 	commandv1 "perdure/api/command/v1"
@@ -43,6 +43,11 @@ const (
 	workClasses
 )
 
+// BeginsWork reports whether a command begins work: it adds to the state what only a later command removes.
+// Every other command frees space, ends something, or records what has already happened. A commit is one of these
+// however large its results are: the step has acted, and would act again if the commit were refused.
+func BeginsWork(cmd *commandv1.Command) bool { return classOf(cmd) == beginsWork }
+
 // classOf returns a command's class. Bounds refuse commands that begin work first.
 func classOf(cmd *commandv1.Command) workClass {
 	switch cmd.Kind.(type) {
@@ -53,8 +58,8 @@ func classOf(cmd *commandv1.Command) workClass {
 	return finishesWork
 }
 
-// reservation is the bytes that one command holds of a ledger.
-type reservation struct {
+// Reservation is the bytes that one command holds of a ledger.
+type Reservation struct {
 	// partition is noPartition for a command that is forwarded to the partition's leader; namespace is "" for a
 	// command of the cluster's own.
 	partition int64
@@ -62,6 +67,12 @@ type reservation struct {
 	class     workClass
 	bytes     int64
 }
+
+// Bytes is how many bytes are reserved.
+func (r Reservation) Bytes() int64 { return r.bytes }
+
+// FinishesWork reports whether the command is of the class that bounds refuse last.
+func (r Reservation) FinishesWork() bool { return r.class == finishesWork }
 
 const noPartition = -1
 
@@ -77,8 +88,8 @@ type account struct {
 
 func (a *account) total() int64 { return a.held[beginsWork] + a.held[finishesWork] }
 
-// fits reports whether a reservation is within the bound.
-func (a *account) fits(r reservation) bool {
+// fits reports whether a Reservation is within the bound.
+func (a *account) fits(r Reservation) bool {
 	if r.class == beginsWork && a.held[beginsWork]+r.bytes > a.limit/2 {
 		return false
 	}
@@ -98,15 +109,15 @@ func newLedger(limits Limits) *ledger {
 	return &ledger{limits: limits, node: account{limit: limits.NodeBytes}, partitions: map[int64]*account{}, namespaces: map[string]*account{}}
 }
 
-// overrun names the bound that a reservation would exceed; the zero value names none.
+// overrun names the bound that a Reservation would exceed; the zero value names none.
 type overrun struct {
 	// bound is "partition", "namespace" or "node".
 	bound       string
 	held, limit int64
 }
 
-// accounts returns the accounts that a reservation is charged to, the narrowest first.
-func (l *ledger) accounts(r reservation) (of [3]*account) {
+// accounts returns the accounts that a Reservation is charged to, the narrowest first.
+func (l *ledger) accounts(r Reservation) (of [3]*account) {
 	if r.partition != noPartition {
 		of[0] = l.partitions[r.partition]
 		if of[0] == nil {
@@ -125,8 +136,8 @@ func (l *ledger) accounts(r reservation) (of [3]*account) {
 	return of
 }
 
-// reserve charges a reservation to all of its accounts, or to none when it exceeds one of them.
-func (l *ledger) reserve(r reservation) (over overrun, ok bool) {
+// reserve charges a Reservation to all of its accounts, or to none when it exceeds one of them.
+func (l *ledger) reserve(r Reservation) (over overrun, ok bool) {
 	of := l.accounts(r)
 	for i, a := range of {
 		if a != nil && !a.fits(r) {
@@ -144,7 +155,7 @@ func (l *ledger) reserve(r reservation) (over overrun, ok bool) {
 }
 
 // release returns what reserve has charged.
-func (l *ledger) release(r reservation) {
+func (l *ledger) release(r Reservation) {
 	for _, a := range l.accounts(r) {
 		if a != nil {
 			a.held[r.class] -= r.bytes
@@ -154,7 +165,7 @@ func (l *ledger) release(r reservation) {
 }
 
 // forget drops a namespace's empty account: clients choose the names, so empty ones must not accumulate.
-func (l *ledger) forget(r reservation) {
+func (l *ledger) forget(r Reservation) {
 	if a := l.namespaces[r.namespace]; a != nil && a.total() == 0 {
 		delete(l.namespaces, r.namespace)
 	}
