@@ -19,6 +19,11 @@ type Event interface{ apply(l *Ledger, now int64) }
 type (
 	// Announced says that the worker can take N more tasks.
 	Announced struct{ N int }
+	// Extended says that the worker can take N more tasks, and has granted that credit to the holder of Link itself.
+	Extended struct {
+		Link Link
+		N    int
+	}
 	// Shrunk says that the worker takes N units of its capacity back, which the holder of Link has just given up.
 	Shrunk struct {
 		Link Link
@@ -98,6 +103,17 @@ func (e Announced) apply(l *Ledger, _ int64) {
 	l.idle += max(e.N, 0)
 }
 
+func (e Extended) apply(l *Ledger, now int64) {
+	k := l.find(e.Link)
+	if k == nil { // the credit was lost with the link
+		Announced{e.N}.apply(l, now)
+		return
+	}
+	l.announced += max(e.N, 0)
+	k.granted += max(e.N, 0)
+	k.restUntil = 0
+}
+
 func (e Shrunk) apply(l *Ledger, _ int64) {
 	if k := l.find(e.Link); k != nil {
 		n := max(min(e.N, k.granted), 0)
@@ -113,7 +129,7 @@ func (Tick) apply(l *Ledger, _ int64) { l.waking = false }
 func (e LinkOpened) apply(l *Ledger, now int64) {
 	LinkLost{e.Link}.apply(l, now)
 	k := &link{name: e.Link, leads: e.Leads}
-	if e.Leads && !l.silent(now) {
+	if e.Leads && e.Link != Home && !l.silent(now) {
 		l.fund(l.announced / max(e.Of, 1))
 	}
 	if l.links = append(l.links, k); e.Link == Home {
@@ -170,7 +186,7 @@ func (e Assigned) apply(l *Ledger, now int64) {
 	}
 	k.granted--
 	l.taken(1)
-	l.hold(e.Task)
+	l.held.Add(e.Task)
 	l.queued[e.Task] = covered
 }
 
@@ -188,7 +204,7 @@ func (e Reminded) apply(l *Ledger, _ int64) {
 	default: // the worker announced less than it holds, and announces less when it has finished
 		l.queued[e.Task] = uncovered
 	}
-	l.hold(e.Task)
+	l.held.Add(e.Task)
 }
 
 func (e Dropped) apply(l *Ledger, _ int64) {
@@ -221,8 +237,4 @@ func (e Undelivered) apply(l *Ledger, now int64) {
 	}
 }
 
-func (e Finished) apply(l *Ledger, _ int64) {
-	if l.Holds(e.Task) {
-		delete(l.held, e.Task.execution())
-	}
-}
+func (e Finished) apply(l *Ledger, _ int64) { l.held.Remove(e.Task) }

@@ -23,7 +23,7 @@ type Ledger struct {
 	overcommitted []Task
 	// held is the last version of each execution that is the worker's. queued are the tasks that were not sent to the
 	// worker yet: whether they have used credit.
-	held   map[execution]version
+	held   Held
 	queued map[Task]cover
 	turn   int
 	waking bool
@@ -42,27 +42,16 @@ type link struct {
 // needs reports whether tasks wait for credit at a link that has none.
 func (k *link) needs() bool { return k.wants && k.granted == 0 }
 
-type (
-	execution struct{ namespace, id string }
-	version   struct{ incarnation, version uint64 }
-	cover     uint8
-)
+type cover uint8
 
 const (
 	uncovered cover = iota
 	covered
 )
 
-func (t Task) execution() execution { return execution{t.Namespace, t.ID} }
-func (t Task) version() version     { return version{t.Incarnation, t.Version} }
-
 // New makes a ledger of a worker that was heard from now. held are the tasks that the worker says it holds.
 func New(cfg Config, now int64, held ...Task) *Ledger {
-	l := &Ledger{cfg: cfg, heard: now, held: map[execution]version{}, queued: map[Task]cover{}}
-	for _, t := range held {
-		l.hold(t)
-	}
-	return l
+	return &Ledger{cfg: cfg, heard: now, held: HeldBy(held...), queued: map[Task]cover{}}
 }
 
 // Step takes one event in and answers what to do about it, in this order. An action's answer may be given to Step before
@@ -102,16 +91,24 @@ func (l *Ledger) Check() error {
 }
 
 // Holds reports whether a task is the worker's: as it says, or because it was assigned to it.
-func (l *Ledger) Holds(t Task) bool {
-	v, ok := l.held[t.execution()]
-	return ok && v == t.version()
-}
+func (l *Ledger) Holds(t Task) bool { return l.held.Has(t) }
 
 // Announced is the capacity that no task has taken.
 func (l *Ledger) Announced() int { return l.announced }
 
 // Overcommitted is the number of tasks that the next credit to come back covers.
 func (l *Ledger) Overcommitted() int { return len(l.overcommitted) }
+
+// MayExtend reports whether the next capacity may go to any link, as Extended: no link needs credit more, and no task
+// is overcommitted.
+func (l *Ledger) MayExtend() bool {
+	for _, k := range l.links {
+		if k.needs() {
+			return false
+		}
+	}
+	return len(l.overcommitted) == 0
+}
 
 // Granted is the credit of a link.
 func (l *Ledger) Granted(name Link) int {
@@ -129,8 +126,6 @@ func (l *Ledger) find(name Link) *link {
 	}
 	return nil
 }
-
-func (l *Ledger) hold(t Task) { l.held[t.execution()] = t.version() }
 
 func (l *Ledger) silent(now int64) bool {
 	return l.cfg.SilentAfter > 0 && now-l.heard > l.cfg.SilentAfter
@@ -227,12 +222,22 @@ func (l *Ledger) balance(now int64) {
 	}
 }
 
-// fund asks for n units, for a link that opens.
+// fund asks for n units, for a link that opens: Home, or else the link with most, which keeps n of its own.
 func (l *Ledger) fund(n int) {
+	var from *link
 	for _, k := range l.links {
-		if k.name == Home && !k.revoking && n > 0 && k.granted > 0 {
-			l.revoke(k, n)
+		switch {
+		case k.name == Home:
+			if !k.revoking && n > 0 && k.granted > 0 {
+				l.revoke(k, n)
+			}
+			return
+		case from == nil || k.granted > from.granted:
+			from = k
 		}
+	}
+	if from != nil && !from.revoking && n > 0 && from.granted > n {
+		l.revoke(from, min(n, from.granted-n))
 	}
 }
 

@@ -56,7 +56,11 @@ const capacity = 12
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{t: t, rng: rand.New(rand.NewPCG(seed, 1)), slots: 1 + int(seed)%capacity, l: New(Config{SilentAfter: 500, Rest: 20}, 0)}
-	for _, name := range []Link{Home, "a", "b", "c"} {
+	names := []Link{Home, "a", "b", "c"}
+	if seed%3 == 2 {
+		names = names[1:] // the worker itself splits its capacity
+	}
+	for _, name := range names {
 		w.holders = append(w.holders, &holder{name: name})
 	}
 	return w
@@ -360,10 +364,17 @@ func (w *walk) finish() {
 		w.step(Finished{t})
 	}
 	w.step(Heard{})
-	if n := w.slots - len(w.busy) - w.believed; n > 0 {
-		w.believed += n
-		w.step(Announced{n})
+	n := w.slots - len(w.busy) - w.believed
+	if n <= 0 {
+		return
 	}
+	w.believed += n
+	if h := w.holders[w.rng.IntN(len(w.holders))]; h.open && w.l.MayExtend() && w.rng.IntN(4) == 0 {
+		h.up = append(h.up, message{grant: n}) // the worker's last message to that node has granted it
+		w.step(Extended{h.name, n})
+		return
+	}
+	w.step(Announced{n})
 }
 
 // drain lets all come to rest: no entry, no message and no task is left.

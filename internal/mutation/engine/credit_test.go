@@ -21,6 +21,10 @@ var creditBugs = []mutation.Bug{
 		From: `l.idle += k.granted`, To: `l.announced -= k.granted`, Tests: "TestWalk",
 	},
 	{
+		File: "internal/credit/event.go", Rule: "credit: what the worker has granted itself is not granted once more",
+		From: "l.announced += max(e.N, 0)\n\tk.granted += max(e.N, 0)", To: "l.announced += max(e.N, 0)\n\tl.idle += max(e.N, 0)", Tests: "TestWalk",
+	},
+	{
 		File: "internal/credit/event.go", Rule: "credit: a link returns at most its grant",
 		From: "n := max(min(e.N, k.granted), 0)\n\tk.granted -= n\n\tl.idle += n", To: "n := e.N\n\tk.granted -= n\n\tl.idle += n", Tests: "TestWalk",
 	},

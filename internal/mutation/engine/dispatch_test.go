@@ -10,7 +10,7 @@ import (
 // notified.
 var dispatchBugs = []mutation.Bug{
 	{
-		File: "internal/credit/ledger.go", Rule: "dispatch: a task is delivered once",
+		File: "internal/credit/held.go", Rule: "dispatch: a task is delivered once",
 		From: `return ok && v == t.version()`, To: `return ok && v == t.version() && v.version == 0`, Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
@@ -22,7 +22,7 @@ var dispatchBugs = []mutation.Bug{
 		From: "b.s.share.Use()", To: "_ = b", Tests: "TestCapacityIsConserved",
 	},
 	{
-		File: "internal/credit/ledger.go", Rule: "dispatch: the next version of a task is delivered",
+		File: "internal/credit/held.go", Rule: "dispatch: the next version of a task is delivered",
 		From: "return ok && v == t.version()", To: "return ok && v.incarnation == t.Incarnation", Tests: "TestDeliveredOnce", Pkg: "partition/workers",
 	},
 	{
