@@ -1,7 +1,11 @@
 package partition
 
 import (
+	"slices"
+	"strings"
+
 	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/workers"
 )
 
@@ -34,7 +38,26 @@ func (n *Node) surveyWorkers() workers.Survey {
 			s.Leads[server]++
 		}
 	}
+	s.Nodes = n.nodeList(s)
 	return s
+}
+
+// nodeList is the cluster as workers reach it: addresses by gossip, leaderships by a survey.
+func (n *Node) nodeList(s workers.Survey) *perdurev1.NodeList {
+	addrs := map[string]string{}
+	for _, h := range n.cluster.Gossip() {
+		addrs[h.ServerID] = h.GRPCAddr
+	}
+	list := &perdurev1.NodeList{NodeId: n.identity.NodeID}
+	for _, m := range n.cluster.Members() {
+		leads := s.Leads[m.ServerId]
+		if m.ServerId == n.identity.ServerID {
+			leads = s.Here
+		}
+		list.Nodes = append(list.Nodes, &perdurev1.ClusterAddress{NodeId: m.NodeId, GrpcAddr: addrs[m.ServerId], Leads: uint32(leads)})
+	}
+	slices.SortFunc(list.Nodes, func(a, b *perdurev1.ClusterAddress) int { return strings.Compare(a.NodeId, b.NodeId) })
+	return list
 }
 
 // Attach implements Peers.

@@ -131,7 +131,6 @@ func (w *session) commitEntity(ctx context.Context, c *perdurev1.CommitEntity) (
 	if err := firstError(err, w.own(c.Task), entityCommitForm(c)); err != nil {
 		return nil, err
 	}
-	credit := c.Credit
 	c.Request, c.Credit = nil, 0
 	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_CommitEntity{CommitEntity: c}})
 	if err != nil {
@@ -141,7 +140,6 @@ func (w *session) commitEntity(ctx context.Context, c *perdurev1.CommitEntity) (
 	out := reply.GetCommitEntity()
 	if out.Next == nil {
 		w.worker.Finished(c.Task)
-		w.worker.AddCapacity(int(min(credit, maxCapacity)))
 	}
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_CommitEntity{CommitEntity: out}}, nil
 }

@@ -78,7 +78,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	}
 	w.worker = t.s.dispatcher.Attach(workers.Spec{
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
-		Timestamp: first.Timestamp,
+		Timestamp: first.Timestamp, Splits: hello.SplitsCredit,
 	})
 	w.heard = time.Now()
 	defer w.worker.Detach()
@@ -111,6 +111,14 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	case <-time.After(drainTimeout):
 	}
 	return err
+}
+
+// ListNodes implements Tasks. A node that has not learnt its cluster yet names itself alone.
+func (t *tasks) ListNodes(_ context.Context, _ *perdurev1.ListNodesRequest) (*perdurev1.NodeList, error) {
+	if list := t.s.dispatcher.Nodes(); list != nil {
+		return list, nil
+	}
+	return &perdurev1.NodeList{NodeId: t.s.cfg.NodeID, Nodes: []*perdurev1.ClusterAddress{{NodeId: t.s.cfg.NodeID}}}, nil
 }
 
 // workerStreams counts the worker streams, from before they attach until they have ended.
@@ -171,6 +179,12 @@ func (w *session) deliver() {
 		d, ok := w.worker.Next(w.ctx)
 		if !ok {
 			return
+		}
+		if d.Notice != nil {
+			if w.send(d.Notice) != nil {
+				return
+			}
+			continue
 		}
 		if d.Cancelling {
 			if w.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Heartbeat{
@@ -244,6 +258,11 @@ func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 		w.worker.AddCapacity(int(min(credit.Tasks, maxCapacity)))
 		return nil
 	}
+	if revoke := in.GetRevokeCredit(); revoke != nil {
+		release()
+		w.worker.Revoke(int(min(revoke.Tasks, maxCapacity)))
+		return nil
+	}
 	select {
 	case w.calls <- struct{}{}:
 	case <-w.ctx.Done():
@@ -253,12 +272,16 @@ func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
 	w.under.begin()
 	go func() {
 		defer func() { <-w.calls; w.under.end(); release() }()
+		credit := creditOf(in)
 		out, err := w.call(in)
 		if err != nil {
 			out = &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Error{Error: callError(err)}}
 		}
 		out.CallId = in.CallId
 		_ = w.send(out) // a broken stream ends the receive loop
+		if endsActivation(out) {
+			w.worker.AddCapacity(int(min(credit, maxCapacity))) // no task that uses it overtakes the answer
+		}
 	}()
 	return nil
 }

@@ -34,6 +34,32 @@ func (w *session) call(in *perdurev1.WorkRequest) (*perdurev1.WorkResponse, erro
 	}
 }
 
+// creditOf is the credit that a call grants when it ends its task's activation.
+func creditOf(in *perdurev1.WorkRequest) uint32 {
+	switch k := in.Kind.(type) {
+	case *perdurev1.WorkRequest_Commit:
+		return k.Commit.GetCredit()
+	case *perdurev1.WorkRequest_CommitEntity:
+		return k.CommitEntity.GetCredit()
+	case *perdurev1.WorkRequest_Release:
+		return k.Release.GetCredit()
+	}
+	return 0
+}
+
+// endsActivation reports whether the answer to a call ends its task's activation.
+func endsActivation(out *perdurev1.WorkResponse) bool {
+	switch k := out.Kind.(type) {
+	case *perdurev1.WorkResponse_Commit:
+		return k.Commit.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED
+	case *perdurev1.WorkResponse_CommitEntity:
+		return k.CommitEntity.GetNext() == nil
+	case *perdurev1.WorkResponse_Release:
+		return true
+	}
+	return false
+}
+
 // own checks that a token is of the stream's namespace.
 func (w *session) own(t *perdurev1.TaskToken) error {
 	if t == nil {
@@ -56,9 +82,7 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	if err := firstError(err, w.own(c.Task), commitForm(c)); err != nil {
 		return nil, err
 	}
-	c.Request = nil
-	credit := c.Credit
-	c.Credit = 0
+	c.Request, c.Credit = nil, 0
 	reply, err := w.s.propose(ctx, &commandv1.Command{Request: rid, Namespace: c.Task.Namespace, Id: c.Task.Id, Kind: &commandv1.Command_Commit{Commit: c}})
 	if err != nil {
 		w.refused(c.Task, err)
@@ -67,7 +91,6 @@ func (w *session) commit(ctx context.Context, c *perdurev1.Commit) (*perdurev1.W
 	out := reply.GetCommit()
 	if out.State != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 		w.worker.Finished(c.Task)
-		w.worker.AddCapacity(int(min(credit, maxCapacity)))
 	}
 	if proto.Size(out) > maxReplyBytes {
 		// Without entries the worker reads the journal, in pages.
@@ -230,7 +253,6 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
 		return nil, err
 	}
-	credit := r.Credit
 	r.Credit = 0
 	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
 	if err != nil {
@@ -238,7 +260,6 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 		return nil, err
 	}
 	w.worker.Finished(r.Task)
-	w.worker.AddCapacity(int(min(credit, maxCapacity)))
 	return &perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}}, nil
 }
 

@@ -194,10 +194,13 @@ func (d *Dispatcher) want(s *session, starved map[state.Queue]bool) {
 	} else {
 		d.wanting--
 	}
-	if s.local != nil {
-		s.local.step(credit.Wants{Link: credit.Home, Wants: now})
-	} else {
+	switch {
+	case s.local == nil:
 		s.signal()
+	case s.Splits:
+		s.local.signal()
+	default:
+		s.local.step(credit.Wants{Link: credit.Home, Wants: now})
 	}
 }
 

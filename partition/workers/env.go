@@ -33,6 +33,8 @@ type Survey struct {
 	// Here is how many partitions this node leads, Leads how many each other server does that leads any.
 	Here  int
 	Leads map[string]int
+	// Nodes are all nodes as workers reach them, this one too, by node id.
+	Nodes *perdurev1.NodeList
 }
 
 // leaders returns how many servers lead partitions.

@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/machine"
+	"perdure/fsm/state"
 	"perdure/internal/clock"
 	"perdure/internal/credit"
 )
@@ -152,3 +153,5 @@ func waitFor(t *testing.T, what string, ok func() bool, state func() []string) {
 		<-pause.C
 	}
 }
+
+func queueOf(function string) state.Queue { return state.Queue{Namespace: ns, Function: function} }

@@ -313,7 +313,13 @@ func (d *Dispatcher) survey() {
 	d.mu.Lock()
 	defer d.finish()
 	former := d.known
-	d.known = now
+	if d.known = now; proto.Equal(now.Nodes, former.Nodes) {
+		d.known.Nodes = former.Nodes // compared by pointer
+	} else {
+		for _, w := range d.workers {
+			w.signal()
+		}
+	}
 	if now.Here != former.Here || !maps.Equal(now.Leads, former.Leads) {
 		for _, w := range d.workers {
 			w.step(credit.Leads{Link: credit.Home, Leads: d.leadsHere()})
@@ -324,7 +330,9 @@ func (d *Dispatcher) survey() {
 	}
 	if !maps.Equal(now.Members, former.Members) {
 		for _, w := range d.workers {
-			w.follow()
+			if !w.Splits {
+				w.follow()
+			}
 		}
 	}
 }

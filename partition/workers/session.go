@@ -30,6 +30,8 @@ type Spec struct {
 	Timestamp uint64
 	// Unheard is how long nothing has come from the worker.
 	Unheard time.Duration
+	// Splits: the worker splits its capacity over its sessions with every node itself, and Capacity is this node's part.
+	Splits bool
 }
 
 func (s *Spec) key() workerKey { return workerKey{s.Namespace, s.ID} }
@@ -40,7 +42,8 @@ type session struct {
 	d *Dispatcher
 	// since orders the streams of one worker.
 	since int64
-	// local is the worker's stream when that is at this node.
+	// local is the worker's stream when that is at this node. Its ledger, or with Spec.Splits the worker's own, has
+	// granted the share.
 	local *Worker
 
 	// share is the credit that is granted to this session; entries under way reserve parts of it.
@@ -70,6 +73,10 @@ type Delivery struct {
 	// Task is the task of the token, as its leader had it; nil for a cancel.
 	Task       *perdurev1.Task
 	Cancelling bool
+	// Notice is a message about credit or the cluster, for a worker that splits its capacity; then all else is zero.
+	Notice *perdurev1.WorkResponse
+	// splits: it is for a worker that splits its capacity.
+	splits bool
 	// again: the task may have been sent before, and has used no credit.
 	again bool
 	// Reserved is when the credit for the task was reserved, by this node's clock: before the task was acquired. It is
@@ -99,7 +106,7 @@ func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	}
 	s := &session{Spec: spec, d: d, since: since, local: local, timestamp: spec.Timestamp, heard: d.now().Add(-spec.Unheard),
 		wake: make(chan struct{}, 1), drained: make(chan struct{})}
-	if local == nil {
+	if local == nil || spec.Splits {
 		s.share.Grant(spec.Capacity)
 	}
 	d.sessions[spec.key()] = s
@@ -253,12 +260,15 @@ func (s *session) giveUp() int {
 	return s.share.Withdraw(s.revoked)
 }
 
-// answer answers a revocation if it can be answered. A worker of another node gets the answer by pull.
+// answer answers a revocation if it can be answered. A worker of another node gets the answer by pull, one that splits
+// its own capacity by Next.
 func (s *session) answer() {
 	switch {
 	case !s.mayAnswer():
 	case s.local == nil:
 		s.signal()
+	case s.Splits:
+		s.local.signal()
 	default:
 		s.local.step(credit.Returned{Link: credit.Home, N: s.giveUp()})
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Worker is this node's end of one worker stream. A ledger splits the worker's capacity over its session at this node and
-// over links, one to each other node of the cluster.
+// over links, one to each other node of the cluster. A worker that splits its capacity itself (Spec.Splits) has neither.
 type Worker struct {
 	Spec
 	d     *Dispatcher
@@ -19,7 +19,7 @@ type Worker struct {
 	stop context.CancelFunc
 
 	// Guarded by the dispatcher's lock.
-	ledger  *credit.Ledger
+	ledger  *credit.Ledger // nil with Spec.Splits
 	session *session
 	links   []*link
 	queue   []Delivery
@@ -29,6 +29,8 @@ type Worker struct {
 	//
 	//	remote = sum of queue[i].size
 	remote int64
+	// split is the state of a worker that splits its capacity itself.
+	split split
 }
 
 // Attach registers a worker's stream. It ends an earlier stream of the same process, at any node; a later one
@@ -38,7 +40,9 @@ func (d *Dispatcher) Attach(spec Spec) *Worker {
 	defer d.finish()
 	w := d.newWorker(spec, false)
 	d.workers[spec.key()] = w
-	w.follow()
+	if !spec.Splits {
+		w.follow()
+	}
 	return w
 }
 
@@ -55,7 +59,11 @@ func (d *Dispatcher) newWorker(spec Spec, own bool) *Worker {
 	if own {
 		cfg.SilentAfter = 0
 	}
-	w.ledger = credit.New(cfg, d.now().UnixNano(), held...)
+	if spec.Splits {
+		w.split = split{held: credit.HeldBy(held...)}
+	} else {
+		w.ledger = credit.New(cfg, d.now().UnixNano(), held...)
+	}
 	w.since = d.now().UnixMilli()
 	if old := d.sessions[spec.key()]; old != nil {
 		w.since = max(w.since, old.since+1)
@@ -69,7 +77,7 @@ func (d *Dispatcher) newWorker(spec Spec, own bool) *Worker {
 
 // step applies an event to the ledger and performs its actions. The caller holds the dispatcher's lock.
 func (w *Worker) step(e credit.Event) {
-	if w.over {
+	if w.over || w.ledger == nil {
 		return
 	}
 	for _, a := range w.ledger.Step(w.d.now().UnixNano(), e) {
@@ -214,6 +222,10 @@ func (w *Worker) AddCapacity(n int) {
 	}
 	w.d.mu.Lock()
 	defer w.d.finish()
+	if w.Splits {
+		w.session.grant(n)
+		return
+	}
 	w.step(credit.Announced{N: n})
 }
 
@@ -222,6 +234,7 @@ func (w *Worker) Finished(tokens ...*perdurev1.TaskToken) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	for _, t := range tokens {
+		w.split.held.Remove(creditTask(t))
 		w.step(credit.Finished{Task: creditTask(t)})
 	}
 }
@@ -233,6 +246,10 @@ func (w *Worker) Next(ctx context.Context) (Delivery, bool) {
 		if w.over {
 			w.d.mu.Unlock()
 			return Delivery{}, false
+		}
+		if notice, ok := w.notice(); ok {
+			w.d.mu.Unlock()
+			return notice, true
 		}
 		if len(w.queue) > 0 {
 			next := w.queue[0]
@@ -265,7 +282,7 @@ func (q *Delivery) resolve(ctx context.Context) (err error) {
 		return nil
 	}
 	if q.Task, err = q.replica.Task(ctx, q.Token); err == nil {
-		q.Task.AcquiredAfter = q.timestamp
+		q.Task.AcquiredAfter, q.Task.Again = q.timestamp, q.again && q.splits
 	}
 	return err
 }
@@ -274,6 +291,10 @@ func (q *Delivery) resolve(ctx context.Context) (err error) {
 func (w *Worker) settled(q Delivery, sent bool) {
 	w.d.mu.Lock()
 	defer w.d.finish()
+	if w.Splits {
+		w.undelivered(q, sent)
+		return
+	}
 	if sent {
 		w.step(credit.Begun{Task: creditTask(q.Token)})
 	} else {
@@ -290,8 +311,11 @@ func (w *Worker) arrive(q Delivery) {
 	}
 	if !q.Cancelling {
 		task := creditTask(q.Token)
-		known := w.ledger.Holds(task)
-		if q.again {
+		known := w.holds(task)
+		if w.Splits {
+			q.splits = true
+			w.hold(task)
+		} else if q.again {
 			w.step(credit.Reminded{Task: task})
 		} else {
 			w.step(credit.Assigned{Link: q.link.name(), Task: task})
@@ -317,5 +341,8 @@ func (w *Worker) Queued() int {
 func (w *Worker) Capacity() int {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
+	if w.Splits {
+		return w.session.share.Granted() + len(w.queue)
+	}
 	return w.ledger.Announced() - w.ledger.Overcommitted() + len(w.queue)
 }

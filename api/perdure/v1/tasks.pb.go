@@ -79,6 +79,168 @@ func (TaskState) EnumDescriptor() ([]byte, []int) {
 	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{0}
 }
 
+type ListNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesRequest) ProtoMessage() {}
+
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListNodesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+// NodeList is the cluster as a node sees it.
+type NodeList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that says so.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// All nodes, this one too, by node id.
+	Nodes         []*ClusterAddress `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeList) Reset() {
+	*x = NodeList{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeList) ProtoMessage() {}
+
+func (x *NodeList) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeList.ProtoReflect.Descriptor instead.
+func (*NodeList) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NodeList) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeList) GetNodes() []*ClusterAddress {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type ClusterAddress struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Where the node says that workers reach it, host:port; empty if unknown. Only who can open a connection there, and is
+	// answered by a node of this id, reaches it.
+	GrpcAddr string `protobuf:"bytes,2,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
+	// How many partitions it leads.
+	Leads         uint32 `protobuf:"varint,3,opt,name=leads,proto3" json:"leads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterAddress) Reset() {
+	*x = ClusterAddress{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterAddress) ProtoMessage() {}
+
+func (x *ClusterAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterAddress.ProtoReflect.Descriptor instead.
+func (*ClusterAddress) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClusterAddress) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ClusterAddress) GetGrpcAddr() string {
+	if x != nil {
+		return x.GrpcAddr
+	}
+	return ""
+}
+
+func (x *ClusterAddress) GetLeads() uint32 {
+	if x != nil {
+		return x.Leads
+	}
+	return 0
+}
+
 type WorkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Echoed in the answer. Answers may come in any order.
@@ -92,6 +254,7 @@ type WorkRequest struct {
 	//	*WorkRequest_Release
 	//	*WorkRequest_ReadJournal
 	//	*WorkRequest_CommitEntity
+	//	*WorkRequest_RevokeCredit
 	Kind isWorkRequest_Kind `protobuf_oneof:"kind"`
 	// When the worker created this message, as a number that only the worker interprets; later messages have
 	// the same number or a higher one. 0: none. See Task.acquired_after.
@@ -102,7 +265,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[0]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +277,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[0]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +290,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{0}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *WorkRequest) GetCallId() uint64 {
@@ -207,6 +370,15 @@ func (x *WorkRequest) GetCommitEntity() *CommitEntity {
 	return nil
 }
 
+func (x *WorkRequest) GetRevokeCredit() *RevokeCredit {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkRequest_RevokeCredit); ok {
+			return x.RevokeCredit
+		}
+	}
+	return nil
+}
+
 func (x *WorkRequest) GetTimestamp() uint64 {
 	if x != nil {
 		return x.Timestamp
@@ -246,6 +418,10 @@ type WorkRequest_CommitEntity struct {
 	CommitEntity *CommitEntity `protobuf:"bytes,20,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
 }
 
+type WorkRequest_RevokeCredit struct {
+	RevokeCredit *RevokeCredit `protobuf:"bytes,9,opt,name=revoke_credit,json=revokeCredit,proto3,oneof"`
+}
+
 func (*WorkRequest_Hello) isWorkRequest_Kind() {}
 
 func (*WorkRequest_Credit) isWorkRequest_Kind() {}
@@ -259,6 +435,8 @@ func (*WorkRequest_Release) isWorkRequest_Kind() {}
 func (*WorkRequest_ReadJournal) isWorkRequest_Kind() {}
 
 func (*WorkRequest_CommitEntity) isWorkRequest_Kind() {}
+
+func (*WorkRequest_RevokeCredit) isWorkRequest_Kind() {}
 
 type WorkResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -274,6 +452,9 @@ type WorkResponse struct {
 	//	*WorkResponse_Error
 	//	*WorkResponse_Drain
 	//	*WorkResponse_CommitEntity
+	//	*WorkResponse_CreditReturned
+	//	*WorkResponse_CreditWanted
+	//	*WorkResponse_Nodes
 	Kind          isWorkResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -281,7 +462,7 @@ type WorkResponse struct {
 
 func (x *WorkResponse) Reset() {
 	*x = WorkResponse{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[1]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +474,7 @@ func (x *WorkResponse) String() string {
 func (*WorkResponse) ProtoMessage() {}
 
 func (x *WorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[1]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +487,7 @@ func (x *WorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
 func (*WorkResponse) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{1}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WorkResponse) GetCallId() uint64 {
@@ -404,6 +585,33 @@ func (x *WorkResponse) GetCommitEntity() *CommitEntityReply {
 	return nil
 }
 
+func (x *WorkResponse) GetCreditReturned() *CreditReturned {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkResponse_CreditReturned); ok {
+			return x.CreditReturned
+		}
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetCreditWanted() *CreditWanted {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkResponse_CreditWanted); ok {
+			return x.CreditWanted
+		}
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetNodes() *NodeList {
+	if x != nil {
+		if x, ok := x.Kind.(*WorkResponse_Nodes); ok {
+			return x.Nodes
+		}
+	}
+	return nil
+}
+
 type isWorkResponse_Kind interface {
 	isWorkResponse_Kind()
 }
@@ -446,6 +654,20 @@ type WorkResponse_CommitEntity struct {
 	CommitEntity *CommitEntityReply `protobuf:"bytes,20,opt,name=commit_entity,json=commitEntity,proto3,oneof"`
 }
 
+type WorkResponse_CreditReturned struct {
+	// These three come only if the Hello has splits_credit.
+	CreditReturned *CreditReturned `protobuf:"bytes,10,opt,name=credit_returned,json=creditReturned,proto3,oneof"`
+}
+
+type WorkResponse_CreditWanted struct {
+	CreditWanted *CreditWanted `protobuf:"bytes,11,opt,name=credit_wanted,json=creditWanted,proto3,oneof"`
+}
+
+type WorkResponse_Nodes struct {
+	// The cluster as the node sees it: once after the Welcome, and when it has changed.
+	Nodes *NodeList `protobuf:"bytes,12,opt,name=nodes,proto3,oneof"`
+}
+
 func (*WorkResponse_Welcome) isWorkResponse_Kind() {}
 
 func (*WorkResponse_Task) isWorkResponse_Kind() {}
@@ -463,6 +685,12 @@ func (*WorkResponse_Error) isWorkResponse_Kind() {}
 func (*WorkResponse_Drain) isWorkResponse_Kind() {}
 
 func (*WorkResponse_CommitEntity) isWorkResponse_Kind() {}
+
+func (*WorkResponse_CreditReturned) isWorkResponse_Kind() {}
+
+func (*WorkResponse_CreditWanted) isWorkResponse_Kind() {}
+
+func (*WorkResponse_Nodes) isWorkResponse_Kind() {}
 
 // Hello is the first message on a stream.
 type Hello struct {
@@ -483,14 +711,18 @@ type Hello struct {
 	// The names of the entities whose operations this worker can run.
 	Entities []string `protobuf:"bytes,20,rep,name=entities,proto3" json:"entities,omitempty"`
 	// The worker runs the clean-ups of cancelled executions of its functions (Task.cleanup_of).
-	Cleanups      bool `protobuf:"varint,8,opt,name=cleanups,proto3" json:"cleanups,omitempty"`
+	Cleanups bool `protobuf:"varint,8,opt,name=cleanups,proto3" json:"cleanups,omitempty"`
+	// The worker has a stream to each node that leads partitions, and splits its capacity over them itself. The node sends
+	// the tasks of the partitions that it leads and lends no credit to other nodes. A stream of the worker to another node
+	// does not end this one.
+	SplitsCredit  bool `protobuf:"varint,30,opt,name=splits_credit,json=splitsCredit,proto3" json:"splits_credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +734,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[2]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +747,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{2}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hello) GetWorkerId() string {
@@ -581,6 +813,13 @@ func (x *Hello) GetCleanups() bool {
 	return false
 }
 
+func (x *Hello) GetSplitsCredit() bool {
+	if x != nil {
+		return x.SplitsCredit
+	}
+	return false
+}
+
 type Welcome struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	NodeId  string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -593,7 +832,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +844,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[3]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +857,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{3}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Welcome) GetNodeId() string {
@@ -652,7 +891,7 @@ type Credit struct {
 
 func (x *Credit) Reset() {
 	*x = Credit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +903,7 @@ func (x *Credit) String() string {
 func (*Credit) ProtoMessage() {}
 
 func (x *Credit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[4]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +916,7 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credit.ProtoReflect.Descriptor instead.
 func (*Credit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{4}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Credit) GetTasks() uint32 {
@@ -685,6 +924,142 @@ func (x *Credit) GetTasks() uint32 {
 		return x.Tasks
 	}
 	return 0
+}
+
+// RevokeCredit asks for up to so much granted credit that no task will use. CreditReturned answers it, once: at once, or
+// when the node's log entries that may use the credit have been applied. At most one may be unanswered.
+type RevokeCredit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         uint32                 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeCredit) Reset() {
+	*x = RevokeCredit{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeCredit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeCredit) ProtoMessage() {}
+
+func (x *RevokeCredit) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeCredit.ProtoReflect.Descriptor instead.
+func (*RevokeCredit) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RevokeCredit) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+// CreditReturned takes so much credit off what the node may use; 0 if it had none.
+type CreditReturned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         uint32                 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreditReturned) Reset() {
+	*x = CreditReturned{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreditReturned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreditReturned) ProtoMessage() {}
+
+func (x *CreditReturned) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreditReturned.ProtoReflect.Descriptor instead.
+func (*CreditReturned) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CreditReturned) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+// CreditWanted says whether tasks wait for this worker at the node, and it has no credit for them.
+type CreditWanted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Wanted        bool                   `protobuf:"varint,1,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreditWanted) Reset() {
+	*x = CreditWanted{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreditWanted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreditWanted) ProtoMessage() {}
+
+func (x *CreditWanted) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreditWanted.ProtoReflect.Descriptor instead.
+func (*CreditWanted) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CreditWanted) GetWanted() bool {
+	if x != nil {
+		return x.Wanted
+	}
+	return false
 }
 
 // Task hands one execution to this worker. It is acquired already.
@@ -710,14 +1085,17 @@ type Task struct {
 	CleanupMs int64 `protobuf:"varint,10,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
 	// Set if this execution is the clean-up of a cancelled one: the worker replays that one's journal, then runs what its
 	// function registered, recording it in the journal of this execution.
-	CleanupOf     *CleanupOf `protobuf:"bytes,11,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	CleanupOf *CleanupOf `protobuf:"bytes,11,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
+	// The task is sent again, because the worker holds it by the leader's state, and has used no credit. Only if the Hello
+	// has splits_credit.
+	Again         bool `protobuf:"varint,30,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +1107,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[5]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +1120,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{5}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetToken() *TaskToken {
@@ -829,6 +1207,13 @@ func (x *Task) GetCleanupOf() *CleanupOf {
 	return nil
 }
 
+func (x *Task) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
 // CleanupOf describes a cancelled execution to the worker of its clean-up. ReadJournal reads its journal.
 type CleanupOf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -844,7 +1229,7 @@ type CleanupOf struct {
 
 func (x *CleanupOf) Reset() {
 	*x = CleanupOf{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1241,7 @@ func (x *CleanupOf) String() string {
 func (*CleanupOf) ProtoMessage() {}
 
 func (x *CleanupOf) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[6]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1254,7 @@ func (x *CleanupOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupOf.ProtoReflect.Descriptor instead.
 func (*CleanupOf) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{6}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CleanupOf) GetId() string {
@@ -953,7 +1338,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1350,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[7]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1363,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{7}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Commit) GetRequest() *RequestID {
@@ -1069,7 +1454,7 @@ type ContinueAsNew struct {
 
 func (x *ContinueAsNew) Reset() {
 	*x = ContinueAsNew{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1466,7 @@ func (x *ContinueAsNew) String() string {
 func (*ContinueAsNew) ProtoMessage() {}
 
 func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[8]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1479,7 @@ func (x *ContinueAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueAsNew.ProtoReflect.Descriptor instead.
 func (*ContinueAsNew) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{8}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ContinueAsNew) GetInput() []byte {
@@ -1117,7 +1502,7 @@ type ChildOptions struct {
 
 func (x *ChildOptions) Reset() {
 	*x = ChildOptions{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1514,7 @@ func (x *ChildOptions) String() string {
 func (*ChildOptions) ProtoMessage() {}
 
 func (x *ChildOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[9]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1527,7 @@ func (x *ChildOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOptions.ProtoReflect.Descriptor instead.
 func (*ChildOptions) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{9}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChildOptions) GetPromiseId() string {
@@ -1195,7 +1580,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1592,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[10]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1605,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{10}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -1342,7 +1727,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1739,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[11]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1752,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{11}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SignalSend) GetId() string {
@@ -1404,7 +1789,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1801,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[12]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1814,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{12}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartSend) GetId() string {
@@ -1482,7 +1867,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1879,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[13]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1892,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{13}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -1556,7 +1941,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1953,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[14]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1966,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{14}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -1605,7 +1990,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +2002,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[15]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +2015,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{15}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -1670,7 +2055,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +2067,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +2080,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -1734,7 +2119,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2131,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2144,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 type ReadJournal struct {
@@ -1774,7 +2159,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2171,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2184,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -1840,7 +2225,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2237,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2250,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -1890,7 +2275,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2287,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2300,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 type CallError struct {
@@ -1931,7 +2316,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2328,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2341,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -1992,7 +2377,16 @@ var File_perdure_v1_tasks_proto protoreflect.FileDescriptor
 const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"\x16perdure/v1/tasks.proto\x12\n" +
-	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/entities.proto\"\xba\x03\n" +
+	"perdure.v1\x1a\x16perdure/v1/types.proto\x1a\x1bperdure/v1/executions.proto\x1a\x19perdure/v1/entities.proto\"0\n" +
+	"\x10ListNodesRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"U\n" +
+	"\bNodeList\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1a.perdure.v1.ClusterAddressR\x05nodes\"\\\n" +
+	"\x0eClusterAddress\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tgrpc_addr\x18\x02 \x01(\tR\bgrpcAddr\x12\x14\n" +
+	"\x05leads\x18\x03 \x01(\rR\x05leads\"\xfb\x03\n" +
 	"\vWorkRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12)\n" +
 	"\x05hello\x18\x02 \x01(\v2\x11.perdure.v1.HelloH\x00R\x05hello\x12,\n" +
@@ -2001,9 +2395,10 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\theartbeat\x18\x05 \x01(\v2\x15.perdure.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\arelease\x18\x06 \x01(\v2\x13.perdure.v1.ReleaseH\x00R\arelease\x12<\n" +
 	"\fread_journal\x18\a \x01(\v2\x17.perdure.v1.ReadJournalH\x00R\vreadJournal\x12?\n" +
-	"\rcommit_entity\x18\x14 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x12\x1c\n" +
+	"\rcommit_entity\x18\x14 \x01(\v2\x18.perdure.v1.CommitEntityH\x00R\fcommitEntity\x12?\n" +
+	"\rrevoke_credit\x18\t \x01(\v2\x18.perdure.v1.RevokeCreditH\x00R\frevokeCredit\x12\x1c\n" +
 	"\ttimestamp\x18\b \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kind\"\x82\x04\n" +
+	"\x04kind\"\xb8\x05\n" +
 	"\fWorkResponse\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x04R\x06callId\x12/\n" +
 	"\awelcome\x18\x02 \x01(\v2\x13.perdure.v1.WelcomeH\x00R\awelcome\x12&\n" +
@@ -2014,8 +2409,12 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\ajournal\x18\a \x01(\v2\x17.perdure.v1.JournalPageH\x00R\ajournal\x12-\n" +
 	"\x05error\x18\b \x01(\v2\x15.perdure.v1.CallErrorH\x00R\x05error\x12)\n" +
 	"\x05drain\x18\t \x01(\v2\x11.perdure.v1.DrainH\x00R\x05drain\x12D\n" +
-	"\rcommit_entity\x18\x14 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntityB\x06\n" +
-	"\x04kind\"\xa5\x02\n" +
+	"\rcommit_entity\x18\x14 \x01(\v2\x1d.perdure.v1.CommitEntityReplyH\x00R\fcommitEntity\x12E\n" +
+	"\x0fcredit_returned\x18\n" +
+	" \x01(\v2\x1a.perdure.v1.CreditReturnedH\x00R\x0ecreditReturned\x12?\n" +
+	"\rcredit_wanted\x18\v \x01(\v2\x18.perdure.v1.CreditWantedH\x00R\fcreditWanted\x12,\n" +
+	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodesB\x06\n" +
+	"\x04kind\"\xca\x02\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -2025,13 +2424,20 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12)\n" +
 	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\x12\x1a\n" +
 	"\bentities\x18\x14 \x03(\tR\bentities\x12\x1a\n" +
-	"\bcleanups\x18\b \x01(\bR\bcleanups\"h\n" +
+	"\bcleanups\x18\b \x01(\bR\bcleanups\x12#\n" +
+	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\"h\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12)\n" +
 	"\x04lost\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\x04lost\"\x1e\n" +
 	"\x06Credit\x12\x14\n" +
-	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"\xa9\x04\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"$\n" +
+	"\fRevokeCredit\x12\x14\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"&\n" +
+	"\x0eCreditReturned\x12\x14\n" +
+	"\x05tasks\x18\x01 \x01(\rR\x05tasks\"&\n" +
+	"\fCreditWanted\x12\x16\n" +
+	"\x06wanted\x18\x01 \x01(\bR\x06wanted\"\xbf\x04\n" +
 	"\x04Task\x12+\n" +
 	"\x05token\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x05token\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -2049,7 +2455,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"cleanup_ms\x18\n" +
 	" \x01(\x03R\tcleanupMs\x124\n" +
 	"\n" +
-	"cleanup_of\x18\v \x01(\v2\x15.perdure.v1.CleanupOfR\tcleanupOf\x1a7\n" +
+	"cleanup_of\x18\v \x01(\v2\x15.perdure.v1.CleanupOfR\tcleanupOf\x12\x14\n" +
+	"\x05again\x18\x1e \x01(\bR\x05again\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
@@ -2159,9 +2566,10 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x13TASK_STATE_ACQUIRED\x10\x02\x12\x18\n" +
 	"\x14TASK_STATE_SUSPENDED\x10\x03\x12\x15\n" +
 	"\x11TASK_STATE_HALTED\x10\x04\x12\x18\n" +
-	"\x14TASK_STATE_FULFILLED\x10\x052F\n" +
+	"\x14TASK_STATE_FULFILLED\x10\x052\x87\x01\n" +
 	"\x05Tasks\x12=\n" +
-	"\x04Work\x12\x17.perdure.v1.WorkRequest\x1a\x18.perdure.v1.WorkResponse(\x010\x01B\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
+	"\x04Work\x12\x17.perdure.v1.WorkRequest\x1a\x18.perdure.v1.WorkResponse(\x010\x01\x12?\n" +
+	"\tListNodes\x12\x1c.perdure.v1.ListNodesRequest\x1a\x14.perdure.v1.NodeListB\"Z perdure/api/perdure/v1;perdurev1b\x06proto3"
 
 var (
 	file_perdure_v1_tasks_proto_rawDescOnce sync.Once
@@ -2176,106 +2584,119 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(TaskState)(0),            // 0: perdure.v1.TaskState
-	(*WorkRequest)(nil),       // 1: perdure.v1.WorkRequest
-	(*WorkResponse)(nil),      // 2: perdure.v1.WorkResponse
-	(*Hello)(nil),             // 3: perdure.v1.Hello
-	(*Welcome)(nil),           // 4: perdure.v1.Welcome
-	(*Credit)(nil),            // 5: perdure.v1.Credit
-	(*Task)(nil),              // 6: perdure.v1.Task
-	(*CleanupOf)(nil),         // 7: perdure.v1.CleanupOf
-	(*Commit)(nil),            // 8: perdure.v1.Commit
-	(*ContinueAsNew)(nil),     // 9: perdure.v1.ContinueAsNew
-	(*ChildOptions)(nil),      // 10: perdure.v1.ChildOptions
-	(*Send)(nil),              // 11: perdure.v1.Send
-	(*SignalSend)(nil),        // 12: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 13: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 14: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 15: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 16: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 17: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 18: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 19: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 20: perdure.v1.JournalPage
-	(*Drain)(nil),             // 21: perdure.v1.Drain
-	(*CallError)(nil),         // 22: perdure.v1.CallError
-	nil,                       // 23: perdure.v1.Task.TagsEntry
-	nil,                       // 24: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 25: perdure.v1.StartSend.TagsEntry
-	nil,                       // 26: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 27: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 28: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 29: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 30: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 31: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 32: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 33: perdure.v1.RequestID
-	(*Event)(nil),             // 34: perdure.v1.Event
-	(*EntityCall)(nil),        // 35: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 36: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 37: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 38: perdure.v1.EntityUnlock
-	(Reason)(0),               // 39: perdure.v1.Reason
+	(*ListNodesRequest)(nil),  // 1: perdure.v1.ListNodesRequest
+	(*NodeList)(nil),          // 2: perdure.v1.NodeList
+	(*ClusterAddress)(nil),    // 3: perdure.v1.ClusterAddress
+	(*WorkRequest)(nil),       // 4: perdure.v1.WorkRequest
+	(*WorkResponse)(nil),      // 5: perdure.v1.WorkResponse
+	(*Hello)(nil),             // 6: perdure.v1.Hello
+	(*Welcome)(nil),           // 7: perdure.v1.Welcome
+	(*Credit)(nil),            // 8: perdure.v1.Credit
+	(*RevokeCredit)(nil),      // 9: perdure.v1.RevokeCredit
+	(*CreditReturned)(nil),    // 10: perdure.v1.CreditReturned
+	(*CreditWanted)(nil),      // 11: perdure.v1.CreditWanted
+	(*Task)(nil),              // 12: perdure.v1.Task
+	(*CleanupOf)(nil),         // 13: perdure.v1.CleanupOf
+	(*Commit)(nil),            // 14: perdure.v1.Commit
+	(*ContinueAsNew)(nil),     // 15: perdure.v1.ContinueAsNew
+	(*ChildOptions)(nil),      // 16: perdure.v1.ChildOptions
+	(*Send)(nil),              // 17: perdure.v1.Send
+	(*SignalSend)(nil),        // 18: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 19: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 20: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 21: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 22: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 23: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 24: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 25: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 26: perdure.v1.JournalPage
+	(*Drain)(nil),             // 27: perdure.v1.Drain
+	(*CallError)(nil),         // 28: perdure.v1.CallError
+	nil,                       // 29: perdure.v1.Task.TagsEntry
+	nil,                       // 30: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 31: perdure.v1.StartSend.TagsEntry
+	nil,                       // 32: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 33: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 34: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 35: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 36: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 37: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 38: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 39: perdure.v1.RequestID
+	(*Event)(nil),             // 40: perdure.v1.Event
+	(*EntityCall)(nil),        // 41: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 42: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 43: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 44: perdure.v1.EntityUnlock
+	(Reason)(0),               // 45: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
-	3,  // 0: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
-	5,  // 1: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
-	8,  // 2: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	15, // 3: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	17, // 4: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	19, // 5: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	27, // 6: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
-	4,  // 7: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
-	6,  // 8: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	14, // 9: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	16, // 10: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	18, // 11: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	20, // 12: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	22, // 13: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	21, // 14: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	28, // 15: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	29, // 16: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	29, // 17: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	29, // 18: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	30, // 19: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	31, // 20: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	23, // 21: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	32, // 22: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
-	7,  // 23: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	33, // 24: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	29, // 25: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	34, // 26: perdure.v1.Commit.events:type_name -> perdure.v1.Event
-	10, // 27: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	11, // 28: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
-	9,  // 29: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	24, // 30: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	12, // 31: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	13, // 32: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	35, // 33: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	36, // 34: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	37, // 35: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	38, // 36: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	25, // 37: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 38: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	30, // 39: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	31, // 40: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	29, // 41: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	29, // 42: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	29, // 43: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	29, // 44: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	29, // 45: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	31, // 46: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	39, // 47: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	26, // 48: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	1,  // 49: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	2,  // 50: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	50, // [50:51] is the sub-list for method output_type
-	49, // [49:50] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	3,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
+	6,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
+	8,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
+	14, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
+	21, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	23, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	25, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	33, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	9,  // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
+	7,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
+	12, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
+	20, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	22, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	24, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	26, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	28, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	27, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	34, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	10, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
+	11, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
+	2,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
+	35, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	35, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	35, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	36, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	37, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	29, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	38, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	13, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
+	39, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	35, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	40, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	16, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
+	17, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	15, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
+	30, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	18, // 36: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	19, // 37: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	41, // 38: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	42, // 39: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	43, // 40: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	44, // 41: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	31, // 42: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 43: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	36, // 44: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	37, // 45: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	35, // 46: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	35, // 47: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	35, // 48: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	35, // 49: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	35, // 50: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	37, // 51: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	45, // 52: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	32, // 53: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	4,  // 54: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	1,  // 55: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	5,  // 56: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	2,  // 57: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	56, // [56:58] is the sub-list for method output_type
+	54, // [54:56] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -2286,7 +2707,7 @@ func file_perdure_v1_tasks_proto_init() {
 	file_perdure_v1_types_proto_init()
 	file_perdure_v1_executions_proto_init()
 	file_perdure_v1_entities_proto_init()
-	file_perdure_v1_tasks_proto_msgTypes[0].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[3].OneofWrappers = []any{
 		(*WorkRequest_Hello)(nil),
 		(*WorkRequest_Credit)(nil),
 		(*WorkRequest_Commit)(nil),
@@ -2294,8 +2715,9 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkRequest_Release)(nil),
 		(*WorkRequest_ReadJournal)(nil),
 		(*WorkRequest_CommitEntity)(nil),
+		(*WorkRequest_RevokeCredit)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[1].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[4].OneofWrappers = []any{
 		(*WorkResponse_Welcome)(nil),
 		(*WorkResponse_Task)(nil),
 		(*WorkResponse_Commit)(nil),
@@ -2305,8 +2727,11 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_Error)(nil),
 		(*WorkResponse_Drain)(nil),
 		(*WorkResponse_CommitEntity)(nil),
+		(*WorkResponse_CreditReturned)(nil),
+		(*WorkResponse_CreditWanted)(nil),
+		(*WorkResponse_Nodes)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[10].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[16].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -2320,7 +2745,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

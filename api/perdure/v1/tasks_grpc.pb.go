@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Tasks_Work_FullMethodName = "/perdure.v1.Tasks/Work"
+	Tasks_Work_FullMethodName      = "/perdure.v1.Tasks/Work"
+	Tasks_ListNodes_FullMethodName = "/perdure.v1.Tasks/ListNodes"
 )
 
 // TasksClient is the client API for Tasks service.
@@ -31,6 +32,8 @@ const (
 // that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksClient interface {
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
+	// ListNodes names the node that answers and the nodes of its cluster, for a worker that opens a stream to each of them.
+	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*NodeList, error)
 }
 
 type tasksClient struct {
@@ -54,6 +57,16 @@ func (c *tasksClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.B
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Tasks_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkResponse]
 
+func (c *tasksClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*NodeList, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NodeList)
+	err := c.cc.Invoke(ctx, Tasks_ListNodes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TasksServer is the server API for Tasks service.
 // All implementations must embed UnimplementedTasksServer
 // for forward compatibility.
@@ -63,6 +76,8 @@ type Tasks_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkResponse]
 // that it holds, and repeats unanswered commits with the same request ids. api/PROTOCOL.md describes it.
 type TasksServer interface {
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
+	// ListNodes names the node that answers and the nodes of its cluster, for a worker that opens a stream to each of them.
+	ListNodes(context.Context, *ListNodesRequest) (*NodeList, error)
 	mustEmbedUnimplementedTasksServer()
 }
 
@@ -75,6 +90,9 @@ type UnimplementedTasksServer struct{}
 
 func (UnimplementedTasksServer) Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error {
 	return status.Error(codes.Unimplemented, "method Work not implemented")
+}
+func (UnimplementedTasksServer) ListNodes(context.Context, *ListNodesRequest) (*NodeList, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
 }
 func (UnimplementedTasksServer) mustEmbedUnimplementedTasksServer() {}
 func (UnimplementedTasksServer) testEmbeddedByValue()               {}
@@ -104,13 +122,36 @@ func _Tasks_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Tasks_WorkServer = grpc.BidiStreamingServer[WorkRequest, WorkResponse]
 
+func _Tasks_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TasksServer).ListNodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tasks_ListNodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TasksServer).ListNodes(ctx, req.(*ListNodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Tasks_ServiceDesc is the grpc.ServiceDesc for Tasks service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Tasks_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "perdure.v1.Tasks",
 	HandlerType: (*TasksServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListNodes",
+			Handler:    _Tasks_ListNodes_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Work",
