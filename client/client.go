@@ -158,6 +158,21 @@ func Dial(opts Options) (*Client, error) {
 	if c.secure, err = secure(&c.opts); err != nil {
 		return nil, err
 	}
+	for _, addr := range opts.Addrs {
+		n, err := c.connect(addr)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	// Clients that were given the same list begin at different nodes.
+	c.at.Store(uint64(c.fraction() * float64(len(c.nodes))))
+	c.streams.Store(c.at.Load())
+	return c, nil
+}
+
+// connect makes the connection to an address. It does no I/O.
+func (c *Client) connect(addr string) (*node, error) {
 	own := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
@@ -173,26 +188,20 @@ func Dial(opts Options) (*Client, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(sentProbe{}),
 	}
-	for _, addr := range opts.Addrs {
-		conn, err := grpc.NewClient(addr, slices.Concat(own, c.secure.dialOptions(addr, &c.opts), opts.DialOptions)...)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("client: address %q: %w", addr, err), c.Close())
-		}
-		c.nodes = append(c.nodes, &node{
-			addr:       addr,
-			conn:       conn,
-			executions: perdurev1.NewExecutionsClient(conn),
-			promises:   perdurev1.NewPromisesClient(conn),
-			entities:   perdurev1.NewEntitiesClient(conn),
-			tasks:      perdurev1.NewTasksClient(conn),
-			cluster:    perdurev1.NewClusterClient(conn),
-			graphs:     perdurev1.NewGraphsClient(conn),
-		})
+	conn, err := grpc.NewClient(addr, slices.Concat(own, c.secure.dialOptions(addr, &c.opts), c.opts.DialOptions)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: address %q: %w", addr, err)
 	}
-	// Clients that were given the same list begin at different nodes.
-	c.at.Store(uint64(c.fraction() * float64(len(c.nodes))))
-	c.streams.Store(c.at.Load())
-	return c, nil
+	return &node{
+		addr:       addr,
+		conn:       conn,
+		executions: perdurev1.NewExecutionsClient(conn),
+		promises:   perdurev1.NewPromisesClient(conn),
+		entities:   perdurev1.NewEntitiesClient(conn),
+		tasks:      perdurev1.NewTasksClient(conn),
+		cluster:    perdurev1.NewClusterClient(conn),
+		graphs:     perdurev1.NewGraphsClient(conn),
+	}, nil
 }
 
 // Close ends the connections; calls in flight and later ones fail with ErrClosed. It is idempotent.

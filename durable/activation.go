@@ -47,9 +47,10 @@ type activation struct {
 	// announced: OnEvent has got EventTask.
 	announced atomic.Bool
 
-	// Worker.mu guards busy, via and askedAt. busy: the activation counts against the worker's capacity. via is the session
+	// Worker.mu guards busy, home, via and askedAt. home is the session the task came by, and sends its messages. busy: the activation counts against the worker's capacity. via is the session
 	// whose heartbeat included the activation last; askedAt is when the first of its unanswered heartbeats was sent, or zero.
 	busy    bool
+	home    *session
 	via     *session
 	askedAt time.Time
 

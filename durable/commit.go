@@ -131,7 +131,7 @@ func (t *activation) commit(c commit) error {
 	}
 	t.w.committed(t)
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
-		t.w.activationEnded(t, resp.via, msg.Credit)
+		t.w.activationEnded(t)
 		t.unwind()
 	}
 	if t.journal.lacks(msg.Events, reply) {
@@ -225,7 +225,7 @@ func (t *activation) sendRelease(g *giveBack) {
 			return
 		}
 		if e := resp.GetError(); e == nil {
-			t.w.activationEnded(t, resp.via, credit)
+			t.w.activationEnded(t)
 			return
 		} else if !passing(e) {
 			return

@@ -1,7 +1,7 @@
 // Package durable is the SDK for durable functions: ordinary Go functions that survive the crash of their
 // process and continue in another one.
 //
-// It owns the worker (one stream to the cluster, the tasks it holds, their leases), the replay of journals,
+// It owns the worker (its streams to the nodes, the tasks it holds, their leases), the replay of journals,
 // and a function's operations. An operation whose result was recorded is never run again: a function that
 // starts over gets every recorded result from its journal. A crash loses the step that was running, with
 // every effect of it that the journal has not seen: steps run at least once, results count once. A step
@@ -32,6 +32,10 @@
 //
 // # What the worker guarantees
 //
+//   - A worker that reaches every node that leads partitions has a stream to each of them, at the addresses that
+//     the nodes announce or the client was given; tasks and commits then pass no other node. Otherwise, as
+//     behind a load balancer, it has one stream. It never holds more tasks than Concurrency, unless nodes deliver
+//     tasks again that it lost with a stream.
 //   - One goroutine runs the function. Only this goroutine may call operations, and not inside a step;
 //     anything else is a MisuseError, and the worker releases the task with it.
 //   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started

@@ -248,7 +248,7 @@ func (t *activation) runEntity(e runner) {
 		}
 		t.w.committed(t)
 		if batch = resp.GetCommitEntity().GetNext(); batch == nil {
-			t.w.activationEnded(t, resp.via, credit)
+			t.w.activationEnded(t)
 		}
 	}
 }

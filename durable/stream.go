@@ -16,6 +16,7 @@ import (
 	"perdure/api"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/internal/credit"
 )
 
 const (
@@ -28,9 +29,12 @@ const (
 	maxSilent = 3
 )
 
-// session is one stream. An activation never sees its end: the next session repeats the unanswered calls.
+// session is one stream. An activation never sees its end: another session repeats the unanswered calls.
 type session struct {
-	w      *Worker
+	w *Worker
+	// node is at the other end; nil if that splits the worker's capacity over all nodes. link is its name in the ledger.
+	node   *node
+	link   credit.Link
 	stream perdurev1.Tasks_WorkClient
 	cancel context.CancelCauseFunc
 	sendMu sync.Mutex
@@ -42,6 +46,14 @@ type session struct {
 	// beats are the heartbeats that are not answered yet, by call id.
 	beatsMu sync.Mutex
 	beats   map[uint64]heartbeat
+	// The worker's lock guards these: the credit to be granted and revoked, the node's list of the cluster, and the last
+	// heartbeat, as its call id (0 for none) and time.
+	give, ask  int
+	view       *perdurev1.NodeList
+	lastBeat   uint64
+	lastBeatAt time.Time
+	// creditWake and beat ask for messages at once.
+	creditWake, beat chan struct{}
 	// silent counts the heartbeats sent since the last message came.
 	silent atomic.Int32
 }
@@ -63,7 +75,11 @@ type call struct {
 	t     *activation
 	build func() *perdurev1.WorkRequest
 	mu    sync.Mutex // build draws the age of a request, for one sender at a time
+	sent  int        // the credit in the last message, guarded by mu
 	reply chan answer
+	// The worker's lock guards these: where it was sent last, and the credit that it may grant although its task is lost.
+	via     *session
+	promise int
 }
 
 func (c *call) message() *perdurev1.WorkRequest {
@@ -71,7 +87,14 @@ func (c *call) message() *perdurev1.WorkRequest {
 	defer c.mu.Unlock()
 	m := c.build()
 	m.CallId = c.id
+	c.sent = creditIn(m)
 	return m
+}
+
+func (c *call) granted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sent
 }
 
 // answer is the response to a call, and the session it came by.
@@ -87,10 +110,25 @@ func (w *Worker) callID() uint64 {
 	return w.lastCall
 }
 
+// session is the first live session; nil if there is none.
 func (w *Worker) session() *session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.sess
+	return w.routeLocked(nil)
+}
+
+// routeLocked is the session for an activation's messages: the one its task came by, or else any.
+func (w *Worker) routeLocked(t *activation) *session {
+	if t != nil && t.home != nil && slices.Contains(w.sessions, t.home) {
+		return t.home
+	}
+	if len(w.sessions) == 0 {
+		return nil
+	}
+	if t != nil {
+		t.home = w.sessions[0]
+	}
+	return w.sessions[0]
 }
 
 // roundTrip sends a request of an activation and blocks until the answer comes, over as many sessions as that needs.
@@ -105,37 +143,108 @@ func (w *Worker) roundTrip(t *activation, build func() *perdurev1.WorkRequest) (
 	w.lastCall++
 	c.id = w.lastCall
 	w.calls[c.id] = c
-	s := w.sess
+	c.via = w.routeLocked(t)
+	s := c.via
 	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		delete(w.calls, c.id)
-		w.mu.Unlock()
-	}()
 	if s != nil {
 		s.send(c.message())
 	}
+	answered := false
 	select {
 	case resp = <-c.reply:
-		return resp, true
+		answered = true
 	case <-t.lost:
-		return answer{}, false
+	}
+	sent := c.granted()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if answered {
+		delete(w.calls, c.id)
+		return resp, true
+	}
+	if w.calls[c.id] != nil {
+		if sent == 0 || !slices.Contains(w.sessions, c.via) {
+			delete(w.calls, c.id)
+		} else { // until the answer, or the end of the session, the node may have the credit
+			c.promise = sent
+			w.promised += sent
+		}
+	}
+	return answer{}, false
+}
+
+// serve keeps sessions open until ctx ends, or the cluster refuses the worker for good: one with each node if it reaches
+// every node that leads partitions, otherwise one with any node, which splits the worker's capacity over the others.
+func (w *Worker) serve(ctx context.Context) error {
+	defer w.closeConns()
+	pause := rediscoverMin
+	nodes, view := w.discover(ctx)
+	for {
+		if nodes != nil {
+			began := w.clock.Now()
+			if err := w.serveEach(ctx, nodes, view); !errors.Is(err, errUnreached) {
+				return err
+			}
+			if elapsed(began, w.clock.Now()) > rediscoverMax {
+				pause = rediscoverMin
+			}
+		}
+		found := make(chan struct{})
+		lone, split := context.WithCancelCause(ctx)
+		w.spawn(func(context.Context) {
+			defer close(found)
+			nodes, view = w.rediscover(lone, &pause)
+			if nodes != nil {
+				split(errSplit)
+			}
+		})
+		err := w.keep(lone, nil)
+		split(nil)
+		<-found
+		if ctx.Err() != nil || err != nil {
+			return err
+		}
 	}
 }
 
-// serve keeps a session open until ctx ends, or the cluster refuses the worker for good.
-func (w *Worker) serve(ctx context.Context) error {
-	pause := reconnectMin
+// rediscover blocks until the worker reaches every node that leads partitions, or ctx ends.
+func (w *Worker) rediscover(ctx context.Context, pause *time.Duration) (map[string]*node, *perdurev1.NodeList) {
 	for {
-		welcomed, err := w.converse(ctx)
+		select {
+		case <-w.clock.After(*pause):
+		case <-ctx.Done():
+			return nil, nil
+		}
+		*pause = min(2**pause, rediscoverMax)
+		if nodes, view := w.discover(ctx); nodes != nil && !w.leaving.Load() {
+			return nodes, view
+		}
+	}
+}
+
+func (w *Worker) closeConns() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, conn := range w.conns {
+		_ = conn.Close() // nothing is lost with it
+	}
+	clear(w.conns)
+}
+
+// keep keeps a session with a node open, or with any node if that is nil, until ctx ends. The error is that the cluster
+// refuses the worker for good.
+func (w *Worker) keep(ctx context.Context, n *node) error {
+	pause, failures := reconnectMin, 0
+	for {
+		welcomed, err := w.converse(ctx, n)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the stream ended because the worker stops
+			return nil //nolint:nilerr // the stream ended because the worker stops, or the node is no member any more
 		}
 		if errors.Is(err, errRedial) {
 			continue
 		}
-		if welcomed {
-			pause = reconnectMin
+		if failures++; welcomed {
+			pause, failures = reconnectMin, 0
 		} else if final(err) {
 			select {
 			case <-w.ready:
@@ -143,8 +252,13 @@ func (w *Worker) serve(ctx context.Context) error {
 				return fmt.Errorf("durable: the worker was refused: %w", err)
 			}
 		}
-		w.log.Warn("worker stream ended", "event", "worker_stream_ended", "error", err, "reconnect_in", pause)
-		w.event(Event{Kind: EventDisconnected, Err: err})
+		if n != nil && !welcomed {
+			w.drainedNode(n.id)
+		}
+		if n == nil || failures <= 1 {
+			w.log.Warn("worker stream ended", "event", "worker_stream_ended", "error", err, "reconnect_in", pause)
+			w.event(Event{Kind: EventDisconnected, Err: err})
+		}
 		select {
 		case <-w.clock.After(pause):
 		case <-ctx.Done():
@@ -170,9 +284,12 @@ func final(err error) bool {
 	return false
 }
 
-// converse runs one session from its Hello to its end. welcomed reports that its Welcome came.
-func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
+// converse runs one session from its Hello to its end, with a node or with any if that is nil. welcomed reports that its
+// Welcome came.
+func (w *Worker) converse(ctx context.Context, n *node) (welcomed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	var own sync.WaitGroup // goroutines of this session
+	defer own.Wait()
 	defer cancel(nil)
 	why := func(err error) error {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
@@ -182,27 +299,24 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 	}
 	greeted := make(chan struct{})
 	over := w.clock.After(w.welcomeTimeout())
-	go func() {
+	own.Go(func() {
 		select {
 		case <-greeted:
 		case <-over:
 			cancel(errors.New("no Welcome in time"))
 		case <-ctx.Done():
 		}
-	}()
-	stream, err := w.c.Work(ctx)
+	})
+	stream, err := w.open(ctx, n)
 	if err != nil {
 		return false, why(err)
 	}
-	s := &session{w: w, stream: stream, cancel: cancel}
-	defer func() {
-		w.mu.Lock()
-		if w.sess == s {
-			w.sess = nil
-		}
-		w.mu.Unlock()
-	}()
-	go w.watch(ctx, s, greeted)
+	s := &session{w: w, node: n, link: "any", stream: stream, cancel: cancel, creditWake: make(chan struct{}, 1), beat: make(chan struct{}, 1)}
+	if n != nil {
+		s.link = credit.Link(n.id)
+	}
+	defer w.sessionEnded(s)
+	own.Go(func() { w.watch(ctx, s, greeted) })
 	capacity := w.greet(s)
 	for {
 		m, err := stream.Recv()
@@ -212,13 +326,23 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 		s.silent.Store(0)
 		switch k := m.GetKind().(type) {
 		case *perdurev1.WorkResponse_Welcome:
+			if n != nil && k.Welcome.GetNodeId() != n.id {
+				return welcomed, fmt.Errorf("durable: node %q answers as %q", n.id, k.Welcome.GetNodeId())
+			}
 			if !welcomed {
 				welcomed = true
 				w.welcome(s, k.Welcome, capacity)
 				close(greeted)
+				own.Go(func() { s.sendCredit(ctx) })
 			}
 		case *perdurev1.WorkResponse_Task:
-			w.accept(k.Task)
+			w.accept(s, k.Task)
+		case *perdurev1.WorkResponse_CreditReturned:
+			w.step(credit.Returned{Link: s.link, N: int(k.CreditReturned.GetTasks())})
+		case *perdurev1.WorkResponse_CreditWanted:
+			w.step(credit.Wants{Link: s.link, Wants: k.CreditWanted.GetWanted()})
+		case *perdurev1.WorkResponse_Nodes:
+			w.learned(s, k.Nodes)
 		case *perdurev1.WorkResponse_Heartbeat:
 			w.heartbeatReply(k.Heartbeat)
 			s.beatAnswered(m.GetCallId(), k.Heartbeat)
@@ -237,9 +361,83 @@ func (w *Worker) converse(ctx context.Context) (welcomed bool, err error) {
 	}
 }
 
-// redial ends the current session, if any; another one begins at once.
+// open opens a stream to a node, or to any if that is nil.
+func (w *Worker) open(ctx context.Context, n *node) (perdurev1.Tasks_WorkClient, error) {
+	if n == nil {
+		return w.c.Work(ctx)
+	}
+	if err := w.locate(ctx, n); err != nil {
+		return nil, err
+	}
+	return n.conn.Work(ctx)
+}
+
+func (w *Worker) step(e credit.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stepLocked(e)
+}
+
+// sessionEnded takes a session's credit back, and has other sessions send the messages of its tasks.
+func (w *Worker) sessionEnded(s *session) {
+	w.mu.Lock()
+	k := slices.Index(w.sessions, s)
+	if k < 0 {
+		w.mu.Unlock()
+		return
+	}
+	w.sessions = slices.Delete(w.sessions, k, k+1)
+	w.stepLocked(credit.LinkLost{Link: s.link})
+	for id, c := range w.calls {
+		if c.via == s && c.t.isLost() && c.promise > 0 { // its credit ended with the session
+			w.promised -= c.promise
+			delete(w.calls, id)
+		}
+	}
+	w.announceLocked()
+	next := w.routeLocked(nil)
+	var again []*call
+	if next != nil {
+		again = w.unsentLocked(next)
+		if len(w.held) > 0 {
+			next.beatNow()
+		}
+	}
+	w.mu.Unlock()
+	if next != nil {
+		next.repeat(again)
+	}
+}
+
+// unsentLocked returns the unanswered calls that no live session has sent, which s sends now, in the order of their ids.
+func (w *Worker) unsentLocked(s *session) []*call {
+	var again []*call
+	for _, c := range w.calls {
+		if !c.t.isLost() && !slices.Contains(w.sessions, c.via) {
+			c.via, c.t.home = s, s
+			again = append(again, c)
+		}
+	}
+	slices.SortFunc(again, func(a, b *call) int { return int(a.id) - int(b.id) })
+	return again
+}
+
+// repeat sends calls, in a goroutine: the stream must be read while it is written.
+func (s *session) repeat(again []*call) {
+	if len(again) > 0 {
+		s.w.spawn(func(context.Context) {
+			for _, c := range again {
+				s.send(c.message())
+			}
+		})
+	}
+}
+
+// redial ends all sessions; others begin at once.
 func (w *Worker) redial() {
-	if s := w.session(); s != nil {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sessions {
 		s.cancel(errRedial)
 	}
 }
@@ -266,7 +464,10 @@ func (w *Worker) greet(s *session) int {
 	}
 	capacity := 0
 	if s.drained = w.leaving.Load(); !s.drained {
-		capacity = max(0, w.opts.Concurrency-w.busy)
+		capacity = max(0, w.opts.Concurrency-w.busy-w.promised)
+	}
+	if s.node != nil {
+		hello.SplitsCredit, capacity = true, 0 // the ledger grants after the Welcome
 	}
 	w.mu.Unlock()
 	hello.Capacity = uint32(capacity)
@@ -274,41 +475,58 @@ func (w *Worker) greet(s *session) int {
 	return capacity
 }
 
-// welcome makes s the current session and repeats the unanswered calls.
+// welcome makes s a live session and repeats the calls that no live session has sent. capacity is the credit of its Hello.
 func (w *Worker) welcome(s *session, m *perdurev1.Welcome, capacity int) {
 	w.loseAll(m.GetLost())
 	w.mu.Lock()
-	w.sess, w.granted, s.since = s, capacity, w.clock.Now()
-	w.lastBeat, w.hellos = 0, 0
+	w.sessions, s.since = append(w.sessions, s), w.clock.Now()
+	w.hellos = 0
 	if len(w.held) > 0 {
-		defer w.beatNow() // leases may be about to expire
+		defer s.beatNow() // leases may be about to expire
 	}
 	switch {
-	case s.drained:
-		defer w.drainedOnce()
+	case s.drained || w.leaving.Load() && s.node != nil: // no credit is out there
+		w.drainedLinkLocked(s.link)
 	case w.leaving.Load():
 		defer s.cancel(errRedial) // the stop began between its Hello and its Welcome
-	}
-	var again []*call
-	for _, c := range w.calls {
-		if !c.t.isLost() {
-			again = append(again, c)
+	default:
+		opened := credit.LinkOpened{Link: s.link, Leads: true, Of: 1}
+		if s.node != nil {
+			opened.Leads, opened.Of = w.leadsLocked(s.node.id), w.leadersLocked()
 		}
+		w.stepLocked(opened)
+		w.announceLocked()
+		s.give = max(s.give-capacity, 0)
 	}
+	again := w.unsentLocked(s)
 	select {
 	case <-w.ready:
 	default:
 		close(w.ready)
 	}
 	w.mu.Unlock()
-	slices.SortFunc(again, func(a, b *call) int { return int(a.id) - int(b.id) })
-	go func() { // in a goroutine, because the stream must be read while it is written
-		for _, c := range again {
-			s.send(c.message())
-		}
-	}()
+	s.repeat(again)
 	w.log.Debug("connected", "event", "worker_connected", "node", m.GetNodeId(), "repeated", len(again))
 	w.event(Event{Kind: EventConnected})
+}
+
+// drainedNode counts a node without a session as drained: the worker cannot take its credit back.
+func (w *Worker) drainedNode(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.leaving.Load() {
+		return
+	}
+	if delete(w.undrained, credit.Link(id)); len(w.undrained) == 0 && len(w.sessions) > 0 {
+		w.drainedOnce()
+	}
+}
+
+// drainedLinkLocked records that a session without credit has begun in the place of one that the stop has ended.
+func (w *Worker) drainedLinkLocked(l credit.Link) {
+	if delete(w.undrained, l); len(w.undrained) == 0 {
+		w.drainedOnce()
+	}
 }
 
 // answer passes a response to its call; a response without a call is dropped.
@@ -319,6 +537,18 @@ func (w *Worker) answer(s *session, m *perdurev1.WorkResponse) {
 	if c == nil {
 		return
 	}
+	// Before the next message of the session, which may be a task that uses the credit.
+	sent := c.granted()
+	w.mu.Lock()
+	if w.calls[c.id] == c && c.via == s {
+		delete(w.calls, c.id)
+		w.promised -= c.promise
+		if sent > 0 && endsActivation(m) && slices.Contains(w.sessions, s) && !s.drained {
+			w.stepLocked(credit.Extended{Link: s.link, N: sent})
+		}
+		w.announceLocked()
+	}
+	w.mu.Unlock()
 	select {
 	case c.reply <- answer{m, s}:
 	default: // an earlier session has answered already
@@ -331,7 +561,7 @@ func (w *Worker) welcomeTimeout() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hellos++
-	if len(w.held) == 0 || w.c.Nodes() == 1 || w.hellos > w.c.Nodes() {
+	if len(w.held) == 0 || len(w.sessions) > 0 || w.c.Nodes() == 1 || w.hellos > w.c.Nodes() {
 		return helloTimeout
 	}
 	return min(helloTimeout, w.opts.Lease/4)
@@ -356,7 +586,7 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 			half = w.clock.After(again)
 		}
 		select {
-		case <-w.beat:
+		case <-s.beat:
 			w.sendBeat(s)
 			continue
 		case <-half:
@@ -382,7 +612,7 @@ func (w *Worker) moveOn(s *session) (move bool, again time.Duration) {
 	now := w.clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.moves >= w.c.Nodes()-1 {
+	if w.moves >= max(w.c.Nodes(), len(w.nodes))-1 {
 		return false, 0
 	}
 	for _, t := range w.held {
@@ -411,16 +641,15 @@ const beatRest = 200 * time.Millisecond
 func (w *Worker) askBeat(t *activation) {
 	now := w.clock.Now()
 	w.mu.Lock()
-	wait := w.lastBeat > t.born && elapsed(w.lastBeatAt, now) < beatRest
-	w.mu.Unlock()
-	if !wait {
-		w.beatNow()
+	defer w.mu.Unlock()
+	if s := w.routeLocked(t); s != nil && (s.lastBeat <= t.born || elapsed(s.lastBeatAt, now) >= beatRest) {
+		s.beatNow()
 	}
 }
 
-func (w *Worker) beatNow() {
+func (s *session) beatNow() {
 	select {
-	case w.beat <- struct{}{}:
+	case s.beat <- struct{}{}:
 	default:
 	}
 }
@@ -461,13 +690,13 @@ func (s *session) beatAnswered(callID uint64, reply *perdurev1.HeartbeatReply) {
 	if len(unknown) == 0 {
 		return
 	}
-	go func() {
+	w.spawn(func(context.Context) {
 		select {
 		case <-w.clock.After(w.opts.Lease / 12):
-			w.beatNow()
+			s.beatNow()
 		case <-s.stream.Context().Done():
 		}
-	}()
+	})
 }
 
 // Bounds of one heartbeat; more tasks take several.
@@ -476,11 +705,11 @@ const (
 	beatBytes = 256 << 10
 )
 
-// sendBeat sends heartbeats for all tasks.
+// sendBeat sends heartbeats for all tasks whose messages the session sends.
 func (w *Worker) sendBeat(s *session) {
 	now := w.clock.Now()
 	w.mu.Lock()
-	activations := w.listedLocked()
+	activations := slices.DeleteFunc(w.listedLocked(), func(t *activation) bool { return w.routeLocked(t) != s })
 	for _, t := range activations {
 		if t.via != s || t.askedAt.IsZero() {
 			t.via, t.askedAt = s, now
@@ -497,9 +726,7 @@ func (w *Worker) sendBeat(s *session) {
 		w.mu.Lock()
 		w.lastCall++
 		id := w.lastCall
-		if w.sess == s {
-			w.lastBeat, w.lastBeatAt = id, now
-		}
+		s.lastBeat, s.lastBeatAt = id, now
 		w.mu.Unlock()
 		s.beatsMu.Lock()
 		if s.beats == nil {
@@ -514,7 +741,9 @@ func (w *Worker) sendBeat(s *session) {
 		s.beatsMu.Unlock()
 		activations = activations[n:]
 		// In a goroutine, because watch must find a session silent that cannot send.
-		go s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
+		w.spawn(func(context.Context) {
+			s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: beat}})
+		})
 	}
 }
 

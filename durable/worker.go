@@ -14,6 +14,7 @@ import (
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
+	"perdure/internal/credit"
 )
 
 // WorkerOptions configures a Worker. The zero value is good.
@@ -84,29 +85,35 @@ type Worker struct {
 	base        context.Context // of all functions: the values of Run's context, not its end
 	slots       chan struct{}   // one per function that runs
 
+	// ctx ends with the streams; running counts the goroutines that spawn starts.
+	ctx     context.Context
+	running sync.WaitGroup
+
 	mu      sync.Mutex
 	started bool
+	over    bool // Run waits for the goroutines, no more begin
 	// held are the tasks that this worker believes are its own; activations counts the goroutines, and idle is
 	// signalled when one ends.
 	held        map[tokenKey]*activation
 	activations int
 	idle        chan struct{}
-	// busy counts the tasks held against the capacity, granted is the credit of the current session that the node has
-	// not used: busy + granted <= Concurrency, unless the node delivered more than it had credit for.
-	busy, granted int
-	sess          *session // nil while there is none
-	calls         map[uint64]*call
-	lastCall      uint64
+	// busy counts the tasks held against the capacity, which the ledger splits over the sessions; see capacity.go.
+	busy, promised int
+	ledger         *credit.Ledger
+	// sessions are live; without nodes one at most. nodes are those that the worker keeps a session with each.
+	sessions    []*session
+	nodes       map[string]*node
+	firstView   *perdurev1.NodeList
+	viewChanged chan struct{}
+	conns       map[string]*client.NodeConn // by address
+	undrained   map[credit.Link]bool        // sessions to be replaced before drained is closed
+	calls       map[uint64]*call
+	lastCall    uint64
 	// problems counts how often in a row a task of an execution was released with a problem.
 	problems map[string]int
 	// timestamps number this worker's messages, ended are the tokens that it never begins again.
 	timestamps *timestamps
 	ended      *ended
-	// lastBeat is the call id of the current session's last heartbeat, 0 for none; lastBeatAt is when it was made.
-	lastBeat   uint64
-	lastBeatAt time.Time
-	// beat asks the session to send a heartbeat at once.
-	beat chan struct{}
 	// moves counts the sessions that the worker ended because their nodes extended no lease. It is 0 again when a
 	// session has extended all leases for the length of a lease.
 	moves int
@@ -161,18 +168,21 @@ func NewWorker(c *client.Client, opts WorkerOptions) *Worker {
 	}
 	w := &Worker{
 		c: c, opts: opts, clock: opts.Clock,
-		functions:  map[string]Registration{},
-		ready:      make(chan struct{}),
-		stopping:   make(chan struct{}),
-		drained:    make(chan struct{}),
-		slots:      make(chan struct{}, opts.Concurrency),
-		held:       map[tokenKey]*activation{},
-		idle:       make(chan struct{}, 1),
-		calls:      map[uint64]*call{},
-		problems:   map[string]int{},
-		timestamps: newTimestamps(opts.Lease),
-		ended:      newEnded(opts.Lease),
-		beat:       make(chan struct{}, 1),
+		functions:   map[string]Registration{},
+		ready:       make(chan struct{}),
+		stopping:    make(chan struct{}),
+		drained:     make(chan struct{}),
+		slots:       make(chan struct{}, opts.Concurrency),
+		held:        map[tokenKey]*activation{},
+		idle:        make(chan struct{}, 1),
+		calls:       map[uint64]*call{},
+		problems:    map[string]int{},
+		timestamps:  newTimestamps(opts.Lease),
+		ended:       newEnded(opts.Lease),
+		viewChanged: make(chan struct{}, 1),
+		conns:       map[string]*client.NodeConn{},
+		undrained:   map[credit.Link]bool{},
+		ledger:      credit.New(credit.Config{Rest: int64(creditRest)}, 0),
 	}
 	w.drainedOnce = sync.OnceFunc(func() { close(w.drained) })
 	w.id = opts.Name + "-" + hex.EncodeToString(w.random(6))
@@ -225,6 +235,8 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	streams, closeStreams := context.WithCancel(w.base)
 	defer closeStreams()
+	w.ctx = streams
+	w.step(credit.Announced{N: w.opts.Concurrency})
 	refused := make(chan error, 1)
 	served := make(chan struct{})
 	go func() {
@@ -241,7 +253,24 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	closeStreams()
 	<-served
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	w.running.Wait()
 	return err
+}
+
+// spawn starts a goroutine that Run waits for. Its ctx ends with the streams.
+func (w *Worker) spawn(run func(ctx context.Context)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spawnLocked(run)
+}
+
+func (w *Worker) spawnLocked(run func(ctx context.Context)) {
+	if !w.over {
+		w.running.Go(func() { run(w.ctx) })
+	}
 }
 
 // stepStopTimeout is the time that steps have to return after their contexts end, when the worker stops.
@@ -256,7 +285,12 @@ func (w *Worker) stop() {
 	// Credit cannot be revoked, only a new Hello replaces it. Without that, the cluster would deliver the released
 	// tasks to this worker again. So the worker first opens a session with capacity 0 and releases nothing before.
 	// The node sends tasks that were under way to the new session, which releases them too.
+	w.mu.Lock()
 	w.leaving.Store(true)
+	for _, s := range w.sessions {
+		w.undrained[s.link] = true
+	}
+	w.mu.Unlock()
 	w.redial()
 	select {
 	case <-w.drained:
@@ -288,19 +322,31 @@ func (w *Worker) settle() {
 	default:
 		return // an unreachable cluster delivers nothing
 	}
-	probe := &activation{lost: make(chan struct{}), cancel: func(error) {}}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		w.roundTrip(probe, func() *perdurev1.WorkRequest {
-			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}
+	w.mu.Lock()
+	sessions := slices.Clone(w.sessions)
+	w.mu.Unlock()
+	timeout := w.clock.After(drainTimeout)
+	var asked sync.WaitGroup
+	lost := make(chan struct{})
+	for _, s := range sessions {
+		probe := &activation{lost: lost, cancel: func(error) {}, home: s}
+		asked.Go(func() {
+			w.roundTrip(probe, func() *perdurev1.WorkRequest {
+				return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}
+			})
 		})
+	}
+	answered := make(chan struct{})
+	go func() { // it ends when lost is closed, at the latest
+		asked.Wait()
+		close(answered)
 	}()
 	select {
-	case <-over:
-	case <-w.clock.After(drainTimeout):
+	case <-answered:
+	case <-timeout:
 	}
-	probe.lose()
+	close(lost)
+	<-answered
 	w.waitIdle(drainTimeout)
 }
 
@@ -325,7 +371,10 @@ func (w *Worker) waitIdle(timeout time.Duration) bool {
 // sendAbandon releases the task while its goroutine is stuck in a step. It waits for no answer: the stream is about
 // to close, and otherwise the lease expires.
 func (t *activation) sendAbandon() {
-	if s := t.w.session(); s != nil {
+	t.w.mu.Lock()
+	s := t.w.routeLocked(t)
+	t.w.mu.Unlock()
+	if s != nil {
 		s.send(&perdurev1.WorkRequest{CallId: t.w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
 	}
 }
@@ -362,11 +411,19 @@ func (w *Worker) listedLocked() []*activation {
 
 // accept takes a delivered task. The delivery may be late: accept drops a token that this worker has finished with, or
 // of which it holds a later version. If the lease may have expired, the activation waits for a heartbeat's answer.
-func (w *Worker) accept(task *perdurev1.Task) {
+func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	t := newActivation(w, task)
+	t.home = s
 	now := w.clock.Now()
 	w.mu.Lock()
-	if w.held[t.key] != nil {
+	if task.GetAgain() {
+		w.stepLocked(credit.Reminded{Task: t.key.credit()})
+	} else {
+		w.stepLocked(credit.Assigned{Link: s.link, Task: t.key.credit()})
+	}
+	w.stepLocked(credit.Begun{Task: t.key.credit()})
+	if had := w.held[t.key]; had != nil {
+		had.home = s // the leader's node
 		w.mu.Unlock()
 		t.cancel(errLost)
 		return // a repeated delivery
@@ -394,7 +451,6 @@ func (w *Worker) accept(task *perdurev1.Task) {
 	w.held[t.key] = t
 	t.busy = true
 	w.busy++
-	w.granted = max(0, w.granted-1)
 	w.activations++
 	w.mu.Unlock()
 	if older != nil {
@@ -410,13 +466,8 @@ func (w *Worker) accept(task *perdurev1.Task) {
 func (w *Worker) drop(t *activation) {
 	t.cancel(errLost)
 	w.log.Info("late task dropped", "event", "task_dropped", "id", t.info.ID, "version", t.key.version)
-	if s := w.session(); s != nil {
-		s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
-	}
-	w.mu.Lock()
-	w.granted = max(0, w.granted-1)
-	w.mu.Unlock()
-	w.returnCredit(t, nil, 0)
+	t.sendAbandon()
+	w.returnCredit(t)
 }
 
 // timestamp is the number of a message made now.
@@ -455,12 +506,12 @@ func (w *Worker) takeSlot(t *activation) bool {
 func (w *Worker) freeSlot() { <-w.slots }
 
 // activationEnded records that the server has ended the activation: by a commit that left the task not acquired, or
-// by a release. credit is what that request granted, in the session via.
-func (w *Worker) activationEnded(t *activation, via *session, credit uint32) {
+// by a release.
+func (w *Worker) activationEnded(t *activation) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
-	w.returnCredit(t, via, int(credit))
+	w.returnCredit(t)
 }
 
 // activationClosed ends the bookkeeping of an activation; its goroutine calls it last.
@@ -468,7 +519,7 @@ func (w *Worker) activationClosed(t *activation) {
 	w.mu.Lock()
 	w.unheldLocked(t)
 	w.mu.Unlock()
-	w.returnCredit(t, nil, 0)
+	w.returnCredit(t)
 	if t.announced.Load() {
 		w.event(Event{Kind: EventActivationEnded, ID: t.info.ID, Function: t.info.Function})
 	}
@@ -481,35 +532,16 @@ func (w *Worker) activationClosed(t *activation) {
 	}
 }
 
-// returnCredit takes the activation off the capacity in use and grants the credit that the node does not have yet.
-// known is the credit that a request in the session via has granted already.
-func (w *Worker) returnCredit(t *activation, via *session, known int) {
+// returnCredit takes the activation off the capacity in use, and announces what the ledger does not have yet.
+func (w *Worker) returnCredit(t *activation) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if t.busy {
 		t.busy = false
 		w.busy--
 	}
-	if via != nil && via == w.sess {
-		w.granted += known // credit granted in an earlier session ended with it
-	}
-	more := w.opts.Concurrency - w.busy - w.granted
-	s := w.sess
-	if more <= 0 || s == nil || w.leaving.Load() {
-		w.mu.Unlock()
-		return // without a session, the next Hello announces the capacity
-	}
-	w.granted += more
-	w.mu.Unlock()
-	s.send(&perdurev1.WorkRequest{CallId: w.callID(), Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: uint32(more)}}})
-}
-
-// grantable is the credit that a message may grant when it is sent: 0 from a stopping worker, although an earlier
-// attempt of the message may have granted some.
-func (w *Worker) grantable(credit uint32) uint32 {
-	if w.leaving.Load() {
-		return 0
-	}
-	return credit
+	w.stepLocked(credit.Finished{Task: t.key.credit()})
+	w.announceLocked()
 }
 
 // lose drops an activation that is no longer this worker's. Its goroutine ends at its next operation.
