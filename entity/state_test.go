@@ -222,6 +222,7 @@ func TestSchedule(t *testing.T) {
 	if _, err := s.Deliver(7, signal(user, "a", "at 7")); err != nil {
 		t.Fatal(err)
 	}
+	wantRunnable(t, s, "now", "at 7", "5", "5 again", "7")
 	if _, err := s.Deliver(7, due(signal(user, "a", "at 8"), 8)); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,12 @@ func TestLane(t *testing.T) {
 		t.Fatalf("%d in the lane, %d delayed", len(s.Lane), len(s.Delayed))
 	}
 	// A due signal does not run under a lock, and does not keep it from being taken.
+	late, _ := s.Batch(1, 0)
 	deliver(t, s, lock(order, "s", 0, "a"), granted(order, "s", "a"))
+	refused(t, s, func() error {
+		_, err := s.Commit(5, Commit{Incarnation: 1, Version: late.Version, Lane: true, Results: []Result{{Request: late.Operations[0].Request}}})
+		return err
+	}, Conflict, RuleLane)
 	if b, ok := s.Batch(1, 0); ok {
 		t.Fatalf("%v runs under a lock", b)
 	}

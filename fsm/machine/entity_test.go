@@ -258,6 +258,11 @@ func TestSection(t *testing.T) {
 					t.Fatalf("second waits for %q", got)
 				}
 				w.commitRefused(first, "child f", perdurev1.Reason_REASON_RULE_BROKEN, "no_child_in_section")
+				again := w.commitCmd(first, "nothing")
+				again.GetCommit().ContinueAsNew = &perdurev1.ContinueAsNew{}
+				if e := w.refused(again, perdurev1.Reason_REASON_RULE_BROKEN); e.Meta["rule"] != ruleContinue {
+					t.Fatalf("continue as new: %v", e)
+				}
 				w.commitRefused(first, "lock "+c, perdurev1.Reason_REASON_RULE_BROKEN, "no_nested_section")
 				w.commitRefused(first, "ecall "+c+" add 1", perdurev1.Reason_REASON_RULE_BROKEN, "call_locked_only")
 				w.commitRefused(first, "etell "+a+" add 1", perdurev1.Reason_REASON_RULE_BROKEN, "signal_unlocked_only")

@@ -96,4 +96,16 @@ var entityBugs = []mutation.Bug{
 		File: "entity/holder.go", Rule: "critical section: no signal to a locked entity",
 		From: `	if h.locks(entity) {`, To: `	if h.locks(entity) && dueAt == 0 {`, Tests: "TestHolder",
 	},
+	{
+		File: "entity/batch.go", Rule: "lane: it takes turns with the queue",
+		From: `s.Version%2 == 0 ||`, To: `true ||`, Tests: "TestLane",
+	},
+	{
+		File: "entity/schedule.go", Rule: "lane: it is bounded",
+		From: `now && len(s.Lane) < LaneLength {`, To: `now {`, Tests: "TestLane",
+	},
+	{
+		File: "entity/commit.go", Rule: "lane: due signals do not run under a lock",
+		From: `case c.Lane && s.Lock.Held():`, To: `case c.Lane && s.Lock.Held() && s.ID == "":`, Tests: "TestLane",
+	},
 }

@@ -187,4 +187,56 @@ var machineBugs = []mutation.Bug{
 		File: "fsm/state/channel.go", Rule: "channel: the outbox is read from its first message on",
 		From: `for there-gone > 1 {`, To: `for there-gone > 2 {`, Tests: "TestOutboxFront",
 	},
+	{
+		File: "fsm/machine/execution.go", Rule: "section: the end of an execution, by any path, gives its locks back",
+		From: "ex.h.ClosedMS = t.now\n\tt.leaveSection(ex)", To: "ex.h.ClosedMS = t.now", Tests: "TestSection",
+	},
+	{
+		File: "fsm/machine/commit_child.go", Rule: "section: no child inside",
+		From: `if err := c.mayStartChild(); err != nil {`, To: `if err := c.mayStartChild(); err != nil && false {`, Tests: "TestSection",
+	},
+	{
+		File: "fsm/machine/continue.go", Rule: "section: no continue-as-new inside",
+		From: `held == entity.Acquiring || held == entity.Inside {`, To: `held == entity.Acquiring {`, Tests: "TestSection",
+	},
+	{
+		File: "fsm/machine/entity_section.go", Rule: "section: an answered call is no longer under way",
+		From: "err == nil && waited {\n\t\t\tt.putHolder(ex)", To: "err == nil && waited {", Tests: "TestSection",
+	},
+	{
+		File: "fsm/machine/entity.go", Rule: "entity: an operation that used up its attempts fails",
+		From: `if o.Failures < state.EntityAttempts {`, To: `if o.Failures < 100*state.EntityAttempts {`, Tests: "TestPoisonedOperation",
+	},
+	{
+		File: "fsm/wire/entity.go", Rule: "entity: after a failed attempt an operation runs alone",
+		From: `if e.Failures > 0 {`, To: `if e.Failures > 1000 {`, Tests: "TestPoisonedOperation", Pkg: "fsm/machine",
+	},
+	{
+		File: "fsm/machine/entity_commit.go", Rule: "entity: operations given back without a problem are no attempt",
+		From: `if req.Problem != "" {`, To: `if req.Problem != "" || true {`, Tests: "TestPoisonedOperation",
+	},
+	{
+		File: "fsm/machine/entity_commit.go", Rule: "entity: a repeated commit is answered, not refused",
+		From: `if o != nil && len(o.LastCommit) > 0 &&`, To: `if false && len(o.LastCommit) > 0 &&`, Tests: "TestEntityOfClients",
+	},
+	{
+		File: "fsm/machine/entity_commit.go", Rule: "entity: the task of one with nothing to run is halted",
+		From: "t.halt(ns, req.Task.Id)\n\t\treturn", To: "return", Tests: "TestEntityOfClients",
+	},
+	{
+		File: "fsm/machine/entity_commit.go", Rule: "entity: due signals that a lock has overtaken are no error of their worker",
+		From: `e.Rule == entity.RuleLane {`, To: `e.Rule == "" {`, Tests: "TestBankSimulation",
+	},
+	{
+		File: "fsm/machine/entity.go", Rule: "entity: one that is as good as new is not stored",
+		From: "if o.Collectable() {", To: "if o.Collectable() && !ok {", Tests: "TestEntityOfClients",
+	},
+	{
+		File: "fsm/machine/entity_client.go", Rule: "entity: the result of a client's call is deleted in time",
+		From: "ns, call))\n\tt.forget(ns, call)", To: "ns, call))", Tests: "TestEntityOfClients",
+	},
+	{
+		File: "fsm/machine/tick.go", Rule: "entity: a tick queues due signals",
+		From: "t.entityDue(due.Namespace, due.ID)", To: "_ = due", Tests: "TestEntityOfClients",
+	},
 }
