@@ -61,7 +61,8 @@ type UpgradeReport struct {
 
 // Upgrade takes a cluster from the older server to the newer one, node by node, and back, and once more to the newer one,
 // under a load of executions and graphs. Then it raises the feature level and starts the older server once more. No
-// client may see an error, no replica may halt, and the older server has to be refused. An error means that the run could
+// client may see an error, no replica may halt, and the older server has to be refused, unless it is from before clusters
+// had a feature level. An error means that the run could
 // not be made. The program has to call BeWorker.
 func Upgrade(ctx context.Context, c *Cluster, o UpgradeOptions) (*UpgradeReport, error) {
 	o.fill()
@@ -111,6 +112,8 @@ type upgrade struct {
 	report *UpgradeReport
 	made   atomic.Int64
 	ended  atomic.Int64 // executions
+	// ungated: the older server is from before clusters had a feature level. It refuses and names none.
+	ungated bool
 
 	mu      sync.Mutex
 	records []*GraphRecord
@@ -203,20 +206,25 @@ func (u *upgrade) roll(ctx context.Context) error {
 		return err
 	}
 	u.report.From = first.GetFeatureLevel()
-	if err := u.all(ctx, "older", first.GetFeatureLevel(), first.GetFeatureLevel()); err != nil {
-		return err
+	if u.ungated = u.report.From == 0; !u.ungated {
+		if err := u.all(ctx, "older", u.report.From, u.report.From); err != nil {
+			return err
+		}
 	}
 	for i, n := range u.c.nodes {
 		if err := u.replace(ctx, n, u.o.Newer); err != nil {
 			return err
 		}
-		if i == 0 {
+		if i == 0 && !u.ungated {
 			u.tooEarly(ctx)
 		}
 	}
 	status, err := u.c.Status(ctx)
 	if err != nil {
 		return err
+	}
+	if u.ungated {
+		u.report.From = status.GetFeatureLevel()
 	}
 	newest := status.GetNodes()[0].GetFeatureLevel()
 	if newest <= u.report.From {
@@ -344,6 +352,9 @@ func (u *upgrade) lookUp(ctx context.Context) error {
 
 // refuse starts the older server on a node of the cluster whose level was raised: it must end by itself and say why.
 func (u *upgrade) refuse(ctx context.Context) error {
+	if u.ungated {
+		return nil
+	}
 	n := u.c.nodes[len(u.c.nodes)-1]
 	if err := n.Stop(); err != nil {
 		return err
