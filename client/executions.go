@@ -259,6 +259,9 @@ type ListOptions struct {
 	Function string
 	// IDPrefix: ids that begin so.
 	IDPrefix string
+	// Problem: only open executions whose worker gave the task back with a problem since their last commit, such as
+	// code that does not fit the journal.
+	Problem bool
 	// Limit ends the listing after so many; 0 means no limit.
 	Limit int
 	// PageSize is how many one request fetches, at most 1,000; 0 leaves it to the server.
@@ -271,7 +274,7 @@ type ListOptions struct {
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*perdurev1.ExecutionSummary, error] {
 	return func(yield func(*perdurev1.ExecutionSummary, error) bool) {
 		req := &perdurev1.ListRequest{
-			Namespace: c.opts.Namespace, Status: o.Status, Function: o.Function, IdPrefix: o.IDPrefix,
+			Namespace: c.opts.Namespace, Status: o.Status, Function: o.Function, IdPrefix: o.IDPrefix, Problem: o.Problem,
 			Limit: uint32(max(0, min(o.PageSize, 1000))),
 		}
 		if o.Stale {

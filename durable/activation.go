@@ -70,6 +70,8 @@ type activation struct {
 	background background
 	// joined are the operations that are in a join set.
 	joined map[uint32]bool
+	// versions are the versions of changes that the function has asked for.
+	versions map[string]int
 	// inStep names the step that runs, quoted; empty when none does.
 	inStep string
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by

@@ -50,6 +50,30 @@ var steps = durable.NewFunction("steps", func(ctx durable.Context, url string) (
 	return status, err
 })
 
+var counter = durable.NewFunction("counter", func(ctx durable.Context, sum int) (int, error) {
+	for range 100 {
+		n, err := durable.WaitSignal[int](ctx, "add")
+		if err != nil || n == 0 {
+			return sum, err
+		}
+		sum += n
+	}
+	return sum, durable.ContinueAsNew(ctx, sum)
+})
+
+var checkout = durable.NewFunction("checkout", func(ctx durable.Context, url string) (int, error) {
+	v, err := durable.Version(ctx, "check-first", 0, 1)
+	if err != nil {
+		return 0, err
+	}
+	if v >= 1 {
+		if _, err := durable.Run(ctx, "check", func(ctx context.Context) (int, error) { return get(ctx, url) }); err != nil {
+			return 0, err
+		}
+	}
+	return durable.Run(ctx, "pay", func(ctx context.Context) (int, error) { return get(ctx, url) })
+})
+
 var recorded = durable.NewFunction("recorded", func(ctx durable.Context, _ string) (string, error) {
 	now, err := durable.Now(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -106,6 +107,87 @@ func TestContinueAsNew(t *testing.T) {
 	}
 	w.validJournals()
 	worker.noProblems()
+}
+
+// TestVersion: executions that were beyond a change keep the old code, those before it and new ones get the new code, and
+// code that has dropped the old version lists the executions that need it.
+func TestVersion(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	w := newWorld(t)
+	step := func(ctx durable.Context, name string) (string, error) {
+		return durable.Run(ctx, name, func(context.Context) (string, error) { return name, nil })
+	}
+	order := func(pay func(durable.Context) (string, error)) *durable.Function[int, string] {
+		return durable.NewFunction("order", func(ctx durable.Context, _ int) (string, error) {
+			if _, err := durable.WaitSignal[int](ctx, "pay"); err != nil {
+				return "", err
+			}
+			paid, err := pay(ctx)
+			if err != nil {
+				return "", err
+			}
+			_, err = durable.WaitSignal[int](ctx, "end")
+			return paid, err
+		})
+	}
+	versioned := func(lowest int) *durable.Function[int, string] {
+		return order(func(ctx durable.Context) (string, error) {
+			v, err := durable.Version(ctx, "new-bank", lowest, 1)
+			if err != nil {
+				return "", err
+			}
+			if again, err := durable.Version(ctx, "new-bank", lowest, 1); err != nil || again != v {
+				return "", fmt.Errorf("version %d, then %d: %w", v, again, err)
+			}
+			return step(ctx, []string{"pay-old", "pay-new"}[v])
+		})
+	}
+	v0 := order(func(ctx durable.Context) (string, error) { return step(ctx, "pay-old") })
+	before := w.work(durable.WorkerOptions{Name: "v0"}, v0)
+	beyond, ahead, last := begin(w, v0, "beyond", 1), begin(w, v0, "ahead", 1), begin(w, v0, "last", 1)
+	for _, id := range []string{"beyond", "last"} {
+		w.signal(id, "pay", "1")
+		w.waitsFor(id, "end")
+	}
+	before.stop()
+
+	v1 := versioned(0)
+	both := w.work(durable.WorkerOptions{Name: "v1"}, v1)
+	fresh := begin(w, v1, "fresh", 1)
+	for _, id := range []string{"ahead", "fresh"} {
+		w.signal(id, "pay", "1")
+		w.waitsFor(id, "end")
+	}
+	for _, id := range []string{"beyond", "ahead", "fresh"} {
+		w.signal(id, "end", "1")
+	}
+	for h, want := range map[*durable.Handle[string]]string{beyond: "pay-old", ahead: "pay-new", fresh: "pay-new"} {
+		if got := result(t, h); got != want {
+			t.Errorf("%s: %q, must be %q", h.ID(), got, want)
+		}
+	}
+	both.noProblems()
+	both.stop()
+
+	// Without the old version the last one cannot go on, and is listed with the reason.
+	without := w.work(durable.WorkerOptions{Name: "v2"}, versioned(1))
+	w.signal("last", "end", "1")
+	without.saw(durable.EventProblem, "last", 1)
+	until(t, "the problem in the list", func() error {
+		rows := w.list(client.ListOptions{Problem: true})
+		if len(rows) != 1 || rows[0].GetId() != "last" || !strings.Contains(rows[0].GetProblem(), "version 0 of change") {
+			return fmt.Errorf("listed %v", rows)
+		}
+		return nil
+	})
+	without.stop()
+	w.work(durable.WorkerOptions{Name: "v1-again"}, v1)
+	if got := result(t, last); got != "pay-old" {
+		t.Errorf("last: %q", got)
+	}
+	if rows := w.list(client.ListOptions{Problem: true}); len(rows) != 0 {
+		t.Errorf("listed %v", rows)
+	}
 }
 
 // TestRetryFailed: a failed function is retried from the step that failed, under its id; what had succeeded

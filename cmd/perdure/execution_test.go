@@ -219,6 +219,7 @@ func TestList(t *testing.T) {
 	sh.story(t, "list",
 		"list",
 		"list --json",
+		"list --problem",
 		"list --status failed,blocked",
 		"list --status completed --status running --json",
 		"list --function charge --prefix order-4 --limit 2",

@@ -219,7 +219,8 @@ func (s *fakeServer) List(_ context.Context, r *perdurev1.ListRequest) (*perdure
 		for _, status := range r.Status {
 			fits = fits || status == e.Status
 		}
-		if !fits || e.Namespace != r.Namespace || r.Function != "" && r.Function != e.Function || !strings.HasPrefix(id, r.IdPrefix) {
+		if !fits || e.Namespace != r.Namespace || r.Function != "" && r.Function != e.Function || !strings.HasPrefix(id, r.IdPrefix) ||
+			r.Problem && e.LastProblem == "" {
 			continue
 		}
 		if skip > 0 {
@@ -230,7 +231,7 @@ func (s *fakeServer) List(_ context.Context, r *perdurev1.ListRequest) (*perdure
 			resp.Cursor = append(r.Cursor, 'x', 'x')
 			break
 		}
-		resp.Executions = append(resp.Executions, &perdurev1.ExecutionSummary{Id: id, Function: e.Function, Status: e.Status,
+		resp.Executions = append(resp.Executions, &perdurev1.ExecutionSummary{Id: id, Problem: e.LastProblem, Function: e.Function, Status: e.Status,
 			CreatedMs: e.CreatedMs, ClosedMs: e.ClosedMs, Incarnation: e.Incarnation})
 	}
 	return resp, nil

@@ -21,13 +21,15 @@ func (a *app) listCommand() *cobra.Command {
 		Short: "List executions, newest first",
 		Example: `  perdure list
   perdure list --status running,blocked --function charge
-  perdure list --prefix order- --limit 0 --json`,
+  perdure list --prefix order- --limit 0 --json
+  perdure list --problem`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&statuses, "status", nil, "`statuses`: "+strings.Join(statusNames(), ", "))
 	flags.StringVar(&o.Function, "function", "", "`name` of the function")
 	flags.StringVar(&o.IDPrefix, "prefix", "", "`prefix` of the ids")
+	flags.BoolVar(&o.Problem, "problem", false, "only open executions that their worker could not advance")
 	flags.IntVar(&o.Limit, "limit", 100, "maximum `number` of rows; 0 for all")
 	if err := cmd.RegisterFlagCompletionFunc("status", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return statusNames(), cobra.ShellCompDirectiveNoFileComp
@@ -76,7 +78,16 @@ func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) 
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			fmt.Fprintln(w, "ID\tFUNCTION\tSTATUS\tSTARTED\tFINISHED")
+			last := "FINISHED"
+			if o.Problem {
+				last = "PROBLEM"
+			}
+			fmt.Fprintln(w, "ID\tFUNCTION\tSTATUS\tSTARTED\t"+last)
+		}
+		if o.Problem {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(e.GetId()), orDash(e.GetFunction()), statusText(e.GetStatus()),
+				a.since(e.GetCreatedMs()), printable(e.GetProblem()))
+			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(e.GetId()), orDash(e.GetFunction()), statusText(e.GetStatus()),
 			a.since(e.GetCreatedMs()), a.since(e.GetClosedMs()))

@@ -15,6 +15,9 @@ import (
 // ListBudget bounds the listing entries that one query reads before it returns a partial page.
 const ListBudget = 100_000
 
+// maxListedProblem bounds a problem in a listing, in bytes.
+const maxListedProblem = 256
+
 // ListPosition is where a listing continues: after the execution created at CreatedMS with this id.
 type ListPosition struct {
 	CreatedMS int64
@@ -147,9 +150,16 @@ func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass,
 		if len(req.Status) > 0 && !slices.Contains(req.Status, status) {
 			return true
 		}
+		problem := ""
+		if class == keys.Open {
+			problem = strings.ToValidUTF8(h.Problem[:min(len(h.Problem), maxListedProblem)], "")
+		}
+		if req.Problem && problem == "" {
+			return true
+		}
 		found = append(found, &perdurev1.ExecutionSummary{
 			Id: h.ID, Function: h.Function, Status: status, CreatedMs: h.CreatedMS, ClosedMs: h.ClosedMS, Incarnation: h.Incarnation,
-			ParentId: h.Parent,
+			ParentId: h.Parent, Problem: problem,
 		})
 		return len(found) <= limit
 	})

@@ -1195,9 +1195,11 @@ type ListRequest struct {
 	Function string            `protobuf:"bytes,3,opt,name=function,proto3" json:"function,omitempty"`
 	IdPrefix string            `protobuf:"bytes,4,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
 	// At most 1,000; 0 means 100.
-	Limit         uint32    `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
-	Cursor        []byte    `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Level         ReadLevel `protobuf:"varint,7,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	Limit  uint32    `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Cursor []byte    `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Level  ReadLevel `protobuf:"varint,7,opt,name=level,proto3,enum=perdure.v1.ReadLevel" json:"level,omitempty"`
+	// Only open executions whose worker gave the task back with a problem since their last commit.
+	Problem       bool `protobuf:"varint,8,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1281,6 +1283,13 @@ func (x *ListRequest) GetLevel() ReadLevel {
 	return ReadLevel_READ_LEVEL_LINEARIZABLE
 }
 
+func (x *ListRequest) GetProblem() bool {
+	if x != nil {
+		return x.Problem
+	}
+	return false
+}
+
 type ListResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Executions []*ExecutionSummary    `protobuf:"bytes,1,rep,name=executions,proto3" json:"executions,omitempty"`
@@ -1335,14 +1344,17 @@ func (x *ListResponse) GetCursor() []byte {
 }
 
 type ExecutionSummary struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Status        ExecutionStatus        `protobuf:"varint,3,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
-	CreatedMs     int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
-	ClosedMs      int64                  `protobuf:"varint,5,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	ParentId      string                 `protobuf:"bytes,7,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Function    string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	Status      ExecutionStatus        `protobuf:"varint,3,opt,name=status,proto3,enum=perdure.v1.ExecutionStatus" json:"status,omitempty"`
+	CreatedMs   int64                  `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	ClosedMs    int64                  `protobuf:"varint,5,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	ParentId    string                 `protobuf:"bytes,7,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
+	// Of an open execution: what its worker said last when it gave the task back, at most 256 bytes; empty after the next
+	// commit.
+	Problem       string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1422,6 +1434,13 @@ func (x *ExecutionSummary) GetIncarnation() uint64 {
 func (x *ExecutionSummary) GetParentId() string {
 	if x != nil {
 		return x.ParentId
+	}
+	return ""
+}
+
+func (x *ExecutionSummary) GetProblem() string {
+	if x != nil {
+		return x.Problem
 	}
 	return ""
 }
@@ -2043,7 +2062,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\bnext_seq\x18\x02 \x01(\x04R\anextSeq\x12\x1d\n" +
 	"\n" +
 	"read_index\x18\x03 \x01(\x04R\treadIndex\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\xf4\x01\n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x8e\x02\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\x06status\x18\x02 \x03(\x0e2\x1b.perdure.v1.ExecutionStatusR\x06status\x12\x1a\n" +
@@ -2051,12 +2070,13 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\tid_prefix\x18\x04 \x01(\tR\bidPrefix\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\rR\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x06 \x01(\fR\x06cursor\x12+\n" +
-	"\x05level\x18\a \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\"d\n" +
+	"\x05level\x18\a \x01(\x0e2\x15.perdure.v1.ReadLevelR\x05level\x12\x18\n" +
+	"\aproblem\x18\b \x01(\bR\aproblem\"d\n" +
 	"\fListResponse\x12<\n" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x1c.perdure.v1.ExecutionSummaryR\n" +
 	"executions\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\xee\x01\n" +
+	"\x06cursor\x18\x02 \x01(\fR\x06cursor\"\x88\x02\n" +
 	"\x10ExecutionSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x123\n" +
@@ -2065,7 +2085,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x1b\n" +
 	"\tclosed_ms\x18\x05 \x01(\x03R\bclosedMs\x12 \n" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x1b\n" +
-	"\tparent_id\x18\a \x01(\tR\bparentId\"\x9c\x01\n" +
+	"\tparent_id\x18\a \x01(\tR\bparentId\x12\x18\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\"\x9c\x01\n" +
 	"\rSignalRequest\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
