@@ -33,6 +33,7 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	if err != nil {
 		return err
 	}
+	t.background.stop()
 	if err := t.flush(); err != nil {
 		return err
 	}
