@@ -53,7 +53,7 @@ func (e clusterEnv) ClockJumped() {
 // Levels implements cluster.Env. It blocks for statusTimeout at most.
 func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
 	levels := map[string]uint64{}
-	said, _ := e.n.askAll(ctx, members)
+	said, _ := memberClient{e.n}.askAll(ctx, members)
 	for _, st := range said {
 		if st != nil {
 			levels[st.ServerId] = st.FeatureLevel
@@ -103,7 +103,7 @@ func (e clusterEnv) Check(ctx context.Context) {
 			if !ok {
 				continue
 			}
-			st, err := n.statusAt(ctx, leader.Addr, r.ID(), lagTimeout)
+			st, err := memberClient{n}.statusAt(ctx, leader.Addr, r.ID(), lagTimeout)
 			if err != nil || st.State != raft.Leader.String() {
 				continue
 			}
@@ -125,7 +125,7 @@ func (n *Node) noteReady() {
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // NotReady says why the node cannot serve every partition, or not every command, now, or nil.
-func (n *Node) NotReady() error { return errors.Join(n.notServing(), n.diskProblem()) }
+func (n *Node) NotReady() error { return errors.Join(n.notServing(), n.disk.problem()) }
 
 // notServing says why the node cannot serve every partition now, or nil.
 func (n *Node) notServing() error {

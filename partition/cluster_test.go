@@ -140,7 +140,7 @@ func equalReplicas(t *testing.T, all []*member, p uint32) {
 		same := true
 		var first *commandv1.ReplicaStatus
 		for _, m := range all {
-			st := m.statusOf(m.router.slots[p].Load())
+			st := report{m.Node}.replica(m.router.slots[p].Load())
 			seen = append(seen, fmt.Sprintf("%s: %d %x %s", m.cfg.NodeID, st.Applied, st.Checksum, st.Halted))
 			if first == nil {
 				first = st

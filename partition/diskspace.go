@@ -9,6 +9,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/internal/clock"
 	"perdure/partition/disk"
 	"perdure/partition/election"
 )
@@ -84,12 +85,9 @@ func quorumLevel(levels []disk.Level, n int) disk.Level {
 	return levels[n/2]
 }
 
-// diskProblem returns an error if this node's disk is short of space, or nil.
-func (n *Node) diskProblem() error {
-	if n.disk == nil {
-		return nil
-	}
-	st := n.disk.Status()
+// problem returns an error if this node's disk is short of space, or nil.
+func (d *diskSpace) problem() error {
+	st := d.Status()
 	what := ""
 	switch st.Level {
 	case disk.Low:
@@ -104,12 +102,9 @@ func (n *Node) diskProblem() error {
 	return fmt.Errorf("the disk is %s (%s): %s", st.Level, st.Space(), what)
 }
 
-// diskStatus is what operators are shown; nil if nothing is known.
-func (n *Node) diskStatus() *perdurev1.DiskStatus {
-	if n.disk == nil {
-		return nil
-	}
-	st := n.disk.Status()
+// report is what operators are shown; nil if nothing is known.
+func (d *diskSpace) report() *perdurev1.DiskStatus {
+	st := d.Status()
 	if st.Total == 0 {
 		return nil
 	}
@@ -117,39 +112,42 @@ func (n *Node) diskStatus() *perdurev1.DiskStatus {
 		Reserve: uint64(st.Reserve), ReserveHeld: st.Held, Waiting: uint64(st.Waiting)}
 }
 
-// watchDisk notifies the other members while this node's disk is low, and transfers its leaderships to
+// diskWatch tells the other members of a disk that fills, and hands leaderships to them.
+type diskWatch struct{ n *Node }
+
+// run notifies the other members while this node's disk is low, and transfers its leaderships to
 // members that have space. It returns when the node's lifetime ends.
-func (n *Node) watchDisk() {
-	defer close(n.diskDone)
+func (w diskWatch) run() {
+	defer close(w.n.diskDone)
 	notified := disk.OK
-	for n.pause(n.lifetime, diskEvery) {
-		members := n.cluster.Members()
-		n.disk.prune(members)
-		level := n.disk.Level()
+	for clock.Wait(w.n.lifetime, w.n.clock, diskEvery) {
+		members := w.n.cluster.Members()
+		w.n.disk.prune(members)
+		level := w.n.disk.Level()
 		if level != disk.OK || notified != disk.OK {
-			n.notifyDisk(members, level)
+			w.notify(members, level)
 			notified = level
 		}
 		if level != disk.OK {
-			n.leaveToOthers()
+			w.leaveToOthers()
 		}
 	}
 }
 
-// notifyDisk reports the level of this node's disk to the other members. A member that does not answer gets
+// notify reports the level of this node's disk to the other members. A member that does not answer gets
 // the next report, or drops the last one after diskNews. It blocks for diskEvery at most.
-func (n *Node) notifyDisk(members []*commandv1.DirectoryMember, level disk.Level) {
-	ctx, cancel := context.WithTimeout(n.lifetime, diskEvery)
+func (w diskWatch) notify(members []*commandv1.DirectoryMember, level disk.Level) {
+	ctx, cancel := context.WithTimeout(w.n.lifetime, diskEvery)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, m := range members {
-		if m.ServerId == n.identity.ServerID {
+		if m.ServerId == w.n.identity.ServerID {
 			continue
 		}
 		wg.Go(func() {
-			client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
+			client, err := w.n.peers.Client(w.n.cluster.AddressOf(m.ServerId))
 			if err == nil {
-				_, _ = client.NoteDisk(ctx, &commandv1.NoteDiskRequest{ServerId: n.identity.ServerID, Level: uint32(level)})
+				_, _ = client.NoteDisk(ctx, &commandv1.NoteDiskRequest{ServerId: w.n.identity.ServerID, Level: uint32(level)})
 			}
 		})
 	}
@@ -166,20 +164,20 @@ func (s *peerService) NoteDisk(_ context.Context, in *commandv1.NoteDiskRequest)
 }
 
 // leaveToOthers transfers the groups that this node leads to members whose disks are not low.
-func (n *Node) leaveToOthers() {
-	led := n.transfers.Led()
+func (w diskWatch) leaveToOthers() {
+	led := w.n.transfers.Led()
 	if len(led) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(n.lifetime, election.TransferTimeout)
+	ctx, cancel := context.WithTimeout(w.n.lifetime, election.TransferTimeout)
 	defer cancel()
-	targets := n.transfers.Targets(ctx, led)
+	targets := w.n.transfers.Targets(ctx, led)
 	for _, g := range led {
 		for _, m := range targets[g.ID()] {
-			if n.disk.of(m.ServerId, n.clock.Now()) != disk.OK {
+			if w.n.disk.of(m.ServerId, w.n.clock.Now()) != disk.OK {
 				continue
 			}
-			err := n.transfers.Transfer(ctx, g, m)
+			err := w.n.transfers.Transfer(ctx, g, m)
 			if err == nil {
 				break
 			}

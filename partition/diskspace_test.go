@@ -119,7 +119,7 @@ func TestDiskLow(t *testing.T) {
 	if err := n.NotReady(); err == nil || !strings.Contains(err.Error(), "the disk is low (2047 KiB of 100 MiB free") {
 		t.Errorf("readiness on a low disk: %v", err)
 	}
-	if st := n.status().Disk; st.GetLevel() != "low" || st.GetFree() != 2*testReserve-1 || st.GetLowMark() != 2*testReserve {
+	if st := (report{n}).node().Disk; st.GetLevel() != "low" || st.GetFree() != 2*testReserve-1 || st.GetLowMark() != 2*testReserve {
 		t.Errorf("status on a low disk: %v", st)
 	}
 

@@ -21,7 +21,8 @@
 //   - node.go starts everything, as a list; close.go stops it.
 //   - Package group is one partition's group: group commit, a leader's duties, reads.
 //   - router.go maps ids to partitions and looks for leaders; watch.go waits for changes.
-//   - service.go answers other nodes, operator.go operators.
+//   - service.go answers other nodes, operator.go operators; members.go asks the other members, report.go reports this
+//     node.
 //   - cluster_env.go, elections.go, repair_env.go and dispatch.go are what packages cluster, election, repair and
 //     workers need of the node. Those decide who is a member, who leads, what is rebuilt, and who gets a task.
 //   - Package identity: which stores belong to this node. Other sub-packages: auditor, disk, raftlog, stable,

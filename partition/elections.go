@@ -101,7 +101,7 @@ func (e electionEnv) Probe(ctx context.Context, addr string) (string, error) {
 }
 
 func (e electionEnv) Ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
-	return e.n.ask(ctx, m)
+	return memberClient{e.n}.ask(ctx, m)
 }
 
 // StatusAt asks the node at an address for its member of a group.
@@ -126,13 +126,6 @@ func (e electionEnv) StatusAt(ctx context.Context, addr string, id uint32) (*com
 	return nil, refusal.TryLater(id, "the node at "+addr+" has no member of the group")
 }
 
-// statusAt asks the node at an address for its member of a group. It blocks for timeout at most.
-func (n *Node) statusAt(ctx context.Context, addr string, id uint32, timeout time.Duration) (*commandv1.ReplicaStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return electionEnv{n}.StatusAt(ctx, addr, id)
-}
-
 // prepareElections makes the parts of package election, without starting them.
 func (n *Node) prepareElections() error {
 	random, err := clock.NewRand(n.cfg.Rand)
@@ -154,6 +147,3 @@ func (n *Node) HandOver(ctx context.Context) {
 		n.transfers.TransferAll(ctx)
 	}
 }
-
-// pause waits for d; false if ctx ends first.
-func (n *Node) pause(ctx context.Context, d time.Duration) bool { return clock.Wait(ctx, n.clock, d) }

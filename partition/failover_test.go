@@ -115,7 +115,7 @@ func TestKilledLeader(t *testing.T) {
 							}
 						}
 						return false
-					}, func() string { return fmt.Sprint(rest[0].status(), rest[1].status()) })
+					}, func() string { return fmt.Sprint(report{rest[0].Node}.node(), report{rest[1].Node}.node()) })
 				}
 				took := time.Since(began)
 				t.Logf("all groups had a leader after %v", took)

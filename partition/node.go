@@ -298,7 +298,7 @@ func Start(cfg Config) (n *Node, err error) {
 		n.balancer.Start()
 		n.cluster.Run()
 		go repairEnv{n}.comparison().Run(n.lifetime)
-		go n.watchDisk()
+		go diskWatch{n}.run()
 	}
 	return n, nil
 }

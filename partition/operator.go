@@ -3,10 +3,7 @@ package partition
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"perdure/api"
@@ -22,57 +19,6 @@ type Operator struct{ n *Node }
 
 // Operator implements the operators' service for the whole cluster.
 func (n *Node) Operator() *Operator { return &Operator{n} }
-
-// statusTimeout bounds one node's answer about its replicas.
-const statusTimeout = 2 * time.Second
-
-// ask returns a member's status of its replicas; this node answers for itself.
-func (n *Node) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
-	if m.ServerId == n.identity.ServerID {
-		return n.status(), nil
-	}
-	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	st, err := client.Status(ctx, &commandv1.StatusRequest{})
-	if err == nil && st.ServerId != m.ServerId {
-		err = fmt.Errorf("server %s answers at its address", st.ServerId)
-	}
-	return st, err
-}
-
-// reach returns another member's service once that node answers. A node that has just come back does so
-// within statusTimeout; a connection attempt that came too early must not fail an operator's command.
-func (n *Node) reach(ctx context.Context, m *commandv1.DirectoryMember) (commandv1.PeersClient, error) {
-	client, err := n.peers.Client(n.cluster.AddressOf(m.ServerId))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	if _, err := client.Status(ctx, &commandv1.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
-		return nil, err
-	}
-	return client, nil
-}
-
-// askAll asks all members at once. A member that did not answer has a nil status and an error.
-func (n *Node) askAll(ctx context.Context, members []*commandv1.DirectoryMember) ([]*commandv1.NodeStatus, []error) {
-	out, errs := make([]*commandv1.NodeStatus, len(members)), make([]error, len(members))
-	var wg sync.WaitGroup
-	for i, m := range members {
-		wg.Go(func() {
-			if out[i], errs[i] = n.ask(ctx, m); errs[i] != nil {
-				out[i] = nil
-			}
-		})
-	}
-	wg.Wait()
-	return out, errs
-}
 
 // ClusterStatus returns what the members that answer know now.
 func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus, error) {
@@ -92,7 +38,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	if server := n.cluster.Leader(); server != "" {
 		out.DirectoryLeader = n.cluster.NodeOf(server)
 	}
-	said, errs := n.askAll(ctx, members)
+	said, errs := memberClient{n}.askAll(ctx, members)
 	hints := map[string]cluster.Hint{}
 	for _, h := range n.cluster.Gossip() {
 		hints[h.ServerID] = h
@@ -116,13 +62,13 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		out.Nodes = append(out.Nodes, node)
 	}
 	for p := range uint32(len(n.router.slots)) {
-		out.Partitions = append(out.Partitions, n.partitionStatus(p, dir, members, said))
+		out.Partitions = append(out.Partitions, o.partitionStatus(p, dir, members, said))
 	}
 	return out, nil
 }
 
 // partitionStatus merges the nodes' answers about one partition.
-func (n *Node) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, said []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
+func (o *Operator) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, said []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
 	out := &perdurev1.ClusterPartition{Partition: p}
 	if dir != nil && int(p) < len(dir.Placements) {
 		out.Preferred = dir.Placements[p].Preferred
@@ -185,34 +131,20 @@ func withoutIDs(audit *perdurev1.ReplicaAudit) *perdurev1.ReplicaAudit {
 	return out
 }
 
-// memberNamed finds a member by its node id.
-func (n *Node) memberNamed(node string) (*commandv1.DirectoryMember, error) {
-	members := n.cluster.Members()
-	if dir := n.Directory(); dir != nil {
-		members = dir.Members
-	}
-	for _, m := range members {
-		if m.NodeId == node {
-			return m, nil
-		}
-	}
-	return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "cluster %s has no node %s", n.identity.ClusterID, node).With("node", node)
-}
-
 // Rebuild has one node rebuild its replica of a partition, and blocks until that replica has caught up.
 func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequest) (*perdurev1.RebuildReplicaResponse, error) {
 	n := o.n
 	if _, err := n.router.Replica(in.Partition); err != nil {
 		return nil, err
 	}
-	m, err := n.memberNamed(in.NodeId)
+	m, err := memberClient{n}.named(in.NodeId)
 	if err != nil {
 		return nil, err
 	}
 	if m.ServerId == n.identity.ServerID {
 		return n.rebuilder.Rebuild(ctx, in.Partition)
 	}
-	client, err := n.reach(ctx, m)
+	client, err := memberClient{n}.reach(ctx, m)
 	if err != nil {
 		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}
@@ -231,7 +163,7 @@ func (o *Operator) Rebuild(ctx context.Context, in *perdurev1.RebuildReplicaRequ
 func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershipRequest) (*perdurev1.TransferLeadershipResponse, error) {
 	n := o.n
 	if in.ToNode != "" {
-		if _, err := n.memberNamed(in.ToNode); err != nil {
+		if _, err := (memberClient{n}).named(in.ToNode); err != nil {
 			return nil, err
 		}
 	}
@@ -248,12 +180,12 @@ func (o *Operator) Transfer(ctx context.Context, in *perdurev1.TransferLeadershi
 		}
 		partitions, leader = []uint32{*in.Partition}, r.Leader()
 	} else {
-		from, err := n.memberNamed(in.FromNode)
+		from, err := memberClient{n}.named(in.FromNode)
 		if err != nil {
 			return nil, err
 		}
 		leader = from.ServerId
-		st, err := n.ask(ctx, from)
+		st, err := memberClient{n}.ask(ctx, from)
 		if err != nil {
 			return nil, refusal.TryLater(0, fmt.Sprintf("node %s cannot be asked what it leads: %v", in.FromNode, err))
 		}
@@ -297,14 +229,14 @@ func (o *Operator) ForgetKept(ctx context.Context, in *perdurev1.ForgetKeptReque
 	if _, err := n.router.Replica(in.Partition); err != nil {
 		return nil, err
 	}
-	m, err := n.memberNamed(in.NodeId)
+	m, err := memberClient{n}.named(in.NodeId)
 	if err != nil {
 		return nil, err
 	}
 	if m.ServerId == n.identity.ServerID {
 		return n.rebuilder.Forget(in.Partition, in.Name)
 	}
-	client, err := n.reach(ctx, m)
+	client, err := memberClient{n}.reach(ctx, m)
 	if err != nil {
 		return nil, refusal.TryLater(in.Partition, fmt.Sprintf("node %s cannot be asked: %v", in.NodeId, err))
 	}

@@ -31,7 +31,7 @@ func (e repairEnv) Leader(ctx context.Context, p uint32) string {
 		if m.ServerId == n.identity.ServerID {
 			continue
 		}
-		if st, err := n.ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
+		if st, err := (memberClient{n}).ask(ctx, m); err == nil && int(p) < len(st.Replicas) && st.Replicas[p].Serving {
 			return n.cluster.AddressOf(m.ServerId)
 		}
 	}
@@ -44,7 +44,7 @@ func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok b
 	if r.Halted() != nil || r.Raft() == nil {
 		return 0, false
 	}
-	own := n.statusOf(r)
+	own := report{n}.replica(r)
 	if own.Serving {
 		return own.Applied, true
 	}
@@ -52,11 +52,11 @@ func (e repairEnv) CaughtUp(ctx context.Context, p uint32) (applied uint64, ok b
 	if !ok {
 		return 0, false
 	}
-	st, err := n.statusAt(ctx, leader.Addr, p, statusTimeout)
+	st, err := memberClient{n}.statusAt(ctx, leader.Addr, p, statusTimeout)
 	if err != nil || !st.Serving {
 		return 0, false
 	}
-	own = n.statusOf(r)
+	own = report{n}.replica(r)
 	return own.Applied, own.Halted == "" && own.Applied >= st.Applied
 }
 
@@ -98,13 +98,13 @@ func (e repairEnv) comparison() *repair.Comparison {
 					others = append(others, m)
 				}
 			}
-			said, _ := n.askAll(ctx, others)
+			said, _ := memberClient{n}.askAll(ctx, others)
 			return said
 		},
 		Own: func() (out []repair.OwnReplica) {
 			for _, r := range n.router.Replicas() {
 				if r.Halted() == nil && r.Store() != nil {
-					out = append(out, repair.OwnReplica{Status: n.statusOf(r), Halt: r.Halt})
+					out = append(out, repair.OwnReplica{Status: report{n}.replica(r), Halt: r.Halt})
 				}
 			}
 			return out

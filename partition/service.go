@@ -2,13 +2,11 @@ package partition
 
 import (
 	"context"
-	"time"
 
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/group"
-	"perdure/partition/raftgroup"
 )
 
 // peerService answers the other nodes. Nothing that arrives here is passed on to a third node.
@@ -60,36 +58,9 @@ func (s *peerService) Status(_ context.Context, in *commandv1.StatusRequest) (*c
 			return nil, err
 		}
 		return &commandv1.NodeStatus{NodeId: s.n.identity.NodeID, ServerId: s.n.identity.ServerID,
-			FeatureLevel: s.n.cfg.knownLevel(), Replicas: []*commandv1.ReplicaStatus{s.n.statusOf(r)}}, nil
+			FeatureLevel: s.n.cfg.knownLevel(), Replicas: []*commandv1.ReplicaStatus{report{s.n}.replica(r)}}, nil
 	}
-	return s.n.status(), nil
-}
-
-// status returns the state of this node's replicas.
-func (n *Node) status() *commandv1.NodeStatus {
-	out := &commandv1.NodeStatus{NodeId: n.identity.NodeID, ServerId: n.identity.ServerID, DirectoryEpoch: n.Directory().GetEpoch(), Kept: n.former.List(), Disk: n.diskStatus(),
-		FeatureLevel: n.cfg.knownLevel()}
-	for _, r := range n.router.Replicas() {
-		out.Replicas = append(out.Replicas, n.statusOf(r))
-	}
-	if g := n.cluster.Raft(); g != nil {
-		out.Directory = n.witness(raftgroup.Status(g))
-	}
-	return out
-}
-
-// statusOf returns a replica's status as this node can testify to it.
-func (n *Node) statusOf(r *group.Replica) *commandv1.ReplicaStatus {
-	st := n.witness(r.Status())
-	st.Rebuilding = n.rebuilder.Running(r.ID())
-	return st
-}
-
-// witness limits a status's ContactMs to the silence that this node can testify to; see
-// election.Failover.Witnessed.
-func (n *Node) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
-	st.ContactMs = uint64(n.failover.Witnessed(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())
-	return st
+	return report{s.n}.node(), nil
 }
 
 // Content implements Peers.

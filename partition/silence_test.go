@@ -72,7 +72,7 @@ func TestSilence(t *testing.T) {
 		for _, p := range led {
 			waitFor(t, fmt.Sprintf("partition %d is led elsewhere", p), func() bool {
 				return leads(rest[0], p) || leads(rest[1], p)
-			}, func() string { return fmt.Sprint(rest[0].status(), rest[1].status()) })
+			}, func() string { return fmt.Sprint(report{rest[0].Node}.node(), report{rest[1].Node}.node()) })
 		}
 		took := time.Since(began)
 		t.Logf("led elsewhere after %v, %.2f of the heartbeat time-out", took, took.Seconds()/timeouts.Seconds())

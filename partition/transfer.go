@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	commandv1 "perdure/api/command/v1"
+	"perdure/internal/clock"
 	"perdure/partition/election"
 	"perdure/partition/group"
 	"perdure/partition/refusal"
@@ -45,7 +46,7 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 	}
 	var to *commandv1.DirectoryMember
 	if toNode != "" {
-		if to, err = n.memberNamed(toNode); err != nil {
+		if to, err = (memberClient{n}).named(toNode); err != nil {
 			return "", err
 		}
 	}
@@ -99,7 +100,7 @@ func (n *Node) transferred(ctx context.Context, r *group.Replica) (leader string
 				}
 			}
 		}
-		if !n.pause(ctx, servePoll) {
+		if !clock.Wait(ctx, n.clock, servePoll) {
 			return "", refusal.TryLater(r.ID(), "the leadership is transferred, and the new leader does not serve yet")
 		}
 	}

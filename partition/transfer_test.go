@@ -290,7 +290,9 @@ func TestBlindSurvivor(t *testing.T) {
 		waitFor(t, "all to have the same log", func() bool {
 			last := was.router.slots[0].Load().Raft().LastIndex()
 			return behind.router.slots[0].Load().Raft().LastIndex() == last && ahead.router.slots[0].Load().Raft().LastIndex() == last
-		}, func() string { return fmt.Sprint(was.status(), behind.status(), ahead.status()) })
+		}, func() string {
+			return fmt.Sprint(report{was.Node}.node(), report{behind.Node}.node(), report{ahead.Node}.node())
+		})
 		ahead.failover.Enable(false)
 		// It alone hears of an entry; then the leader goes.
 		r := ahead.router.slots[0].Load()

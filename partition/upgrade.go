@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
+	"perdure/internal/clock"
 	"perdure/partition/refusal"
 )
 
@@ -53,25 +54,25 @@ func (n *Node) startLevel(creating bool) error {
 }
 
 // upgrade raises the cluster's level, as the directory's leader or as a node alone.
-func (n *Node) upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
-	if !n.identity.Alone() {
-		return n.cluster.Upgrade(ctx, in)
+func (o *Operator) upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	if !o.n.identity.Alone() {
+		return o.n.cluster.Upgrade(ctx, in)
 	}
-	from, _ := n.cluster.Level()
-	to, known := max(in.Level, from), n.cfg.knownLevel()
+	from, _ := o.n.cluster.Level()
+	to, known := max(in.Level, from), o.n.cfg.knownLevel()
 	if in.Level == 0 {
 		to = max(known, from)
 	}
 	if to > known {
-		return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "feature level %d is not known to all members: node %s knows up to %d", to, n.identity.NodeID, known)
+		return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "feature level %d is not known to all members: node %s knows up to %d", to, o.n.identity.NodeID, known)
 	}
-	n.cluster.RaiseLevel(to)
+	o.n.cluster.RaiseLevel(to)
 	return &perdurev1.UpgradeResponse{From: from, Level: to}, nil
 }
 
 // Upgrade implements Peers.
 func (s *peerService) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
-	return s.n.upgrade(ctx, in)
+	return s.n.Operator().upgrade(ctx, in)
 }
 
 // Upgrade raises the cluster's feature level and waits until the partitions have reached it, for reachTimeout at most.
@@ -79,37 +80,37 @@ func (s *peerService) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest)
 // directory.
 func (o *Operator) Upgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
 	n := o.n
-	out, err := n.routeUpgrade(ctx, in)
+	out, err := o.routeUpgrade(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	for {
-		out.Waiting = n.below(ctx, out.Level)
-		if len(out.Waiting) == 0 || !n.pause(ctx, upgradeRetry) {
+		out.Waiting = o.below(ctx, out.Level)
+		if len(out.Waiting) == 0 || !clock.Wait(ctx, n.clock, upgradeRetry) {
 			return out, nil
 		}
 	}
 }
 
 // routeUpgrade has the directory's leader raise the cluster's level.
-func (n *Node) routeUpgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
-	if n.identity.Alone() {
-		return n.upgrade(ctx, in)
+func (o *Operator) routeUpgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (*perdurev1.UpgradeResponse, error) {
+	if o.n.identity.Alone() {
+		return o.upgrade(ctx, in)
 	}
 	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
 	defer cancel()
 	last := refusal.TryLater(directoryGroup, "the directory has no leader")
 	for {
 		var out *perdurev1.UpgradeResponse
-		leader := n.cluster.Leader()
+		leader := o.n.cluster.Leader()
 		err := error(last)
-		if n.cluster.Leads() {
-			out, err = n.upgrade(ctx, in)
+		if o.n.cluster.Leads() {
+			out, err = o.upgrade(ctx, in)
 		} else if leader != "" {
 			var client commandv1.PeersClient
-			if client, err = n.peers.Client(n.cluster.AddressOf(leader)); err == nil {
+			if client, err = o.n.peers.Client(o.n.cluster.AddressOf(leader)); err == nil {
 				out, err = client.Upgrade(ctx, in)
 			}
 		}
@@ -119,24 +120,24 @@ func (n *Node) routeUpgrade(ctx context.Context, in *perdurev1.UpgradeRequest) (
 		e, ours := api.FromStatus(err)
 		switch {
 		case !ours && status.Code(err) == codes.Unimplemented:
-			return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "node %s leads the directory and runs a version that cannot raise the feature level", n.cluster.NodeOf(leader))
+			return nil, api.Errorf(perdurev1.Reason_REASON_FEATURE_LEVEL, "node %s leads the directory and runs a version that cannot raise the feature level", o.n.cluster.NodeOf(leader))
 		case !ours:
-			last = refusal.TryLater(directoryGroup, fmt.Sprintf("node %s leads the directory and did not answer: %v", n.cluster.NodeOf(leader), err))
+			last = refusal.TryLater(directoryGroup, fmt.Sprintf("node %s leads the directory and did not answer: %v", o.n.cluster.NodeOf(leader), err))
 		case api.Code(e.Reason) != codes.Unavailable && e.Reason != perdurev1.Reason_REASON_OUTCOME_UNKNOWN:
 			return nil, e
 		default:
 			last = e
 		}
-		if !n.pause(ctx, upgradeRetry) {
+		if !clock.Wait(ctx, o.n.clock, upgradeRetry) {
 			return nil, last
 		}
 	}
 }
 
 // below lists the partitions without a leader, and those whose leader's state is below a feature level.
-func (n *Node) below(ctx context.Context, level uint64) (below []uint32) {
+func (o *Operator) below(ctx context.Context, level uint64) (below []uint32) {
 	reached := map[uint32]bool{}
-	said, _ := n.askAll(ctx, n.Directory().GetMembers())
+	said, _ := memberClient{o.n}.askAll(ctx, o.n.Directory().GetMembers())
 	for _, st := range said {
 		for _, r := range st.GetReplicas() {
 			if r.Serving && r.FeatureLevel >= level {
@@ -144,7 +145,7 @@ func (n *Node) below(ctx context.Context, level uint64) (below []uint32) {
 			}
 		}
 	}
-	for p := range uint32(len(n.router.slots)) {
+	for p := range uint32(len(o.n.router.slots)) {
 		if !reached[p] {
 			below = append(below, p)
 		}

@@ -74,7 +74,7 @@ func (o *Operator) verifyMember(ctx context.Context, m *commandv1.DirectoryMembe
 	if m.ServerId == o.n.identity.ServerID {
 		return o.n.auditor.Verify(ctx, send)
 	}
-	client, err := o.n.reach(ctx, m)
+	client, err := memberClient{o.n}.reach(ctx, m)
 	if err != nil {
 		return err
 	}

@@ -139,7 +139,7 @@ func TestRunWatchOfANewLeader(t *testing.T) {
 	seen := runVersion(t, target.router, "run")
 	must(t, lead.router, signalCmd("signal 0", "run", "s0", "1"))
 	transfer(t, lead, 0, target.cfg.NodeID)
-	waitFor(t, "the target leads", func() bool { return leads(target, 0) }, func() string { return fmt.Sprint(target.status()) })
+	waitFor(t, "the target leads", func() bool { return leads(target, 0) }, func() string { return fmt.Sprint(report{target.Node}.node()) })
 	w.Follow(seen)
 	notified(t, "a change before this node led", w.Watch)
 }
