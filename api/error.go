@@ -21,7 +21,7 @@ const Domain = "perdure"
 
 // Error is a refusal or a failure as every floor reports it: a reason from one enum, a message for
 // people, and the ids concerned. It answers the caller's question (is it my fault, shall I try again,
-// was it applied?) through Reason; nobody compares messages.
+// was it applied?) through Reason; callers do not compare messages.
 type Error struct {
 	Reason  perdurev1.Reason
 	Message string

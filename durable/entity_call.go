@@ -52,7 +52,7 @@ func GoCallEntity[Out any](ctx Context, to EntityID, operation string, input any
 	return &Future[Out]{t: t, n: n, name: operation, codec: t.codec}, nil
 }
 
-// SignalEntity asks an entity to run an operation, once, with the next commit. Nobody gets the result.
+// SignalEntity asks an entity to run an operation, once, with the next commit. The result is dropped.
 func SignalEntity(ctx Context, to EntityID, operation string, input any, opts ...SignalOption) error {
 	t, err := enter(ctx, "SignalEntity("+strconv.Quote(operation)+")")
 	if err != nil {

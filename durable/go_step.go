@@ -20,10 +20,10 @@ const (
 	pollMax = 2 * time.Second
 )
 
-// GoStep is Run without the wait: the step runs beside the function, in a goroutine of its own, from the next commit on,
+// GoStep is Run without the wait: the step runs concurrently with the function, in a goroutine of its own, from the next commit on,
 // which is no later than the next operation that waits or runs a step. Get returns the step's result.
 //
-// An execution whose steps run does not leave its worker: every wait of the function goes on here until they have ended. The
+// An execution whose steps run does not leave its worker: every wait of the function continues here until they have ended. The
 // function's end, or an activation's, ends the contexts of steps that still run. A step whose result was not recorded runs
 // again at the next activation.
 func GoStep[T any](ctx Context, name string, step func(ctx context.Context) (T, error), opts ...StepOption) (*Future[T], error) {
@@ -229,7 +229,7 @@ func (t *activation) collect() error {
 	return t.commit(commit{events: events})
 }
 
-// settleSteps returns when a wait of the function may end the activation, because no step runs beside it, or when the wait is
+// settleSteps returns when a wait of the function may end the activation, because no step runs concurrently, or when the wait is
 // satisfied. Until then it records the steps' results, and reads the journal for what else the function waits for.
 func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 	b := &t.background

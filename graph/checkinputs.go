@@ -116,7 +116,7 @@ func TypeName(t perdurev1.ValueType) string {
 	return strings.ToLower(strings.TrimPrefix(t.String(), "VALUE_TYPE_"))
 }
 
-// outputType is what a node's output is declared as. A subgraph answers an object, whatever it says.
+// outputType is the declared type of a node's output. That of a subgraph is an object, whatever it declares.
 func outputType(n *perdurev1.GraphNode) perdurev1.ValueType {
 	if _, sub := n.GetKind().(*perdurev1.GraphNode_Subgraph); sub {
 		return perdurev1.ValueType_VALUE_TYPE_OBJECT

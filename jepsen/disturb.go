@@ -55,7 +55,7 @@ func (n *Node) Disturb(change func(*Disturbance)) error {
 // ErrNeedsDisk says that a fault needs nodes with disks of their own.
 var ErrNeedsDisk = errors.New("this fault needs each node's data on a disk of its own (Options.DiskBytes)")
 
-// mount gives the node a disk of its own, in memory. Its data directory lies in it.
+// mount mounts a disk in memory for the node's data directory.
 func (n *Node) mount(ctx context.Context, size int64) error {
 	disk := filepath.Join(n.c.dir, n.Name+".disk")
 	if err := os.MkdirAll(disk, 0o755); err != nil {

@@ -205,7 +205,7 @@ func (s *GraphScript) Expect() (nodes map[string]NodeExpect, completes bool) {
 	return nodes, completes
 }
 
-// run says how a node ends that may start.
+// run returns how a started node ends.
 func (s *GraphScript) run(n *perdurev1.GraphNode, e *NodeExpect, output func(string) ([]byte, bool)) {
 	fail := func(attempt uint32, kind, message string) {
 		e.Status, e.Attempt, e.Failure, e.Message = perdurev1.NodeStatus_NODE_STATUS_FAILED, attempt, kind, message

@@ -97,7 +97,7 @@ func (c *Cluster) Status(ctx context.Context) (*perdurev1.ClusterStatus, error) 
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
 	}
-	return nil, errors.Join(append(errs, errors.New("no node tells the cluster's status"))...)
+	return nil, errors.Join(append(errs, errors.New("no node returns the cluster's status"))...)
 }
 
 // Status asks this node for the cluster's state.

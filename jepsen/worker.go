@@ -71,7 +71,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 	return nil
 }
 
-// injectWorker does a fault to one of the workers.
+// injectWorker injects a fault into one of the workers.
 func (c *Cluster) injectWorker(f Fault, rng *rand.Rand) (*Wound, error) {
 	if len(c.workers) == 0 {
 		return nil, fmt.Errorf("fault %s: there are no worker processes: only graphs and executions have some", f.Name)

@@ -53,7 +53,7 @@ func errStopping() *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_SHUTTING_DOWN, "the node is stopping")
 }
 
-// ours tells calls of the node's own services from those of the standard ones (health, reflection). The
+// ours distinguishes calls of the node's own services from those of the standard ones (health, reflection). The
 // standard ones answer to the end, and their streams end when the client closes them; a stop does not wait
 // for them.
 func ours(method string) bool { return strings.HasPrefix(method, "/perdure.") }

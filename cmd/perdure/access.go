@@ -74,5 +74,5 @@ func (a *app) hintUnreached(cause string) string {
 		return "the node may require TLS (--tls, or --tls-ca FILE for a private CA), or this is no gRPC address"
 	}
 	return `"node dev" starts a node here; --addr or ` + envAddr + ` names others; ` +
-		"a node that waits for its cluster does not listen yet: GET /readyz on its HTTP port tells why"
+		"a node that waits for its cluster does not listen yet: GET /readyz on its HTTP port says why"
 }

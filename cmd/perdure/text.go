@@ -20,7 +20,7 @@ const previewRunes = 72
 // table writes aligned columns to stdout.
 func (a *app) table() *tabwriter.Writer { return tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0) }
 
-// printable is text that is safe for a terminal: other characters are shown by their codes, so that no text
+// printable makes text safe for a terminal: it shows other characters by their codes, so that no text
 // stored by others can control the reader's terminal or break a table.
 func printable(s string) string {
 	clean := utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0

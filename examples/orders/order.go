@@ -130,7 +130,7 @@ type Expectation struct {
 	Steps             map[string]int
 }
 
-// Expect tells from the order and the stock alone how the order must end. It does not use the durable
+// Expect derives from the order and the stock alone how the order must end. It does not use the durable
 // function. The rules, in the order in which they apply:
 //
 //  1. A line wants more than the stock has: sold out. The lines before it are released.

@@ -28,7 +28,7 @@ const (
 	RuleOrphanExecution = "orphan_execution"
 	// RuleHeader: an execution's header says what its journal and its promise say.
 	RuleHeader = "header_journal"
-	// RuleIncarnation: a former incarnation is older than the present one, and only a sweep that goes on leaves any of it.
+	// RuleIncarnation: a former incarnation is older than the present one, and only an unfinished sweep leaves any of it.
 	RuleIncarnation = "incarnation"
 	// RuleEnding: journal and promise end together, in the same way and with the same result.
 	RuleEnding = "ending"

@@ -333,7 +333,7 @@ func (a *auditor) sender(msg *commandv1.Message) {
 		value, err := wire.DecodeOutcome(w.ChildDone.GetOutcome())
 		switch {
 		case !there || !ok || !p.State.Settled():
-			bad("it tells the end of a child that has not ended here")
+			bad("it reports the end of a child that has not ended here")
 		case h.ParentPromise != msg.ToId || h.ParentIncarnation != msg.ToIncarnation:
 			bad("it is for incarnation %d, the child's parent is %q, incarnation %d", msg.ToIncarnation, h.ParentPromise, h.ParentIncarnation)
 		case err != nil || !bytes.Equal(value, canonical(state.OutcomeOf(p))):

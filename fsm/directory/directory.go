@@ -115,7 +115,7 @@ func created(d *commandv1.Directory, c *commandv1.CreatedPartitions) error {
 	}
 	for _, p := range c.Partitions {
 		if int(p) >= len(d.Placements) {
-			return refused("there is no partition %d", p)
+			return refused("the cluster has no partition %d", p)
 		}
 		d.Placements[p].Created = true
 	}

@@ -11,7 +11,7 @@ import (
 type rule struct {
 	// apply runs the command within a transaction; a refusal drops the transaction.
 	apply func(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
-	// about is the id of the object that the command's content names; "" if it is about none.
+	// about is the id of the object that the command's content names; "" if it names none.
 	about string
 	// level is the feature level that the kind came with. A leader proposes it only from that level on (LevelOf); messages
 	// within Deliver need no level, since their senders have reached it.

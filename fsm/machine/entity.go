@@ -287,7 +287,7 @@ func (t *txn) halt(ns, taskID string) {
 	}
 }
 
-// forget deletes an object that nobody awaits: its promise, and its task, which it halts before.
+// forget deletes an object without awaiters: its promise, and its task, which it halts before.
 func (t *txn) forget(ns, objectID string) {
 	if task, ok := t.store(ns).Task(objectID); ok {
 		if task.State != recovery.TaskHalted {

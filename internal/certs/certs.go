@@ -227,7 +227,7 @@ func chainOf(pair *tls.Certificate) []*x509.Certificate {
 // verify is what crypto/tls does with a chain that the other end has shown. An empty host checks no name.
 func verify(chain []*x509.Certificate, pool *x509.CertPool, use x509.ExtKeyUsage, host string) error {
 	if len(chain) == 0 {
-		return errors.New("the other end has shown no certificate")
+		return errors.New("the peer has sent no certificate")
 	}
 	between := x509.NewCertPool()
 	for _, cert := range chain[1:] {

@@ -66,7 +66,7 @@ func (h *Handle) PeerConfig() *tls.Config {
 // IP address. It is for a connection that was dialled by PeerConfig, after its handshake.
 func VerifyPeerHost(cs tls.ConnectionState, host string) error {
 	if len(cs.PeerCertificates) == 0 {
-		return errors.New("the other end has shown no certificate")
+		return errors.New("the peer has sent no certificate")
 	}
 	return cs.PeerCertificates[0].VerifyHostname(host)
 }

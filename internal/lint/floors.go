@@ -194,7 +194,7 @@ func checkImport(rows []place, p place, f *sourceFile, target string, used map[s
 	return ""
 }
 
-// checkForeign says why a file may not import a package from outside the project, or "".
+// checkForeign returns why a file may not import a package from outside the project, or "".
 func checkForeign(p place, f *sourceFile, path string) string {
 	if f.generated() {
 		return ""

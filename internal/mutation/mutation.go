@@ -116,7 +116,7 @@ func TryAll(t *testing.T, root string, rows []Bug) (untried int) {
 	return int(e.left.Load())
 }
 
-// effort is what the folders of one TryAll share: the bounds of what is done at once, and the count.
+// effort is shared by the folders of one TryAll: the bounds of concurrent work, and the count of rows.
 type effort struct {
 	// builds keep a core busy each; runs wait for nodes about half of their time; hangs wait for their end.
 	builds, runs, hangs   chan struct{}

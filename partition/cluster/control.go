@@ -184,7 +184,7 @@ func (m *Member) makePartitions(dir *commandv1.Directory) {
 			continue
 		}
 		if err := g.BootstrapCluster(m.firstConfiguration()).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-			m.Log.Error("cannot make a partition", "event", "partition_not_made", "partition", p.Partition, "error", err)
+			m.Log.Error("cannot create a partition", "event", "partition_not_made", "partition", p.Partition, "error", err)
 			continue
 		}
 		m.Env.Campaign(p.Partition)

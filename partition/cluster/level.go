@@ -85,7 +85,7 @@ func (m *Member) noteLevel(dir *commandv1.Directory) {
 		return
 	}
 	if err := m.Identity.Update(func(id *identity.Identity) { id.FeatureLevel = dir.FeatureLevel }); err != nil {
-		m.Log.Warn("cannot note the feature level", "event", "identity_not_written", "error", err)
+		m.Log.Warn("cannot record the feature level", "event", "identity_not_written", "error", err)
 	}
 }
 

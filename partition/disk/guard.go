@@ -374,7 +374,7 @@ func (g *Guard) keepReserve() {
 		return
 	}
 	if err := preallocate(g.fs, path, reserve); err != nil {
-		g.log.Warn("the disk's reserve cannot be made", "event", "disk_reserve_failed", "file", path, "bytes", reserve, "error", err)
+		g.log.Warn("cannot create the disk reserve", "event", "disk_reserve_failed", "file", path, "bytes", reserve, "error", err)
 		return
 	}
 	g.mu.Lock()
@@ -382,7 +382,7 @@ func (g *Guard) keepReserve() {
 	g.mu.Unlock()
 	g.Look()
 	if had || free > 0 {
-		g.log.Info("the disk's reserve is made", "event", "disk_reserve_made", "file", path, "bytes", reserve)
+		g.log.Info("disk reserve created", "event", "disk_reserve_made", "file", path, "bytes", reserve)
 	}
 }
 

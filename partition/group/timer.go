@@ -87,7 +87,7 @@ func (t *timer) run() {
 			if api.Is(err, perdurev1.Reason_REASON_DISK_FULL) {
 				t.pause(time.Second) // the disk's guard logs it
 			} else {
-				r.log.Warn("a tick failed", "event", "tick_failed", "partition", r.id, "error", err)
+				r.log.Warn("tick failed", "event", "tick_failed", "partition", r.id, "error", err)
 				t.pause(100 * time.Millisecond)
 			}
 			t.at(r.env.Now().UnixMilli())

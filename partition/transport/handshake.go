@@ -131,7 +131,7 @@ func readHello(r io.Reader) (hello, error) {
 		return hello{}, err
 	}
 	if string(head[:4]) != helloMagic {
-		return hello{}, refuse(CodeBadHandshake, "not a peer of this kind")
+		return hello{}, refuse(CodeBadHandshake, "the handshake is not of this protocol")
 	}
 	if _, err := io.ReadFull(r, head[4:]); err != nil {
 		return hello{}, err

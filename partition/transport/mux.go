@@ -260,7 +260,7 @@ func (m *Mux) open(key endpointKey) *endpoint {
 // either side closes it or the Mux closes.
 func (m *Mux) Dial(ctx context.Context, addr, service string) (net.Conn, error) {
 	if len(service) == 0 {
-		return nil, errors.New("transport: no service named")
+		return nil, errors.New("transport: the service has no name")
 	}
 	c, err := m.dial(ctx, addr, hello{kind: KindService, service: service}, m.dialled())
 	if err != nil {

@@ -68,7 +68,7 @@ func ParseRole(text string) (Role, error) {
 
 // Principal is the holder of a token.
 type Principal struct {
-	// Name is the token's in the file, or the subject of a signed one.
+	// Name is the token's name in the file, or the subject of a signed token.
 	Name string
 	// Namespace is the one the token is good in, or AllNamespaces.
 	Namespace string

@@ -168,7 +168,7 @@ func validation(opts *Options) []jwt.ParserOption {
 // keysFor are the keys that a token's algorithm may use.
 func (k *keyring) keysFor(token *jwt.Token) (any, error) {
 	if _, demands := token.Header["crit"]; demands {
-		return nil, errors.New("the token demands extensions, of which none is known here")
+		return nil, errors.New("the token demands extensions, and this node knows none")
 	}
 	return jwt.VerificationKeySet{Keys: k.byAlgorithm[token.Method.Alg()]}, nil
 }

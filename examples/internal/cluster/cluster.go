@@ -92,6 +92,6 @@ func Stop(node *embed.Node, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := node.Close(ctx); err != nil {
-		log.Warn("the node did not stop in order; its next start repairs that", "err", err)
+		log.Warn("node did not stop in order", "err", err)
 	}
 }
