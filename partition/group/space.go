@@ -32,21 +32,21 @@ func (r *proposer) refuseForDisk(cmd *commandv1.Command) *api.Error {
 
 // apply gives an entry to Raft, unless no majority has space for it. Nothing else calls raft.Apply: a log that refuses
 // an entry deposes its leader.
-func (r *core) apply(entry []byte) (raft.ApplyFuture, *api.Error) {
-	if r.disk != nil {
-		if level := r.env.DiskLevel(); level >= disk.Critical {
-			return nil, r.errDiskFull(level)
+func (c *core) apply(entry []byte) (raft.ApplyFuture, *api.Error) {
+	if c.disk != nil {
+		if level := c.env.DiskLevel(); level >= disk.Critical {
+			return nil, c.errDiskFull(level)
 		}
-		if r.disk.Check(int64(len(entry)), disk.Critical) != nil {
-			return nil, r.errDiskFull(disk.Critical)
+		if c.disk.Check(int64(len(entry)), disk.Critical) != nil {
+			return nil, c.errDiskFull(disk.Critical)
 		}
 	}
-	return r.raft.Apply(entry, raftgroup.EnqueueTimeout), nil
+	return c.raft.Apply(entry, raftgroup.EnqueueTimeout), nil
 }
 
 // errDiskFull refuses a command, with the figures of this node's disk.
-func (r *core) errDiskFull(level disk.Level) *api.Error {
-	st := r.disk.Status()
+func (c *core) errDiskFull(level disk.Level) *api.Error {
+	st := c.disk.Status()
 	what := "what grows the state is refused"
 	if level >= disk.Critical {
 		what = "nothing is proposed"
@@ -55,7 +55,7 @@ func (r *core) errDiskFull(level disk.Level) *api.Error {
 	if st.Level < level {
 		whose = "the disks of a majority are " + level.String()
 	}
-	return api.Errorf(perdurev1.Reason_REASON_DISK_FULL, "partition %d: %s: %s until there is space: %s", r.id, whose, what, st.Space()).
+	return api.Errorf(perdurev1.Reason_REASON_DISK_FULL, "partition %d: %s: %s until there is space: %s", c.id, whose, what, st.Space()).
 		With("rule", "disk_"+level.String()).With("free", fmt.Sprint(st.Free)).With("low_mark", fmt.Sprint(st.Low))
 }
 

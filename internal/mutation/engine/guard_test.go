@@ -143,7 +143,7 @@ var guardBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/space.go", Pkg: "partition", Rule: "disk: a leader proposes nothing for itself on full disks",
-		From: "if r.disk != nil {\n\t\tif level :=", To: "if r.disk == nil {\n\t\tif level :=", Tests: "TestAllDisksFull",
+		From: "if c.disk != nil {\n\t\tif level :=", To: "if c.disk == nil {\n\t\tif level :=", Tests: "TestAllDisksFull",
 	},
 	{
 		File: "partition/group/leader.go", Pkg: "partition", Rule: "disk: a leader that began on full disks extends the leases when there is space",
