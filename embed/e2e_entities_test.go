@@ -185,7 +185,14 @@ func TestBank(t *testing.T) {
 	if e, err := w.GetEntity(soon(t), string(all[1])); err != nil || e.GetLock().GetHolder() != "holder" {
 		t.Fatalf("the locked account is %v, %v", e, err)
 	}
-	var moved []*durable.Handle[bool]
+	blocked := begin(w, transfer, "blocked", Transfer{From: all[4], To: all[1], Amount: 1})
+	until(t, "the holder to be named", func() error {
+		if got := w.describe("blocked").GetWakeSource(); got != "lock of account@1, held by holder" {
+			return fmt.Errorf("it waits for %q", got)
+		}
+		return nil
+	})
+	moved := []*durable.Handle[bool]{blocked}
 	for i := range transfers {
 		moved = append(moved, begin(w, transfer, fmt.Sprint("transfer-", i), Transfer{From: all[i%accounts], To: all[(i*3+1)%accounts], Amount: 30 + i%50}))
 	}

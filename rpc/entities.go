@@ -12,6 +12,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
+	"perdure/partition/group"
 )
 
 type entities struct {
@@ -186,4 +187,25 @@ func entityLocks(l *perdurev1.EntityLocks) error {
 		}
 	}
 	return nil
+}
+
+// nameHolder says of an execution that waits for locks which entity it waits for, and which execution holds that. It
+// leaves the wake source as it is when an entity cannot be read.
+func (s *Server) nameHolder(ctx context.Context, ns string, l group.Level, x *perdurev1.Execution) {
+	for _, one := range x.GetWaitingLocks() {
+		reply, _, err := s.router.Query(ctx, l, &commandv1.Query{Namespace: ns, Id: one, Kind: &commandv1.Query_Entity{
+			Entity: &perdurev1.GetEntityRequest{Id: one}}})
+		if err != nil {
+			return
+		}
+		lock := reply.GetEntity().GetEntity().GetLock()
+		if lock.GetHolder() == x.Id && lock.GetHolderIncarnation() == x.Incarnation {
+			continue
+		}
+		x.WakeSource = "lock of " + one
+		if lock != nil {
+			x.WakeSource += ", held by " + lock.Holder
+		}
+		return
+	}
 }

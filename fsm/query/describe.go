@@ -1,6 +1,8 @@
 package query
 
 import (
+	"strings"
+
 	"strconv"
 
 	"perdure/api"
@@ -44,6 +46,9 @@ func (x *Read) describe() (*commandv1.QueryReply, *api.Error) {
 		out.Waiting = x.waiting(h)
 	}
 	out.WakeSource = x.wakeSource(h, p, task, out.Waiting)
+	if strings.HasPrefix(out.WakeSource, locksOf) {
+		out.WaitingLocks = x.lockSet(h)
+	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Describe{Describe: &perdurev1.DescribeResponse{Execution: out}}}, nil
 }
 

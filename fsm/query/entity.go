@@ -124,15 +124,24 @@ func (x *Read) entityTask(entityID string, req *commandv1.TaskQuery) (*commandv1
 	}}}, nil
 }
 
+// locksOf begins the wake source of an execution that waits for locks.
+const locksOf = "locks of "
+
 // lockSource says which entities an execution waits to lock.
 func (x *Read) lockSource(h state.Header) string {
-	holder, ok := x.Holder(x.Query.Namespace, h.ID, h.Incarnation)
-	if !ok {
+	set := x.lockSet(h)
+	if len(set) == 0 {
 		return "stuck"
 	}
-	names := make([]string, len(holder.Set))
-	for i, one := range holder.Set {
-		names[i] = string(one)
+	return locksOf + strings.Join(set, ", ")
+}
+
+// lockSet lists the entities of an execution's critical section, in the order of locking.
+func (x *Read) lockSet(h state.Header) (set []string) {
+	if holder, ok := x.Holder(x.Query.Namespace, h.ID, h.Incarnation); ok {
+		for _, one := range holder.Set {
+			set = append(set, string(one))
+		}
 	}
-	return "locks of " + strings.Join(names, ", ")
+	return set
 }

@@ -699,6 +699,9 @@ type Execution struct {
 	// and journal); empty after the next successful commit.
 	LastProblem string `protobuf:"bytes,17,opt,name=last_problem,json=lastProblem,proto3" json:"last_problem,omitempty"`
 	Partition   uint32 `protobuf:"varint,18,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The entities of the critical section whose locks it waits for, in the order of locking. wake_source names the first
+	// that it has not locked, and that one's holder.
+	WaitingLocks []string `protobuf:"bytes,60,rep,name=waiting_locks,json=waitingLocks,proto3" json:"waiting_locks,omitempty"`
 	// The incarnation before this one, and how many there were; 0 for the first.
 	FormerIncarnation  uint64 `protobuf:"varint,19,opt,name=former_incarnation,json=formerIncarnation,proto3" json:"former_incarnation,omitempty"`
 	FormerIncarnations uint32 `protobuf:"varint,20,opt,name=former_incarnations,json=formerIncarnations,proto3" json:"former_incarnations,omitempty"`
@@ -866,6 +869,13 @@ func (x *Execution) GetPartition() uint32 {
 		return x.Partition
 	}
 	return 0
+}
+
+func (x *Execution) GetWaitingLocks() []string {
+	if x != nil {
+		return x.WaitingLocks
+	}
+	return nil
 }
 
 func (x *Execution) GetFormerIncarnation() uint64 {
@@ -2008,7 +2018,7 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\x10DescribeResponse\x123\n" +
 	"\texecution\x18\x01 \x01(\v2\x15.perdure.v1.ExecutionR\texecution\x12\x1d\n" +
 	"\n" +
-	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xad\a\n" +
+	"read_index\x18\x02 \x01(\x04R\treadIndex\"\xd2\a\n" +
 	"\tExecution\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
@@ -2031,7 +2041,8 @@ const file_perdure_v1_executions_proto_rawDesc = "" +
 	"\vwake_source\x18\x10 \x01(\tR\n" +
 	"wakeSource\x12!\n" +
 	"\flast_problem\x18\x11 \x01(\tR\vlastProblem\x12\x1c\n" +
-	"\tpartition\x18\x12 \x01(\rR\tpartition\x12-\n" +
+	"\tpartition\x18\x12 \x01(\rR\tpartition\x12#\n" +
+	"\rwaiting_locks\x18< \x03(\tR\fwaitingLocks\x12-\n" +
 	"\x12former_incarnation\x18\x13 \x01(\x04R\x11formerIncarnation\x12/\n" +
 	"\x13former_incarnations\x18\x14 \x01(\rR\x12formerIncarnations\x12#\n" +
 	"\rcancel_reason\x18\x16 \x01(\tR\fcancelReason\x12-\n" +
