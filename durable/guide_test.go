@@ -159,6 +159,20 @@ var cheapest = durable.NewFunction("cheapest", func(ctx durable.Context, trips [
 	return best, nil
 })
 
+var decide = durable.NewFunction("decide", func(ctx durable.Context, in Trip) (string, error) {
+	decision, err := durable.NewPromise[string](ctx, durable.PromiseTimeout(72*time.Hour))
+	if err != nil {
+		return "", err
+	}
+	_, err = durable.Run(ctx, "ask", func(ctx context.Context) (string, error) { return mail(ctx, in.Email, decision.Token()) })
+	if err != nil {
+		return "", err
+	}
+	return decision.Get(ctx)
+})
+
+func mail(context.Context, string, string) (string, error) { return "sent", nil }
+
 func lookUp(context.Context, Trip) (string, error) { return "rail", nil }
 
 var approval = durable.NewFunction("approval", func(ctx durable.Context, in Trip) (string, error) {
@@ -213,7 +227,7 @@ func release(string) func(context.Context) (bool, error) {
 
 func serve(ctx context.Context, c *client.Client) error {
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Concurrency: 200, Digest: "v1.4.0"})
-	w.Register(quote, steps, recorded, fanOut, approval, notify, book, bestOffer, cheapest)
+	w.Register(quote, steps, recorded, fanOut, approval, notify, book, bestOffer, cheapest, decide)
 	return w.Run(ctx)
 }
 

@@ -238,7 +238,7 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 // send's promise, if another partition has answered. operation checks an open send.
 func (a *auditor) sendResult(ns string, h state.Header, r journal.Recorded) {
 	p, ok := a.storedPromise(ns, string(r.Promise))
-	if r.Resolved && !sendOutcome(r.Result) && !state.OfEntity(p) {
+	if r.Resolved && !sendOutcome(r.Result) && !state.OfEntity(p) && !state.OfNewPromise(p) && !state.OfAwait(p) {
 		a.found(ns, h.ID, RuleResult, "%q: the journal has a result of %d bytes, which no send has", r.Promise, len(r.Result))
 	}
 	if why := entityOperation(h, r, p); why != "" {
@@ -366,6 +366,19 @@ func (a *auditor) sender(msg *commandv1.Message) {
 			bad("it is a signal whose answer settles %q, and there is no such send", w.SignalCall.GetPromiseId())
 		case string(p.Param) != msg.ToId || w.SignalCall.GetSignal().GetId() != msg.ToId:
 			bad("it is a signal for %q, and the send %q is to %q", w.SignalCall.GetSignal().GetId(), p.ID, p.Param)
+		}
+	case *commandv1.Message_AwaitPromise:
+		p, ok := a.storedPromise(msg.Namespace, w.AwaitPromise.GetPromiseId())
+		h, there := a.storedHeader(msg.Namespace, msg.FromId)
+		if there && h.Incarnation != msg.FromIncarnation || !there && a.erased(msg.Namespace, msg.FromId) {
+			return
+		}
+		if !there || !ok || !state.OfAwait(p) || p.Incarnation != msg.FromIncarnation || string(p.Param) != msg.ToId {
+			bad("it asks for the value of %q on behalf of %q, and there is no such operation", msg.ToId, w.AwaitPromise.GetPromiseId())
+		}
+	case *commandv1.Message_PromiseDone:
+		if _, err := wire.DecodeOutcome(w.PromiseDone.GetOutcome()); err != nil {
+			bad("it answers a wait for a promise by what is no value: %v", err)
 		}
 	case *commandv1.Message_Entity:
 		a.entitySender(msg, w.Entity, bad)

@@ -72,6 +72,9 @@ func (t *txn) notify(ns string, st recovery.Settlement) {
 		t.wake(ns, awaiter, st.Promise.ID)
 	}
 	for _, address := range st.Listeners {
+		if t.answerAwaiting(ns, address, st.Promise) {
+			continue
+		}
 		t.fx.Unblocked = append(t.fx.Unblocked, Unblock{ns, st.Promise.ID, address})
 	}
 }

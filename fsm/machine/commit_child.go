@@ -79,6 +79,9 @@ func (c *commit) send(e journal.InvokeScheduled) error {
 	if s := c.content(e.Promise); ofEntities(s) {
 		return c.sendEntity(e, s)
 	}
+	if s := c.content(e.Promise); s.GetNewPromise() != nil || s.GetAwaitedPromise() != nil {
+		return c.sendPromise(e, s)
+	}
 	msg, err := c.message(e)
 	if err != nil {
 		return err

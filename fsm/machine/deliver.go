@@ -62,6 +62,10 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		return t.receiveEntityMessage(msg, w.Entity)
 	case *commandv1.Message_SignalCall:
 		return t.receiveSignalCall(msg, w.SignalCall)
+	case *commandv1.Message_AwaitPromise:
+		return t.receiveAwaitPromise(msg, w.AwaitPromise)
+	case *commandv1.Message_PromiseDone:
+		return t.receivePromiseDone(msg, w.PromiseDone)
 	case *commandv1.Message_SignalDone:
 		return t.receiveSignalDone(msg, w.SignalDone)
 	case *commandv1.Message_Start:

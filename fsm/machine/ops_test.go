@@ -324,6 +324,16 @@ func (b *opsBuilder) op(text string) error {
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "signal", arg(3), ""))
 		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_Signal{
 			Signal: &perdurev1.SignalSend{Id: arg(1), Name: arg(2), Payload: []byte(arg(3))}}})
+	case "promise":
+		p := b.take()
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "promise", "", ""))
+		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_NewPromise{
+			NewPromise: &perdurev1.NewPromise{TimeoutMs: num(options["timeout"])}}})
+	case "value":
+		p := b.take()
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "await promise", arg(1), ""))
+		b.c.Sends = append(b.c.Sends, &perdurev1.Send{PromiseId: p, What: &perdurev1.Send_AwaitedPromise{
+			AwaitedPromise: &perdurev1.AwaitedPromise{Id: arg(1)}}})
 	case "spawn":
 		p := b.take()
 		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_SEND, "start", arg(3), ""))

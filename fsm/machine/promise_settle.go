@@ -22,7 +22,7 @@ func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		return nil, api.Errorf(perdurev1.Reason_REASON_PROMISE_NOT_FOUND, "no promise %q in namespace %q", req.Id, ns).
 			With("namespace", ns).With("id", req.Id)
 	}
-	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || t.ownedByExecution(ns, p) {
+	if _, ends := t.executionOf(ns, p); ends || p.Target != "" || p.Timer || (t.ownedByExecution(ns, p) && !state.OfNewPromise(p)) {
 		return nil, notSettleable(ns, req.Id)
 	}
 	value, err := wire.DecodeOutcome(req.Value)

@@ -132,6 +132,10 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 			return x.lockSource(h)
 		case state.OfEntity(child):
 			return "entity " + string(child.Param)
+		case state.OfNewPromise(child):
+			return "promise " + on
+		case state.OfAwait(child):
+			return "promise " + string(child.Param)
 		case state.OfSend(child):
 			return "delivery to " + string(child.Param)
 		default:

@@ -39,9 +39,9 @@ func DataOf(outcome []byte) []byte {
 	return []byte("null")
 }
 
-// OfSend reports whether a promise is that of a send. Its parameter is the id of the target.
+// OfSend reports whether a promise is that of a send. Its parameter is the id of the target; NewPromise has none.
 func OfSend(p recovery.Promise) bool {
-	return p.External && p.Target == "" && len(p.Param) > 0
+	return p.External && p.Target == "" && (len(p.Param) > 0 || OfNewPromise(p))
 }
 
 // entityTag marks the promise of a function's call of an entity, or of its critical section. A user's tags cannot have it
@@ -61,6 +61,30 @@ const (
 // that of the first entity.
 func OfEntity(p recovery.Promise) bool {
 	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == entityTag
+}
+
+// newPromiseTag marks a promise that a function has made for clients to settle. A user's tags cannot have it there, as
+// above.
+const newPromiseTag = "$promise"
+
+// NewPromiseTags are the tags of a promise that a function has made for clients to settle.
+func NewPromiseTags() []recovery.Tag { return []recovery.Tag{{Key: newPromiseTag}} }
+
+// OfNewPromise reports whether a function has made an operation's promise for clients to settle. The id of such a promise
+// is an operation's; a bare promise with this tag has another id.
+func OfNewPromise(p recovery.Promise) bool {
+	return p.External && p.Target == "" && !p.Timer && len(p.Param) == 0 && len(p.Tags) == 1 && p.Tags[0].Key == newPromiseTag
+}
+
+// awaitTag marks the promise of a function's wait for a promise of another object.
+const awaitTag = "$await"
+
+// AwaitTags are the tags of the promise of a wait for a promise of another object.
+func AwaitTags() []recovery.Tag { return []recovery.Tag{{Key: awaitTag}} }
+
+// OfAwait reports whether a promise is that of a wait for a promise of another object, which its parameter names.
+func OfAwait(p recovery.Promise) bool {
+	return OfSend(p) && len(p.Tags) == 1 && p.Tags[0].Key == awaitTag
 }
 
 // RetryBound reads from a policy's text how many retries it allows: "attempts=N" comes first, the worker's

@@ -1036,6 +1036,8 @@ type Message struct {
 	//	*Message_SignalCall
 	//	*Message_SignalDone
 	//	*Message_Entity
+	//	*Message_AwaitPromise
+	//	*Message_PromiseDone
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1183,6 +1185,24 @@ func (x *Message) GetEntity() *EntityMessage {
 	return nil
 }
 
+func (x *Message) GetAwaitPromise() *AwaitPromise {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_AwaitPromise); ok {
+			return x.AwaitPromise
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetPromiseDone() *PromiseDone {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_PromiseDone); ok {
+			return x.PromiseDone
+		}
+	}
+	return nil
+}
+
 type isMessage_Kind interface {
 	isMessage_Kind()
 }
@@ -1215,6 +1235,14 @@ type Message_Entity struct {
 	Entity *EntityMessage `protobuf:"bytes,20,opt,name=entity,proto3,oneof"`
 }
 
+type Message_AwaitPromise struct {
+	AwaitPromise *AwaitPromise `protobuf:"bytes,30,opt,name=await_promise,json=awaitPromise,proto3,oneof"`
+}
+
+type Message_PromiseDone struct {
+	PromiseDone *PromiseDone `protobuf:"bytes,31,opt,name=promise_done,json=promiseDone,proto3,oneof"`
+}
+
 func (*Message_StartChild) isMessage_Kind() {}
 
 func (*Message_ChildDone) isMessage_Kind() {}
@@ -1229,6 +1257,102 @@ func (*Message_SignalDone) isMessage_Kind() {}
 
 func (*Message_Entity) isMessage_Kind() {}
 
+func (*Message_AwaitPromise) isMessage_Kind() {}
+
+func (*Message_PromiseDone) isMessage_Kind() {}
+
+// AwaitPromise asks for the value of the promise to_id. A PromiseDone answers it: at once if the promise is settled or
+// missing, else at its settlement.
+type AwaitPromise struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The promise that the answer settles.
+	PromiseId     string `protobuf:"bytes,1,opt,name=promise_id,json=promiseId,proto3" json:"promise_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitPromise) Reset() {
+	*x = AwaitPromise{}
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitPromise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitPromise) ProtoMessage() {}
+
+func (x *AwaitPromise) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitPromise.ProtoReflect.Descriptor instead.
+func (*AwaitPromise) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AwaitPromise) GetPromiseId() string {
+	if x != nil {
+		return x.PromiseId
+	}
+	return ""
+}
+
+// PromiseDone answers an AwaitPromise by the promise's value, or by a failure of type target_not_found.
+type PromiseDone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       *v1.Outcome            `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseDone) Reset() {
+	*x = PromiseDone{}
+	mi := &file_command_v1_command_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseDone) ProtoMessage() {}
+
+func (x *PromiseDone) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseDone.ProtoReflect.Descriptor instead.
+func (*PromiseDone) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PromiseDone) GetOutcome() *v1.Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
 // EntityMessage is a message from or to an entity, as package entity encodes it.
 type EntityMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1239,7 +1363,7 @@ type EntityMessage struct {
 
 func (x *EntityMessage) Reset() {
 	*x = EntityMessage{}
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1375,7 @@ func (x *EntityMessage) String() string {
 func (*EntityMessage) ProtoMessage() {}
 
 func (x *EntityMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[12]
+	mi := &file_command_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1388,7 @@ func (x *EntityMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityMessage.ProtoReflect.Descriptor instead.
 func (*EntityMessage) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EntityMessage) GetMessage() []byte {
@@ -1287,7 +1411,7 @@ type SignalCall struct {
 
 func (x *SignalCall) Reset() {
 	*x = SignalCall{}
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1423,7 @@ func (x *SignalCall) String() string {
 func (*SignalCall) ProtoMessage() {}
 
 func (x *SignalCall) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[13]
+	mi := &file_command_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1436,7 @@ func (x *SignalCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalCall.ProtoReflect.Descriptor instead.
 func (*SignalCall) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SignalCall) GetSignal() *v1.SignalSend {
@@ -1340,7 +1464,7 @@ type SignalDone struct {
 
 func (x *SignalDone) Reset() {
 	*x = SignalDone{}
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1476,7 @@ func (x *SignalDone) String() string {
 func (*SignalDone) ProtoMessage() {}
 
 func (x *SignalDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[14]
+	mi := &file_command_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1489,7 @@ func (x *SignalDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDone.ProtoReflect.Descriptor instead.
 func (*SignalDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SignalDone) GetOutcome() *v1.Outcome {
@@ -1391,7 +1515,7 @@ type StartChild struct {
 
 func (x *StartChild) Reset() {
 	*x = StartChild{}
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1527,7 @@ func (x *StartChild) String() string {
 func (*StartChild) ProtoMessage() {}
 
 func (x *StartChild) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[15]
+	mi := &file_command_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1540,7 @@ func (x *StartChild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartChild.ProtoReflect.Descriptor instead.
 func (*StartChild) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StartChild) GetFunction() string {
@@ -1477,7 +1601,7 @@ type ChildDone struct {
 
 func (x *ChildDone) Reset() {
 	*x = ChildDone{}
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1613,7 @@ func (x *ChildDone) String() string {
 func (*ChildDone) ProtoMessage() {}
 
 func (x *ChildDone) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[16]
+	mi := &file_command_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1626,7 @@ func (x *ChildDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildDone.ProtoReflect.Descriptor instead.
 func (*ChildDone) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChildDone) GetOutcome() *v1.Outcome {
@@ -1547,7 +1671,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1683,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[17]
+	mi := &file_command_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1696,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -1946,7 +2070,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2082,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[18]
+	mi := &file_command_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2095,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2005,7 +2129,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2141,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2154,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2052,7 +2176,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2188,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2201,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2104,7 +2228,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2240,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2253,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2155,7 +2279,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2291,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2304,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2198,7 +2322,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2334,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2347,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 type DeliverReply struct {
@@ -2235,7 +2359,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2371,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2384,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2278,7 +2402,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2414,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2427,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 type AssignReply struct {
@@ -2314,7 +2438,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2450,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2463,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2354,7 +2478,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2490,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2503,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2413,7 +2537,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2549,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2562,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Detail) GetKey() string {
@@ -2483,7 +2607,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2619,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2632,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2757,7 +2881,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2893,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2906,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 type TaskQuery struct {
@@ -2795,7 +2919,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2931,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2944,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2846,7 +2970,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2982,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2995,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -2890,7 +3014,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3026,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3039,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -2951,7 +3075,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3087,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3100,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -3224,7 +3348,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3360,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3373,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -3269,7 +3393,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3405,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3418,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3373,7 +3497,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\xe8\x04\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\xf7\x05\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
@@ -3392,8 +3516,15 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"signalCall\x12A\n" +
 	"\vsignal_done\x18\x0f \x01(\v2\x1e.perdure.command.v1.SignalDoneH\x00R\n" +
 	"signalDone\x12;\n" +
-	"\x06entity\x18\x14 \x01(\v2!.perdure.command.v1.EntityMessageH\x00R\x06entityB\x06\n" +
-	"\x04kind\")\n" +
+	"\x06entity\x18\x14 \x01(\v2!.perdure.command.v1.EntityMessageH\x00R\x06entity\x12G\n" +
+	"\rawait_promise\x18\x1e \x01(\v2 .perdure.command.v1.AwaitPromiseH\x00R\fawaitPromise\x12D\n" +
+	"\fpromise_done\x18\x1f \x01(\v2\x1f.perdure.command.v1.PromiseDoneH\x00R\vpromiseDoneB\x06\n" +
+	"\x04kind\"-\n" +
+	"\fAwaitPromise\x12\x1d\n" +
+	"\n" +
+	"promise_id\x18\x01 \x01(\tR\tpromiseId\"<\n" +
+	"\vPromiseDone\x12-\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\")\n" +
 	"\rEntityMessage\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\fR\amessage\"[\n" +
 	"\n" +
@@ -3539,7 +3670,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
@@ -3553,187 +3684,192 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*Deliver)(nil),                 // 9: perdure.command.v1.Deliver
 	(*Trim)(nil),                    // 10: perdure.command.v1.Trim
 	(*Message)(nil),                 // 11: perdure.command.v1.Message
-	(*EntityMessage)(nil),           // 12: perdure.command.v1.EntityMessage
-	(*SignalCall)(nil),              // 13: perdure.command.v1.SignalCall
-	(*SignalDone)(nil),              // 14: perdure.command.v1.SignalDone
-	(*StartChild)(nil),              // 15: perdure.command.v1.StartChild
-	(*ChildDone)(nil),               // 16: perdure.command.v1.ChildDone
-	(*Reply)(nil),                   // 17: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 18: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 19: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 20: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 21: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 22: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 23: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 24: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 25: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 26: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 27: perdure.command.v1.Error
-	(*Detail)(nil),                  // 28: perdure.command.v1.Detail
-	(*Query)(nil),                   // 29: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 30: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 31: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 32: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 33: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 34: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 35: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 36: perdure.command.v1.FunctionsReply
-	nil,                             // 37: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 38: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 39: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 40: perdure.v1.Commit
-	(*v1.Release)(nil),              // 41: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 42: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 43: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 44: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 45: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 46: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 47: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 48: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 49: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 50: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 51: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 52: perdure.v1.RestartRequest
-	(*v1.TaskToken)(nil),            // 53: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 54: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 55: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 56: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 57: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 58: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 59: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 60: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 61: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 62: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 63: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 64: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 65: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 66: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 67: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 68: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 69: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 70: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 71: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 72: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 73: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 74: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 75: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 76: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 77: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 78: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 79: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 80: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 81: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 82: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 83: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 84: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 85: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 86: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 87: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 88: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 89: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 90: perdure.v1.ListEntitiesResponse
+	(*AwaitPromise)(nil),            // 12: perdure.command.v1.AwaitPromise
+	(*PromiseDone)(nil),             // 13: perdure.command.v1.PromiseDone
+	(*EntityMessage)(nil),           // 14: perdure.command.v1.EntityMessage
+	(*SignalCall)(nil),              // 15: perdure.command.v1.SignalCall
+	(*SignalDone)(nil),              // 16: perdure.command.v1.SignalDone
+	(*StartChild)(nil),              // 17: perdure.command.v1.StartChild
+	(*ChildDone)(nil),               // 18: perdure.command.v1.ChildDone
+	(*Reply)(nil),                   // 19: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 20: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 21: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 22: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 23: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 24: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 25: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 26: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 27: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 28: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 29: perdure.command.v1.Error
+	(*Detail)(nil),                  // 30: perdure.command.v1.Detail
+	(*Query)(nil),                   // 31: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 32: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 33: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 34: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 35: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 36: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 37: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 38: perdure.command.v1.FunctionsReply
+	nil,                             // 39: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 40: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 41: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 42: perdure.v1.Commit
+	(*v1.Release)(nil),              // 43: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 44: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 45: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 46: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 47: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 48: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 49: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 50: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 51: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 52: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 53: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 54: perdure.v1.RestartRequest
+	(*v1.TaskToken)(nil),            // 55: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 56: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 57: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 58: perdure.v1.Outcome
+	(*v1.StartResponse)(nil),        // 59: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 60: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 61: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 62: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 63: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 64: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 65: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 66: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 67: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 68: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 69: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 70: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 71: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 72: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 73: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 74: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 75: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 76: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 77: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 78: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 79: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 80: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 81: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 82: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 83: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 84: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 85: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 86: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 87: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 88: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 89: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 90: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 91: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 92: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
 	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
 	1,  // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	38, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	39, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	40, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	41, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	40, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	41, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	42, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	43, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
 	5,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	42, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	43, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	44, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	45, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	46, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	44, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	45, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	46, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	47, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	48, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
 	6,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
 	7,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
 	9,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
 	10, // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
 	8,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	47, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	48, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	49, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	50, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
 	4,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
 	3,  // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	49, // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	50, // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	51, // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	52, // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	53, // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	51, // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	52, // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	53, // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	54, // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	55, // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
 	11, // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	15, // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	16, // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	54, // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	55, // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	13, // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	14, // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	12, // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	54, // 34: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	56, // 35: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	37, // 36: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	56, // 37: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	27, // 38: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	57, // 39: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	58, // 40: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	59, // 41: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	21, // 42: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	60, // 43: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	61, // 44: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	62, // 45: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	63, // 46: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	22, // 47: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	23, // 48: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	24, // 49: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	25, // 50: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	26, // 51: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	64, // 52: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	65, // 53: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	20, // 54: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	19, // 55: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	18, // 56: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	66, // 57: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	67, // 58: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	68, // 59: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	69, // 60: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	53, // 61: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	53, // 62: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	70, // 63: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	28, // 64: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	71, // 65: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	72, // 66: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	73, // 67: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	74, // 68: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	75, // 69: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	31, // 70: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	32, // 71: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	33, // 72: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	76, // 73: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	77, // 74: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	78, // 75: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	79, // 76: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	80, // 77: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	30, // 78: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	27, // 79: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	81, // 80: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	82, // 81: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	83, // 82: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	84, // 83: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	63, // 84: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	85, // 85: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	35, // 86: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	36, // 87: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	86, // 88: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	87, // 89: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	88, // 90: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	89, // 91: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	90, // 92: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	67, // 93: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	53, // 94: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	17, // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	18, // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	56, // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	57, // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	15, // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	16, // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	14, // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	12, // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	13, // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	58, // 36: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	56, // 37: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	58, // 38: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	39, // 39: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	58, // 40: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	29, // 41: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	59, // 42: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	60, // 43: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	61, // 44: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	23, // 45: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	62, // 46: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	63, // 47: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	64, // 48: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	65, // 49: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	24, // 50: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	25, // 51: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	26, // 52: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	27, // 53: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	28, // 54: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	66, // 55: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	67, // 56: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	22, // 57: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	21, // 58: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	20, // 59: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	68, // 60: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	69, // 61: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	70, // 62: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	71, // 63: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	55, // 64: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	55, // 65: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	72, // 66: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	30, // 67: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	73, // 68: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	74, // 69: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	75, // 70: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	76, // 71: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	77, // 72: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	33, // 73: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	34, // 74: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	35, // 75: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	78, // 76: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	79, // 77: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	80, // 78: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	81, // 79: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	82, // 80: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	32, // 81: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	29, // 82: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	83, // 83: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	84, // 84: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	85, // 85: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	86, // 86: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	65, // 87: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	87, // 88: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	37, // 89: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	38, // 90: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	88, // 91: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	89, // 92: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	90, // 93: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	91, // 94: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	92, // 95: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	69, // 96: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	55, // 97: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	98, // [98:98] is the sub-list for method output_type
+	98, // [98:98] is the sub-list for method input_type
+	98, // [98:98] is the sub-list for extension type_name
+	98, // [98:98] is the sub-list for extension extendee
+	0,  // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3773,8 +3909,10 @@ func file_command_v1_command_proto_init() {
 		(*Message_SignalCall)(nil),
 		(*Message_SignalDone)(nil),
 		(*Message_Entity)(nil),
+		(*Message_AwaitPromise)(nil),
+		(*Message_PromiseDone)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[17].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[19].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -3799,7 +3937,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[29].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[31].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -3815,7 +3953,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[34].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[36].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -3838,7 +3976,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,7 +30,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Promises are write-once values with a deadline. Bare promises are created and settled from outside;
-// the promise of an execution (its result) can be read and awaited here, not settled.
+// the promise of an execution (its result) can be read and awaited here, not settled. A promise that a function has
+// made for the outside (NewPromise) is settled here by its id.
 type PromisesClient interface {
 	// Create is idempotent by id: an existing promise is answered as it is, whatever the arguments.
 	Create(ctx context.Context, in *CreatePromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
@@ -94,7 +95,8 @@ func (c *promisesClient) Await(ctx context.Context, in *AwaitPromiseRequest, opt
 // for forward compatibility.
 //
 // Promises are write-once values with a deadline. Bare promises are created and settled from outside;
-// the promise of an execution (its result) can be read and awaited here, not settled.
+// the promise of an execution (its result) can be read and awaited here, not settled. A promise that a function has
+// made for the outside (NewPromise) is settled here by its id.
 type PromisesServer interface {
 	// Create is idempotent by id: an existing promise is answered as it is, whatever the arguments.
 	Create(context.Context, *CreatePromiseRequest) (*PromiseResponse, error)

@@ -1573,6 +1573,8 @@ type Send struct {
 	//	*Send_EntitySignal
 	//	*Send_EntityLocks
 	//	*Send_EntityUnlock
+	//	*Send_NewPromise
+	//	*Send_AwaitedPromise
 	What          isSend_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1676,6 +1678,24 @@ func (x *Send) GetEntityUnlock() *EntityUnlock {
 	return nil
 }
 
+func (x *Send) GetNewPromise() *NewPromise {
+	if x != nil {
+		if x, ok := x.What.(*Send_NewPromise); ok {
+			return x.NewPromise
+		}
+	}
+	return nil
+}
+
+func (x *Send) GetAwaitedPromise() *AwaitedPromise {
+	if x != nil {
+		if x, ok := x.What.(*Send_AwaitedPromise); ok {
+			return x.AwaitedPromise
+		}
+	}
+	return nil
+}
+
 type isSend_What interface {
 	isSend_What()
 }
@@ -1704,6 +1724,14 @@ type Send_EntityUnlock struct {
 	EntityUnlock *EntityUnlock `protobuf:"bytes,23,opt,name=entity_unlock,json=entityUnlock,proto3,oneof"`
 }
 
+type Send_NewPromise struct {
+	NewPromise *NewPromise `protobuf:"bytes,30,opt,name=new_promise,json=newPromise,proto3,oneof"`
+}
+
+type Send_AwaitedPromise struct {
+	AwaitedPromise *AwaitedPromise `protobuf:"bytes,31,opt,name=awaited_promise,json=awaitedPromise,proto3,oneof"`
+}
+
 func (*Send_Signal) isSend_What() {}
 
 func (*Send_Start) isSend_What() {}
@@ -1716,6 +1744,101 @@ func (*Send_EntityLocks) isSend_What() {}
 
 func (*Send_EntityUnlock) isSend_What() {}
 
+func (*Send_NewPromise) isSend_What() {}
+
+func (*Send_AwaitedPromise) isSend_What() {}
+
+// NewPromise makes the promise of the operation one that a client settles by its id. The operation completes with it.
+type NewPromise struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: no timeout.
+	TimeoutMs     int64 `protobuf:"varint,1,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewPromise) Reset() {
+	*x = NewPromise{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewPromise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewPromise) ProtoMessage() {}
+
+func (x *NewPromise) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewPromise.ProtoReflect.Descriptor instead.
+func (*NewPromise) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *NewPromise) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+// AwaitedPromise completes the operation with the value of any promise or execution of the namespace, when it has one.
+type AwaitedPromise struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitedPromise) Reset() {
+	*x = AwaitedPromise{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitedPromise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitedPromise) ProtoMessage() {}
+
+func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitedPromise.ProtoReflect.Descriptor instead.
+func (*AwaitedPromise) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AwaitedPromise) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type SignalSend struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1727,7 +1850,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1862,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1875,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SignalSend) GetId() string {
@@ -1789,7 +1912,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1924,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1937,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StartSend) GetId() string {
@@ -1867,7 +1990,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +2002,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2015,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -1941,7 +2064,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2076,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2089,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -1990,7 +2113,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2125,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2138,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -2055,7 +2178,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2190,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2203,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -2119,7 +2242,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2254,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2267,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 type ReadJournal struct {
@@ -2159,7 +2282,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2294,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2307,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -2225,7 +2348,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2360,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2373,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -2275,7 +2398,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2410,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2423,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
 }
 
 type CallError struct {
@@ -2316,7 +2439,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2451,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2464,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -2495,7 +2618,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x06spread\x18\x04 \x01(\bR\x06spread\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x04\n" +
 	"\x04Send\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x120\n" +
@@ -2505,8 +2628,17 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"entityCall\x12?\n" +
 	"\rentity_signal\x18\x15 \x01(\v2\x18.perdure.v1.EntitySignalH\x00R\fentitySignal\x12<\n" +
 	"\fentity_locks\x18\x16 \x01(\v2\x17.perdure.v1.EntityLocksH\x00R\ventityLocks\x12?\n" +
-	"\rentity_unlock\x18\x17 \x01(\v2\x18.perdure.v1.EntityUnlockH\x00R\fentityUnlockB\x06\n" +
-	"\x04what\"J\n" +
+	"\rentity_unlock\x18\x17 \x01(\v2\x18.perdure.v1.EntityUnlockH\x00R\fentityUnlock\x129\n" +
+	"\vnew_promise\x18\x1e \x01(\v2\x16.perdure.v1.NewPromiseH\x00R\n" +
+	"newPromise\x12E\n" +
+	"\x0fawaited_promise\x18\x1f \x01(\v2\x1a.perdure.v1.AwaitedPromiseH\x00R\x0eawaitedPromiseB\x06\n" +
+	"\x04what\"+\n" +
+	"\n" +
+	"NewPromise\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x01 \x01(\x03R\ttimeoutMs\" \n" +
+	"\x0eAwaitedPromise\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"J\n" +
 	"\n" +
 	"SignalSend\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -2584,7 +2716,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(TaskState)(0),            // 0: perdure.v1.TaskState
 	(*ListNodesRequest)(nil),  // 1: perdure.v1.ListNodesRequest
@@ -2604,99 +2736,103 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*ContinueAsNew)(nil),     // 15: perdure.v1.ContinueAsNew
 	(*ChildOptions)(nil),      // 16: perdure.v1.ChildOptions
 	(*Send)(nil),              // 17: perdure.v1.Send
-	(*SignalSend)(nil),        // 18: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 19: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 20: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 21: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 22: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 23: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 24: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 25: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 26: perdure.v1.JournalPage
-	(*Drain)(nil),             // 27: perdure.v1.Drain
-	(*CallError)(nil),         // 28: perdure.v1.CallError
-	nil,                       // 29: perdure.v1.Task.TagsEntry
-	nil,                       // 30: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 31: perdure.v1.StartSend.TagsEntry
-	nil,                       // 32: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 33: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 34: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 35: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 36: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 37: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 38: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 39: perdure.v1.RequestID
-	(*Event)(nil),             // 40: perdure.v1.Event
-	(*EntityCall)(nil),        // 41: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 42: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 43: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 44: perdure.v1.EntityUnlock
-	(Reason)(0),               // 45: perdure.v1.Reason
+	(*NewPromise)(nil),        // 18: perdure.v1.NewPromise
+	(*AwaitedPromise)(nil),    // 19: perdure.v1.AwaitedPromise
+	(*SignalSend)(nil),        // 20: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 21: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 22: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 23: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 24: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 25: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 26: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 27: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 28: perdure.v1.JournalPage
+	(*Drain)(nil),             // 29: perdure.v1.Drain
+	(*CallError)(nil),         // 30: perdure.v1.CallError
+	nil,                       // 31: perdure.v1.Task.TagsEntry
+	nil,                       // 32: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 33: perdure.v1.StartSend.TagsEntry
+	nil,                       // 34: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 35: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 36: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 37: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 38: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 39: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 40: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 41: perdure.v1.RequestID
+	(*Event)(nil),             // 42: perdure.v1.Event
+	(*EntityCall)(nil),        // 43: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 44: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 45: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 46: perdure.v1.EntityUnlock
+	(Reason)(0),               // 47: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
 	6,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	8,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
 	14, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	21, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	23, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	25, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	33, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	23, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	25, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	27, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	35, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	9,  // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
 	7,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	12, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	20, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	22, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	24, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	26, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	28, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	27, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	34, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	22, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	24, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	26, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	28, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	30, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	29, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	36, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
 	10, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
 	11, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
 	2,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	35, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	35, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	35, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	36, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	37, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	29, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	38, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	37, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	37, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	37, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	38, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	39, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	31, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	40, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
 	13, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	39, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	35, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	40, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	41, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	37, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	42, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
 	16, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
 	17, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
 	15, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	30, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	18, // 36: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	19, // 37: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	41, // 38: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	42, // 39: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	43, // 40: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	44, // 41: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	31, // 42: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 43: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	36, // 44: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	37, // 45: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	35, // 46: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	35, // 47: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	35, // 48: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	35, // 49: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	35, // 50: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	37, // 51: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	45, // 52: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	32, // 53: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	4,  // 54: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	1,  // 55: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	5,  // 56: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	2,  // 57: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	56, // [56:58] is the sub-list for method output_type
-	54, // [54:56] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	32, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	20, // 36: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	21, // 37: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	43, // 38: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	44, // 39: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	45, // 40: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	46, // 41: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	18, // 42: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	19, // 43: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	33, // 44: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 45: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	38, // 46: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	39, // 47: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	37, // 48: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	37, // 49: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	37, // 50: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	37, // 51: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	37, // 52: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	39, // 53: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	47, // 54: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	34, // 55: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	4,  // 56: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	1,  // 57: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	5,  // 58: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	2,  // 59: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	58, // [58:60] is the sub-list for method output_type
+	56, // [56:58] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -2738,6 +2874,8 @@ func file_perdure_v1_tasks_proto_init() {
 		(*Send_EntitySignal)(nil),
 		(*Send_EntityLocks)(nil),
 		(*Send_EntityUnlock)(nil),
+		(*Send_NewPromise)(nil),
+		(*Send_AwaitedPromise)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2745,7 +2883,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,7 +9,7 @@ import (
 // hang is how long a planted bug may block its tests.
 const hang = 20 * time.Second
 
-// waitingBugs break what a durable function waits for: steps beside it, join sets, timers, promises.
+// waitingBugs break what a durable function waits for: steps beside it, join sets, timers.
 var waitingBugs = []mutation.Bug{
 	{
 		File: "durable/future.go", Rule: "select: the first in the journal wins, at replay too",

@@ -1,0 +1,59 @@
+package durable
+
+import (
+	"strconv"
+	"time"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+)
+
+// Promise is a value that a function awaits and that somebody outside gives: a person, a webhook. NewPromise makes one.
+type Promise[T any] struct{ *Future[T] }
+
+// Token is what the outside settles the promise by: `perdure promise resolve TOKEN`, or client.SettlePromise. It is the
+// promise's id. The first to settle it decides; what it gives must be encoded as the worker's codec does.
+func (p Promise[T]) Token() string { return p.ID() }
+
+// PromiseOption is an option of NewPromise.
+type PromiseOption func(*perdurev1.NewPromise)
+
+// PromiseTimeout bounds the wait for somebody to settle the promise: its error then matches ErrTimeout.
+func PromiseTimeout(d time.Duration) PromiseOption {
+	return func(o *perdurev1.NewPromise) { o.TimeoutMs = max(1, client.Millis(d)) }
+}
+
+// NewPromise makes a promise with the next commit, which is no later than the next operation that waits or runs a step. So
+// a step that follows may give its token away. A promise that was rejected is an *Error. It needs feature level 6.
+func NewPromise[T any](ctx Context, opts ...PromiseOption) (Promise[T], error) {
+	options := &perdurev1.NewPromise{}
+	for _, opt := range opts {
+		opt(options)
+	}
+	f, err := startSend[T](ctx, "NewPromise", "promise", "", &perdurev1.Send{What: &perdurev1.Send_NewPromise{NewPromise: options}})
+	return Promise[T]{f}, err
+}
+
+// AwaitPromise is the later value of any promise of the namespace by its id: a bare promise, another function's
+// NewPromise, the result of an execution. Its error matches ErrTargetNotFound if there is no such promise when the
+// target's partition is asked. It needs feature level 6.
+func AwaitPromise[T any](ctx Context, id string) (*Future[T], error) {
+	return startSend[T](ctx, "AwaitPromise("+strconv.Quote(id)+")", "await promise", id,
+		&perdurev1.Send{What: &perdurev1.Send_AwaitedPromise{AwaitedPromise: &perdurev1.AwaitedPromise{Id: id}}})
+}
+
+func startSend[T any](ctx Context, op, name, target string, send *perdurev1.Send) (*Future[T], error) {
+	t, err := enter(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if t.section != nil {
+		return nil, entityError("%s: a critical section awaits the entities that it has locked, and no others", op)
+	}
+	t.mustBeText("the promise's id", target)
+	n, err := t.sendEntity(name, target, send)
+	if err != nil {
+		return nil, err
+	}
+	return &Future[T]{t: t, n: n, name: name, codec: t.codec}, nil
+}

@@ -1,0 +1,79 @@
+package machine
+
+import (
+	"fmt"
+	"testing"
+
+	commandv1 "perdure/api/command/v1"
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/wire"
+)
+
+const resolved = perdurev1.PromiseState_PROMISE_STATE_RESOLVED
+
+// A client settles a promise that a function has made, once; the function is resumed by its value. No other promise of an
+// operation is a client's to settle.
+func TestNewPromise(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commit(v, "promise; sleep 100; promise timeout=50; all 0,2")
+	reply := w.apply(w.at("e"), &commandv1.Entry{Commands: []*commandv1.Command{settlePromiseCmd("e:1", resolved, "x")}}).Replies[0]
+	if err := wire.ReplyError(reply); err == nil || err.Reason != perdurev1.Reason_REASON_NOT_SETTLEABLE {
+		t.Errorf("a timer was settled: %v", reply)
+	}
+	for _, text := range []string{"x", "y"} {
+		if got := w.do(settlePromiseCmd("e:0", resolved, text)).GetPromise().GetPromise(); string(got.GetValue().GetValue()) != "x" {
+			t.Errorf("settled with %q: %v", text, got)
+		}
+	}
+	if got := w.sendResult("e", 0); got != `"x"` {
+		t.Errorf("the journal says %s", got)
+	}
+	w.pass(50)
+	if got := w.sendResult("e", 2); got == "" || got[:8] != "!timeout" {
+		t.Errorf("a promise that nobody settled: the journal says %s", got)
+	}
+	w.commit(w.only("w1", "f"), "return x")
+}
+
+// An execution has the value of any promise by its id: one that is settled, one that is settled later, an execution's, and
+// none; in its own partition and in the other one. An answer that comes after the asker's end changes nothing.
+func TestAwaitPromise(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		p := newPipe(t)
+		place := p.far
+		if !far {
+			place = func(prefix string) string { return near(p.world, p.parts[p.src], prefix) }
+		}
+		nobody, settled, later, run := place("nobody"), place("settled"), place("later"), place("run")
+		for _, id := range []string{settled, later} {
+			p.do(createPromiseCmd(id, 5000))
+		}
+		p.do(settlePromiseCmd(settled, resolved, "early"))
+		target := p.begin(run, "g")
+		p.commit(p.sender, fmt.Sprintf("value %s; value %s; value %s; value %s; value %s; all 0,1,2,3", nobody, settled, later, run, later))
+		p.ship()
+		for n, want := range []string{fmt.Sprintf("!target_not_found %q", fmt.Sprintf("no promise %q in namespace %q", nobody, ns)), `"early"`, "", ""} {
+			if got := p.sendResult("e", uint32(n)); got != want {
+				t.Errorf("far %v: operation %d: the journal says %s, must be %s", far, n, got, want)
+			}
+		}
+		p.do(settlePromiseCmd(later, resolved, "late"))
+		p.commit(target, "return done")
+		p.ship()
+		for n, want := range map[uint32]string{2: `"late"`, 3: `"done"`, 4: `"late"`} {
+			if got := p.sendResult("e", n); got != want {
+				t.Errorf("far %v: operation %d: the journal says %s, must be %s", far, n, got, want)
+			}
+		}
+		last := place("last")
+		p.do(createPromiseCmd(last, 5000))
+		p.commit(p.only("w1", "f"), "value "+last+"; return x")
+		p.ship()
+		p.do(settlePromiseCmd(last, resolved, "nobody listens"))
+		p.ship()
+		if got := p.sendResult("e", 5); got != "" {
+			t.Errorf("far %v: after the end the journal says %s", far, got)
+		}
+	}
+}
