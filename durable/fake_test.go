@@ -53,6 +53,8 @@ type fakeServer struct {
 	missing map[string]bool
 	// signals are what the world sends when an execution waits for that name, by number of delivery.
 	signals map[string][]string
+	// split is set for a node of a fakeCluster.
+	split *fakeNode
 	// others is how many nodes the cluster has besides one; all of them are this server.
 	others int
 	// page, if positive, is how many entries a task or a page carries.
@@ -110,6 +112,8 @@ type fakeConn struct {
 	functions []string
 	cleanups  bool
 	credit    int
+	splits    bool
+	wanted    bool   // as the worker knows
 	stamp     uint64 // the highest timestamp that has come
 	out       chan *perdurev1.WorkResponse
 	broken    chan struct{}
@@ -138,12 +142,13 @@ func newFake(t testing.TB) *fakeServer {
 	return f
 }
 
-func (f *fakeServer) client(opts client.Options) *client.Client {
+func (f *fakeServer) client(opts client.Options, dial ...grpc.DialOption) *client.Client {
 	f.t.Helper()
 	opts.Addrs = slices.Repeat([]string{"passthrough:///fake"}, 1+f.others)
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return f.lis.DialContext(ctx)
 	})}
+	opts.DialOptions = append(opts.DialOptions, dial...)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -207,6 +212,7 @@ func (f *fakeServer) wait(what string, cond func() bool) {
 
 // touch announces a change; the lock is held.
 func (f *fakeServer) touch() {
+	f.split.changed(f)
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
@@ -339,7 +345,7 @@ func (f *fakeServer) task(ex *fakeExec, after uint64) *perdurev1.Task {
 		CleanupMs: ex.cleanupMS, CleanupOf: of,
 		Token: ex.token(), Function: ex.function, Status: perdurev1.ExecutionStatus(ex.j.Status()),
 		Entries: slices.Clone(entries), NextSeq: ex.j.NextSeq(), CreatedMs: 1_000, DeadlineMs: 0, Tags: ex.tags,
-		AcquiredAfter: after,
+		AcquiredAfter: after, Again: f.split != nil && after == 0,
 	}
 }
 
@@ -514,7 +520,7 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 		}
 		return o.worker == c.worker
 	})
-	welcome := &perdurev1.Welcome{NodeId: "fake", LeaseMs: hello.GetLeaseMs()}
+	welcome := &perdurev1.Welcome{NodeId: f.split.name(), LeaseMs: hello.GetLeaseMs()}
 	held := map[tokenKey]bool{}
 	for _, token := range hello.GetHeld() {
 		if f.holds(token, c.worker) {
@@ -529,6 +535,8 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 			f.hand(c, ex, 0)
 		}
 	}
+	c.splits = hello.GetSplitsCredit()
+	f.split.welcomed(c)
 	f.conns = append(f.conns, c)
 	f.dispatch()
 	f.mu.Unlock()
@@ -580,6 +588,11 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		f.credits += int(k.Credit.GetTasks())
 		c.credit += int(k.Credit.GetTasks())
 		f.dispatch()
+	case *perdurev1.WorkRequest_RevokeCredit:
+		n := min(c.credit, int(k.RevokeCredit.GetTasks()))
+		c.credit -= n
+		f.touch()
+		c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_CreditReturned{CreditReturned: &perdurev1.CreditReturned{Tasks: uint32(n)}}})
 	case *perdurev1.WorkRequest_Heartbeat:
 		f.heartbeats++
 		defer f.touch()

@@ -68,4 +68,16 @@ var creditBugs = []mutation.Bug{
 		File: "internal/credit/share.go", Rule: "credit: what an entry has reserved is not given back",
 		From: "n = max(min(n, s.Free()), 0)\n\ts.granted -= n", To: "n = max(min(n, s.granted), 0)\n\ts.granted -= n", Tests: "TestWalk",
 	},
+	{
+		File: "durable/stream.go", Rule: "credit: a worker does not grant once more what a commit of it has granted",
+		From: `w.stepLocked(credit.Extended{Link: s.link, N: sent})`, To: `_ = s.link`, Tests: "TestSplitNeverOvergrants",
+	},
+	{
+		File: "durable/capacity.go", Rule: "credit: a worker's tasks take its capacity",
+		From: `w.opts.Concurrency - w.busy - w.promised - (`, To: `w.opts.Concurrency - w.promised - (`, Tests: "TestSplitNeverOvergrants",
+	},
+	{
+		File: "partition/workers/worker.go", Rule: "credit: a node does not lend on what a worker splits itself",
+		From: "if !spec.Splits {\n\t\tw.follow()", To: "if spec.LeaseMS > 0 {\n\t\tw.follow()", Tests: "TestSplitWorkerIsNotLentOn",
+	},
 }

@@ -1,0 +1,183 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	perdurev1 "perdure/api/perdure/v1"
+	"perdure/client"
+	"perdure/internal/credit"
+)
+
+func init() { credit.Assert = true }
+
+// fakeCluster is several nodes, each of which leads executions of its own and knows nothing of the others': what comes to
+// a node for another one fails the test.
+type fakeCluster struct {
+	t     *testing.T
+	limit int // the worker's capacity
+	nodes []*fakeNode
+
+	mu sync.Mutex
+}
+
+// fakeNode is one node. out is the credit that it has, with the tasks that the worker holds of it.
+type fakeNode struct {
+	*fakeServer
+	c    *fakeCluster
+	id   string
+	out  int
+	down atomic.Bool
+}
+
+func newFakeCluster(t *testing.T, limit int, ids ...string) *fakeCluster {
+	c := &fakeCluster{t: t, limit: limit}
+	for _, id := range ids {
+		n := &fakeNode{fakeServer: newFake(t), c: c, id: id}
+		n.split = n
+		c.nodes = append(c.nodes, n)
+	}
+	return c
+}
+
+// ListNodes implements Tasks.
+func (f *fakeServer) ListNodes(context.Context, *perdurev1.ListNodesRequest) (*perdurev1.NodeList, error) {
+	if f.split == nil {
+		return nil, status.Error(codes.Unimplemented, "fake: a node of an earlier version")
+	}
+	return f.split.list(), nil
+}
+
+func (n *fakeNode) list() *perdurev1.NodeList {
+	out := &perdurev1.NodeList{NodeId: n.id}
+	for _, o := range n.c.nodes {
+		a := &perdurev1.ClusterAddress{NodeId: o.id, GrpcAddr: "passthrough:///" + o.id}
+		if !o.down.Load() {
+			a.Leads = 1
+		}
+		out.Nodes = append(out.Nodes, a)
+	}
+	return out
+}
+
+func (n *fakeNode) name() string {
+	if n == nil {
+		return "fake"
+	}
+	return n.id
+}
+
+func (n *fakeNode) welcomed(c *fakeConn) {
+	if n != nil && c.splits {
+		c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Nodes{Nodes: n.list()}})
+	}
+}
+
+// changed counts the node's credit, and says whether tasks wait for some. The node's lock is held.
+func (n *fakeNode) changed(f *fakeServer) {
+	if n == nil {
+		return
+	}
+	out, waits := 0, false
+	for _, c := range f.conns {
+		out += c.credit
+	}
+	for _, ex := range f.execs {
+		switch ex.state {
+		case perdurev1.TaskState_TASK_STATE_ACQUIRED:
+			out++
+		case perdurev1.TaskState_TASK_STATE_PENDING:
+			waits = waits || !ex.parked
+		}
+	}
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	n.out = out
+	sum := 0
+	for _, o := range n.c.nodes {
+		sum += o.out
+	}
+	if sum > n.c.limit {
+		n.c.t.Errorf("the nodes have credit and tasks for %d, the worker's capacity is %d", sum, n.c.limit)
+	}
+	for _, c := range f.conns {
+		if wanted := waits && c.credit == 0; c.splits && wanted != c.wanted {
+			c.wanted = wanted
+			c.send(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_CreditWanted{CreditWanted: &perdurev1.CreditWanted{Wanted: wanted}}})
+		}
+	}
+}
+
+// client reaches every node by its name.
+func (c *fakeCluster) client() *client.Client {
+	return c.nodes[0].client(client.Options{DialOptions: nil}, grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		k := slices.IndexFunc(c.nodes, func(n *fakeNode) bool { return n.id == to })
+		if k < 0 {
+			k = 0 // the client's own address
+		}
+		if c.nodes[k].down.Load() {
+			return nil, errors.New("the node is down")
+		}
+		return c.nodes[k].lis.DialContext(ctx)
+	}))
+}
+
+// TestSplitNeverOvergrants: executions of three nodes end at their own nodes, and credit and tasks of all nodes never
+// exceed the worker's capacity, while credit moves to where tasks wait.
+func TestSplitNeverOvergrants(t *testing.T) {
+	const capacity = 2
+	splitRun(t, newFakeCluster(t, capacity, "n1", "n2", "n3"), capacity, func(int, *fakeNode) {})
+}
+
+// TestSplitNodeBreaks: a node ends its streams again and again, and its tasks are finished over the next ones. A task that
+// was on its way comes again beyond the capacity, so that is not compared.
+func TestSplitNodeBreaks(t *testing.T) {
+	splitRun(t, newFakeCluster(t, 1000, "n1", "n2", "n3"), 4, func(i int, last *fakeNode) {
+		if i%10 == 5 {
+			last.mu.Lock()
+			defer last.mu.Unlock()
+			last.breakStreams()
+			last.touch()
+		}
+	})
+}
+
+func splitRun(t *testing.T, c *fakeCluster, concurrency int, between func(i int, last *fakeNode)) {
+	const each = 30
+	fn := NewFunction("f", func(ctx Context, in int) (int, error) {
+		return Run(ctx, "step", func(context.Context) (int, error) { return in, nil })
+	})
+	w := NewWorker(c.client(), WorkerOptions{Concurrency: concurrency})
+	w.Register(fn)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	for _, n := range c.nodes {
+		n.wait("a stream of "+n.id, func() bool { return len(n.conns) == 1 && n.conns[0].splits })
+	}
+	for i := range each {
+		for _, n := range c.nodes {
+			n.start(fmt.Sprintf("%s-%d", n.id, i), "f", "1")
+		}
+		between(i, c.nodes[len(c.nodes)-1])
+	}
+	for i := range each {
+		for _, n := range c.nodes {
+			n.finished(fmt.Sprintf("%s-%d", n.id, i))
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
