@@ -86,7 +86,7 @@ func TestAbsorb(t *testing.T) {
 			problem: `durable: journal of x, entry 2: id "x:0" is not the next child, x:1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := replay{id: "x"}
+			r := history{id: "x"}
 			for i, e := range append([]*perdurev1.Event{event(&perdurev1.ExecutionStarted{})}, c.before...) {
 				if err := r.ingest([]*perdurev1.JournalEntry{{Seq: uint64(i), Event: e}}); err != nil {
 					t.Fatal(err)

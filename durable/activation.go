@@ -58,7 +58,7 @@ type activation struct {
 	owner atomic.Uintptr
 
 	// The goroutine alone uses the fields below.
-	journal replay
+	journal history
 	// next is the child number the next operation takes; those from len(journal.ops) on are in the buffer.
 	next uint32
 	buf  buffer
@@ -99,7 +99,7 @@ func newActivation(w *Worker, task *perdurev1.Task) *activation {
 			Created: time.UnixMilli(task.GetCreatedMs()).UTC(),
 		},
 		codec:   w.opts.Codec,
-		journal: replay{id: id.PromiseID(token.GetId())},
+		journal: history{id: id.PromiseID(token.GetId())},
 	}
 	if ms := task.GetDeadlineMs(); ms > 0 {
 		t.info.Deadline = time.UnixMilli(ms).UTC()

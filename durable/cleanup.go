@@ -76,7 +76,7 @@ type cleanups struct {
 	// execution, and own its own; afterwards past is the cancelled one's. end ends the function's context.
 	of        *perdurev1.CleanupOf
 	replaying bool
-	own, past replay
+	own, past history
 	end       context.CancelCauseFunc
 }
 
@@ -185,7 +185,7 @@ func (e *cleanupError) Unwrap() error { return e.err }
 // loadCancelled reads the journal of the execution to clean up after. The activation replays it until cleanUp.
 func (t *activation) loadCancelled() {
 	c, of := &t.cleanups, t.cleanups.of
-	past := replay{id: id.PromiseID(of.GetId())}
+	past := history{id: id.PromiseID(of.GetId())}
 	for past.next < of.GetNextSeq() {
 		before := past.next
 		if err := past.ingest(t.readPageOf(of.GetId(), of.GetIncarnation(), past.next)); err != nil {
@@ -214,7 +214,7 @@ func (t *activation) cleanUp(ctx Context, err error) error {
 		t.giveUp(fmt.Errorf("durable: the code of %q registers no clean-up, and the cancelled execution %s had one", t.info.Function, t.info.ID))
 	}
 	c.end(ErrCancelled)
-	c.past, t.journal, c.own = t.journal, c.own, replay{}
+	c.past, t.journal, c.own = t.journal, c.own, history{}
 	c.replaying, c.interrupted, t.next = false, false, 0
 	t.section = nil // it was released when the execution was cancelled
 	t.goLiveIfReplayed()

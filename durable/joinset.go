@@ -156,7 +156,7 @@ func (rec *record) results() []uint32 {
 }
 
 // join applies an event of a join set and one of its members.
-func (r *replay) join(set, promise string, apply func(set *record, n uint32)) error {
+func (r *history) join(set, promise string, apply func(set *record, n uint32)) error {
 	rec, err := r.find(set)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestLacks(t *testing.T) {
 		{"cancelling, reported", []*perdurev1.Event{step}, 1, 11, cancelling, false},
 		{"repeated after more was seen", []*perdurev1.Event{step}, 0, 9, running, false},
 	} {
-		r := replay{next: 10}
+		r := history{next: 10}
 		reply := &perdurev1.CommitReply{NextSeq: c.next, Status: c.status, Entries: make([]*perdurev1.JournalEntry, c.entries)}
 		if got := r.lacks(c.own, reply); got != c.want {
 			t.Errorf("%s: %v", c.what, got)

@@ -193,7 +193,7 @@ func TestGivenBack(t *testing.T) {
 			return Run(ctx, "s", func(context.Context) (string, error) { goexit(); return "", nil })
 		}},
 		{"foreign future", "durable: AwaitAll of x was given a future of another execution, or of an earlier run of this one: y:0", func(ctx Context) (string, error) {
-			return "", AwaitAll(ctx, &Future[string]{t: &activation{journal: replay{id: "y"}}})
+			return "", AwaitAll(ctx, &Future[string]{t: &activation{journal: history{id: "y"}}})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -336,7 +336,7 @@ func TestAwaitAnyIsStable(t *testing.T) {
 	if len(order) != 3 || order[0] != "trip:8" {
 		t.Fatalf("order of completion %v", order)
 	}
-	r := replay{id: "trip"}
+	r := history{id: "trip"}
 	if err := r.ingest(full); err != nil {
 		t.Fatal(err)
 	}

@@ -76,9 +76,11 @@ type record struct {
 	submitted, consumed []uint32
 }
 
-// replay is the journal as replay needs it: a fold over its entries, by child number. It belongs to one
-// goroutine.
-type replay struct {
+// history is what a worker knows of an execution's journal: the entries that it was sent, folded by child number, and its own
+// commits. A replayed function gets its results from it. The server's guard has checked the entries, so it checks none of
+// the journal's rules, and it keeps only what functions ask for. journal.Replay is the checked reading of a whole stored
+// journal, for audits: it refuses what breaks a rule, and keeps every field. A history belongs to one goroutine.
+type history struct {
 	id      id.PromiseID
 	started bool
 	input   []byte
@@ -92,7 +94,7 @@ type replay struct {
 }
 
 // ingest folds entries that came from the server. Those below next were seen before and are skipped.
-func (r *replay) ingest(entries []*perdurev1.JournalEntry) error {
+func (r *history) ingest(entries []*perdurev1.JournalEntry) error {
 	for _, e := range entries {
 		if e.GetSeq() < r.next {
 			continue
@@ -119,7 +121,7 @@ func recorded(own []*perdurev1.Event) []*perdurev1.Event {
 
 // lacks reports whether a reply omits the entries that others wrote, because one message cannot carry them.
 // For a cancelling execution their number is unknown.
-func (r *replay) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) bool {
+func (r *history) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) bool {
 	missing := int(reply.GetNextSeq()) - int(r.next)
 	if len(reply.GetEntries()) > 0 || missing <= 0 {
 		return false
@@ -131,7 +133,7 @@ func (r *replay) lacks(own []*perdurev1.Event, reply *perdurev1.CommitReply) boo
 // reply has the entries that others wrote, in between and because of them; the numbers missing in it are this
 // worker's own entries. A reply that was repeated has everything. applied is false when own was not recorded
 // because the execution is cancelling.
-func (r *replay) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (applied bool, err error) {
+func (r *history) absorb(own []*perdurev1.Event, reply *perdurev1.CommitReply) (applied bool, err error) {
 	var entries []*perdurev1.JournalEntry
 	for _, e := range reply.GetEntries() {
 		if e.GetSeq() >= r.next {
@@ -184,7 +186,7 @@ func sameEvent(recorded, sent *perdurev1.Event) bool {
 }
 
 // add folds one event. It checks no rule of the journal; it refuses an event that it cannot assign to an operation.
-func (r *replay) add(seq uint64, ev *perdurev1.Event) error {
+func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 	switch e := ev.GetKind().(type) {
 	case *perdurev1.Event_ExecutionStarted:
 		r.started, r.input = true, e.ExecutionStarted.GetInput()
@@ -278,7 +280,7 @@ func (rec *record) resolve(seq uint64, o *perdurev1.Outcome) {
 }
 
 // take adds the record of the next child number. Numbers are dense, so any other is not readable.
-func (r *replay) take(promiseID string, rec *record) error {
+func (r *history) take(promiseID string, rec *record) error {
 	n, ok := id.PromiseID(promiseID).IsChildOf(r.id)
 	if !ok || int(n) != len(r.ops) {
 		return fmt.Errorf("id %q is not the next child, %s", promiseID, r.id.Child(uint32(len(r.ops))))
@@ -287,7 +289,7 @@ func (r *replay) take(promiseID string, rec *record) error {
 	return nil
 }
 
-func (r *replay) find(promiseID string) (*record, error) {
+func (r *history) find(promiseID string) (*record, error) {
 	n, ok := id.PromiseID(promiseID).IsChildOf(r.id)
 	if !ok || int(n) >= len(r.ops) {
 		return nil, fmt.Errorf("id %q was not taken", promiseID)
@@ -296,7 +298,7 @@ func (r *replay) find(promiseID string) (*record, error) {
 }
 
 // op is the record of the n-th operation; nil when it is not recorded.
-func (r *replay) op(n uint32) *record {
+func (r *history) op(n uint32) *record {
 	if int(n) < len(r.ops) {
 		return r.ops[n]
 	}
@@ -304,7 +306,7 @@ func (r *replay) op(n uint32) *record {
 }
 
 // resolved reports whether the n-th operation's result is recorded.
-func (r *replay) resolved(n uint32) bool {
+func (r *history) resolved(n uint32) bool {
 	rec := r.op(n)
 	return rec != nil && rec.done
 }
