@@ -53,7 +53,7 @@ func (e clusterEnv) ClockJumped() {
 // Levels implements cluster.Env. It blocks for statusTimeout at most.
 func (e clusterEnv) Levels(ctx context.Context, members []*commandv1.DirectoryMember) map[string]uint64 {
 	levels := map[string]uint64{}
-	said, _ := memberClient{e.n}.askAll(ctx, members)
+	said, _ := memberClient(e).askAll(ctx, members)
 	for _, st := range said {
 		if st != nil {
 			levels[st.ServerId] = st.FeatureLevel

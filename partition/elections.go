@@ -101,7 +101,7 @@ func (e electionEnv) Probe(ctx context.Context, addr string) (string, error) {
 }
 
 func (e electionEnv) Ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
-	return memberClient{e.n}.ask(ctx, m)
+	return memberClient(e).ask(ctx, m)
 }
 
 // StatusAt asks the node at an address for its member of a group.

@@ -22,7 +22,7 @@ type memberClient struct{ n *Node }
 // ask returns a member's status of its replicas; this node answers for itself.
 func (e memberClient) ask(ctx context.Context, m *commandv1.DirectoryMember) (*commandv1.NodeStatus, error) {
 	if m.ServerId == e.n.identity.ServerID {
-		return report{e.n}.node(), nil
+		return report(e).node(), nil
 	}
 	client, err := e.n.peers.Client(e.n.cluster.AddressOf(m.ServerId))
 	if err != nil {
@@ -71,7 +71,7 @@ func (e memberClient) askAll(ctx context.Context, members []*commandv1.Directory
 func (e memberClient) statusAt(ctx context.Context, addr string, id uint32, timeout time.Duration) (*commandv1.ReplicaStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return electionEnv{e.n}.StatusAt(ctx, addr, id)
+	return electionEnv(e).StatusAt(ctx, addr, id)
 }
 
 // named finds a member by its node id.
