@@ -199,17 +199,12 @@ var notify = durable.NewFunction("notify", func(ctx durable.Context, id string) 
 })
 
 var book = durable.NewFunction("book", func(ctx durable.Context, in Trip) (string, error) {
-	seat, err := durable.Run(ctx, "reserve", reserve(in), durable.WithIntent())
+	saga := durable.NewSaga(ctx)
+	seat, err := durable.Do(ctx, saga, "reserve", reserve(in), release)
 	if err != nil {
 		return "", err
 	}
 	if _, err := durable.Run(ctx, "pay", pay(in)); err != nil {
-		if errors.Is(err, durable.ErrCancelled) {
-			return "", err
-		}
-		if _, undo := durable.Run(ctx, "release", release(seat)); undo != nil {
-			return "", errors.Join(err, undo)
-		}
 		return "", err
 	}
 	return seat, nil
@@ -221,9 +216,7 @@ func reserve(Trip) func(context.Context) (string, error) {
 func pay(Trip) func(context.Context) (bool, error) {
 	return func(context.Context) (bool, error) { return true, nil }
 }
-func release(string) func(context.Context) (bool, error) {
-	return func(context.Context) (bool, error) { return true, nil }
-}
+func release(context.Context, durable.Done[string]) error { return nil }
 
 func serve(ctx context.Context, c *client.Client) error {
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Concurrency: 200, Digest: "v1.4.0"})

@@ -34,6 +34,16 @@ type Done[T any] struct {
 // once, is retried (UndoRetry), and is named "undo NAME". A step that failed with a Permanent error has done nothing, and
 // is not undone.
 func Do[T any](ctx Context, s *Saga, name string, step func(ctx context.Context) (T, error), undo func(ctx context.Context, done Done[T]) error, opts ...StepOption) (T, error) {
+	return DoFunc(ctx, s, name, step, func(ctx Context, done Done[T]) error {
+		_, err := Run(ctx, "undo "+name, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, undo(ctx, done)
+		}, WithRetry(s.opts.retry))
+		return err
+	}, opts...)
+}
+
+// DoFunc is Do with an undo that is no step: it may use every operation.
+func DoFunc[T any](ctx Context, s *Saga, name string, step func(ctx context.Context) (T, error), undo func(ctx Context, done Done[T]) error, opts ...StepOption) (T, error) {
 	done := Done[T]{}
 	t, err := enter(ctx, "Do("+strconv.Quote(name)+")")
 	if err != nil || t != s.t {
@@ -45,12 +55,7 @@ func Do[T any](ctx Context, s *Saga, name string, step func(ctx context.Context)
 	}
 	n := t.next
 	done.PromiseID = t.child(n)
-	registered := s.add(func(ctx Context) error {
-		_, err := Run(ctx, "undo "+name, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, undo(ctx, done)
-		}, WithRetry(s.opts.retry))
-		return err
-	})
+	registered := s.add(func(ctx Context) error { return undo(ctx, done) })
 	out, err := Run(ctx, name, step, append(opts[:len(opts):len(opts)], WithIntent())...)
 	var failure *Error
 	switch {

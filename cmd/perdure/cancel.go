@@ -18,8 +18,9 @@ func (a *app) cancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Ask an execution to stop",
-		Long: `Ask an execution to stop. Its worker may clean up; the execution is cancelled when the
-worker acknowledges or the grace period ends.`,
+		Long: `Ask an execution to stop. It is cancelled when its worker acknowledges or the grace
+period ends. If its function has registered a clean-up, that runs as an execution of
+its own, which "perdure describe" names.`,
 		Example: `  perdure cancel order-42 --reason "customer withdrew"
   perdure cancel order-42 --grace 5m`,
 		Args: exactly("ID"),

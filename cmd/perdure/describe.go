@@ -61,6 +61,15 @@ func (a *app) describe(e *perdurev1.Execution) error {
 			line("Result", preview(o.GetValue()))
 		}
 	}
+	if e.GetCancelReason() != "" {
+		line("Cancelled for", printable(e.GetCancelReason()))
+	}
+	if c := e.GetCleanup(); c != nil {
+		line("Clean-up", cleanupText(c))
+	}
+	if e.GetCleanupOf() != "" {
+		line("Cleans up", printable(e.GetCleanupOf()))
+	}
 	line("Created", a.moment(e.GetCreatedMs()))
 	if ms := e.GetDeadlineMs(); ms != 0 {
 		line("Deadline", a.moment(ms))
@@ -81,6 +90,15 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	}
 	line("Partition", fmt.Sprintf("%d, incarnation %d", e.GetPartition(), e.GetIncarnation()))
 	return w.Flush()
+}
+
+// cleanupText shows the clean-up of a cancelled execution.
+func cleanupText(c *perdurev1.Cleanup) string {
+	text := printable(c.GetId()) + ", " + statusText(c.GetStatus())
+	if f := c.GetOutcome().GetFailure(); f != nil {
+		text += ": " + failureText(f)
+	}
+	return text
 }
 
 // awaitingText shows what an execution waits for.

@@ -78,7 +78,7 @@ func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) 
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			last := "FINISHED"
+			last := "FINISHED\tPARENT"
 			if o.Problem {
 				last = "PROBLEM"
 			}
@@ -89,8 +89,8 @@ func (a *app) list(ctx context.Context, c *client.Client, o client.ListOptions) 
 				a.since(e.GetCreatedMs()), printable(e.GetProblem()))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(e.GetId()), orDash(e.GetFunction()), statusText(e.GetStatus()),
-			a.since(e.GetCreatedMs()), a.since(e.GetClosedMs()))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(e.GetId()), orDash(e.GetFunction()), statusText(e.GetStatus()),
+			a.since(e.GetCreatedMs()), a.since(e.GetClosedMs()), orDash(e.GetParentId()))
 	}
 	if a.json {
 		return nil

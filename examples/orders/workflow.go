@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"perdure/durable"
@@ -61,19 +60,19 @@ var retryLong = durable.WithRetry(durable.RetryPolicy{MaxAttempts: 100, Initial:
 const maxCall = 30 * time.Second
 
 // order fulfils an order. If that fails, it undoes all its completed steps, last things first, and notifies
-// the customer.
+// the customer. If it is cancelled, its clean-up execution undoes them.
 func (s *Shop) order(ctx durable.Context, o Order) (Result, error) {
 	result := Result{Order: o.ID(), Status: StatusShipped, Currency: o.Currency}
-	done := saga{ctx: ctx, world: s.world}
+	done := saga{ctx: ctx, world: s.world, Saga: durable.NewSaga(ctx)}
 	err := s.fulfil(ctx, o, &done, &result)
 	if err == nil {
 		return result, nil
 	}
 	var failure *durable.Error
 	if !errors.As(err, &failure) {
-		return result, err // asked to cancel: nothing more may be done here
+		return result, err // cancelled: nothing more is recorded here
 	}
-	if err := done.undoAll(); err != nil {
+	if err := done.Rollback(ctx); err != nil {
 		return result, err // a person has to look into it
 	}
 	result.Status, result.Reason = StatusFailed, failure.Type
@@ -173,39 +172,21 @@ func (s *Shop) shipment(ctx durable.Context, p Parcel) (Shipment, error) {
 	return Shipment{Tracking: tracking, At: now}, err
 }
 
-// saga remembers how to undo the completed steps. It is only in the function's memory: replaying the function
-// fills it again.
+// saga is the SDK's, whose steps are calls of the outside world.
 type saga struct {
+	*durable.Saga
 	ctx   durable.Context
 	world *World
-	undos []undo
-}
-
-type undo struct {
-	name string
-	step action
 }
 
 // action is a call of the outside world.
 type action func(ctx context.Context) (Receipt, error)
 
-// do runs a step that can be undone. Its beginning is recorded before it runs (WithIntent), so that a
-// step which may have had its effect is never forgotten; only one that was refused needs no undoing.
+// do runs a step that can be undone.
 func (s *saga) do(name string, step action, undoName string, undoStep action) error {
-	_, err := s.world.Acked(durable.Run(s.ctx, name, step, durable.WithIntent(), durable.WithTimeout(maxCall), retryLong))
-	var failure *durable.Error
-	if refused := errors.As(err, &failure) && failure.NonRetryable; !refused {
-		s.undos = append(s.undos, undo{undoName, undoStep})
-	}
+	_, err := s.world.Acked(durable.DoFunc(s.ctx, s.Saga, name, step, func(ctx durable.Context, _ durable.Done[Receipt]) error {
+		_, err := s.world.Acked(durable.Run(ctx, undoName, undoStep, durable.WithIntent(), durable.WithTimeout(maxCall), retryLong))
+		return err
+	}, durable.WithTimeout(maxCall), retryLong))
 	return err
-}
-
-// undoAll undoes everything, last things first.
-func (s *saga) undoAll() error {
-	for _, u := range slices.Backward(s.undos) {
-		if _, err := s.world.Acked(durable.Run(s.ctx, u.name, u.step, durable.WithIntent(), durable.WithTimeout(maxCall), retryLong)); err != nil {
-			return fmt.Errorf("%s: %w", u.name, err)
-		}
-	}
-	return nil
 }

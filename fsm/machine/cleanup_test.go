@@ -1,12 +1,15 @@
 package machine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/audit"
 	"perdure/fsm/state"
+	"perdure/fsm/state/keys"
 )
 
 // A cancelled execution gets its clean-up in the apply that writes its end, however it is cancelled, with or without a
@@ -180,5 +183,33 @@ func TestCleanupBeforeRestart(t *testing.T) {
 	w.do(again)
 	if e := w.describe("e"); e.Cleanup != nil || e.CancelReason != "" || e.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING {
 		t.Errorf("restarted as %v", e)
+	}
+}
+
+// The audit compares a cancelled execution with its clean-up, from either side.
+func TestAuditFindsCleanup(t *testing.T) {
+	const id = "e:4294967295"
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	w.commit(v, "cleanup 5000; nothing")
+	w.do(cancelCmd("e", "why", 10))
+	w.commit(v, "cancelled why")
+	for _, c := range []struct {
+		what, rule string
+		plant      func(s *plot)
+	}{
+		{"no clean-up", audit.RuleCleanup, func(s *plot) { s.header("e", func(h *state.Header) { h.CleanupChild = 0 }) }},
+		{"another clean-up", audit.RuleCleanup, func(s *plot) { s.header("e", func(h *state.Header) { h.CleanupChild-- }) }},
+		{"a clean-up of an operation's number", audit.RuleCleanup, func(s *plot) { s.header("e", func(h *state.Header) { h.CleanupChild = 3 }) }},
+		{"another bound", audit.RuleCleanup, func(s *plot) { s.header("e", func(h *state.Header) { h.CleanupMS++ }) }},
+		{"a clean-up of another incarnation", audit.RuleCleanup, func(s *plot) { s.header(id, func(h *state.Header) { h.ParentIncarnation++ }) }},
+		{"a clean-up without a cancelled execution", audit.RuleCleanup, func(s *plot) { s.drop(keys.Of(keys.Header, ns, "e")) }},
+		{"another reason", audit.RuleHeader, func(s *plot) { s.header("e", func(h *state.Header) { h.CancelReason = "because" }) }},
+	} {
+		s := &plot{t: t, state: w.parts[0].state.Clone(), cfg: w.parts[0].cfg}
+		c.plant(s)
+		if found := audited(t, s.state, s.cfg); !slices.ContainsFunc(found, func(v audit.Violation) bool { return v.Rule == c.rule }) {
+			t.Errorf("%s is not found: %s", c.what, lines(found))
+		}
 	}
 }

@@ -1,0 +1,59 @@
+package rules
+
+import "perdure/internal/mutation"
+
+// cleanupBugs break the clean-ups of cancelled executions, in the machine and in the SDK.
+var cleanupBugs = []mutation.Bug{
+	{
+		File: "fsm/machine/execution.go", Rule: "clean-up: it starts in the apply that ends the execution",
+		From: "	defer t.startCleanup(ex)\n", To: "", Tests: "TestCleanupStarts",
+	},
+	{
+		File: "fsm/machine/cleanup.go", Rule: "clean-up: a terminated execution gets none",
+		From: "	if t.terminating {", To: "	if t.terminating && ex.h.CleanupMS < 0 {", Tests: "TestCleanupStarts",
+	},
+	{
+		File: "fsm/machine/cleanup.go", Rule: "clean-up: only a cancelled execution gets one",
+		From: "ex.h.Status != journal.StatusCancelled || ex.h.CleanupMS == 0", To: "ex.h.CleanupMS == 0", Tests: "TestCleanupStarts",
+	},
+	{
+		File: "fsm/machine/cleanup.go", Rule: "clean-up: nothing is registered after the cancel request",
+		From: "case c.req.CleanupMs == 0, h.Status != journal.StatusRunning:", To: "case c.req.CleanupMs == 0:", Tests: "TestCleanupBounded",
+	},
+	{
+		File: "fsm/machine/cleanup.go", Rule: "clean-up: it ends at its bound",
+		From: "deadlineMS: t.deadline(ex.h.CleanupMS),", To: "deadlineMS: 0 * t.deadline(ex.h.CleanupMS),", Tests: "TestCleanupStarts TestCleanupBounded",
+	},
+	{
+		File: "fsm/machine/cleanup.go", Rule: "clean-up: a worker that knows none does not get it",
+		From: "function: state.FunctionCleanup + ex.h.Function,", To: "function: ex.h.Function,", Tests: "TestCleanupStarts",
+	},
+	{
+		File: "fsm/machine/cancel.go", Rule: "cancel: the caller's reason is kept",
+		From: "	t.noteReason(ex, reason)\n", To: "", Tests: "TestCancelReasonKept",
+	},
+	{
+		File: "fsm/machine/continue.go", Rule: "clean-up: its journal stays while it runs",
+		From: "ok && !c.h.Status.Terminal() {\n			return refuse(\"execution %q is being", To: "ok && c.h.Status.Terminal() {\n			return refuse(\"execution %q is being", Tests: "TestCleanupBeforeRestart",
+	},
+	{
+		File: "durable/cleanup.go", Rule: "clean-up: last things are undone first",
+		From: "t.cleanups.stack[len(t.cleanups.stack)-1])", To: "t.cleanups.stack[0])", Tests: "TestSagaUndoneAfterError",
+	},
+	{
+		File: "durable/cleanup.go", Rule: "clean-up: what a cancel interrupts runs again",
+		From: "	if t.cleanups.interrupted {\n		return ErrCancelled\n	}\n	t.unregister(c)", To: "	t.unregister(c)", Tests: "TestSagaCancelledWhileUndone TestSagaSurvivesCrashes",
+	},
+	{
+		File: "durable/commit.go", Rule: "clean-up: the cluster knows of it before a step runs",
+		From: "len(t.buf.events) == 0 && t.arming() <= 0", To: "len(t.buf.events) == 0", Tests: "TestCleanupKnownBeforeStep",
+	},
+	{
+		File: "durable/saga.go", Rule: "saga: a step that was refused is not undone",
+		From: "errors.As(err, &failure) && failure.NonRetryable:", To: "errors.As(err, &failure) && false:", Tests: "TestSagaRollback",
+	},
+	{
+		File: "durable/saga.go", Rule: "saga: the beginning of a step is recorded before it runs",
+		From: "append(opts[:len(opts):len(opts)], WithIntent())...)", To: "opts...)", Tests: "TestSagaSurvivesCrashes",
+	},
+}
