@@ -427,10 +427,10 @@ func named(k opKind) bool { return k == opStep || k == opChild || k == opSend ||
 func (t *activation) child(n uint32) string { return string(t.journal.id.Child(n)) }
 
 // outcome is the recorded result of the n-th operation, which is resolved.
-func (t *activation) outcome(n uint32) ([]byte, error) {
+func (t *activation) outcome(n uint32, codec Codec) ([]byte, error) {
 	o := t.journal.op(n).outcome
 	if f := o.GetFailure(); f != nil {
-		return nil, errorOf(f)
+		return nil, errorBy(codec, f)
 	}
 	return o.GetValue(), nil
 }
@@ -452,7 +452,7 @@ func (t *activation) complete(out []byte, err error) {
 	}
 	end := &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: out}}}
 	if err != nil {
-		end.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureOf(err)}}
+		end.Kind = &perdurev1.Event_ExecutionFailed{ExecutionFailed: &perdurev1.ExecutionFailed{Error: failureBy(t.codec, err)}}
 	}
 	if t.commit(commit{events: []*perdurev1.Event{end}, mayEnd: true}) != nil {
 		t.acknowledge()

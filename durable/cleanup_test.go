@@ -364,3 +364,24 @@ func TestSagaRollback(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// An undo that a cancel interrupts before it has done anything runs in the clean-up execution.
+func TestSagaInterruptedUndo(t *testing.T) {
+	f, b := newFake(t), newBank()
+	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
+		saga := NewSaga(ctx)
+		_, err := Do(ctx, saga, "seat", func(ctx context.Context) (string, error) { b.act(ctx, "seat", ""); return "", nil },
+			func(ctx context.Context, done Done[string]) error { b.act(ctx, "cancel seat", done.PromiseID); return nil })
+		if err != nil {
+			return "", err
+		}
+		f.cancel("x", "enough")
+		return "", saga.Rollback(ctx)
+	}))
+	f.start("x", "f", "")
+	f.finished("x")
+	f.finished(cleanupOfX)
+	if got := b.story(); got != "seat, cancel seat" {
+		t.Error(got)
+	}
+}

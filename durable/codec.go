@@ -3,21 +3,26 @@ package durable
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"perdure/api"
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
 )
 
 // Codec converts values into payloads and back. It must be deterministic enough that a value it encoded
-// years ago still decodes, and safe for concurrent use. Values of type []byte and json.RawMessage do not
-// pass through it; an empty payload decodes to the zero value without it.
+// years ago still decodes, and safe for concurrent use. Every payload passes through it: inputs, results, signals, entity
+// states, values of type []byte and json.RawMessage, and the messages and details of failures, as []byte. So an encrypting
+// codec leaves only ids, names, tags, types of failures and reasons of cancels in clear. An empty payload decodes to the
+// zero value without it.
 type Codec interface {
 	Encode(v any) ([]byte, error)
 	// Decode reads data into the pointer v.
 	Decode(data []byte, v any) error
 }
 
-// JSON is the default codec: encoding/json.
+// JSON is the default codec: encoding/json. It leaves []byte and json.RawMessage as they are, and failures readable.
 type JSON struct{}
 
 // Encode is json.Marshal.
@@ -26,15 +31,89 @@ func (JSON) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 // Decode is json.Unmarshal.
 func (JSON) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// encode makes a payload of v; its error is an *Error, final.
-func encode(c Codec, what string, v any) ([]byte, error) {
-	var data []byte
+// plain reports whether payloads of a codec are for everyone to read.
+func plain(c Codec) bool {
+	_, ok := c.(JSON)
+	return ok || c == nil
+}
+
+// rawBytes returns a value that is its own payload.
+func rawBytes(c Codec, v any) (data []byte, ok bool) {
+	if !plain(c) {
+		return nil, false
+	}
 	switch v := v.(type) {
 	case []byte:
-		data = v
+		return v, true
 	case json.RawMessage:
-		data = v
+		return v, true
+	}
+	return nil, false
+}
+
+// sealedPrefix begins the details of a failure whose message and details have passed a codec.
+const sealedPrefix = "perdure-sealed-1\x00"
+
+// sealed is what a codec gets of a failure, as JSON.
+type sealed struct {
+	Message string `json:"message"`
+	Details []byte `json:"details,omitempty"`
+}
+
+// failureBy is failureOf with its message and details passed through a codec. The name of the signal in a
+// node's SuspendOn stays, because the cluster needs it.
+func failureBy(c Codec, err error) *perdurev1.Failure {
+	f := failureOf(err)
+	if plain(c) || f.GetType() == TypeSuspended {
+		return f
+	}
+	content, jsonErr := json.Marshal(sealed{f.GetMessage(), f.GetDetails()})
+	f.Message, f.Details = "", nil
+	data, encodeErr := safely(func() ([]byte, error) { return c.Encode(content) })
+	switch {
+	case jsonErr != nil || encodeErr != nil:
+		f.Message = "the codec cannot encode the failure"
+	case len(sealedPrefix)+len(data) > maxDetailsBytes:
+		f.Message = "the failure is too large when it is encoded"
 	default:
+		f.Details = append([]byte(sealedPrefix), data...)
+	}
+	return f
+}
+
+// errorBy is errorOf of a failure whose message and details may have passed a codec.
+func errorBy(c Codec, f *perdurev1.Failure) *Error {
+	e := errorOf(f)
+	data, ok := bytes.CutPrefix(e.Details, []byte(sealedPrefix))
+	if !ok {
+		return e
+	}
+	var content []byte
+	var s sealed
+	if decode(c, "the failure", data, &content) != nil || json.Unmarshal(content, &s) != nil {
+		e.Message = "a failure that this codec cannot read"
+		return e
+	}
+	e.Message, e.Details = s.Message, s.Details
+	return e
+}
+
+// publicText is the text of an error for the cluster, which shows it as a problem: errors with data of the function stay
+// in the worker's log if its payloads are not for everyone.
+func publicText(c Codec, err error) string {
+	var mismatch *MismatchError
+	var misuse *MisuseError
+	var refused *api.Error
+	if plain(c) || errors.As(err, &mismatch) || errors.As(err, &misuse) || errors.As(err, &refused) {
+		return err.Error()
+	}
+	return "a problem that the worker's log shows"
+}
+
+// encode makes a payload of v; its error is an *Error, final.
+func encode(c Codec, what string, v any) ([]byte, error) {
+	data, raw := rawBytes(c, v)
+	if !raw {
 		var err error
 		if data, err = safely(func() ([]byte, error) { return c.Encode(v) }); err != nil {
 			return nil, &Error{Type: TypeEncoding, Message: fmt.Sprintf("%s of type %T: %v", what, v, err), NonRetryable: true}
@@ -49,13 +128,15 @@ func encode(c Codec, what string, v any) ([]byte, error) {
 
 // decode reads a payload into the pointer v; its error is an *Error, final.
 func decode(c Codec, what string, data []byte, v any) error {
-	switch v := v.(type) {
-	case *[]byte:
-		*v = bytes.Clone(data)
-		return nil
-	case *json.RawMessage:
-		*v = bytes.Clone(data)
-		return nil
+	if plain(c) {
+		switch v := v.(type) {
+		case *[]byte:
+			*v = bytes.Clone(data)
+			return nil
+		case *json.RawMessage:
+			*v = bytes.Clone(data)
+			return nil
+		}
 	}
 	if len(data) == 0 {
 		return nil

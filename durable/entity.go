@@ -193,7 +193,7 @@ func (e *Entity[S]) runBatch(ctx context.Context, c Codec, b *perdurev1.EntityBa
 		if err != nil {
 			stale = true
 			out.Results = append(out.Results, &perdurev1.EntityResult{Request: op.GetRequest(),
-				Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: failureOf(err)}}})
+				Outcome: &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: failureBy(c, err)}}})
 			continue
 		}
 		out.Exists, out.Value = exists, value

@@ -111,7 +111,7 @@ func Lock(ctx Context, entities ...EntityID) (unlock func() error, err error) {
 	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, n); err != nil {
 		return nil, err
 	}
-	if _, err := t.outcome(n); err != nil {
+	if _, err := t.outcome(n, t.codec); err != nil {
 		return nil, err
 	}
 	t.section = s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -146,6 +147,15 @@ func (h *Handle[Out]) ID() string { return h.id }
 // Started is the answer of Start; zero after Attach.
 func (h *Handle[Out]) Started() client.Started { return h.started }
 
+// Signal sends a signal to the execution, with a payload that passes the function's codec.
+func (h *Handle[Out]) Signal(ctx context.Context, name string, payload any) error {
+	data, err := encode(h.codec, "signal "+strconv.Quote(name), payload)
+	if err != nil {
+		return err
+	}
+	return h.c.Signal(ctx, h.id, name, data)
+}
+
 // Result waits until the execution has finished or ctx ends, and returns its result. A failure is both a
 // *client.ExecutionError and an *Error (errors.As finds either); other errors are those of
 // client.Client.Result.
@@ -155,7 +165,7 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	if err != nil {
 		var ended *client.ExecutionError
 		if errors.As(err, &ended) {
-			return out, &resultError{ended, errorOf(ended.Failure)}
+			return out, &resultError{ended, errorBy(h.codec, ended.Failure)}
 		}
 		return out, err
 	}

@@ -22,6 +22,7 @@ type Awaitable interface {
 	// ID is the promise id. A child in its parent's partition has it as its execution id, too.
 	ID() string
 	origin() (*activation, uint32)
+	payloads() Codec
 }
 
 // Awaitables are futures of one type as AwaitAny and AwaitAll take them.
@@ -37,6 +38,7 @@ func Awaitables[T any](futures []*Future[T]) []Awaitable {
 func (f *Future[T]) ID() string { return f.t.child(f.n) }
 
 func (f *Future[T]) origin() (*activation, uint32) { return f.t, f.n }
+func (f *Future[T]) payloads() Codec               { return f.codec }
 
 // Get waits for the result. A child that failed or was cancelled is an *Error, and so is a signal that was not
 // delivered. It may be called again.
@@ -53,7 +55,7 @@ func (f *Future[T]) get() (T, error) {
 	if err := f.t.await(perdurev1.AwaitKind_AWAIT_KIND_SINGLE, f.n); err != nil {
 		return out, err
 	}
-	data, err := f.t.outcome(f.n)
+	data, err := f.t.outcome(f.n, f.codec)
 	if err != nil {
 		return out, err
 	}
@@ -101,8 +103,9 @@ func AwaitAll(ctx Context, futures ...Awaitable) error {
 	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_ALL, ns...); err != nil {
 		return err
 	}
-	for _, n := range ns {
-		if _, err := t.outcome(n); err != nil {
+	for _, f := range futures {
+		_, n := f.origin()
+		if _, err := t.outcome(n, f.payloads()); err != nil {
 			return err
 		}
 	}

@@ -98,7 +98,7 @@ func (t *activation) runStep(name string, o stepOptions, step func(context.Conte
 		s.lead = []*perdurev1.Event{{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: s.id, Kind: perdurev1.InvokeKind_INVOKE_KIND_STEP, FunctionName: name, RetryPolicy: o.retry.String()}}}}
 	case rec.done:
-		return t.outcome(n)
+		return t.outcome(n, t.codec)
 	case t.cancelling():
 		return nil, ErrCancelled
 	default:
@@ -224,7 +224,7 @@ func (s *stepRun) run() ([]byte, error) {
 		if err == nil {
 			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Value{Value: data}})
 		}
-		f := failureOf(err)
+		f := failureBy(s.t.codec, err)
 		pause, again := s.again(f)
 		if !again || s.t.cancelAsked.Load() {
 			return s.end(s.attempt, &perdurev1.Outcome{Result: &perdurev1.Outcome_Failure{Failure: f}})
@@ -249,7 +249,7 @@ func (s *stepRun) end(attempt uint32, o *perdurev1.Outcome) ([]byte, error) {
 	if err := s.t.commit(commit{events: events}); err != nil {
 		return nil, err
 	}
-	return s.t.outcome(s.n)
+	return s.t.outcome(s.n, s.t.codec)
 }
 
 func (s *stepRun) retrying(attempt uint32, f *perdurev1.Failure, at time.Time) *perdurev1.Event {

@@ -590,7 +590,7 @@ func (w *Worker) problem(t *activation, err error) *giveBack {
 	delay := min(problemDelayMin<<min(n, 10), problemDelayMax)
 	t.log.Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
 	w.event(Event{Kind: EventProblem, ID: t.info.ID, Function: t.info.Function, Err: err})
-	return &giveBack{problem: err.Error(), delay: delay}
+	return &giveBack{problem: publicText(t.codec, err), delay: delay}
 }
 
 // committed resets the problem count of an execution that made progress.
