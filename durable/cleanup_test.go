@@ -368,14 +368,19 @@ func TestSagaRollback(t *testing.T) {
 // An undo that a cancel interrupts before it has done anything runs in the clean-up execution.
 func TestSagaInterruptedUndo(t *testing.T) {
 	f, b := newFake(t), newBank()
+	var once sync.Once // the clean-up replays the function
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		saga := NewSaga(ctx)
 		_, err := Do(ctx, saga, "seat", func(ctx context.Context) (string, error) { b.act(ctx, "seat", ""); return "", nil },
-			func(ctx context.Context, done Done[string]) error { b.act(ctx, "cancel seat", done.PromiseID); return nil })
+			func(ctx context.Context, done Done[string]) error {
+				b.act(ctx, "cancel seat", done.PromiseID)
+				return nil
+			})
 		if err != nil {
 			return "", err
 		}
-		f.cancel("x", "enough")
+		once.Do(func() { f.cancel("x", "enough") })
+		_, _ = Now(ctx) // recorded before the undo runs, which learns of the cancel
 		return "", saga.Rollback(ctx)
 	}))
 	f.start("x", "f", "")
