@@ -55,7 +55,7 @@ func (t *activation) version(name string, highest int) (int, error) {
 		return 0, err
 	}
 	if rec != nil {
-		data, err := t.outcome(n)
+		data, err := t.outcome(n, t.codec)
 		if err != nil {
 			return 0, err
 		}
