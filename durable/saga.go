@@ -48,8 +48,9 @@ func DoFunc[T any](ctx Context, s *Saga, name string, step func(ctx context.Cont
 	t, err := enter(ctx, "Do("+strconv.Quote(name)+")")
 	if err != nil || t != s.t {
 		if err == nil {
-			err = &MisuseError{ID: t.info.ID, What: "Do(" + strconv.Quote(name) + ")", Why: "was given a saga of another execution"}
-			t.misuse.CompareAndSwap(nil, err.(*MisuseError))
+			misuse := &MisuseError{ID: t.info.ID, What: "Do(" + strconv.Quote(name) + ")", Why: "was given a saga of another execution"}
+			t.misuse.CompareAndSwap(nil, misuse)
+			err = misuse
 		}
 		return done.Result, err
 	}

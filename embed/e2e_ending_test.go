@@ -288,7 +288,7 @@ func TestGraceAndTerminate(t *testing.T) {
 	if took := time.Since(asked); took < 200*time.Millisecond-tick {
 		t.Errorf("a grace of 200 ms ended after %v", took)
 	}
-	if requested, ended := w.lastReasons("grace"); requested != "enough" || ended != "the grace period ended" {
+	if requested, ended := w.lastReasons("grace"); requested != "enough" || ended != "enough: the grace period ended" {
 		t.Errorf("the journal gives the reasons %q and %q", requested, ended)
 	}
 

@@ -121,7 +121,7 @@ func signalBytes(signals []journal.SignalDelivered) (n int) {
 // cutOf returns how many entries a restart keeps. The kept ones end while the execution runs: a cut within a
 // wait moves back to the wait's beginning.
 func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest) (int, *api.Error) {
-	cut := 1
+	var cut int
 	switch req.From {
 	case perdurev1.RestartFrom_RESTART_FROM_START:
 		return 1, nil

@@ -31,7 +31,13 @@ var drawHeader = rapid.Custom(func(t *rapid.T) *Header {
 	h.Kind = rapid.SampledFrom([]Kind{KindFunction, KindGraph}).Draw(t, "kind")
 	h.Generation = rapid.Uint32Range(0, MaxGeneration).Draw(t, "generation")
 	if h.Kind == KindFunction {
-		h.Generation, h.Former, h.Wave, h.GraphAt = 0, 0, 0, 0
+		h.Generation = rapid.Uint32Range(0, 2).Draw(t, "incarnations")
+	}
+	if h.Kind == KindFunction && h.Generation == 0 {
+		h.Former, h.Wave, h.GraphAt = 0, 0, 0
+	}
+	if h.Kind == KindGraph || h.Generation == 0 {
+		h.Kept, h.Attached, h.SweepAt, h.Sweep, h.StartInput = 0, 0, 0, nil, nil
 	}
 	return &h
 })

@@ -42,15 +42,22 @@ func (m *HeaderMore) decode(d *decoder) {
 			return
 		}
 		last = tag
+		empty := false
 		switch tag {
 		case tagCancelReason:
 			m.CancelReason = d.str()
+			empty = m.CancelReason == ""
 		case tagCleanupMS:
 			m.CleanupMS = d.i64()
+			empty = m.CleanupMS == 0
 		case tagCleanupChild:
 			m.CleanupChild = d.u32()
+			empty = m.CleanupChild == 0
 		default:
 			d.fail("a field of a header that this program does not know")
+		}
+		if empty && d.err == nil {
+			d.fail("a field of a header without a value")
 		}
 	}
 }
