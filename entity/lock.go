@@ -27,12 +27,11 @@ func (l Lock) String() string {
 	return state + " by section " + l.Section.ID + " of " + l.Section.Holder.String()
 }
 
-// admits reports whether an operation may run under the lock: the holder's own, unless it was scheduled or
-// sent after the section's end. The holder sent those that are not calls of the section before it entered,
-// since inside it sends nothing else to a locked entity. A scheduled signal is outside the holder's order and
-// could run between the section's calls, so it waits.
+// admits reports whether an operation of the queue may run under the lock: the holder's own, unless it was sent after
+// the section's end. The holder sent those that are not calls of the section before it entered, since inside it sends
+// nothing else to a locked entity. Scheduled signals are outside the holder's order and wait in the lane.
 func (l Lock) admits(seq uint64, o operation) bool {
-	return o.From() == l.Section.Holder && o.ordered() && (l.Until == 0 || seq < l.Until)
+	return o.From() == l.Section.Holder && (l.Until == 0 || seq < l.Until)
 }
 
 // requestOf returns the index of the waiting lock request of a section, or -1.

@@ -75,8 +75,6 @@ type operation interface {
 	arrival
 	// request is the operation's id among those of its origin.
 	request() string
-	// ordered says whether the order of the origin binds it.
-	ordered() bool
 	// work is the operation as the worker sees it.
 	work() Operation
 }

@@ -27,8 +27,6 @@ func (m Call) To() Party { return m.Entity.party() }
 
 func (m Call) request() string { return m.Request }
 
-func (m Call) ordered() bool { return true }
-
 func (m Call) subject() Error {
 	return Error{Entity: m.Entity, Party: m.Origin, Section: m.Section, Request: m.Request}
 }

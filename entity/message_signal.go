@@ -32,8 +32,6 @@ func (m Signal) To() Party { return m.Entity.party() }
 
 func (m Signal) request() string { return m.Request }
 
-func (m Signal) ordered() bool { return m.DueAt == 0 }
-
 func (m Signal) subject() Error {
 	return Error{Entity: m.Entity, Party: m.Origin, Request: m.Request}
 }

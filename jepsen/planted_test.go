@@ -10,9 +10,9 @@ import (
 )
 
 // unconfirmedReads makes a leader answer reads without a confirmation that it still leads.
-var unconfirmedReads = []Patch{{Package: "perdure/partition", File: "read.go",
+var unconfirmedReads = []Patch{{Package: "perdure/partition/group", File: "read.go",
 	From: "if err := r.confirm(ctx); err != nil {",
-	To:   "if r.serving() == nil {\n\t\t\tvar err error = r.notServing()"}}
+	To:   "if r.serving() == nil {\n\t\t\tvar err error = r.NotServing()"}}
 
 // lateCluster is a cluster in network namespaces of a server with a bug planted in it, or none.
 func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {

@@ -49,8 +49,8 @@ var entityBugs = []mutation.Bug{
 		From: `.dueAt() <= now &&`, To: `.dueAt() < now &&`, Tests: "TestSchedule",
 	},
 	{
-		File: "entity/lock.go", Rule: "lock: a scheduled signal is outside its holder's order",
-		From: `&& o.ordered() &&`, To: `&&`, Tests: "TestHolderUnderItsLock",
+		File: "entity/state.go", Rule: "lock: a scheduled signal is outside its holder's order",
+		From: `if s.Lock.Held() || !yield(i, e.Message.(operation)) {`, To: `if !yield(i, e.Message.(operation)) {`, Tests: "TestHolderUnderItsLock",
 	},
 	{
 		File: "entity/lock.go", Rule: "lock: only the holder runs under it",
