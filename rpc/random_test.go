@@ -155,7 +155,7 @@ func TestRandomRequests(t *testing.T) {
 		m := &perdurev1.WorkRequest{}
 		b.fill(m.ProtoReflect(), 6)
 		commit := m.GetCommit()
-		if b.IntN(3) > 0 || m.GetHello() != nil || m.GetCredit() != nil { // mostly commits, and mostly such as can be right
+		if b.IntN(3) > 0 || m.GetHello() != nil || m.GetCredit() != nil || m.GetRevokeCredit() != nil { // mostly commits, and mostly such as can be right
 			commit = &perdurev1.Commit{}
 			b.fill(commit.ProtoReflect(), 6)
 			m = &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Commit{Commit: commit}}
