@@ -463,7 +463,7 @@ func (r *GraphRun) lookAt(ctx context.Context, rec *GraphRecord) error {
 		if n.GetStatus() == perdurev1.NodeStatus_NODE_STATUS_COMPLETED {
 			o, err := r.all.NodeOutcome(ctx, rec.ID, n.GetId())
 			if err != nil {
-				return fmt.Errorf("node %s of %s: %w", n.GetId(), rec.ID, err)
+				return fmt.Errorf("outcome of graph node %s of run %s: %w", n.GetId(), rec.ID, err)
 			}
 			rec.Outputs[n.GetId()] = o.GetOutput()
 		}

@@ -12,7 +12,7 @@ import (
 // lookEvery is the interval at which a wait reads the state.
 const lookEvery = 20 * time.Millisecond
 
-// ErrNotRecovered says that a cluster was not whole again in its time, although no injected fault was left.
+// ErrNotRecovered: the cluster did not recover within the time limit after the last fault was removed.
 // Drivers return it as their error; it is a violation.
 var ErrNotRecovered = errors.New("the cluster has not recovered")
 

@@ -54,7 +54,7 @@ func (c *Cluster) verify(ctx context.Context, what string, args []string) []stri
 	defer cancel()
 	began := time.Now()
 	said, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()
-	c.log.Info("verified", "what", what, "took", time.Since(began), "err", err)
+	c.log.Info("verification finished", "event", "verify_done", "what", what, "took", time.Since(began), "error", err)
 	if err == nil {
 		return nil
 	}

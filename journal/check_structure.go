@@ -144,8 +144,8 @@ func checkStartedOnce(a *audit) {
 	})
 }
 
-// K8 and R7: Cancelling admits InvokeCompleted, TimerFired, SignalDelivered and ExecutionCancelled. R1, R2,
-// K5 and K9 check the other lifecycle events.
+// checkCancellingAdmits checks K8 and R7: Cancelling admits InvokeCompleted, TimerFired, SignalDelivered and
+// ExecutionCancelled. R1, R2, K5 and K9 check the other lifecycle events.
 func checkCancellingAdmits(a *audit) {
 	for i, entry := range a.entries {
 		if a.before[i] != StatusCancelling {

@@ -64,12 +64,12 @@ const (
 	routePauseMin  = 5 * time.Millisecond
 	routePauseMax  = 200 * time.Millisecond
 	forwardTimeout = 10 * time.Second
-	// slowestPeer is the least rate, in bytes a second, expected of another node: a larger command gets more
-	// time.
+	// slowestPeer is the lowest transfer rate, in bytes per second, assumed of a peer: a command may take its
+	// size / slowestPeer longer.
 	slowestPeer = 1 << 20
 )
 
-// transferTime returns how much longer a command of so many bytes may take.
+// transferTime returns the time that is added to a command's limit for its size in bytes.
 func transferTime(bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / slowestPeer
 }

@@ -26,7 +26,7 @@ during the transfer.
 The cluster balances leaderships, so the node may lead again later.
 
 Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 another node
-leads it now, 5 unavailable (retry).`,
+leads the partition, 5 unavailable (retry).`,
 		Example: `  perdure cluster transfer --partition 2 --to n3
   perdure cluster transfer --partition 2
   perdure cluster transfer --from n1`,

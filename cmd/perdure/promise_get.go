@@ -16,9 +16,9 @@ func (a *app) promiseGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ID",
 		Short: "Show a promise, or wait until it settles",
-		Long: `Show a promise, bare or of an execution. With --wait, wait until it settles, and
-exit with 5 if it has not settled in that time. A rejected promise is shown like any
-other, with exit code 0.`,
+		Long: `Show a promise: one that "promise create" made, or one that belongs to an execution.
+With --wait, wait until it settles, and exit with 5 if the time ends first. A rejected
+promise is shown like any other, with exit code 0.`,
 		Example: `  perdure promise get approval-7
   perdure promise get approval-7 --wait 1m --json`,
 		Args: exactly("ID"),

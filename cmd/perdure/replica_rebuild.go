@@ -40,8 +40,8 @@ The files of the replaced replica are quarantined in the node's data directory, 
 kept-PARTITION-TIME, for inspection. "perdure replica forget-kept" deletes them.
 
 The command waits until the replica has caught up and shows its progress. When --wait
-ends first, the rebuild continues; the same command waits for it again. Within a
-minute after a rebuild the command reports it and does nothing.
+ends first, the rebuild continues; the same command waits for it again. If a rebuild
+ended less than a minute ago, the command reports that rebuild and starts none.
 
 Exit codes: 0 done, 2 bad usage, 3 no such partition or node, 4 refused, 5 not
 done in time, or unavailable (retry).`,

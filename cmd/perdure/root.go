@@ -50,7 +50,7 @@ after it the execution or promise. After verify, --namespace takes several names
 
 	global := root.PersistentFlags()
 	global.StringSliceVar(&a.addrs, "addr", nil, "`host:port` of nodes (default "+client.DefaultAddr+", or "+envAddr+")")
-	global.StringVar(&a.namespace, "namespace", "", "`name` of the tenant ("+envNamespace+"; \""+client.DefaultNamespace+"\" if missing)")
+	global.StringVar(&a.namespace, "namespace", "", "`name` of the namespace ("+envNamespace+"; \""+client.DefaultNamespace+"\" if missing)")
 	global.DurationVar(&a.timeout, "timeout", defaultTimeout, "time limit of one request, retries included")
 	global.BoolVar(&a.json, "json", false, "print JSON, one object per line")
 	a.addAccessFlags(root)

@@ -64,7 +64,7 @@ process uses the directory.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.data, "data", "", "data `directory` of a stopped node")
-	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`names` of tenants ("+envNamespace+"; \""+client.DefaultNamespace+"\" if missing)")
+	flags.StringSliceVar(&o.namespaces, "namespace", nil, "`names` of namespaces, with commas ("+envNamespace+"; \""+client.DefaultNamespace+"\" if missing)")
 	flags.IntVar(&o.parallel, "parallel", 8, "executions (with --data: partitions) checked at once")
 	flags.DurationVar(&o.compareWithin, "compare-within", 30*time.Second, "time to find a common index of all replicas")
 	if err := cmd.MarkFlagDirname("data"); err != nil {

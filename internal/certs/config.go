@@ -21,7 +21,7 @@ func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			m := h.current.Get()
 			if m.pair == nil {
-				return nil, errors.New("certs: no certificate to serve with")
+				return nil, errors.New("certs: no server certificate loaded")
 			}
 			cfg := &tls.Config{
 				Certificates: []tls.Certificate{*m.pair}, MinVersion: minVersion, NextProtos: protocols,
@@ -39,7 +39,7 @@ func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
 			if m := h.current.Get(); m.pair != nil {
 				return m.pair, nil
 			}
-			return nil, errors.New("certs: no certificate to serve with")
+			return nil, errors.New("certs: no server certificate loaded")
 		},
 	}
 }
@@ -86,5 +86,5 @@ func (h *Handle) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificat
 	if m := h.current.Get(); m.pair != nil {
 		return m.pair, nil
 	}
-	return nil, errors.New("certs: no certificate to show")
+	return nil, errors.New("certs: no client certificate loaded")
 }

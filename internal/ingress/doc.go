@@ -1,5 +1,5 @@
-// Package ingress bounds a server's memory for callers before and while it reads their requests: connections
-// (Listener), and the bytes of requests (Gate).
+// Package ingress bounds the memory that callers can make a server hold: connections (Listener) and the bytes of
+// requests (Gate).
 //
 // A Gate belongs to one gRPC server. It reads each connection's HTTP/2 frames on their way to gRPC, so it
 // knows how many bytes of every request have arrived and how many the request announces. It checks the
@@ -13,12 +13,12 @@
 //	examplev1.RegisterExampleServer(services, implementation)
 //	server.Serve(listener)
 //
-// The buffers of gRPC (google.golang.org/grpc v1.85): a connection's reader takes DATA frames into the
-// stream's buffer up to the stream's window. When a handler asks for a message, gRPC parses the five bytes of
+// gRPC (google.golang.org/grpc v1.85) buffers as follows: a connection's reader copies DATA frames into the
+// stream's buffer, up to the stream's window. When a handler asks for a message, gRPC parses the five bytes of
 // its header and grows the window by the announced length. So an unread request holds at most one window; the
 // bytes come when the handler asks. The Gate acts at this point: a handler's receive first waits for the
 // header, then reserves the announced bytes, then asks gRPC. With the default dynamic windows a stream's
 // window could grow to 16 MiB, so windows are static.
 //
-// It owns counters only; a crash loses nothing.
+// The package owns counters only; a crash loses nothing.
 package ingress

@@ -184,7 +184,7 @@ func (a *Auditor) log(out *perdurev1.ReplicaAudit) {
 			continue
 		}
 		a.logged[key] = true
-		a.o.Log.Error("audit found a broken rule", "event", "audit_problem", "partition", out.Partition, "rule", p.Rule,
+		a.o.Log.Error("state violates a rule", "event", "audit_problem", "partition", out.Partition, "rule", p.Rule,
 			"namespace", p.Namespace, "id", p.Id, "detail", p.Detail, "index", out.Through)
 	}
 }

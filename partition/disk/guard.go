@@ -230,7 +230,7 @@ func (g *Guard) lookLocked() (from, to Level) {
 	free, total, err := g.usage()
 	if err != nil {
 		if !g.blind && !errors.Is(err, vfs.ErrUnsupported) {
-			g.log.Warn("the free space of the disk cannot be read", "event", "disk_unknown", "dir", g.dir, "error", err)
+			g.log.Warn("cannot read free disk space", "event", "disk_unknown", "dir", g.dir, "error", err)
 		}
 		g.blind, g.free, g.total = true, 0, 0
 		g.level.Store(uint32(OK))

@@ -43,8 +43,8 @@ func candidateOf(server, addr string, st *commandv1.ReplicaStatus) candidate {
 		time.Duration(st.ContactMs) * time.Millisecond}
 }
 
-// preferred returns the candidate that should campaign on a server's n-th try (0 is the first), as that server sees it;
-// false if it should wait. unreachable are the voters that did not answer.
+// preferred returns the candidate that should campaign, judged by what me knows. try counts me's attempts from 0. The
+// bool says whether me should start that campaign now; if not, it waits. unreachable are the voters that did not answer.
 func preferred(me candidate, others []candidate, unreachable []string, try int) (candidate, bool) {
 	best := me
 	for _, o := range others {
@@ -56,7 +56,7 @@ func preferred(me candidate, others []candidate, unreachable []string, try int) 
 		}
 	}
 	if try > 0 {
-		return best, true // also for another server: it may not have seen what this one has
+		return best, true // also when best is another server, which may not have seen these positions
 	}
 	// Two voters that do not hear each other in time must not both campaign at once, or neither gets a
 	// majority. The lower id goes first. Another preferred candidate campaigns by itself.

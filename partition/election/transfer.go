@@ -46,11 +46,11 @@ func NewTransfers(opts Options) *Transfers {
 	return &Transfers{Options: opts, failed: map[failedTransfer]time.Time{}}
 }
 
-// Led are the groups that this node leads.
+// Led returns the groups that this node leads.
 func (t *Transfers) Led() []Group { return t.led() }
 
-// Targets are the members that could take each group over now, in an order that spreads the groups. It blocks for
-// AskTimeout at most; a member that does not answer is no target.
+// Targets returns, for each group, the members that could take over its leadership now, in an order that spreads the
+// groups over the members. It blocks for at most AskTimeout and omits members that do not answer.
 func (t *Transfers) Targets(ctx context.Context, groups []Group) map[uint32][]*commandv1.DirectoryMember {
 	var others []*commandv1.DirectoryMember
 	for _, m := range t.Env.Members() {

@@ -21,16 +21,16 @@ import (
 func (o *Options) path(name string) string { return o.FS.PathJoin(o.Dir, name) }
 
 // Examine reads the partition's state and opens its markers. It changes nothing, except that it completes what
-// a crash has interrupted. creating says that there are none yet.
+// a crash has interrupted. creating says that the partition has neither state nor markers yet.
 func (r *Replica) Examine(creating bool) (err error) {
 	o, dir := &r.opts, r.opts.path(identity.StateDir(r.id))
 	if !creating {
 		if err := fsm.Recover(o.FS, dir); err != nil {
-			return fmt.Errorf("state store %s: %w", dir, err)
+			return fmt.Errorf("recover state store %s: %w", dir, err)
 		}
 	}
 	opts := r.stateOptions(creating)
-	opts.OnFatal = func(error) {} // what it would say is in the error
+	opts.OnFatal = func(error) {} // Inspect returns the same error
 	if r.found, err = fsm.Inspect(dir, opts); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (r *Replica) Join(bootstrap bool) error {
 // covers the newest marker. Examine, Reconcile, Open and Join come after it.
 func (r *Replica) Fill(content string) error {
 	opts := r.stateOptions(true)
-	opts.OnFatal = func(error) {} // what it would say is in the error
+	opts.OnFatal = func(error) {} // Inspect returns the same error
 	opts.Flush, opts.Await = nil, nil
 	st, err := fsm.Open(r.opts.path(identity.StateDir(r.id)), opts)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"perdure/recovery"
 )
 
-// ReturnTask returns a task that its worker was not sent by another node, which names the term of the task.
-// Errors: see Propose.
+// ReturnTask puts a task back into its queue because another node, which has the worker's session, did not send it to
+// the worker. term is the term in which the task was acquired; if it is over, or the task was sent again, the error is
+// NotServing. It blocks until the task is queued or ctx ends. Other errors: see Propose.
 func (r *Replica) ReturnTask(ctx context.Context, term uint64, release *commandv1.Command) (*commandv1.Reply, error) {
 	reply, err := r.dispatcher.Return(ctx, forWorkers{r}, term, release)
 	if errors.Is(err, workers.ErrNotReturned) {

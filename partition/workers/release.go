@@ -51,8 +51,8 @@ func (d *Dispatcher) mayReturn(q Delivery) bool {
 // ErrNotReturned says that a task cannot be returned any more: its term is over, or it was sent again.
 var ErrNotReturned = errors.New("the task is not returned")
 
-// Return returns a task that a worker of another node was never sent, and that was acquired in a term of this node's
-// replica. It blocks until the task is in its queue again or ctx ends.
+// Return puts a task back into its queue that another node acquired in a term of this node's replica and never sent to
+// its worker. It blocks until the task is queued or ctx ends.
 func (d *Dispatcher) Return(ctx context.Context, r Replica, term uint64, release *commandv1.Command) (*commandv1.Reply, error) {
 	q := Delivery{Token: release.GetRelease().GetTask(), replica: r, lead: r.Leadership()}
 	if q.Token == nil || q.lead == nil || q.lead.Term() != term {

@@ -262,7 +262,7 @@ func ReadyOf(namespace, function string, order int64, id string) []byte {
 // ParseReady reads the order and id of a ready key, given the prefix Of(Ready, namespace, function).
 func ParseReady(key, prefix []byte) (order int64, id string, err error) {
 	if len(key) < len(prefix) {
-		return 0, "", fmt.Errorf("keys: %x is not a place in a queue", key)
+		return 0, "", fmt.Errorf("keys: %x is not a ready-queue key", key)
 	}
 	n, rest, err := CutUint64(key[len(prefix):])
 	if err != nil {
