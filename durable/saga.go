@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Saga undoes steps that turn out to be in vain. Do runs a step and remembers how to undo it. The undos run in reverse
+// Saga undoes the steps of a function that fails. Do runs a step and remembers how to undo it. The undos run in reverse
 // order when the function calls Rollback, returns an error, is cancelled or misses its deadline; see Cleanup.
 type Saga struct {
 	t     *activation

@@ -343,7 +343,7 @@ func TestTotalTimeout(t *testing.T) {
 	}
 }
 
-// What a join set refuses, it refuses before anything is recorded.
+// A join set refuses an operation before it records anything.
 func TestJoinSetRules(t *testing.T) {
 	f := everythingServer(t)
 	fn := NewFunction("rules", func(ctx Context, _ string) (string, error) {

@@ -232,7 +232,7 @@ func TestContinueAsNewRefused(t *testing.T) {
 	}
 }
 
-// What a former incarnation leaves is deleted in parts, and the task is announced after the last.
+// The data of a former incarnation is deleted in parts, and the task is announced after the last part.
 func TestSweep(t *testing.T) {
 	w := newWorld(t, 1)
 	w.unaudited, w.effectsUnchecked = true, true
