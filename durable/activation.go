@@ -77,12 +77,12 @@ type activation struct {
 	// entered: the function was called. returned: it has returned. unwinding: unwind ends the goroutine by
 	// runtime.Goexit.
 	entered, returned, unwinding bool
-	// give is the release to send after the user's deferred functions have run; nil for none.
-	give *giveBack
+	// release is what the activation sends after the user's deferred functions have run; nil for none.
+	release *taskRelease
 }
 
-// giveBack is a Release to be sent.
-type giveBack struct {
+// taskRelease is the Release of a task, before it is sent.
+type taskRelease struct {
 	problem string
 	delay   time.Duration
 }
@@ -156,7 +156,7 @@ func (t *activation) secureLease() (asked bool) {
 			return asked
 		}
 		if t.w.isStopping() {
-			t.give = &giveBack{}
+			t.release = &taskRelease{}
 			t.unwind()
 		}
 		asked = true
@@ -189,7 +189,7 @@ func (t *activation) run() {
 	defer t.w.freeSlot()
 	f := t.w.functions[t.info.Function]
 	if f == nil {
-		t.giveUp(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
+		t.failTask(fmt.Errorf("durable: function %q is not registered with this worker", t.info.Function))
 	}
 	if e, ok := f.(runner); ok && t.task.GetEntity() != nil {
 		t.runEntity(e)
@@ -235,16 +235,16 @@ func (t *activation) close() {
 		}
 	case p != nil:
 		t.log.Error("panic in a durable function", "event", "function_panic", "panic", p, "stack", string(debug.Stack()))
-		t.give = t.w.problem(t, fmt.Errorf("panic: %v", p))
+		t.release = t.w.problem(t, fmt.Errorf("panic: %v", p))
 	case t.entered && !t.returned:
 		where := ""
 		if t.inStep != "" {
 			where = " in step " + t.inStep
 		}
-		t.give = t.w.problem(t, fmt.Errorf("durable: runtime.Goexit was called%s", where))
+		t.release = t.w.problem(t, fmt.Errorf("durable: runtime.Goexit was called%s", where))
 	}
-	if t.give != nil && !t.isLost() {
-		t.sendRelease(t.give)
+	if t.release != nil && !t.isLost() {
+		t.sendRelease(t.release)
 	}
 }
 
@@ -253,11 +253,11 @@ func (t *activation) load() {
 	t.ingest(t.task.GetEntries())
 	for t.journal.next < t.task.GetNextSeq() {
 		if before := t.journal.next; t.readOn() == before {
-			t.giveUp(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, t.task.GetNextSeq()))
+			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its announced length %d", t.info.ID, before, t.task.GetNextSeq()))
 		}
 	}
 	if !t.journal.started {
-		t.giveUp(fmt.Errorf("durable: the journal of %s does not begin with ExecutionStarted", t.info.ID))
+		t.failTask(fmt.Errorf("durable: the journal of %s does not begin with ExecutionStarted", t.info.ID))
 	}
 	t.task = nil // its entries are folded
 }
@@ -298,7 +298,7 @@ func (t *activation) readBack(reply *perdurev1.CommitReply) *perdurev1.CommitRep
 			}
 		}
 		if next == before {
-			t.giveUp(fmt.Errorf("durable: the journal of %s lacks entry %d of its %d", t.info.ID, next, whole.NextSeq))
+			t.failTask(fmt.Errorf("durable: the journal of %s lacks entry %d of its %d", t.info.ID, next, whole.NextSeq))
 		}
 	}
 	return whole
@@ -312,7 +312,7 @@ func (t *activation) refresh() {
 
 func (t *activation) ingest(entries []*perdurev1.JournalEntry) {
 	if err := t.journal.ingest(entries); err != nil {
-		t.giveUp(err)
+		t.failTask(err)
 	}
 	if t.journal.cancelled {
 		t.askCancel()
@@ -323,7 +323,7 @@ func (t *activation) ingest(entries []*perdurev1.JournalEntry) {
 func (t *activation) checkpoint() {
 	t.checkRight()
 	if t.w.isStopping() {
-		t.give = &giveBack{}
+		t.release = &taskRelease{}
 		t.unwind()
 	}
 }
@@ -334,7 +334,7 @@ func (t *activation) checkRight() {
 		t.unwind()
 	}
 	if m := t.misuse.Load(); m != nil {
-		t.giveUp(m)
+		t.failTask(m)
 	}
 }
 
@@ -345,9 +345,9 @@ func (t *activation) unwind() {
 	runtime.Goexit()
 }
 
-// giveUp does not return: it unwinds and releases the task with a problem and a delay.
-func (t *activation) giveUp(err error) {
-	t.give = t.w.problem(t, err)
+// failTask does not return: it unwinds, and the task is released with a problem and a delay.
+func (t *activation) failTask(err error) {
+	t.release = t.w.problem(t, err)
 	t.unwind()
 }
 
@@ -405,7 +405,7 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 		return n, nil, nil
 	}
 	if rec.kind != kind || (rec.name != name && named(kind)) {
-		t.giveUp(&MismatchError{ID: t.child(n), Journal: rec.kind.describe(rec.name),
+		t.failTask(&MismatchError{ID: t.child(n), Journal: rec.kind.describe(rec.name),
 			Code: "the code asks for " + kind.describe(name)})
 	}
 	t.next++
@@ -416,7 +416,7 @@ func (t *activation) take(kind opKind, name string) (n uint32, rec *record, err 
 // mustBeText releases the task with a problem when s is not valid UTF-8, which no message can carry.
 func (t *activation) mustBeText(what, s string) {
 	if !utf8.ValidString(s) {
-		t.giveUp(fmt.Errorf("durable: %s of %s, %q, is not valid UTF-8", what, t.child(t.next), s))
+		t.failTask(fmt.Errorf("durable: %s of %s, %q, is not valid UTF-8", what, t.child(t.next), s))
 	}
 }
 
@@ -448,7 +448,7 @@ func (t *activation) complete(out []byte, err error) {
 	}
 	if int(t.next) < len(t.journal.ops) {
 		rec := t.journal.ops[t.next]
-		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code returns before it"})
+		t.failTask(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code returns before it"})
 	}
 	end := &perdurev1.Event{Kind: &perdurev1.Event_ExecutionCompleted{ExecutionCompleted: &perdurev1.ExecutionCompleted{Result: out}}}
 	if err != nil {
@@ -458,7 +458,7 @@ func (t *activation) complete(out []byte, err error) {
 		t.acknowledge()
 		return
 	}
-	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))
+	t.failTask(fmt.Errorf("durable: the task of %s is still held after its end was committed", t.info.ID))
 }
 
 // acknowledge ends a cancelled execution and drops the function's result.
@@ -467,10 +467,10 @@ func (t *activation) acknowledge() {
 		t.refresh() // a heartbeat reply said so; the reason is in the journal
 	}
 	if !t.journal.cancelled {
-		t.giveUp(fmt.Errorf("durable: %s is cancelling, but its journal has no CancelRequested", t.info.ID))
+		t.failTask(fmt.Errorf("durable: %s is cancelling, but its journal has no CancelRequested", t.info.ID))
 	}
 	t.dropBuffer()
 	_ = t.commit(commit{mayEnd: true, acknowledges: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionCancelled{
 		ExecutionCancelled: &perdurev1.ExecutionCancelled{Reason: t.journal.reason}}}}})
-	t.giveUp(fmt.Errorf("durable: the task of %s is still held after its cancellation was acknowledged", t.info.ID))
+	t.failTask(fmt.Errorf("durable: the task of %s is still held after its cancellation was acknowledged", t.info.ID))
 }

@@ -28,13 +28,13 @@ func (w *Worker) stepLocked(e credit.Event) {
 		switch a := a.(type) {
 		case credit.Grant:
 			if s := w.linkedLocked(a.Link); s != nil {
-				s.give += a.N
+				s.toGrant += a.N
 				s.signalCredit()
 			}
 		case credit.Revoke:
 			// A node that splits the capacity itself revokes nothing, and is the only one.
 			if s := w.linkedLocked(a.Link); s != nil && s.node != nil {
-				s.ask = a.N
+				s.toRevoke = a.N
 				s.signalCredit()
 			}
 		case credit.Wake:
@@ -85,16 +85,16 @@ func (s *session) signalCredit() {
 func (s *session) sendCredit(ctx context.Context) {
 	for {
 		s.w.mu.Lock()
-		give, ask := s.give, s.ask
-		s.give, s.ask = 0, 0
+		grant, revoke := s.toGrant, s.toRevoke
+		s.toGrant, s.toRevoke = 0, 0
 		id := s.w.lastCall + 1
 		s.w.lastCall += 2
 		s.w.mu.Unlock()
-		if give > 0 {
-			s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: uint32(give)}}})
+		if grant > 0 {
+			s.send(&perdurev1.WorkRequest{CallId: id, Kind: &perdurev1.WorkRequest_Credit{Credit: &perdurev1.Credit{Tasks: uint32(grant)}}})
 		}
-		if ask > 0 {
-			s.send(&perdurev1.WorkRequest{CallId: id + 1, Kind: &perdurev1.WorkRequest_RevokeCredit{RevokeCredit: &perdurev1.RevokeCredit{Tasks: uint32(ask)}}})
+		if revoke > 0 {
+			s.send(&perdurev1.WorkRequest{CallId: id + 1, Kind: &perdurev1.WorkRequest_RevokeCredit{RevokeCredit: &perdurev1.RevokeCredit{Tasks: uint32(revoke)}}})
 		}
 		select {
 		case <-s.creditWake:

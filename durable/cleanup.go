@@ -87,7 +87,7 @@ type cleanup struct {
 
 func (t *activation) register(fn func(ctx Context) error, o cleanupOptions) *cleanup {
 	if t.cleanups.running {
-		t.giveUp(&MisuseError{ID: t.info.ID, What: "Cleanup", Why: "was called by a clean-up function"})
+		t.failTask(&MisuseError{ID: t.info.ID, What: "Cleanup", Why: "was called by a clean-up function"})
 	}
 	c := &cleanup{fn: fn, within: o.within}
 	t.cleanups.stack = append(t.cleanups.stack, c)
@@ -189,10 +189,10 @@ func (t *activation) loadCancelled() {
 	for past.next < of.GetNextSeq() {
 		before := past.next
 		if err := past.ingest(t.readPageOf(of.GetId(), of.GetIncarnation(), past.next)); err != nil {
-			t.giveUp(err)
+			t.failTask(err)
 		}
 		if past.next == before {
-			t.giveUp(fmt.Errorf("durable: the journal of %s ends at %d, before its length %d", of.GetId(), before, of.GetNextSeq()))
+			t.failTask(fmt.Errorf("durable: the journal of %s ends at %d, before its length %d", of.GetId(), before, of.GetNextSeq()))
 		}
 	}
 	c.own, t.journal, c.replaying = t.journal, past, true
@@ -208,10 +208,10 @@ func (t *activation) cleanUp(ctx Context, err error) error {
 	}
 	if !c.interrupted && int(t.next) < len(t.journal.ops) {
 		rec := t.journal.ops[t.next]
-		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code returns before it"})
+		t.failTask(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code returns before it"})
 	}
 	if c.count == 0 {
-		t.giveUp(fmt.Errorf("durable: the code of %q registers no clean-up, and the cancelled execution %s had one", t.info.Function, t.info.ID))
+		t.failTask(fmt.Errorf("durable: the code of %q registers no clean-up, and the cancelled execution %s had one", t.info.Function, t.info.ID))
 	}
 	c.end(ErrCancelled)
 	c.past, t.journal, c.own = t.journal, c.own, history{}

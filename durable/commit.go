@@ -127,7 +127,7 @@ func (t *activation) commit(c commit) error {
 	}
 	reply := resp.GetCommit()
 	if reply == nil {
-		t.giveUp(fmt.Errorf("durable: a commit of %s was answered by %T", t.info.ID, resp.GetKind()))
+		t.failTask(fmt.Errorf("durable: a commit of %s was answered by %T", t.info.ID, resp.GetKind()))
 	}
 	t.w.committed(t)
 	if reply.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
@@ -139,7 +139,7 @@ func (t *activation) commit(c commit) error {
 	}
 	applied, err := t.journal.absorb(msg.Events, reply)
 	if err != nil {
-		t.giveUp(err)
+		t.failTask(err)
 	}
 	if t.journal.cancelled || reply.GetStatus() == perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING {
 		t.askCancel()
@@ -165,7 +165,7 @@ func (t *activation) refused(what string, e *perdurev1.CallError) {
 		t.w.lose(t)
 		t.unwind()
 	}
-	t.giveUp(fmt.Errorf("durable: %s of %s was refused: %w", what, t.info.ID, callErrorOf(e)))
+	t.failTask(fmt.Errorf("durable: %s of %s was refused: %w", what, t.info.ID, callErrorOf(e)))
 }
 
 // callErrorOf is a CallError as an error.
@@ -214,7 +214,7 @@ func (t *activation) ask(build func() *perdurev1.WorkRequest) answer {
 }
 
 // sendRelease releases the task, best effort: otherwise the lease expires.
-func (t *activation) sendRelease(g *giveBack) {
+func (t *activation) sendRelease(g *taskRelease) {
 	const credit = 1
 	for range 3 {
 		resp, ok := t.w.roundTrip(t, func() *perdurev1.WorkRequest {
@@ -262,7 +262,7 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			return ErrCancelled
 		}
 		if tries == 3 {
-			t.giveUp(fmt.Errorf("durable: %s: three commits found the wait satisfied, but the journal lacks %v", t.info.ID, open))
+			t.failTask(fmt.Errorf("durable: %s: three commits found the wait satisfied, but the journal lacks %v", t.info.ID, open))
 		}
 		wait := &perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}
 		err := t.commit(commit{mayEnd: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})

@@ -21,7 +21,7 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	}
 	if int(t.next) < len(t.journal.ops) {
 		rec := t.journal.ops[t.next]
-		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
+		t.failTask(&MismatchError{ID: t.child(t.next), Journal: rec.kind.describe(rec.name), Code: "the code continues as new before it"})
 	}
 	if t.cancelling() {
 		return ErrCancelled
@@ -40,6 +40,6 @@ func ContinueAsNew[In any](ctx Context, in In) error {
 	if err := t.commit(commit{mayEnd: true, next: &perdurev1.ContinueAsNew{Input: input}}); err != nil {
 		return err
 	}
-	t.giveUp(fmt.Errorf("durable: the task of %s is still held after it continued as new", t.info.ID))
+	t.failTask(fmt.Errorf("durable: the task of %s is still held after it continued as new", t.info.ID))
 	return nil
 }

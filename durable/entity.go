@@ -83,7 +83,7 @@ func (e *Entity[S]) Name() string { return "@" + e.name }
 
 // call implements Registration. No execution has an entity's name as its function.
 func (e *Entity[S]) call(_ Context, t *activation) ([]byte, error) {
-	t.giveUp(fmt.Errorf("durable: %q is an entity, not a function", e.name))
+	t.failTask(fmt.Errorf("durable: %q is an entity, not a function", e.name))
 	return nil, nil
 }
 
@@ -228,7 +228,7 @@ func (t *activation) runEntity(e runner) {
 		t.secureLease()
 		made, err := e.runBatch(t.ctx, t.codec, batch)
 		if err != nil {
-			t.giveUp(err)
+			t.failTask(err)
 		}
 		t.checkRight()
 		const credit = 1
@@ -244,7 +244,7 @@ func (t *activation) runEntity(e runner) {
 			t.refused("a commit", refusal)
 		}
 		if resp.GetCommitEntity() == nil {
-			t.giveUp(errors.New("durable: a commit of an entity was answered by something else"))
+			t.failTask(errors.New("durable: a commit of an entity was answered by something else"))
 		}
 		t.w.committed(t)
 		if batch = resp.GetCommitEntity().GetNext(); batch == nil {

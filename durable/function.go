@@ -60,7 +60,7 @@ func (f *Function[In, Out]) call(ctx Context, t *activation) ([]byte, error) {
 	var in In
 	if err := decode(t.codec, "the input", t.journal.input, &in); err != nil {
 		if len(t.journal.ops) > 0 {
-			t.giveUp(err) // it could be read once, so it is the code that changed
+			t.failTask(err) // it could be read once, so it is the code that changed
 		}
 		return nil, err
 	}

@@ -259,7 +259,7 @@ func (t *activation) settleSteps(kind perdurev1.AwaitKind, ns []uint32) error {
 			if elsewhere {
 				next = releaseBackoff // a released task does not notice what ends meanwhile
 			}
-			t.give = &giveBack{delay: next}
+			t.release = &taskRelease{delay: next}
 			t.unwind()
 		}
 		if elsewhere && (!due || rest < next) {

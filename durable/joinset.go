@@ -70,7 +70,7 @@ func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
 	recorded := t.journal.op(s.n).members()
 	if k := len(s.members); k < len(recorded) {
 		if recorded[k] != f.n {
-			t.giveUp(&MismatchError{ID: t.child(s.n), Journal: "join set with member " + t.child(recorded[k]), Code: "the code submits " + f.ID()})
+			t.failTask(&MismatchError{ID: t.child(s.n), Journal: "join set with member " + t.child(recorded[k]), Code: "the code submits " + f.ID()})
 		}
 	} else {
 		if t.cancelAsked.Load() {
@@ -109,7 +109,7 @@ func (s *JoinSet[T]) Next(ctx Context) (*Future[T], error) {
 		n := taken[len(s.taken)]
 		i := slices.IndexFunc(s.members, func(f *Future[T]) bool { return f.n == n })
 		if i < 0 {
-			t.giveUp(&MismatchError{ID: t.child(s.n), Journal: "join set with member " + t.child(n), Code: "the code has not submitted it"})
+			t.failTask(&MismatchError{ID: t.child(s.n), Journal: "join set with member " + t.child(n), Code: "the code has not submitted it"})
 		}
 		s.taken[n] = true
 		return s.members[i], nil

@@ -43,7 +43,7 @@ func (t *activation) randomBytes(size int) ([]byte, error) {
 	}
 	if rec != nil {
 		if len(rec.random) != size {
-			t.giveUp(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(rec.random), size))
+			t.failTask(fmt.Errorf("durable: %s is a random number of %d bytes, not %d", t.child(n), len(rec.random), size))
 		}
 		return rec.random, nil
 	}

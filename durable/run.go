@@ -81,7 +81,7 @@ func Run[T any](ctx Context, name string, step func(ctx context.Context) (T, err
 		return out, err
 	}
 	if err := decode(t.codec, "the result of step "+strconv.Quote(name), data, &out); err != nil {
-		t.giveUp(fmt.Errorf("durable: %s: %w", t.child(t.next-1), err)) // it was encoded once: the code changed
+		t.failTask(fmt.Errorf("durable: %s: %w", t.child(t.next-1), err)) // it was encoded once: the code changed
 	}
 	return out, nil
 }
@@ -263,7 +263,7 @@ func (s *stepRun) pause(d time.Duration) error {
 	t := s.t
 	d = min(d, s.o.retry.Max) // another worker's clock may have recorded the time
 	if d > releaseBackoff {
-		t.give = &giveBack{delay: d}
+		t.release = &taskRelease{delay: d}
 		t.unwind()
 	}
 	if d > 0 {
@@ -293,11 +293,11 @@ func (s *stepRun) once() ([]byte, error) {
 		t.unwind()
 	}
 	if m := t.misuse.Load(); m != nil {
-		t.giveUp(m)
+		t.failTask(m)
 	}
 	if err != nil && errors.Is(context.Cause(t.ctx), errStopping) {
 		// Not the step's fault: no failed attempt. The next worker runs it again.
-		t.give = &giveBack{}
+		t.release = &taskRelease{}
 		t.unwind()
 	}
 	return data, s.timedOut(ctx, err)

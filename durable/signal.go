@@ -50,7 +50,7 @@ func WaitSignal[T any](ctx Context, name string, opts ...WaitOption) (T, error) 
 		if t.cancelling() {
 			return out, ErrCancelled
 		}
-		t.giveUp(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
+		t.failTask(fmt.Errorf("durable: %s: wait for signal %q (%s) ended without an answer", t.info.ID, name, t.child(n)))
 	}
 	data, err := t.outcome(n, t.codec)
 	if err != nil {

@@ -48,10 +48,10 @@ type session struct {
 	beats   map[uint64]heartbeat
 	// The worker's lock guards these: the credit to be granted and revoked, the node's list of the cluster, and the last
 	// heartbeat, as its call id (0 for none) and time.
-	give, ask  int
-	view       *perdurev1.NodeList
-	lastBeat   uint64
-	lastBeatAt time.Time
+	toGrant, toRevoke int
+	view              *perdurev1.NodeList
+	lastBeat          uint64
+	lastBeatAt        time.Time
 	// creditWake and beat ask for messages at once.
 	creditWake, beat chan struct{}
 	// silent counts the heartbeats sent since the last message came.
@@ -496,7 +496,7 @@ func (w *Worker) welcome(s *session, m *perdurev1.Welcome, capacity int) {
 		}
 		w.stepLocked(opened)
 		w.announceLocked()
-		s.give = max(s.give-capacity, 0)
+		s.toGrant = max(s.toGrant-capacity, 0)
 	}
 	again := w.unsentLocked(s)
 	select {

@@ -25,7 +25,7 @@ func Version(ctx Context, change string, lowest, highest int) (int, error) {
 		return 0, err
 	}
 	if lowest < 0 || lowest > highest || change == "" {
-		t.giveUp(fmt.Errorf("durable: Version(%q, %d, %d): versions are 0 and above, and a change has a name", change, lowest, highest))
+		t.failTask(fmt.Errorf("durable: Version(%q, %d, %d): versions are 0 and above, and a change has a name", change, lowest, highest))
 	}
 	v, known := t.versions[change]
 	if !known {
@@ -38,7 +38,7 @@ func Version(ctx Context, change string, lowest, highest int) (int, error) {
 		t.versions[change] = v
 	}
 	if v < lowest || v > highest {
-		t.giveUp(&MismatchError{ID: t.child(t.next), Journal: fmt.Sprintf("version %d of change %q", v, change),
+		t.failTask(&MismatchError{ID: t.child(t.next), Journal: fmt.Sprintf("version %d of change %q", v, change),
 			Code: fmt.Sprintf("the code has versions %d to %d of it", lowest, highest)})
 	}
 	return v, nil
@@ -61,7 +61,7 @@ func (t *activation) version(name string, highest int) (int, error) {
 		}
 		v, err := strconv.Atoi(string(data))
 		if err != nil {
-			t.giveUp(fmt.Errorf("durable: %s: the version is %q", t.child(n), data))
+			t.failTask(fmt.Errorf("durable: %s: the version is %q", t.child(n), data))
 		}
 		return v, nil
 	}

@@ -497,7 +497,7 @@ func (w *Worker) takeSlot(t *activation) bool {
 		return true
 	case <-t.lost:
 	case <-w.stopping:
-		t.give = &giveBack{}
+		t.release = &taskRelease{}
 	}
 	t.unwinding = true
 	return false
@@ -579,7 +579,7 @@ const (
 )
 
 // problem logs why a task is released, and returns the release: with a delay that doubles with each problem in a row.
-func (w *Worker) problem(t *activation, err error) *giveBack {
+func (w *Worker) problem(t *activation, err error) *taskRelease {
 	w.mu.Lock()
 	if len(w.problems) >= maxProblems {
 		clear(w.problems)
@@ -590,7 +590,7 @@ func (w *Worker) problem(t *activation, err error) *giveBack {
 	delay := min(problemDelayMin<<min(n, 10), problemDelayMax)
 	t.log.Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
 	w.event(Event{Kind: EventProblem, ID: t.info.ID, Function: t.info.Function, Err: err})
-	return &giveBack{problem: publicText(t.codec, err), delay: delay}
+	return &taskRelease{problem: publicText(t.codec, err), delay: delay}
 }
 
 // committed resets the problem count of an execution that made progress.
