@@ -16,9 +16,9 @@ func compareDelayed(a, b Entry) int {
 // SortDelayed brings the delayed signals into their order, after they were read from a store in another one.
 func (s *State) SortDelayed() { slices.SortFunc(s.Delayed, compareDelayed) }
 
-// NextDue returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
+// NextScheduled returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
 // and whether there is one. While the lane is full it answers none: the next commit makes room and moves signals itself.
-func (s *State) NextDue() (at int64, ok bool) {
+func (s *State) NextScheduled() (at int64, ok bool) {
 	if len(s.Delayed) == 0 || len(s.Lane) >= LaneLength {
 		return 0, false
 	}

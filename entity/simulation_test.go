@@ -588,7 +588,7 @@ func (w *world) pass(ms int64) {
 		if s == nil {
 			continue
 		}
-		at, armed := s.NextDue()
+		at, armed := s.NextScheduled()
 		if fired := s.Tick(w.now); fired != (armed && at <= w.now) {
 			w.t.Fatalf("tick at %d: %v, due at %d: %v", w.now, fired, at, armed)
 		}

@@ -198,7 +198,7 @@ func TestLockSet(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	s := newState(t, "a")
-	if _, ok := s.NextDue(); ok || s.Tick(math.MaxInt64) {
+	if _, ok := s.NextScheduled(); ok || s.Tick(math.MaxInt64) {
 		t.Error("nothing is scheduled")
 	}
 	for _, m := range []Signal{due(signal(user, "a", "late"), math.MaxInt64), due(signal(user, "a", "5"), 5), due(signal(user, "a", "7"), 7),
@@ -206,7 +206,7 @@ func TestSchedule(t *testing.T) {
 		deliver(t, s, m)
 	}
 	wantRunnable(t, s, "now")
-	if at, ok := s.NextDue(); !ok || at != 5 {
+	if at, ok := s.NextScheduled(); !ok || at != 5 {
 		t.Errorf("next due at %d, %v", at, ok)
 	}
 	if s.Tick(4) {
@@ -256,7 +256,7 @@ func TestLane(t *testing.T) {
 		deliver(t, s, due(signal(user, "a", fmt.Sprint("d", i)), 5))
 	}
 	s.Tick(5)
-	if _, more := s.NextDue(); more || len(s.Lane) != LaneLength || len(s.Delayed) != 2 {
+	if _, more := s.NextScheduled(); more || len(s.Lane) != LaneLength || len(s.Delayed) != 2 {
 		t.Fatalf("%d in the lane, %d delayed, more due: %v", len(s.Lane), len(s.Delayed), more)
 	}
 	sound(t, s)

@@ -132,11 +132,11 @@ func (c *census) one(key, value []byte) error {
 	case keys.Deadline:
 		kind, at, _, name, err := keys.ParseDeadline(key)
 		switch kind {
-		case keys.DuePromise:
+		case keys.DeadlinePromise:
 			c.timers[name] = at
-		case keys.DueLease:
+		case keys.DeadlineLease:
 			c.taskTimer = append(c.taskTimer, recovery.TaskTimer{ID: name, Kind: recovery.LeaseTimer, At: at})
-		case keys.DueRetry:
+		case keys.DeadlineRetry:
 			c.taskTimer = append(c.taskTimer, recovery.TaskTimer{ID: name, Kind: recovery.RetryTimer, At: at})
 		}
 		return err

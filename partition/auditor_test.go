@@ -36,7 +36,7 @@ func plantDeadlineLost(t *testing.T, m *member, partition uint32, id string) {
 		err = closer.Close()
 	}
 	if err == nil {
-		err = db.Delete(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", id), pebble.NoSync)
+		err = db.Delete(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, "default", id), pebble.NoSync)
 	}
 	if err == nil {
 		err = db.Flush()

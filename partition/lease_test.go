@@ -8,11 +8,11 @@ import (
 	"perdure/partition/group"
 )
 
-// firstDue is the earliest deadline in a replica's state.
-func firstDue(t *testing.T, r *group.Replica) (at int64) {
+// firstExpiration is the earliest deadline in a replica's state.
+func firstExpiration(t *testing.T, r *group.Replica) (at int64) {
 	t.Helper()
 	if err := r.Store().View(func(state state.Reader) (err error) {
-		at, _, err = query.NextDue(state)
+		at, _, err = query.NextExpiration(state)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -31,11 +31,11 @@ func TestLeasesAreInherited(t *testing.T) {
 	if got := deliver(t, w); got.Id != id {
 		t.Fatalf("received %v", got)
 	}
-	granted := firstDue(t, leaderOf(t, all, p).router.slots[p].Load())
+	granted := firstExpiration(t, leaderOf(t, all, p).router.slots[p].Load())
 	waitFor(t, "a millisecond to pass", func() bool { return at.clock.Now().UnixMilli() > granted-w.LeaseMS }, func() string { return "" })
 	moved := at.clock.Now().UnixMilli()
 	move(t, all, p)
-	if ends := firstDue(t, leaderOf(t, all, p).router.slots[p].Load()); ends < moved+w.LeaseMS {
+	if ends := firstExpiration(t, leaderOf(t, all, p).router.slots[p].Load()); ends < moved+w.LeaseMS {
 		t.Errorf("%d ms after a new leader was asked for, a lease of %d ms ends %d ms after it", ends-moved, w.LeaseMS, ends-moved)
 	}
 }

@@ -36,7 +36,7 @@ func TestRegisterCallback(t *testing.T) {
 	if !register(1, Ref{ID: "plain"}, Ref{ID: "a"}, true).Waiting {
 		t.Error("not registered")
 	}
-	if ps, _ := w.s.Due(1000); !slices.Contains(ps, "plain") {
+	if ps, _ := w.s.Expired(1000); !slices.Contains(ps, "plain") {
 		t.Errorf("due %q", ps)
 	}
 

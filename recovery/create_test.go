@@ -111,7 +111,7 @@ func TestCreate(t *testing.T) {
 
 // Create returns an existing promise projected to the time of the request, and leaves the stored one
 // unchanged.
-func TestCreateEchoesWhatIsDue(t *testing.T) {
+func TestCreateEchoesExpired(t *testing.T) {
 	w := newWorld(t)
 	w.hold("a", 1000)
 	before := dump(w.s)

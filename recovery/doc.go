@@ -23,7 +23,7 @@
 // running backwards from one command to the next. Every guard and every answer projects an object to that
 // time, whether or not its expirations have run: a promise whose deadline has passed is settled (also when
 // now equals the deadline), its task is fulfilled, and a task whose lease has expired is pending
-// ([Promise.At], [Task.At]). Only [TimeoutPromise], [ExpireLease] and [RetryDue] run expirations. They check
+// ([Promise.At], [Task.At]). Only [TimeoutPromise], [ExpireLease] and [ExpireRetry] run expirations. They check
 // their condition again, so calling them late, early or twice is harmless.
 //
 // # The settlement chain

@@ -29,12 +29,12 @@ func TestRegisterListener(t *testing.T) {
 
 	_, _, err = Create(w.s, 2, CreateRequest{ID: "plain", Incarnation: 7, TimeoutAt: 900}, retry)
 	w.ok(2, err)
-	if ps, _ := w.s.Due(900); len(ps) != 0 {
+	if ps, _ := w.s.Expired(900); len(ps) != 0 {
 		t.Errorf("due %q", ps)
 	}
 	_, err = RegisterListener(w.s, 2, Ref{ID: "plain"}, "l", true)
 	w.ok(2, err)
-	if ps, _ := w.s.Due(900); !slices.Equal(ps, []string{"plain"}) {
+	if ps, _ := w.s.Expired(900); !slices.Equal(ps, []string{"plain"}) {
 		t.Errorf("due %q", ps)
 	}
 }

@@ -164,10 +164,10 @@ func (m *MemStore) armPromise(id string) {
 	}
 }
 
-// Due returns the ids of the promises and tasks whose timers have expired at now, each in order of time, then
+// Expired returns the ids of the promises and tasks whose timers have expired at now, each in order of time, then
 // id. The caller runs [TimeoutPromise] for all promises, then the second halves of their chains, then
-// [ExpireLease] and [RetryDue] for the tasks.
-func (m *MemStore) Due(now int64) (promises, tasks []string) {
+// [ExpireLease] and [ExpireRetry] for the tasks.
+func (m *MemStore) Expired(now int64) (promises, tasks []string) {
 	var ps, ts []TaskTimer
 	for id, at := range m.PromiseTimers() {
 		if at <= now {

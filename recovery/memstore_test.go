@@ -48,7 +48,7 @@ func TestMemStoreArms(t *testing.T) {
 	s := NewMemStore()
 	armed := func(want bool) {
 		t.Helper()
-		if ps, _ := s.Due(9); (len(ps) == 1) != want {
+		if ps, _ := s.Expired(9); (len(ps) == 1) != want {
 			t.Errorf("due %q", ps)
 		}
 	}
@@ -67,7 +67,7 @@ func TestMemStoreArms(t *testing.T) {
 	armed(false)
 }
 
-func TestMemStoreDue(t *testing.T) {
+func TestMemStoreExpired(t *testing.T) {
 	s := NewMemStore()
 	for id, at := range map[string]int64{"a": 30, "b": 10, "c": 20, "d": 20, "e": 31} {
 		s.PutPromise(Promise{ID: id, State: PromisePending, TimeoutAt: at, Timer: true})
@@ -76,12 +76,12 @@ func TestMemStoreDue(t *testing.T) {
 	s.PutTask(Task{ID: "z", State: TaskAcquired, LeaseAt: 1})
 	s.PutTask(Task{ID: "y", State: TaskSuspended})
 	for range 20 { // whatever order the maps are in
-		ps, ts := s.Due(30)
+		ps, ts := s.Expired(30)
 		if got, want := fmt.Sprint(ps, ts), "[b c d a] [z e a c d b]"; got != want {
 			t.Fatalf("due %s, want %s", got, want)
 		}
 	}
-	if ps, ts := s.Due(0); len(ps) != 0 || len(ts) != 0 {
+	if ps, ts := s.Expired(0); len(ps) != 0 || len(ts) != 0 {
 		t.Errorf("due %q, %q", ps, ts)
 	}
 }

@@ -483,7 +483,7 @@ func rules(s *MemStore, o op, id string, ref Ref) (lines []string, fx Effects, e
 		lines = done(ok)
 	case "retry timer":
 		var ok bool
-		ok, fx = RetryDue(s, o.now, ref, modelRetry)
+		ok, fx = ExpireRetry(s, o.now, ref, modelRetry)
 		lines = done(ok)
 	case "get":
 		var p Promise
@@ -494,7 +494,7 @@ func rules(s *MemStore, o op, id string, ref Ref) (lines []string, fx Effects, e
 			}
 		}
 	case "tick":
-		promises, tasks := s.Due(o.now)
+		promises, tasks := s.Expired(o.now)
 		var halves []Settlement
 		for _, id := range promises {
 			halves = append(halves, TimeoutPromise(s, o.now, Ref{ID: id}))
@@ -505,7 +505,7 @@ func rules(s *MemStore, o op, id string, ref Ref) (lines []string, fx Effects, e
 		for _, id := range tasks {
 			_, more := ExpireLease(s, o.now, Ref{ID: id}, modelRetry)
 			fx.Add(more)
-			_, more = RetryDue(s, o.now, Ref{ID: id}, modelRetry)
+			_, more = ExpireRetry(s, o.now, Ref{ID: id}, modelRetry)
 			fx.Add(more)
 		}
 	}

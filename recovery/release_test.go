@@ -18,10 +18,10 @@ func TestRelease(t *testing.T) {
 	w.ok(7, err)
 	w.is(showTask(task), "task a#7 pending v2 target=w retry=40")
 	w.effects(fx)
-	if done, _ := RetryDue(w.s, 39, Ref{ID: "a"}, retry); done {
+	if done, _ := ExpireRetry(w.s, 39, Ref{ID: "a"}, retry); done {
 		t.Error("sent before the delay is over")
 	}
-	done, fx := RetryDue(w.s, 40, Ref{ID: "a"}, retry)
+	done, fx := ExpireRetry(w.s, 40, Ref{ID: "a"}, retry)
 	if !done {
 		t.Error("not sent when the delay is over")
 	}

@@ -209,7 +209,7 @@ func (p *player) do(words []string) {
 		answer = append(answer, fmt.Sprintf("done=%v", done))
 	case "retry-timer":
 		var done bool
-		done, fx = RetryDue(p.s, now, Ref{ID: id}, retry)
+		done, fx = ExpireRetry(p.s, now, Ref{ID: id}, retry)
 		answer = append(answer, fmt.Sprintf("done=%v", done))
 	default:
 		p.t.Fatalf("no operation %q", op)

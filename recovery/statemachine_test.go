@@ -95,7 +95,7 @@ var tableEvents = map[string]func(s *MemStore) (Effects, error){
 		return Effects{}, nil
 	},
 	"retry timer": func(s *MemStore) (Effects, error) {
-		_, fx := RetryDue(s, tableNow, Ref{ID: "a"}, retry)
+		_, fx := ExpireRetry(s, tableNow, Ref{ID: "a"}, retry)
 		return fx, nil
 	},
 	"lease timer": func(s *MemStore) (Effects, error) {

@@ -84,7 +84,7 @@ func (t Task) At(now int64, own Promise) Task {
 	return t
 }
 
-// Deadline returns the time of the task's one timer, and whether it has one: [RetryDue] while pending,
+// Deadline returns the time of the task's one timer, and whether it has one: [ExpireRetry] while pending,
 // [ExpireLease] while acquired.
 func (t Task) Deadline() (at int64, armed bool) {
 	switch t.State {

@@ -576,14 +576,16 @@ func plantings() []planting {
 			s.task("asking", func(task *recovery.Task) { task.State = recovery.TaskFulfilled })
 		}, ""},
 		{"a deadline lost", recovery.MissingPromiseTimeout, "bare", "", -1, func(s *plot) {
-			s.promise("bare", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "bare")) })
+			s.promise("bare", func(p *recovery.Promise) {
+				s.drop(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, "default", "bare"))
+			})
 		}, ""},
 		{"a timer that never fires", audit.RuleStuck, "sleeping", "", -1, func(s *plot) {
 			s.promise("sleeping:0", func(p *recovery.Promise) {
-				s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, "default", "sleeping:0"))
+				s.drop(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, "default", "sleeping:0"))
 			})
 		}, ""},
-		{"a stray deadline", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DueLease, 5, "default", "done"), none) }, ""},
+		{"a stray deadline", audit.RuleDeadline, "done", "", -1, func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineLease, 5, "default", "done"), none) }, ""},
 		{"a stray callback", recovery.CallbackIndex, "asking", "", -1, func(s *plot) { s.put(of(keys.AwaitedBy, "asking", "bare"), none) }, ""},
 		{"a callback lost in both directions", audit.RuleStuck, "calling", "", -1, func(s *plot) {
 			s.drop(of(keys.Callback, "calling:0", "calling"))

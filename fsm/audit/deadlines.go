@@ -24,39 +24,39 @@ func (a *auditor) deadline(key, value []byte) {
 		a.found(ns, objectID, RuleDeadline, "a deadline at %d, and "+format, append([]any{at}, args...)...)
 	}
 	switch kind {
-	case keys.DuePromise:
+	case keys.DeadlinePromise:
 		a.broken(ns, recovery.CheckPromiseTimer(objects, objectID, at))
 		if p, ok := a.storedPromise(ns, objectID); !ok || p.State != recovery.PromisePending || p.TimeoutAt != at {
 			stray("no pending promise with it")
 		}
-	case keys.DueLease:
+	case keys.DeadlineLease:
 		a.broken(ns, recovery.CheckTaskTimer(objects, recovery.TaskTimer{ID: objectID, Kind: recovery.LeaseTimer, At: at}))
 		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskAcquired || t.LeaseAt != at {
 			stray("no acquired task with a lease until then: %s", describeTask(t, ok))
 		}
-	case keys.DueRetry:
+	case keys.DeadlineRetry:
 		a.broken(ns, recovery.CheckTaskTimer(objects, recovery.TaskTimer{ID: objectID, Kind: recovery.RetryTimer, At: at}))
 		if t, ok := a.storedTask(ns, objectID); !ok || t.State != recovery.TaskPending || t.RetryAt != at {
 			stray("no pending task to announce then: %s", describeTask(t, ok))
 		}
-	case keys.DueGrace:
+	case keys.DeadlineGrace:
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.Status != journal.StatusCancelling || h.GraceAt != at {
 			stray("no cancelling execution with a grace until then")
 		}
-	case keys.DueSweep:
+	case keys.DeadlineSweep:
 		if h, ok := a.storedHeader(ns, objectID); !ok || h.SweepAt != at {
 			stray("no execution that is to be swept then")
 		}
-	case keys.DueGraph:
+	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {
 			stray("no graph run that is to go on then, and no node to be tried again")
 		}
-	case keys.DueEntity:
+	case keys.DeadlineEntity:
 		if e, ok := readable(state.ReadEntityHead(a.From, ns, objectID)); !ok || e.DueAt != at {
 			stray("no entity with a scheduled signal then")
 		}
-	case keys.DueAnswer:
+	case keys.DeadlineAnswer:
 		if p, ok := a.storedPromise(ns, objectID); !ok || !p.State.Settled() || p.SettledAt+state.AnswerLifeMS != at {
 			stray("no result of a client's call that is deleted then")
 		}

@@ -176,7 +176,7 @@ func (a *auditor) grace(ns string, h state.Header) {
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) {
 		a.found(ns, h.ID, RuleHeader, "it is %s and has a grace until %d", h.Status, h.GraceAt)
 	}
-	if h.GraceAt != 0 && !a.Has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+	if h.GraceAt != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineGrace, h.GraceAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its grace until %d is not in the index", h.GraceAt)
 	}
 }

@@ -145,7 +145,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 			g.bad("it continues incarnation %d, whose graph or input is another", h.Former)
 		}
 	}
-	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DueGraph, h.GraphAt, ns, h.ID))) {
+	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DeadlineGraph, h.GraphAt, ns, h.ID))) {
 		g.bad("it is to go on at %d, and is %s or not in the index", h.GraphAt, h.Status)
 	}
 	if len(entries) > 0 {
@@ -364,7 +364,7 @@ func (g *graphAudit) row(n int, row *state.NodeRow) {
 	}
 	g.values(row, r, p, bad)
 	if row.RetryAt != 0 {
-		if !g.a.Has(keys.DeadlineOf(keys.DueGraph, row.RetryAt, g.ns, string(promise))) {
+		if !g.a.Has(keys.DeadlineOf(keys.DeadlineGraph, row.RetryAt, g.ns, string(promise))) {
 			g.a.found(g.ns, g.h.ID, RuleDeadline, "node %q is to be tried again at %d, and that is not in the index", node.Id, row.RetryAt)
 		}
 		return

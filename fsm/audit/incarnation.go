@@ -23,7 +23,7 @@ func (a *auditor) incarnation(ns string, h state.Header) {
 	if (h.SweepAt != 0) != (len(h.Sweep) > 0) {
 		bad("it is swept at %d from %x", h.SweepAt, h.Sweep)
 	}
-	if h.SweepAt != 0 && !a.Has(keys.DeadlineOf(keys.DueSweep, h.SweepAt, ns, h.ID)) {
+	if h.SweepAt != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineSweep, h.SweepAt, ns, h.ID)) {
 		a.found(ns, h.ID, RuleDeadline, "its sweep at %d is not in the index", h.SweepAt)
 	}
 	if n := len(h.StartInput); n != 0 && n != sha256.Size {

@@ -171,11 +171,11 @@ func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, 
 		s := objects{from: r, ns: d.ns}
 		var found []recovery.Violation
 		switch d.kind {
-		case keys.DuePromise:
+		case keys.DeadlinePromise:
 			found = recovery.CheckPromiseTimer(s, d.id, d.at)
-		case keys.DueLease:
+		case keys.DeadlineLease:
 			found = recovery.CheckTaskTimer(s, recovery.TaskTimer{ID: d.id, Kind: recovery.LeaseTimer, At: d.at})
-		case keys.DueRetry:
+		case keys.DeadlineRetry:
 			found = recovery.CheckTaskTimer(s, recovery.TaskTimer{ID: d.id, Kind: recovery.RetryTimer, At: d.at})
 		}
 		if err := first(d.ns, found); err != nil {

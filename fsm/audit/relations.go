@@ -66,7 +66,7 @@ func (o objects) HasAwaitedBy(awaiter, awaited string) bool {
 // TimersOfPromise implements recovery.Objects: it lists the timer that the promise needs, if the index
 // has it. The index holds no deadline at Never; deadline checks all other entries.
 func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
-	if p.TimeoutAt == state.Never || (state.Must{From: o.from}).Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, o.ns, p.ID)) {
+	if p.TimeoutAt == state.Never || (state.Must{From: o.from}).Has(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, o.ns, p.ID)) {
 		return []int64{p.TimeoutAt}
 	}
 	return nil
@@ -74,9 +74,9 @@ func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
 
 // TimersOfTask implements recovery.Objects likewise.
 func (o objects) TimersOfTask(t recovery.Task) []recovery.TaskTimer {
-	kind, due := recovery.RetryTimer, keys.DueRetry
+	kind, due := recovery.RetryTimer, keys.DeadlineRetry
 	if t.State == recovery.TaskAcquired {
-		kind, due = recovery.LeaseTimer, keys.DueLease
+		kind, due = recovery.LeaseTimer, keys.DeadlineLease
 	}
 	at, armed := t.Deadline()
 	if !armed || !(state.Must{From: o.from}).Has(keys.DeadlineOf(due, at, o.ns, t.ID)) {

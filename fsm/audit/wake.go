@@ -15,7 +15,7 @@ import (
 // announced task, a grace, its own expired deadline, or a settlement of an awaited promise. Actions of
 // clients and other partitions count as such settlements.
 func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recovery.Promise) string {
-	if !p.Live(a.now) && a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, h.ID)) {
+	if !p.Live(a.now) && a.Has(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, h.ID)) {
 		return ""
 	}
 	t, ok := a.storedTask(ns, h.ID)
@@ -24,12 +24,12 @@ func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recove
 	}
 	switch t.State {
 	case recovery.TaskAcquired:
-		if !a.Has(keys.DeadlineOf(keys.DueLease, t.LeaseAt, ns, h.ID)) {
+		if !a.Has(keys.DeadlineOf(keys.DeadlineLease, t.LeaseAt, ns, h.ID)) {
 			return fmt.Sprintf("worker %q holds its task, and nothing ends the lease", t.PID)
 		}
 		return ""
 	case recovery.TaskPending:
-		if !a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, h.ID)) && !a.Has(keys.DeadlineOf(keys.DueRetry, t.RetryAt, ns, h.ID)) {
+		if !a.Has(keys.ReadyOf(ns, t.Target, t.RetryAt, h.ID)) && !a.Has(keys.DeadlineOf(keys.DeadlineRetry, t.RetryAt, ns, h.ID)) {
 			return fmt.Sprintf("its task is pending, neither in the queue of %q nor with a retry timer", t.Target)
 		}
 		return ""
@@ -38,7 +38,7 @@ func (a *auditor) wakeless(ns string, h state.Header, s *journal.State, p recove
 	case recovery.TaskFulfilled:
 		return "its task is fulfilled"
 	}
-	if h.GraceAt != 0 && a.Has(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID)) {
+	if h.GraceAt != 0 && a.Has(keys.DeadlineOf(keys.DeadlineGrace, h.GraceAt, ns, h.ID)) {
 		return ""
 	}
 	kind, on, _, blocked := s.Wait()
@@ -71,7 +71,7 @@ func (a *auditor) unsettled(ns, awaiter string, promise id.PromiseID) string {
 		return "which is " + p.State.String() + ", and its journal does not record it"
 	case !a.Has(keys.Of(keys.Callback, ns, string(promise), awaiter)):
 		return "and has no callback on it"
-	case p.Timer && !a.Has(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)):
+	case p.Timer && !a.Has(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, p.ID)):
 		return "a timer that is not in the deadline index"
 	case p.Target != "":
 		if child, ok := a.storedHeader(ns, p.ID); !ok || child.Status.Terminal() {

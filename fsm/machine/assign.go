@@ -31,7 +31,7 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 				continue
 			}
 			// The task's expirations run first; they may end it.
-			t.carryOutDue(o.Namespace, w.id)
+			t.runExpirations(o.Namespace, w.id)
 			held, err := recovery.Acquire(t.store(o.Namespace), t.now, recovery.TaskRef{
 				ID: w.id, Incarnation: task.Incarnation, Version: task.Version,
 			}, o.Worker, o.LeaseMs)

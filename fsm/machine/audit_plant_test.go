@@ -130,13 +130,13 @@ func garden(t *testing.T) (w *world, home *part, name func(string) string) {
 	late.GetStart().TimeoutMs = 10
 	w.do(late)
 	w.now += 20
-	w.settleDue(home)
+	w.settleExpired(home)
 	again := func(function string) *view { return w.takeFrom(home, grant("w1", 1, function))[0] }
 	w.commit(begin("called"), "child g in; await 0")
 	w.commit(again("g"), "return r")
 	w.commit(again("f"), "sleep 5; await 1")
 	w.now += 10
-	w.settleDue(home)
+	w.settleExpired(home)
 	w.commit(again("f"), "wait s")
 	w.do(signalCmd(w.request(), name("called"), "s", "payload"))
 	w.commit(again("f"), "return x")
@@ -275,13 +275,13 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 
 		// The recovery protocol.
 		{"a promise's deadline lost", recovery.MissingPromiseTimeout, "bare", func(s *plot) {
-			s.promise(name("bare"), func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)) })
+			s.promise(name("bare"), func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, p.ID)) })
 		}},
 		{"a lease's end lost", recovery.AcquiredTaskNoLease, "working", func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DueLease, s.readTask(name("working")).LeaseAt, ns, name("working")))
+			s.drop(keys.DeadlineOf(keys.DeadlineLease, s.readTask(name("working")).LeaseAt, ns, name("working")))
 		}},
 		{"a retry timer lost", recovery.PendingTaskNoTimeout, "waiting", func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DueRetry, s.readTask(name("waiting")).RetryAt, ns, name("waiting")))
+			s.drop(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(name("waiting")).RetryAt, ns, name("waiting")))
 		}},
 		{"a callback in one direction", recovery.CallbackIndex, "sleeping", func(s *plot) {
 			s.drop(keys.Of(keys.Callback, ns, name("sleeping")+":0", name("sleeping")))
@@ -308,19 +308,19 @@ func TestAuditFindsWhatIsPlanted(t *testing.T) {
 
 		// Indexes.
 		{"a deadline of a settled promise", audit.RuleDeadline, "done", func(s *plot) {
-			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("done")), []byte{})
+			s.put(keys.DeadlineOf(keys.DeadlinePromise, 9_000_000, ns, name("done")), []byte{})
 		}},
 		{"a deadline of nothing", recovery.StalePromiseTimeout, "nobody", func(s *plot) {
-			s.put(keys.DeadlineOf(keys.DuePromise, 9_000_000, ns, name("nobody")), []byte{})
+			s.put(keys.DeadlineOf(keys.DeadlinePromise, 9_000_000, ns, name("nobody")), []byte{})
 		}},
 		{"a second lease", audit.RuleDeadline, "working", func(s *plot) {
-			s.put(keys.DeadlineOf(keys.DueLease, 9_000_000, ns, name("working")), []byte{})
+			s.put(keys.DeadlineOf(keys.DeadlineLease, 9_000_000, ns, name("working")), []byte{})
 		}},
 		{"a stray grace", audit.RuleDeadline, "working", func(s *plot) {
-			s.put(keys.DeadlineOf(keys.DueGrace, 9_000_000, ns, name("working")), []byte{})
+			s.put(keys.DeadlineOf(keys.DeadlineGrace, 9_000_000, ns, name("working")), []byte{})
 		}},
 		{"a grace lost", audit.RuleDeadline, "cancelling", func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DueGrace, s.readHeader(name("cancelling")).GraceAt, ns, name("cancelling")))
+			s.drop(keys.DeadlineOf(keys.DeadlineGrace, s.readHeader(name("cancelling")).GraceAt, ns, name("cancelling")))
 		}},
 		{"a place in a queue lost", audit.RuleReady, "waiting", func(s *plot) {
 			s.drop(keys.ReadyOf(ns, "f", s.readTask(name("waiting")).RetryAt, name("waiting")))

@@ -255,7 +255,7 @@ func (c *census) AllListeners() iter.Seq2[string, string] { return pairs(c.liste
 // PromiseTimers are those of the index, and those at Never, which the index leaves out.
 func (c *census) PromiseTimers() iter.Seq2[string, int64] {
 	all := map[string]int64{}
-	for _, t := range c.timers[keys.DuePromise] {
+	for _, t := range c.timers[keys.DeadlinePromise] {
 		if _, twice := all[t.id]; twice {
 			c.problem("two timers of promise %q", t.id)
 		}
@@ -277,10 +277,10 @@ func (c *census) PromiseTimers() iter.Seq2[string, int64] {
 
 func (c *census) TaskTimers() iter.Seq[recovery.TaskTimer] {
 	var all []recovery.TaskTimer
-	for _, t := range c.timers[keys.DueLease] {
+	for _, t := range c.timers[keys.DeadlineLease] {
 		all = append(all, recovery.TaskTimer{ID: t.id, Kind: recovery.LeaseTimer, At: t.at})
 	}
-	for _, t := range c.timers[keys.DueRetry] {
+	for _, t := range c.timers[keys.DeadlineRetry] {
 		all = append(all, recovery.TaskTimer{ID: t.id, Kind: recovery.RetryTimer, At: t.at})
 	}
 	slices.SortFunc(all, func(a, b recovery.TaskTimer) int { return strings.Compare(a.ID, b.ID) })
@@ -307,7 +307,7 @@ func (w *world) audit(p *part) {
 	if len(c.visibility) != len(c.headers) {
 		c.problem("%d executions are listed, there are %d", len(c.visibility), len(c.headers))
 	}
-	for _, t := range c.timers[keys.DueGrace] {
+	for _, t := range c.timers[keys.DeadlineGrace] {
 		if h := c.headers[t.id]; h.GraceAt != t.at {
 			c.problem("a grace timer of %q at %d, its grace ends at %d", t.id, t.at, h.GraceAt)
 		}
@@ -360,7 +360,7 @@ func (c *census) execution(h state.Header, clock int64) {
 	if (h.ClosedMS != 0) != h.Status.Terminal() {
 		c.problem("%q is %v and closed at %d", h.ID, h.Status, h.ClosedMS)
 	}
-	hasGrace := slices.Contains(c.timers[keys.DueGrace], timer{h.ID, h.GraceAt})
+	hasGrace := slices.Contains(c.timers[keys.DeadlineGrace], timer{h.ID, h.GraceAt})
 	if (h.GraceAt != 0) != (h.Status == journal.StatusCancelling) || (h.GraceAt != 0) != hasGrace {
 		c.problem("%q is %v with grace until %d (in the index: %v)", h.ID, h.Status, h.GraceAt, hasGrace)
 	}

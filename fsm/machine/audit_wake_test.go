@@ -26,12 +26,12 @@ func TestAuditFindsStuck(t *testing.T) {
 		plant       func(s *plot, objectID string)
 	}{
 		{"working", "nothing ends the lease", func(s *plot, e string) {
-			s.drop(keys.DeadlineOf(keys.DueLease, s.readTask(e).LeaseAt, ns, e))
+			s.drop(keys.DeadlineOf(keys.DeadlineLease, s.readTask(e).LeaseAt, ns, e))
 		}},
 		{"waiting", "", func(s *plot, e string) { s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e)) }}, // its timer is left
 		{"waiting", "neither in the queue", func(s *plot, e string) {
 			s.drop(keys.ReadyOf(ns, "f", s.readTask(e).RetryAt, e))
-			s.drop(keys.DeadlineOf(keys.DueRetry, s.readTask(e).RetryAt, ns, e))
+			s.drop(keys.DeadlineOf(keys.DeadlineRetry, s.readTask(e).RetryAt, ns, e))
 		}},
 		{"waiting", "it has no task", func(s *plot, e string) { s.drop(keys.Of(keys.Task, ns, e)) }},
 		{"waiting", "its task is fulfilled", func(s *plot, e string) {
@@ -51,7 +51,7 @@ func TestAuditFindsStuck(t *testing.T) {
 			})
 		}},
 		{"sleeping", "a timer that is not in the deadline index", func(s *plot, e string) {
-			s.promise(e+":0", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, p.ID)) })
+			s.promise(e+":0", func(p *recovery.Promise) { s.drop(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, p.ID)) })
 		}},
 		{"sleeping", "which does not exist", func(s *plot, e string) { s.drop(keys.Of(keys.Promise, ns, e+":0")) }},
 		{"sleeping", "has no callback on it", func(s *plot, e string) { noCallback(s, e, e+":0") }},
@@ -61,7 +61,7 @@ func TestAuditFindsStuck(t *testing.T) {
 		{"sleeping", "", func(s *plot, e string) { // due already, and about to end by its own deadline
 			noCallback(s, e, e+":0")
 			s.promise(e, func(p *recovery.Promise) { p.TimeoutAt = p.CreatedAt })
-			s.promise(e, func(p *recovery.Promise) { s.put(keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, ns, e), []byte{}) })
+			s.promise(e, func(p *recovery.Promise) { s.put(keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, ns, e), []byte{}) })
 		}},
 		{"calling", "a child that no longer runs", func(s *plot, e string) {
 			s.header(e+":0", func(h *state.Header) { h.Status = journal.StatusCompleted })

@@ -39,8 +39,8 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 		graceMS = defaultGraceMS
 	}
 	ex.h.GraceAt = t.now + min(graceMS, state.Never-t.now)
-	t.put(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
-	t.fx.due(ex.h.GraceAt)
+	t.put(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID), []byte{})
+	t.fx.expiration(ex.h.GraceAt)
 	if ex.h.Kind == state.KindGraph {
 		t.cancelNodes(ex, reason, graceMS)
 		return nil

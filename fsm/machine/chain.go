@@ -119,13 +119,13 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 		return
 	}
 	// The caller's own deadline may have expired as well: then the caller ends and the result comes too late.
-	t.carryOutDue(ns, string(parent))
+	t.runExpirations(ns, string(parent))
 	ex, ok := t.execution(ns, string(parent))
 	if !ok || ex.h.Status.Terminal() || !ex.h.Belongs(incarnation) {
 		return
 	}
 	if ex.h.Kind == state.KindGraph {
-		t.nodeDue(ex, promise, p)
+		t.expireNode(ex, promise, p)
 		return
 	}
 	if fired, isTimer := ex.j.Timer(promise); isTimer {
@@ -199,8 +199,8 @@ func (t *txn) abandon(ex *execution, wait string) error {
 	return t.settle(ex.ns, wait, recovery.PromiseRejectedCanceled, nil)
 }
 
-// carryOutDue runs the expirations of one object: its promise's deadline, its task's lease, its grace.
-func (t *txn) carryOutDue(ns, objectID string) {
+// runExpirations runs the expirations of one object: its promise's deadline, its task's lease, its grace.
+func (t *txn) runExpirations(ns, objectID string) {
 	p, ok := t.store(ns).Promise(objectID)
 	if !ok || p.State != recovery.PromisePending {
 		return // a settled promise has no task and no grace left
@@ -214,7 +214,7 @@ func (t *txn) carryOutDue(ns, objectID string) {
 	}
 	t.graceOver(ns, objectID)
 	if p.Target == "" {
-		t.graphDue(ns, objectID)
+		t.expireGraph(ns, objectID)
 		return
 	}
 	if task, ok := t.store(ns).Task(objectID); ok && task.State == recovery.TaskAcquired && task.LeaseAt <= t.now {
@@ -228,7 +228,7 @@ func (t *txn) graceOver(ns, objectID string) {
 	if !ok || ex.h.GraceAt == 0 || ex.h.GraceAt > t.now {
 		return
 	}
-	t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ns, objectID))
+	t.remove(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ns, objectID))
 	ex.h.GraceAt, ex.dirty = 0, true
 	if ex.h.Status == journal.StatusCancelling {
 		reason := "the grace period ended"

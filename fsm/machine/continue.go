@@ -104,7 +104,7 @@ func (t *txn) mayBegin(ex *execution) *api.Error {
 		return beganNow(ex)
 	}
 	if cleanup := h.CleanupID(); cleanup != "" {
-		t.carryOutDue(ex.ns, cleanup)
+		t.runExpirations(ex.ns, cleanup)
 		if c, ok := t.execution(ex.ns, cleanup); ok && !c.h.Status.Terminal() {
 			return refuse("execution %q is being cleaned up after: %q has not ended", h.ID, cleanup)
 		}

@@ -116,7 +116,7 @@ func probe(below *state.MemReader, cfg Config, ids []string, index uint64, now i
 			}
 		}
 	}
-	if _, _, err := query.NextDue(st); err != nil {
+	if _, _, err := query.NextExpiration(st); err != nil {
 		return err
 	}
 	if _, _, err := query.Outgoing(st, 1-cfg.Partition, 100, 1<<30); err != nil {
@@ -256,7 +256,7 @@ func TestDamagedKeys(t *testing.T) {
 	w, touch, ids := fullState(t)
 	p := w.at("e")
 	for what, key := range map[string][]byte{
-		"deadline":   append(keys.DeadlineOf(keys.DuePromise, 5, ns, "x")[:15], 0, 9),
+		"deadline":   append(keys.DeadlineOf(keys.DeadlinePromise, 5, ns, "x")[:15], 0, 9),
 		"queue":      append(keys.Of(keys.Ready, ns, "f"), 1, 2),
 		"callback":   append(keys.Of(keys.Callback, ns, "e:1"), 'x'),
 		"awaited by": append(keys.Of(keys.AwaitedBy, ns, "e"), 0, 3),
@@ -336,7 +336,7 @@ func TestStorageErrors(t *testing.T) {
 			t.Errorf("open: %v", err)
 		}
 		f.after = after
-		if _, _, err := query.NextDue(f); err != nil && !errors.Is(err, bad) {
+		if _, _, err := query.NextExpiration(f); err != nil && !errors.Is(err, bad) {
 			t.Errorf("next due: %v", err)
 		}
 		f.after = after

@@ -51,7 +51,7 @@ func (t *txn) receive(msg *commandv1.Message) error {
 	case *commandv1.Message_ChildDone:
 		return t.receiveChildDone(msg, w.ChildDone)
 	case *commandv1.Message_Signal:
-		t.carryOutDue(msg.Namespace, msg.ToId)
+		t.runExpirations(msg.Namespace, msg.ToId)
 		ex, ok := t.execution(msg.Namespace, msg.ToId)
 		if !ok || ex.h.Status.Terminal() {
 			return nil

@@ -27,8 +27,8 @@ type Effects struct {
 	Outbox []uint32
 	// Expired counts the tasks whose lease has ended for lack of a heartbeat.
 	Expired int
-	// NextDue is the earliest deadline that this entry has added, in unix milliseconds; 0 when none.
-	NextDue int64
+	// NextExpiration is the earliest deadline that this entry has added, in unix milliseconds; 0 when none.
+	NextExpiration int64
 }
 
 // Assignment is a task and the worker that holds it.
@@ -67,11 +67,11 @@ func (fx *Effects) add(more *Effects) {
 		}
 	}
 	fx.Expired += more.Expired
-	fx.due(more.NextDue)
+	fx.expiration(more.NextExpiration)
 }
 
-func (fx *Effects) due(at int64) {
-	if at > 0 && (fx.NextDue == 0 || at < fx.NextDue) {
-		fx.NextDue = at
+func (fx *Effects) expiration(at int64) {
+	if at > 0 && (fx.NextExpiration == 0 || at < fx.NextExpiration) {
+		fx.NextExpiration = at
 	}
 }

@@ -196,17 +196,17 @@ func startsEntity(m entity.Message) bool { return m.Kind() != entity.KindUnlock 
 func (t *txn) putEntity(o *entityObject) (gone bool) {
 	entityID := string(o.ID)
 	o.DueAt = 0
-	if at, ok := o.NextDue(); ok {
+	if at, ok := o.NextScheduled(); ok {
 		o.DueAt = at
 	}
 	gone = t.scheduleEntity(o)
 	if o.DueAt != o.before.DueAt || gone {
 		if o.before.DueAt != 0 {
-			t.remove(keys.DeadlineOf(keys.DueEntity, o.before.DueAt, o.ns, entityID))
+			t.remove(keys.DeadlineOf(keys.DeadlineEntity, o.before.DueAt, o.ns, entityID))
 		}
 		if o.DueAt != 0 {
-			t.put(keys.DeadlineOf(keys.DueEntity, o.DueAt, o.ns, entityID), []byte{})
-			t.fx.due(o.DueAt)
+			t.put(keys.DeadlineOf(keys.DeadlineEntity, o.DueAt, o.ns, entityID), []byte{})
+			t.fx.expiration(o.DueAt)
 		}
 	}
 	t.putItems(o, keys.Queued, o.queue, o.Queue)
@@ -299,8 +299,8 @@ func (t *txn) forget(ns, objectID string) {
 	t.promise, t.task = lastPromise{}, lastTask{}
 }
 
-// entityDue queues the scheduled signals of an entity whose time has come.
-func (t *txn) entityDue(ns, entityID string) {
+// queueScheduled queues the scheduled signals of an entity whose time has come.
+func (t *txn) queueScheduled(ns, entityID string) {
 	if o, ok := t.entity(ns, entity.ID(entityID), false); ok {
 		o.Tick(t.now)
 	}

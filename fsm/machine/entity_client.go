@@ -100,16 +100,16 @@ func (t *txn) answerClient(ns string, r entity.Reply) {
 		panic(state.Fault{Err: err})
 	}
 	at := t.now + state.AnswerLifeMS
-	t.put(keys.DeadlineOf(keys.DueAnswer, at, ns, call), []byte{})
-	t.fx.due(at)
+	t.put(keys.DeadlineOf(keys.DeadlineAnswer, at, ns, call), []byte{})
+	t.fx.expiration(at)
 }
 
-// answerDue deletes the result of a client's call whose time is over.
-func (t *txn) answerDue(ns, call string) {
+// expireAnswer deletes the result of a client's call whose time is over.
+func (t *txn) expireAnswer(ns, call string) {
 	p, ok := t.store(ns).Promise(call)
 	if !ok || !p.State.Settled() || p.SettledAt+state.AnswerLifeMS > t.now {
 		return
 	}
-	t.remove(keys.DeadlineOf(keys.DueAnswer, p.SettledAt+state.AnswerLifeMS, ns, call))
+	t.remove(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerLifeMS, ns, call))
 	t.forget(ns, call)
 }

@@ -92,7 +92,7 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 		{"a task that does not wait for a worker", audit.RuleEntity, "acc@busy", func(s *plot) {
 			s.task(id.EntityTask("acc@busy"), func(task *recovery.Task) {
 				s.drop(keys.ReadyOf(ns, task.Target, task.RetryAt, task.ID))
-				s.drop(keys.DeadlineOf(keys.DueRetry, task.RetryAt, ns, task.ID))
+				s.drop(keys.DeadlineOf(keys.DeadlineRetry, task.RetryAt, ns, task.ID))
 				task.State, task.RetryAt = recovery.TaskHalted, 0
 			})
 		}},
@@ -101,13 +101,13 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 			s.entityHead("acc@2", func(e *state.Entity) { e.Incarnation-- })
 		}},
 		{"a time that is not in the index", audit.RuleEntity, "acc@busy", func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DueEntity, w.now+50_000, ns, "acc@busy"))
+			s.drop(keys.DeadlineOf(keys.DeadlineEntity, w.now+50_000, ns, "acc@busy"))
 		}},
 		{"a time that no entity has", audit.RuleDeadline, "acc@2", func(s *plot) {
-			s.put(keys.DeadlineOf(keys.DueEntity, 77, ns, "acc@2"), []byte{})
+			s.put(keys.DeadlineOf(keys.DeadlineEntity, 77, ns, "acc@2"), []byte{})
 		}},
 		{"a result that is kept for ever", audit.RuleDeadline, answered, func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DueAnswer, w.now+state.AnswerLifeMS, ns, answered))
+			s.drop(keys.DeadlineOf(keys.DeadlineAnswer, w.now+state.AnswerLifeMS, ns, answered))
 		}},
 		{"a lock that its section does not know to have lost", audit.RuleSection, "holder", func(s *plot) {
 			s.entityHead("acc@2", func(e *state.Entity) { e.Lock = entity.Lock{} })

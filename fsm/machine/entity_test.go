@@ -459,7 +459,7 @@ func simulateBank(t *testing.T, seed uint64) {
 			w.shipOne(src, dst, 1+r.IntN(3))
 		case k == 17:
 			w.now += int64(r.IntN(30))
-			w.settleDue(p)
+			w.settleExpired(p)
 		case k == 18:
 			w.open(p)
 		case k == 19 && !calm:

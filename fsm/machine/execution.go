@@ -260,11 +260,11 @@ func (t *txn) close(ex *execution) {
 	t.leaveSection(ex)
 	defer t.startCleanup(ex)
 	if ex.h.GraceAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DueGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
+		t.remove(keys.DeadlineOf(keys.DeadlineGrace, ex.h.GraceAt, ex.ns, ex.h.ID))
 		ex.h.GraceAt = 0
 	}
 	if ex.h.GraphAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
+		t.remove(keys.DeadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ex.ns, ex.h.ID))
 		ex.h.GraphAt = 0
 	}
 	ex.dirty = true

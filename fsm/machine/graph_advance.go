@@ -85,17 +85,17 @@ func (t *txn) continueLater(ex *execution) {
 		return
 	}
 	ex.h.GraphAt, ex.dirty = max(t.now, 1), true
-	t.put(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ex.ns, ex.h.ID), []byte{})
-	t.fx.due(ex.h.GraphAt)
+	t.put(keys.DeadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ex.ns, ex.h.ID), []byte{})
+	t.fx.expiration(ex.h.GraphAt)
 }
 
-// graphDue runs an expiration of graphs: a run continues, or a node gets its next attempt.
-func (t *txn) graphDue(ns, objectID string) {
+// expireGraph runs an expiration of graphs: a run continues, or a node gets its next attempt.
+func (t *txn) expireGraph(ns, objectID string) {
 	if ex, ok := t.execution(ns, objectID); ok {
 		if ex.h.Kind != state.KindGraph || ex.h.GraphAt == 0 || ex.h.GraphAt > t.now {
 			return
 		}
-		t.remove(keys.DeadlineOf(keys.DueGraph, ex.h.GraphAt, ns, objectID))
+		t.remove(keys.DeadlineOf(keys.DeadlineGraph, ex.h.GraphAt, ns, objectID))
 		ex.h.GraphAt, ex.dirty = 0, true
 		t.advance(ex)
 		return
@@ -104,7 +104,7 @@ func (t *txn) graphDue(ns, objectID string) {
 	if !ok {
 		return
 	}
-	t.carryOutDue(ns, run)
+	t.runExpirations(ns, run)
 	ex, ok := t.execution(ns, run)
 	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() {
 		return
@@ -128,7 +128,7 @@ func (r *graphRun) nodeOf(promise id.PromiseID) (int32, bool) {
 func (t *txn) attemptEnded(attempt *execution, p recovery.Promise) {
 	ns, run, incarnation := attempt.ns, attempt.h.Parent, attempt.h.ParentIncarnation
 	// The run's own deadline may have expired as well: then the run ends and the result comes too late.
-	t.carryOutDue(ns, run)
+	t.runExpirations(ns, run)
 	ex, ok := t.execution(ns, run)
 	if !ok || ex.h.Kind != state.KindGraph || ex.h.Status.Terminal() || incarnation != ex.h.Incarnation {
 		return
@@ -185,8 +185,8 @@ func (t *txn) attemptOver(ex *execution, r *graphRun, p recovery.Promise) {
 		row.RetryAt, row.Failure = t.now+pauseOf(r.node(n), row.Attempt), outcome
 		t.must(ex, journal.InvokeRetrying{Promise: promise, FailedAttempt: row.Attempt, Error: outcome, RetryAt: row.RetryAt})
 		t.putRow(ex, n, row)
-		t.put(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, string(promise)), []byte{})
-		t.fx.due(row.RetryAt)
+		t.put(keys.DeadlineOf(keys.DeadlineGraph, row.RetryAt, ex.ns, string(promise)), []byte{})
+		t.fx.expiration(row.RetryAt)
 		return
 	}
 	t.endNode(ex, r, n, result, recovery.PromiseRejected, outcome, outcome)

@@ -171,9 +171,9 @@ func TestAuditFindsPlantsInGraphs(t *testing.T) {
 			_, spec, _, _ := state.DecodeGraph(s.get(keys.GraphOf(ns, "run", run)))
 			s.put(keys.GraphOf(ns, "run", run), state.EncodeGraph(spec, []byte("other")))
 		}},
-		{"no node to go on with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DueGraph, s.readHeader("many").GraphAt, ns, "many")) }},
-		{"a run that goes on for no reason", audit.RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run"), []byte{}) }},
-		{"an attempt for no reason", audit.RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DueGraph, 5, ns, "run:1"), []byte{}) }},
+		{"no node to go on with", audit.RuleGraph, "many", func(s *plot) { s.drop(keys.DeadlineOf(keys.DeadlineGraph, s.readHeader("many").GraphAt, ns, "many")) }},
+		{"a run that goes on for no reason", audit.RuleDeadline, "run", func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineGraph, 5, ns, "run"), []byte{}) }},
+		{"an attempt for no reason", audit.RuleDeadline, "run:1", func(s *plot) { s.put(keys.DeadlineOf(keys.DeadlineGraph, 5, ns, "run:1"), []byte{}) }},
 		{"another payload", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "other"), []byte("2")) }},
 		{"a signal that nobody sent", audit.RuleGraph, "run", func(s *plot) { s.put(keys.LatchOf(ns, "run", run, "never"), []byte("2")) }},
 		{"a promise of nobody's", audit.RuleHeader, "run", func(s *plot) { s.promise("run", func(p *recovery.Promise) { p.Tags = nil }) }},

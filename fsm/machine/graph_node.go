@@ -158,7 +158,7 @@ func (t *txn) retryNode(ex *execution, r *graphRun, n int32) {
 		return
 	}
 	promise := row.Promise(ex.h.ID)
-	t.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))
+	t.remove(keys.DeadlineOf(keys.DeadlineGraph, row.RetryAt, ex.ns, promise))
 	row.RetryAt = 0
 	row.Attempt++
 	t.must(ex, journal.InvokeStarted{Promise: id.PromiseID(promise), Attempt: row.Attempt})
@@ -203,9 +203,9 @@ type httpRequest struct {
 	TimeoutMS      int64  `json:"timeout_ms,omitempty"`
 }
 
-// nodeDue processes an expired deadline of a node's own promise: the end of a sleep, or the timeout of a
+// expireNode processes an expired deadline of a node's own promise: the end of a sleep, or the timeout of a
 // signal wait.
-func (t *txn) nodeDue(ex *execution, promise id.PromiseID, p recovery.Promise) {
+func (t *txn) expireNode(ex *execution, promise id.PromiseID, p recovery.Promise) {
 	r := t.graph(ex)
 	n, ok := r.nodeOf(promise)
 	if !ok {
@@ -283,7 +283,7 @@ func (t *txn) cancelNodes(ex *execution, reason string, graceMS int64) {
 			t.dropNode(ex, r, n, reason)
 		default:
 			attempt := row.AttemptID(ex.h.ID)
-			t.carryOutDue(ex.ns, attempt)
+			t.runExpirations(ex.ns, attempt)
 			if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() && a.h.Status != journal.StatusCancelling {
 				t.mustNot(ex, t.requestCancel(a, reason, graceMS))
 			}
@@ -299,10 +299,10 @@ func (t *txn) dropNode(ex *execution, r *graphRun, n int32, reason string) {
 	promise := row.Promise(ex.h.ID)
 	switch {
 	case row.RetryAt != 0:
-		t.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))
+		t.remove(keys.DeadlineOf(keys.DeadlineGraph, row.RetryAt, ex.ns, promise))
 	case row.Status == reduction.StatusRunning && !r.sleeps(n):
 		attempt := row.AttemptID(ex.h.ID)
-		t.carryOutDue(ex.ns, attempt)
+		t.runExpirations(ex.ns, attempt)
 		if a, ok := t.execution(ex.ns, attempt); ok && !a.h.Status.Terminal() {
 			t.mustNot(ex, t.cancelled(a, reason))
 		}

@@ -153,7 +153,7 @@ func (d *graphDriver) drive(run string, trouble bool) {
 				d.t.Fatalf("%s of %s: %v", e.how, e.attempt, wire.ReplyError(reply))
 			}
 		case choice == 8 || len(ends) == 0:
-			at, ok, err := query.NextDue(d.at(run).state)
+			at, ok, err := query.NextExpiration(d.at(run).state)
 			if err != nil {
 				d.t.Fatalf("%v", err)
 			}
@@ -347,7 +347,7 @@ func TestGraphsEnd(t *testing.T) {
 		if open := d.openIDs(); len(open) > 0 {
 			rt.Fatalf("still open: %v", open)
 		}
-		if _, due, _ := query.NextDue(d.parts[0].state); due {
+		if _, due, _ := query.NextExpiration(d.parts[0].state); due {
 			rt.Fatalf("something is still due")
 		}
 	})

@@ -116,10 +116,10 @@ func (t *txn) retire(old *execution) {
 // dropDeadlines removes the deadlines that a function's header names.
 func (t *txn) dropDeadlines(ns string, h *state.Header) {
 	if h.GraceAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DueGrace, h.GraceAt, ns, h.ID))
+		t.remove(keys.DeadlineOf(keys.DeadlineGrace, h.GraceAt, ns, h.ID))
 	}
 	if h.SweepAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DueSweep, h.SweepAt, ns, h.ID))
+		t.remove(keys.DeadlineOf(keys.DeadlineSweep, h.SweepAt, ns, h.ID))
 	}
 }
 

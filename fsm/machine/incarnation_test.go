@@ -260,7 +260,7 @@ func TestSweep(t *testing.T) {
 	w.do(terminateCmd("a", ""))
 	w.do(reuseCmd(w.request(), "a", "f", "in", perdurev1.Reuse_REUSE_ALWAYS))
 	before, ticks := w.parts[0].index, uint64(0)
-	w.settleDue(w.parts[0])
+	w.settleExpired(w.parts[0])
 	if ticks = w.parts[0].index - before; ticks < 5 {
 		t.Errorf("deleted in %d entries", ticks)
 	}

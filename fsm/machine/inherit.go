@@ -23,7 +23,7 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 	if limit <= 0 || limit > defaultInheritLimit {
 		limit = defaultInheritLimit
 	}
-	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
+	lower, upper := keys.DeadlineBounds(keys.DeadlineLease, state.Never)
 	if len(req.From) > 0 {
 		if !bytes.HasPrefix(req.From, lower) || bytes.Compare(req.From, upper) >= 0 {
 			return nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "inherit leases: %x is no deadline of a lease", req.From)

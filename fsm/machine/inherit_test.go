@@ -99,7 +99,7 @@ func TestInheritRefuses(t *testing.T) {
 	w := newWorldAt(t, state.LevelFirst, 1)
 	w.do(startCmd(w.request(), "e", "f", ""))
 	w.take("w1", 1, "f")
-	for _, from := range [][]byte{{0xff}, {byte(keys.Task)}, {byte(keys.Deadline), byte(keys.DuePromise), 0}} {
+	for _, from := range [][]byte{{0xff}, {byte(keys.Task)}, {byte(keys.Deadline), byte(keys.DeadlinePromise), 0}} {
 		w.refused(inheritCmd(w.now, 0, from), perdurev1.Reason_REASON_BAD_REQUEST)
 	}
 	if w.parts[0].m.feature >= state.LevelLeases {

@@ -52,7 +52,7 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 			p.TimeoutAt = 1_000_000_000
 			putPromise(x, p)
 		},
-		recovery.StalePromiseTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DuePromise, 1_000_000_000, ns, name("done")), []byte{}) },
+		recovery.StalePromiseTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DeadlinePromise, 1_000_000_000, ns, name("done")), []byte{}) },
 		recovery.TimedoutSettledAtMismatch: func(x *txn) {
 			p := plain("new")
 			p.State, p.TimeoutAt, p.SettledAt = recovery.PromiseRejectedTimedout, 100, 90
@@ -72,8 +72,10 @@ func TestEveryInvariantIsCheckedOfWhatACommandTouches(t *testing.T) {
 		recovery.SuspendedWithConsumedCallback: func(x *txn) {
 			task(x, "sleeping", func(task *recovery.Task) { task.Resumes = []string{"some"} })
 		},
-		recovery.SuspendedTaskHasTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DueLease, 1_000_000_000, ns, name("sleeping")), []byte{}) },
-		recovery.FulfilledTaskHasTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DueRetry, 1_000_000_000, ns, name("done")), []byte{}) },
+		recovery.SuspendedTaskHasTimeout: func(x *txn) {
+			x.put(keys.DeadlineOf(keys.DeadlineLease, 1_000_000_000, ns, name("sleeping")), []byte{})
+		},
+		recovery.FulfilledTaskHasTimeout: func(x *txn) { x.put(keys.DeadlineOf(keys.DeadlineRetry, 1_000_000_000, ns, name("done")), []byte{}) },
 		recovery.CallbackAwaiterNoTarget: func(x *txn) {
 			putPromise(x, plain("other"))
 			x.store(ns).AddCallback(name("sleeping")+":0", "other")

@@ -55,8 +55,8 @@ type Machine struct {
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock, so no
 	// task is before it; a scan from there skips the tombstones of assigned tasks.
 	head map[state.Queue]int64
-	// due holds the positions at which searches for deadlines begin, for the same reason.
-	due state.DueFrom
+	// deadlines holds the positions at which searches for deadlines begin, for the same reason.
+	deadlines state.DeadlineScan
 	// invariants checks what commands write, if the configuration asks for it.
 	invariants audit.Invariants
 	broken     error
@@ -247,7 +247,7 @@ func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*c
 		}
 		// The object's expirations run first, and stay applied even if the command is refused.
 		t.begin(index)
-		t.carryOutDue(cmd.Namespace, cmd.Id)
+		t.runExpirations(cmd.Namespace, cmd.Id)
 		if err := t.commitChecked(fx); err != nil {
 			return nil, err
 		}

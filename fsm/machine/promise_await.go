@@ -54,7 +54,7 @@ func (c *commit) sendPromise(e journal.InvokeScheduled, s *perdurev1.Send) error
 // receiveAwaitPromise answers with the value of a promise, or registers the asker for it.
 func (t *txn) receiveAwaitPromise(msg *commandv1.Message, w *commandv1.AwaitPromise) error {
 	t.level = max(t.level, state.LevelFunctions)
-	t.carryOutDue(msg.Namespace, msg.ToId)
+	t.runExpirations(msg.Namespace, msg.ToId)
 	p, ok := t.store(msg.Namespace).Promise(msg.ToId)
 	from := asker{w.PromiseId, msg.FromIncarnation}
 	if ok && !p.State.Settled() {

@@ -204,8 +204,8 @@ func showEffects(fx Effects) (lines []string) {
 	for _, dst := range fx.Outbox {
 		lines = append(lines, fmt.Sprintf("effect: messages for partition %d", dst))
 	}
-	if fx.NextDue != 0 {
-		lines = append(lines, fmt.Sprintf("effect: due at %d", fx.NextDue))
+	if fx.NextExpiration != 0 {
+		lines = append(lines, fmt.Sprintf("effect: due at %d", fx.NextExpiration))
 	}
 	return lines
 }

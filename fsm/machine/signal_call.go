@@ -60,7 +60,7 @@ func (c *commit) signal(e journal.InvokeScheduled, msg *commandv1.Message, sig *
 // target runs the expirations of a signal's target, then returns its execution. It also returns the result
 // that the sender records; the execution is nil if that is a failure.
 func (t *txn) target(ns, objectID, name string) (*execution, []byte) {
-	t.carryOutDue(ns, objectID)
+	t.runExpirations(ns, objectID)
 	ex, ok := t.execution(ns, objectID)
 	if !ok {
 		return nil, state.EncodeFailure(state.FailureTargetNotFound, fmt.Sprintf("no execution %q in namespace %q", objectID, ns))

@@ -374,7 +374,7 @@ func (s *simulation) actStale() {
 	if s.draw(4) == 0 {
 		cmd = releaseCmd(v.token, "stolen", 0)
 	}
-	s.settleDue(p)
+	s.settleExpired(p)
 	s.refused(cmd, perdurev1.Reason_REASON_STALE_TASK)
 	s.stats.refusedStale++
 }

@@ -49,10 +49,10 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
 	if p.TimeoutAt != state.Never {
-		due := keys.DeadlineOf(keys.DuePromise, p.TimeoutAt, s.ns, p.ID)
+		due := keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
 		if p.State == recovery.PromisePending {
 			s.t.put(due, []byte{})
-			s.t.fx.due(p.TimeoutAt)
+			s.t.fx.expiration(p.TimeoutAt)
 		} else if old, ok := s.Promise(p.ID); ok && old.State == recovery.PromisePending {
 			s.t.remove(due)
 		}
@@ -83,7 +83,7 @@ func (s store) PutTask(task recovery.Task) {
 		oldAt, oldArmed := old.Deadline()
 		newAt, newArmed := task.Deadline()
 		if oldArmed && !(newArmed && newAt == oldAt && old.State == task.State) {
-			s.t.remove(keys.DeadlineOf(dueKind(old.State), oldAt, s.ns, old.ID))
+			s.t.remove(keys.DeadlineOf(timerKind(old.State), oldAt, s.ns, old.ID))
 		}
 		if old.State == recovery.TaskPending && !(task.State == recovery.TaskPending && task.RetryAt == old.RetryAt) {
 			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
@@ -94,18 +94,18 @@ func (s store) PutTask(task recovery.Task) {
 		}
 	}
 	if at, armed := task.Deadline(); armed {
-		s.t.put(keys.DeadlineOf(dueKind(task.State), at, s.ns, task.ID), []byte{})
-		s.t.fx.due(at)
+		s.t.put(keys.DeadlineOf(timerKind(task.State), at, s.ns, task.ID), []byte{})
+		s.t.fx.expiration(at)
 	}
 	s.t.put(keys.Of(keys.Task, s.ns, task.ID), recovery.AppendTask(nil, task))
 	s.t.task = lastTask{s.ns, task, true}
 }
 
-func dueKind(s recovery.TaskState) keys.DeadlineKind {
+func timerKind(s recovery.TaskState) keys.DeadlineKind {
 	if s == recovery.TaskAcquired {
-		return keys.DueLease
+		return keys.DeadlineLease
 	}
-	return keys.DueRetry
+	return keys.DeadlineRetry
 }
 
 // strings lists the last string part of the keys below a prefix.

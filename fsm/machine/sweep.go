@@ -42,12 +42,12 @@ func (t *txn) sweep(ex *execution) {
 	}
 	ex.dirty = true
 	if ex.h.SweepAt != 0 {
-		t.remove(keys.DeadlineOf(keys.DueSweep, ex.h.SweepAt, ex.ns, ex.h.ID))
+		t.remove(keys.DeadlineOf(keys.DeadlineSweep, ex.h.SweepAt, ex.ns, ex.h.ID))
 	}
 	if stage < len(sweepStages) {
 		ex.h.Sweep, ex.h.SweepAt = append([]byte{byte(stage)}, from...), t.now
-		t.put(keys.DeadlineOf(keys.DueSweep, t.now, ex.ns, ex.h.ID), []byte{})
-		t.fx.due(t.now)
+		t.put(keys.DeadlineOf(keys.DeadlineSweep, t.now, ex.ns, ex.h.ID), []byte{})
+		t.fx.expiration(t.now)
 		return
 	}
 	ex.h.Sweep, ex.h.SweepAt = nil, 0
@@ -164,8 +164,8 @@ func (t *txn) erasePromise(ns, objectID string) {
 	s.remove(objectID)
 }
 
-// sweepDue continues a sweep whose next part is due.
-func (t *txn) sweepDue(ns, objectID string) {
+// continueSweep continues a sweep whose next part is due.
+func (t *txn) continueSweep(ns, objectID string) {
 	h, ok := state.Must{From: t}.Header(ns, objectID)
 	if ok && h.SweepAt != 0 && h.SweepAt <= t.now {
 		if ex, ok := t.execution(ns, objectID); ok && ex.h.SweepAt != 0 {

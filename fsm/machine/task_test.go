@@ -84,7 +84,7 @@ func TestNoTombstones(t *testing.T) {
 }
 
 // A task's expirations run before its assignment: an ended task is not assigned.
-func TestAssignCarriesOutWhatIsDue(t *testing.T) {
+func TestAssignRunsExpirations(t *testing.T) {
 	w := newWorld(t, 1)
 	for i, timeout := range []int64{2000, 0} {
 		start := startCmd(w.request(), fmt.Sprint("e", i), "f", "")
@@ -243,7 +243,7 @@ func TestRetryTimer(t *testing.T) {
 	for range 3 {
 		w.now += retryMS
 		res := w.apply(w.parts[0], &commandv1.Entry{Commands: []*commandv1.Command{tickCmd(0)}})
-		if !slices.Contains(res.Effects.Ready, state.Queue{Namespace: ns, Function: "f"}) || res.Effects.NextDue != w.now+retryMS {
+		if !slices.Contains(res.Effects.Ready, state.Queue{Namespace: ns, Function: "f"}) || res.Effects.NextExpiration != w.now+retryMS {
 			t.Errorf("effects %+v", res.Effects)
 		}
 	}
@@ -272,7 +272,7 @@ func TestTickLimit(t *testing.T) {
 	if strings.Join(settled, " ") != "p0 p1 p2 p3 p4" {
 		t.Errorf("settled %v", settled)
 	}
-	if at, ok, _ := query.NextDue(w.parts[0].state); !ok || at != w.now+retryMS {
+	if at, ok, _ := query.NextExpiration(w.parts[0].state); !ok || at != w.now+retryMS {
 		t.Errorf("next due %d, %v", at, ok)
 	}
 }

@@ -21,8 +21,8 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	}
 	done := 0
 	for _, kind := range keys.DeadlineKinds {
-		for _, due := range t.dueNow(kind, limit-done) {
-			t.carryOut(kind, due)
+		for _, due := range t.expired(kind, limit-done) {
+			t.runExpiration(kind, due)
 			done++
 		}
 	}
@@ -30,15 +30,15 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Tick{Tick: &commandv1.TickReply{Done: uint32(done)}}}, nil
 }
 
-// dueNow lists objects of a kind whose deadline has expired, earliest first.
-func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
+// expired lists objects of a kind whose deadline has expired, earliest first.
+func (t *txn) expired(kind keys.DeadlineKind, limit int) []state.Ref {
 	if limit <= 0 {
 		return nil
 	}
 	_, upper := keys.DeadlineBounds(kind, t.now)
 	var due []state.Ref
 	from := t.now + 1
-	t.scan(t.m.due.Begin(kind), upper, func(key, _ []byte) bool {
+	t.scan(t.m.deadlines.Begin(kind), upper, func(key, _ []byte) bool {
 		_, at, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {
 			state.PanicCorrupt("deadline", key, err)
@@ -47,33 +47,33 @@ func (t *txn) dueNow(kind keys.DeadlineKind, limit int) []state.Ref {
 		due = append(due, state.Ref{Namespace: ns, ID: objectID})
 		return len(due) < limit
 	})
-	t.due[kind] = from
+	t.deadlines[kind] = from
 	return due
 }
 
-// carryOut runs one expiration. Each rule checks again that the deadline has expired.
-func (t *txn) carryOut(kind keys.DeadlineKind, due state.Ref) {
+// runExpiration runs one expiration. Each rule checks again that the deadline has expired.
+func (t *txn) runExpiration(kind keys.DeadlineKind, due state.Ref) {
 	ref := recovery.Ref{ID: due.ID}
 	switch kind {
-	case keys.DuePromise:
+	case keys.DeadlinePromise:
 		t.timeout(due.Namespace, due.ID)
-	case keys.DueGrace:
+	case keys.DeadlineGrace:
 		t.graceOver(due.Namespace, due.ID)
-	case keys.DueGraph:
-		t.graphDue(due.Namespace, due.ID)
-	case keys.DueEntity:
-		t.entityDue(due.Namespace, due.ID)
-	case keys.DueAnswer:
-		t.answerDue(due.Namespace, due.ID)
-	case keys.DueLease:
+	case keys.DeadlineGraph:
+		t.expireGraph(due.Namespace, due.ID)
+	case keys.DeadlineEntity:
+		t.queueScheduled(due.Namespace, due.ID)
+	case keys.DeadlineAnswer:
+		t.expireAnswer(due.Namespace, due.ID)
+	case keys.DeadlineLease:
 		t.expireLease(due.Namespace, ref)
-	case keys.DueSweep:
-		t.sweepDue(due.Namespace, due.ID)
-	case keys.DueRetry:
+	case keys.DeadlineSweep:
+		t.continueSweep(due.Namespace, due.ID)
+	case keys.DeadlineRetry:
 		if t.sweeping(due.Namespace, due.ID) {
 			return
 		}
-		_, fx := recovery.RetryDue(t.store(due.Namespace), t.now, ref, retryMS)
+		_, fx := recovery.ExpireRetry(t.store(due.Namespace), t.now, ref, retryMS)
 		t.effects(due.Namespace, fx)
 	}
 }

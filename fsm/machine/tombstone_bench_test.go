@@ -93,12 +93,12 @@ func BenchmarkTombstones(b *testing.B) {
 		b.Run(fmt.Sprintf("due/%d", gone), func(b *testing.B) {
 			r := openPebble(b)
 			r.come(b, gone+behind, behind, func(i int) []byte {
-				return keys.DeadlineOf(keys.DueLease, 1_700_000_000_000+int64(i), "default", fmt.Sprintf("order-%08d", i))
+				return keys.DeadlineOf(keys.DeadlineLease, 1_700_000_000_000+int64(i), "default", fmt.Sprintf("order-%08d", i))
 			}, []byte{})
-			if _, ok, err := query.NextDue(r); !ok || err != nil {
+			if _, ok, err := query.NextExpiration(r); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
-			var search query.DueSearch
+			var search query.DeadlineSearch
 			for b.Loop() { // the first one, of all, walks over what is gone
 				if _, ok, err := search.Next(r, 1_700_000_000_000+int64(gone)+behind); !ok || err != nil {
 					b.Fatal(ok, err)

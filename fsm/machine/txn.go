@@ -38,9 +38,9 @@ type txn struct {
 	sweepLeft int
 	// ready are changes of the queues' lengths.
 	ready []readyChange
-	// due holds the positions at which this transaction's searches for deadlines ended; 0 for kinds that it
+	// deadlines holds the positions at which this transaction's searches for deadlines ended; 0 for kinds that it
 	// did not search.
-	due state.DueFrom
+	deadlines state.DeadlineScan
 }
 
 type readyChange struct {
@@ -58,7 +58,7 @@ func (t *txn) begin(index uint64) {
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
 	t.graphStarts, t.level, t.sweepLeft, t.terminating = 0, 0, 0, false
-	t.due = state.DueFrom{}
+	t.deadlines = state.DeadlineScan{}
 }
 
 // commitChecked receives the messages of this partition, checks the invariants, if so configured, then commits.
@@ -101,13 +101,13 @@ func (t *txn) commit(fx *Effects) {
 		t.m.feature = t.level
 		t.m.putMeta(state.MetaFeature, t.level)
 	}
-	for kind, from := range t.due {
-		t.m.due[kind] = max(t.m.due[kind], from)
+	for kind, from := range t.deadlines {
+		t.m.deadlines[kind] = max(t.m.deadlines[kind], from)
 	}
 	for _, w := range t.log {
 		if !w.void {
 			if w.key[0] == byte(keys.Deadline) && !w.removed {
-				t.m.due.Lower(w.key)
+				t.m.deadlines.Lower(w.key)
 			}
 			t.m.sum(w)
 			t.m.batch.set(w)

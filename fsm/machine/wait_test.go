@@ -88,7 +88,7 @@ func TestNeedlessWait(t *testing.T) {
 }
 
 // A wait on what is due already, while only the tick is missing, does not sleep either.
-func TestWaitOnWhatIsDue(t *testing.T) {
+func TestWaitOnExpired(t *testing.T) {
 	for _, c := range []struct {
 		name, first, wait string
 		state             perdurev1.TaskState
@@ -132,7 +132,7 @@ func TestWaitOnWhatIsDue(t *testing.T) {
 }
 
 // So it is when an earlier wait has left its callback on what is due.
-func TestWaitOnWhatIsDueAgain(t *testing.T) {
+func TestWaitOnExpiredAgain(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
 	w.commit(v, "child g timeout=3000; child g; any 0,1")

@@ -56,8 +56,8 @@ type part struct {
 	// log is the partition's log as bytes, entry i+1 at i; results are what applying it gave.
 	log     [][]byte
 	results []*Result
-	// search is a leader's search for deadlines, which gets each entry's NextDue.
-	search query.DueSearch
+	// search is a leader's search for deadlines, which gets each entry's NextExpiration.
+	search query.DeadlineSearch
 }
 
 func newWorld(t tester, partitions int, change ...func(*Config)) *world {
@@ -175,7 +175,7 @@ func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Er
 	if cmd.Id != "" {
 		p = w.at(cmd.Id)
 	}
-	w.settleDue(p)
+	w.settleExpired(p)
 	before := content(p.state)
 	e := wire.ReplyError(w.one(cmd))
 	if e == nil || e.Reason != reason {
@@ -187,11 +187,11 @@ func (w *world) refused(cmd *commandv1.Command, reason perdurev1.Reason) *api.Er
 	return e
 }
 
-// settleDue runs all expirations of a partition.
-func (w *world) settleDue(p *part) {
+// settleExpired runs all expirations of a partition.
+func (w *world) settleExpired(p *part) {
 	w.t.Helper()
 	for range 1000 {
-		at, ok, err := query.NextDue(p.state)
+		at, ok, err := query.NextExpiration(p.state)
 		if err != nil {
 			w.t.Fatalf("next due: %v", err)
 		}
@@ -207,7 +207,7 @@ func (w *world) settleDue(p *part) {
 func (w *world) tick() {
 	w.t.Helper()
 	for _, p := range w.parts {
-		w.settleDue(p)
+		w.settleExpired(p)
 	}
 }
 
@@ -358,9 +358,9 @@ func difference(before, after string) string {
 // them alone must not miss anything.
 func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 	w.t.Helper()
-	had, hadOK, _ := query.NextDue(before)
-	has, hasOK, _ := query.NextDue(p.state)
-	if fx := res.Effects.NextDue; hasOK && (!hadOK || has < had) && (fx == 0 || fx > has) {
+	had, hadOK, _ := query.NextExpiration(before)
+	has, hasOK, _ := query.NextExpiration(p.state)
+	if fx := res.Effects.NextExpiration; hasOK && (!hadOK || has < had) && (fx == 0 || fx > has) {
 		w.t.Fatalf("the earliest deadline is %d now (before: %d, %v), the effects say %d", has, had, hadOK, fx)
 	}
 	was, is := settledIn(before), settledIn(p.state)
@@ -412,15 +412,15 @@ func (w *world) checkFronts(p *part, res *Result) {
 	prefix := []byte{byte(keys.Deadline)}
 	_ = p.state.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		kind, at, _, objectID, err := keys.ParseDeadline(key)
-		if err != nil || p.m.due[kind] > at {
-			w.t.Fatalf("a deadline of kind %d of %q at %d, ticks look from %d on (%v)", kind, objectID, at, p.m.due[kind], err)
+		if err != nil || p.m.deadlines[kind] > at {
+			w.t.Fatalf("a deadline of kind %d of %q at %d, ticks look from %d on (%v)", kind, objectID, at, p.m.deadlines[kind], err)
 		}
 		if at <= state.Never {
 			earliest, any = min(earliest, at), true
 		}
 		return true
 	})
-	if at, ok, err := p.search.Next(p.state, res.Effects.NextDue); err != nil || ok != any || ok && at != earliest {
+	if at, ok, err := p.search.Next(p.state, res.Effects.NextExpiration); err != nil || ok != any || ok && at != earliest {
 		w.t.Fatalf("the earliest deadline is %d (%t), a search that goes on finds %d (%t, %v)", earliest, any, at, ok, err)
 	}
 	for dst := range w.parts {

@@ -5,21 +5,21 @@ import (
 	"perdure/fsm/state/keys"
 )
 
-// DueSearch finds the earliest deadline of a changing state repeatedly. Deleted deadlines leave tombstones in
+// DeadlineSearch finds the earliest deadline of a changing state repeatedly. Deleted deadlines leave tombstones in
 // Pebble, so each search resumes at the previous position of its kind. The zero value is ready for use. It is
 // not safe for concurrent use.
-type DueSearch struct {
-	from state.DueFrom
+type DeadlineSearch struct {
+	from state.DeadlineScan
 	// first is the kind of the deadline found last: its present earliest deadline bounds the search among the
 	// others.
 	first keys.DeadlineKind
 }
 
 // Next returns the earliest deadline in the state, in unix milliseconds; ok is false when there is none.
-// added is the earliest deadline added since the previous call began, 0 for none (see Effects.NextDue). Next
-// may miss a deadline whose NextDue the caller has not received yet: the caller calls again when it arrives.
+// added is the earliest deadline added since the previous call began, 0 for none (see Effects.NextExpiration). Next
+// may miss a deadline whose NextExpiration the caller has not received yet: the caller calls again when it arrives.
 // The state must not be older than the previous call's. Errors are the storage's, or a *CorruptError.
-func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err error) {
+func (s *DeadlineSearch) Next(r state.Reader, added int64) (at int64, ok bool, err error) {
 	if added > 0 {
 		for kind := range s.from {
 			s.from[kind] = min(s.from[kind], added)
@@ -31,7 +31,7 @@ func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err er
 			return nil
 		}
 		_, upper := keys.DeadlineBounds(kind, at)
-		found, there, err := state.FirstDue(r, s.from.Begin(kind), upper)
+		found, there, err := state.FirstDeadline(r, s.from.Begin(kind), upper)
 		if err != nil {
 			return err
 		}
@@ -61,6 +61,8 @@ func (s *DueSearch) Next(r state.Reader, added int64) (at int64, ok bool, err er
 	return at, true, nil
 }
 
-// NextDue returns the earliest deadline in a state, in unix milliseconds; ok is false when there is none. For
-// repeated searches use a DueSearch.
-func NextDue(r state.Reader) (at int64, ok bool, err error) { return new(DueSearch).Next(r, 0) }
+// NextExpiration returns the earliest deadline in a state, in unix milliseconds; ok is false when there is none. For
+// repeated searches use a DeadlineSearch.
+func NextExpiration(r state.Reader) (at int64, ok bool, err error) {
+	return new(DeadlineSearch).Next(r, 0)
+}

@@ -12,12 +12,12 @@ import (
 
 // A search from the previous position finds what a full search finds, while deadlines come and go. It may miss a
 // deadline until that is announced.
-func TestDueSearch(t *testing.T) {
+func TestDeadlineSearch(t *testing.T) {
 	late := 0
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) }
 		st := state.NewMemReader()
-		var search DueSearch
+		var search DeadlineSearch
 		var there [][]byte
 		earlier := func(a, b int64) int64 { // 0 is none
 			if a == 0 || b != 0 && b < a {
@@ -60,8 +60,8 @@ func TestDueSearch(t *testing.T) {
 			if err != nil || ok != any || ok && got != want {
 				t.Fatalf("found %d (%t), %v, the earliest is %d (%t)", got, ok, err, want, any)
 			}
-			if at, ok, err := NextDue(st); err != nil || ok != any || ok && at != want {
-				t.Fatalf("NextDue is %d (%t, %v), the earliest is %d (%t)", at, ok, err, want, any)
+			if at, ok, err := NextExpiration(st); err != nil || ok != any || ok && at != want {
+				t.Fatalf("NextExpiration is %d (%t, %v), the earliest is %d (%t)", at, ok, err, want, any)
 			}
 		}
 	})

@@ -3,7 +3,7 @@
 //
 // It takes only a state.Reader and may not import fsm/machine (internal/lint). So a query changes nothing,
 // and may run concurrently with the machine on a consistent state. It shows an object with an expired
-// deadline as the machine's next entry will leave it. It holds only the positions of a DueSearch, which a
+// deadline as the machine's next entry will leave it. It holds only the positions of a DeadlineSearch, which a
 // crash may lose.
 //
 //	err := store.View(func(r state.Reader) (err error) {

@@ -24,8 +24,8 @@ func (x *Read) held(req *commandv1.HeldQuery) *commandv1.QueryReply {
 
 // Leased reports whether a state has leases, running or ended.
 func Leased(r state.Reader) (bool, error) {
-	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
-	_, ok, err := state.FirstDue(r, lower, upper)
+	lower, upper := keys.DeadlineBounds(keys.DeadlineLease, state.Never)
+	_, ok, err := state.FirstDeadline(r, lower, upper)
 	return ok, err
 }
 
@@ -33,7 +33,7 @@ func Leased(r state.Reader) (bool, error) {
 func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error) {
 	defer state.Catch(&err)
 	x := state.Must{From: r}
-	lower, upper := keys.DeadlineBounds(keys.DueLease, state.Never)
+	lower, upper := keys.DeadlineBounds(keys.DeadlineLease, state.Never)
 	x.Scan(lower, upper, func(key, _ []byte) bool {
 		_, _, ns, objectID, err := keys.ParseDeadline(key)
 		if err != nil {

@@ -50,7 +50,7 @@ func TestEachHeld(t *testing.T) {
 		task := recovery.Task{ID: id, State: s, PID: "w"}
 		r.Apply([]state.Write{{Key: keys.Of(keys.Task, "ns", id), Value: recovery.AppendTask(nil, task)}})
 		if leased {
-			r.Apply([]state.Write{{Key: keys.DeadlineOf(keys.DueLease, 5, "ns", id), Value: []byte{}}})
+			r.Apply([]state.Write{{Key: keys.DeadlineOf(keys.DeadlineLease, 5, "ns", id), Value: []byte{}}})
 		}
 	}
 	if any, err := Leased(r); any || err != nil {

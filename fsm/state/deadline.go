@@ -6,20 +6,20 @@ import "perdure/fsm/state/keys"
 // deadline index does not contain it.
 const Never int64 = 1<<53 - 1
 
-// DueFrom holds, by kind number, a time before which no deadline of that kind exists. It is a cache: zeroes
+// DeadlineScan holds, by kind number, a time before which no deadline of that kind exists. It is a cache: zeroes
 // are always right. Deleted deadlines leave tombstones in Pebble, so each search resumes at the previous
 // position.
-type DueFrom [keys.LastDeadline + 1]int64
+type DeadlineScan [keys.LastDeadline + 1]int64
 
 // Lower records an added deadline.
-func (d *DueFrom) Lower(key []byte) {
+func (d *DeadlineScan) Lower(key []byte) {
 	if kind, at, _, _, err := keys.ParseDeadline(key); err == nil && int(kind) < len(d) {
 		d[kind] = min(d[kind], at)
 	}
 }
 
 // Begin returns the key at which a search for deadlines of a kind begins.
-func (d *DueFrom) Begin(kind keys.DeadlineKind) []byte {
+func (d *DeadlineScan) Begin(kind keys.DeadlineKind) []byte {
 	front, from := keys.DeadlineBounds(kind, d[kind]-1) // the upper bound of all earlier deadlines
 	if d[kind] <= 0 {
 		return front
@@ -27,8 +27,8 @@ func (d *DueFrom) Begin(kind keys.DeadlineKind) []byte {
 	return from
 }
 
-// FirstDue returns the time of the first deadline between two keys.
-func FirstDue(r Reader, lower, upper []byte) (at int64, ok bool, err error) {
+// FirstDeadline returns the time of the first deadline between two keys.
+func FirstDeadline(r Reader, lower, upper []byte) (at int64, ok bool, err error) {
 	var bad error
 	err = r.Scan(lower, upper, func(key, _ []byte) bool {
 		var perr error

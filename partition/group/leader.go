@@ -277,7 +277,7 @@ func (l *leadership) load() error {
 		if err != nil {
 			return err
 		}
-		due, ok, err := query.NextDue(state)
+		due, ok, err := query.NextExpiration(state)
 		if err != nil {
 			return err
 		}
@@ -316,8 +316,8 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 		if fx.Expired > 0 {
 			r.metrics.Expired.Add(float64(fx.Expired))
 		}
-		if fx.NextDue > 0 {
-			l.timer.at(fx.NextDue)
+		if fx.NextExpiration > 0 {
+			l.timer.at(fx.NextExpiration)
 		}
 		l.ship.wake(fx.Outbox)
 	}

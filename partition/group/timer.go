@@ -19,7 +19,7 @@ type timer struct {
 	wakeup chan struct{}
 	done   chan struct{}
 	// search belongs to run. added is the earliest deadline that search has not been given yet, 0 for none.
-	search query.DueSearch
+	search query.DeadlineSearch
 	added  atomic.Int64
 }
 
@@ -110,7 +110,7 @@ func (t *timer) tick() error {
 	r := t.l.r
 	t.next.Store(0)
 	for {
-		due, ok, err := t.nextDue()
+		due, ok, err := t.nextExpiration()
 		if err != nil || !ok {
 			return err
 		}
@@ -125,7 +125,7 @@ func (t *timer) tick() error {
 	}
 }
 
-func (t *timer) nextDue() (at int64, ok bool, err error) {
+func (t *timer) nextExpiration() (at int64, ok bool, err error) {
 	// A deadline added after this is in the state that View reads, or is in t.added at the next call.
 	added := t.added.Swap(0)
 	err = t.l.r.store.View(func(state state.Reader) error {

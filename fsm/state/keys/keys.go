@@ -76,21 +76,22 @@ func NameOf(key []byte) string {
 type DeadlineKind byte
 
 const (
-	DuePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, bare promises
-	DueLease   DeadlineKind = 2 // an acquired task's lease
-	DueRetry   DeadlineKind = 3 // a pending task's retry timer
-	DueGrace   DeadlineKind = 4 // a cancelling execution's grace
-	DueGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
-	DueEntity  DeadlineKind = 6 // an entity's first scheduled signal
-	DueAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
-	DueSweep   DeadlineKind = 8 // the next part of a former incarnation to delete
+	DeadlinePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, bare promises
+	DeadlineLease   DeadlineKind = 2 // an acquired task's lease
+	DeadlineRetry   DeadlineKind = 3 // a pending task's retry timer
+	DeadlineGrace   DeadlineKind = 4 // a cancelling execution's grace
+	DeadlineGraph   DeadlineKind = 5 // a graph run that continues, or the next attempt of a node
+	DeadlineEntity  DeadlineKind = 6 // an entity's first scheduled signal
+	DeadlineAnswer  DeadlineKind = 7 // the result of a client's call, which is deleted then
+	DeadlineSweep   DeadlineKind = 8 // the next part of a former incarnation to delete
 )
 
 // LastDeadline is the kind with the highest number.
-const LastDeadline = DueSweep
+const LastDeadline = DeadlineSweep
 
 // DeadlineKinds lists the kinds in the order in which a tick runs them.
-var DeadlineKinds = []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer, DueSweep}
+var DeadlineKinds = []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity,
+	DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep}
 
 // AppendString appends a string part.
 func AppendString(b []byte, s string) []byte {

@@ -30,14 +30,14 @@ func TestTable(t *testing.T) {
 			t.Errorf("family %#x %q, must be %#x %q", byte(got[i].Family), got[i].Name, w.number, w.name)
 		}
 	}
-	if DuePromise != 1 || DueLease != 2 || DueRetry != 3 || DueGrace != 4 || DueGraph != 5 || DueEntity != 6 || DueAnswer != 7 || DueSweep != 8 {
+	if DeadlinePromise != 1 || DeadlineLease != 2 || DeadlineRetry != 3 || DeadlineGrace != 4 || DeadlineGraph != 5 || DeadlineEntity != 6 || DeadlineAnswer != 7 || DeadlineSweep != 8 {
 		t.Error("the kinds of deadlines have other numbers")
 	}
 	if Open != 1 || Completed != 2 || Failed != 3 || Cancelled != 4 {
 		t.Error("the classes of the listing have other numbers")
 	}
 	// A tick settles promises before it gives tasks back (recovery protocol, sweep order).
-	if !slices.Equal(DeadlineKinds, []DeadlineKind{DuePromise, DueGrace, DueGraph, DueEntity, DueLease, DueRetry, DueAnswer, DueSweep}) {
+	if !slices.Equal(DeadlineKinds, []DeadlineKind{DeadlinePromise, DeadlineGrace, DeadlineGraph, DeadlineEntity, DeadlineLease, DeadlineRetry, DeadlineAnswer, DeadlineSweep}) {
 		t.Errorf("a tick's order is %v", DeadlineKinds)
 	}
 }
@@ -63,8 +63,8 @@ func TestGoldenKeys(t *testing.T) {
 		{"graph", GraphOf("n", "a", 7), "22 6e0001 610001 0000000000000007"},
 		{"node", NodeOf("n", "a", 7, 258), "23 6e0001 610001 0000000000000007 00000102"},
 		{"latch", LatchOf("n", "a", 7, "go"), "24 6e0001 610001 0000000000000007 676f0001"},
-		{"deadline", DeadlineOf(DueLease, 1000, "n", "a"), "30 02 00000000000003e8 6e0001 610001"},
-		{"deadline before the epoch", DeadlineOf(DueLease, -5, "n", "a"), "30 02 0000000000000000 6e0001 610001"},
+		{"deadline", DeadlineOf(DeadlineLease, 1000, "n", "a"), "30 02 00000000000003e8 6e0001 610001"},
+		{"deadline before the epoch", DeadlineOf(DeadlineLease, -5, "n", "a"), "30 02 0000000000000000 6e0001 610001"},
 		{"ready", ReadyOf("n", "f", 1000, "a"), "31 6e0001 660001 00000000000003e8 610001"},
 		{"outbox", OutboxOf(3, 1, 9), "40 00000003 0000000000000001 0000000000000009"},
 		{"channel", Number(Channel, 3), "41 00000003"},
@@ -284,7 +284,7 @@ func TestRefusals(t *testing.T) {
 	if _, _, err := CutUint64(make([]byte, 7)); err == nil {
 		t.Error("a number of seven bytes is read")
 	}
-	good := DeadlineOf(DuePromise, 5, "n", "a")
+	good := DeadlineOf(DeadlinePromise, 5, "n", "a")
 	for n := range len(good) {
 		if kind, at, ns, id, err := ParseDeadline(good[:n]); err == nil {
 			t.Errorf("%x is read as %d %d %q %q", good[:n], kind, at, ns, id)
@@ -312,7 +312,7 @@ func TestRefusals(t *testing.T) {
 // A parser accepts only the canonical key of its parts, and refuses all other bytes without a panic.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][]byte{
-		DeadlineOf(DueLease, 5, "n", "a\x00b"), ReadyOf("n", "f", 1<<40, "a"), VisibilityOf("n", Failed, 7, "a:0"),
+		DeadlineOf(DeadlineLease, 5, "n", "a\x00b"), ReadyOf("n", "f", 1<<40, "a"), VisibilityOf("n", Failed, 7, "a:0"),
 		Of(Promise, "n", "a"), {}, {byte(Deadline)}, {byte(Deadline), 1, 0, 0}, []byte("\x00\xff\x00\x01"),
 	} {
 		f.Add(seed)

@@ -125,7 +125,7 @@ var graphBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "cancel: the deadline of a dropped pause goes with it",
-		From: "case row.RetryAt != 0:\n\t\tt.remove(keys.DeadlineOf(keys.DueGraph, row.RetryAt, ex.ns, promise))", To: "case row.RetryAt != 0:", Tests: "TestGraphCancel",
+		From: "case row.RetryAt != 0:\n\t\tt.remove(keys.DeadlineOf(keys.DeadlineGraph, row.RetryAt, ex.ns, promise))", To: "case row.RetryAt != 0:", Tests: "TestGraphCancel",
 	},
 	{
 		File: "fsm/machine/graph_node.go", Rule: "a run that is ended observes the wave under way",

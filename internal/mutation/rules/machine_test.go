@@ -83,7 +83,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/machine.go", Rule: "time: an object's expirations run before its command",
-		From: `t.carryOutDue(cmd.Namespace, cmd.Id)`, To: ``, Tests: "TestEndings",
+		From: `t.runExpirations(cmd.Namespace, cmd.Id)`, To: ``, Tests: "TestEndings",
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "deadline index: a deadline goes with what it was of",
@@ -103,7 +103,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/assign.go", Rule: "ready queue: a task's expirations run before its assignment",
-		From: `t.carryOutDue(o.Namespace, w.id)`, To: ``, Tests: "TestAssignCarriesOutWhatIsDue",
+		From: `t.runExpirations(o.Namespace, w.id)`, To: ``, Tests: "TestAssignRunsExpirations",
 	},
 	{
 		File: "fsm/machine/tick.go", Rule: "tick: the limit is for all kinds together",
@@ -177,11 +177,11 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/txn.go", Rule: "deadline index: a search goes back for what was added before its place",
-		From: `t.m.due.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
+		From: `t.m.deadlines.Lower(w.key)`, To: `_ = w.key`, Tests: "TestDeadlineBeforeTheSearch",
 	},
 	{
 		File: "fsm/query/deadline.go", Rule: "deadline index: a leader's scan goes back for an earlier deadline",
-		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDueSearch",
+		From: `s.from[kind] = min(s.from[kind], added)`, To: `_ = kind`, Tests: "TestDeadlineSearch",
 	},
 	{
 		File: "fsm/state/channel.go", Rule: "channel: the outbox is read from its first message on",
@@ -237,6 +237,6 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/tick.go", Rule: "entity: a tick queues due signals",
-		From: "t.entityDue(due.Namespace, due.ID)", To: "_ = due", Tests: "TestEntityOfClients",
+		From: "t.queueScheduled(due.Namespace, due.ID)", To: "_ = due", Tests: "TestEntityOfClients",
 	},
 }

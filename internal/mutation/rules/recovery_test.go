@@ -194,12 +194,12 @@ var recoveryBugs = []mutation.Bug{
 		From: `t.LeaseAt > now`, To: `t.LeaseAt >= now`, Tests: "TestExpireLease",
 	},
 	{
-		File: "recovery/retry_due.go", Rule: "timers: an Execute is repeated at the very millisecond",
-		From: `t.RetryAt > now`, To: `t.RetryAt >= now`, Tests: "TestRetryDue",
+		File: "recovery/expire_retry.go", Rule: "timers: an Execute is repeated at the very millisecond",
+		From: `t.RetryAt > now`, To: `t.RetryAt >= now`, Tests: "TestExpireRetry",
 	},
 	{
-		File: "recovery/retry_due.go", Rule: "timers: the next repetition is after now",
-		From: `t.RetryAt = after(now, retry)`, To: `t.RetryAt = after(t.RetryAt, retry)`, Tests: "TestRetryDue",
+		File: "recovery/expire_retry.go", Rule: "timers: the next repetition is after now",
+		From: `t.RetryAt = after(now, retry)`, To: `t.RetryAt = after(t.RetryAt, retry)`, Tests: "TestExpireRetry",
 	},
 	{
 		File: "recovery/codec.go", Rule: "codec: a number has one encoding",

@@ -13,7 +13,7 @@ import (
 func TestDeadlineBeforeTheSearch(t *testing.T) {
 	w := newWorld(t, 1)
 	w.do(tickCmd(0))
-	if from := w.parts[0].m.due[keys.DueGraph]; from != w.now+1 {
+	if from := w.parts[0].m.deadlines[keys.DeadlineGraph]; from != w.now+1 {
 		t.Fatalf("at %d ticks look from %d on", w.now, from)
 	}
 	var text strings.Builder
@@ -21,7 +21,7 @@ func TestDeadlineBeforeTheSearch(t *testing.T) {
 		fmt.Fprintf(&text, "n%d; ", i)
 	}
 	w.submit("run", graphOf(text.String()), "")
-	if from := w.parts[0].m.due[keys.DueGraph]; from != w.now {
+	if from := w.parts[0].m.deadlines[keys.DeadlineGraph]; from != w.now {
 		t.Fatalf("the run goes on at %d, ticks look from %d on", w.now, from)
 	}
 	w.do(tickCmd(0))

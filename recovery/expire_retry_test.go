@@ -2,7 +2,7 @@ package recovery
 
 import "testing"
 
-func TestRetryDue(t *testing.T) {
+func TestExpireRetry(t *testing.T) {
 	w := newWorld(t)
 	w.make("a", true, 1000)
 	w.hold("held", 1000)
@@ -18,13 +18,13 @@ func TestRetryDue(t *testing.T) {
 		{500, Ref{ID: "held"}},
 		{500, Ref{ID: "missing"}},
 	} {
-		if done, fx := RetryDue(w.s, tc.now, tc.ref, retry); done || !fx.Empty() {
+		if done, fx := ExpireRetry(w.s, tc.now, tc.ref, retry); done || !fx.Empty() {
 			t.Errorf("%v at %d: done %v, effects %v", tc.ref, tc.now, done, fx)
 		}
 	}
 	w.is(dump(w.s), before)
 
-	done, fx := RetryDue(w.s, retry+5, Ref{"a", 7}, retry)
+	done, fx := ExpireRetry(w.s, retry+5, Ref{"a", 7}, retry)
 	w.sound(retry + 5)
 	if !done {
 		t.Error("not done")
@@ -35,7 +35,7 @@ func TestRetryDue(t *testing.T) {
 	// An interval that is none must not make the timer due for ever.
 	for _, bad := range []int64{0, -5} {
 		at := w.task("a").RetryAt
-		if done, _ := RetryDue(w.s, at, Ref{ID: "a"}, bad); !done {
+		if done, _ := ExpireRetry(w.s, at, Ref{ID: "a"}, bad); !done {
 			t.Error("not done")
 		}
 		if got := w.task("a").RetryAt; got != at+1 {
