@@ -63,9 +63,9 @@ type Cluster struct {
 	// workers are processes of the harness's own; see StartWorkers.
 	workers []*Worker
 
-	mu        sync.Mutex
-	surprises []string
-	rng       *rand.Rand // what faults draw
+	mu               sync.Mutex
+	unexpectedEvents []string
+	rng              *rand.Rand // what faults draw
 }
 
 // The ports of a node in a namespace of its own: the documented defaults.
@@ -226,21 +226,21 @@ func (c *Cluster) Client(timeout time.Duration, only ...*Node) (*client.Client, 
 	return client.Dial(client.Options{Addrs: addrs, Timeout: timeout, Logger: c.log})
 }
 
-// surprise records an event that no run may have.
-func (c *Cluster) surprise(format string, args ...any) {
+// unexpected records an event that no run may have.
+func (c *Cluster) unexpected(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	c.log.Error("surprise", "what", text)
+	c.log.Error("unexpected event", "event", "unexpected", "what", text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.surprises = append(c.surprises, text)
+	c.unexpectedEvents = append(c.unexpectedEvents, text)
 }
 
-// Surprises lists the processes so far that ended although the harness had not killed them. No fault may
+// UnexpectedEvents lists the processes so far that ended although the harness had not killed them. No fault may
 // cause one.
-func (c *Cluster) Surprises() []string {
+func (c *Cluster) UnexpectedEvents() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.surprises)
+	return slices.Clone(c.unexpectedEvents)
 }
 
 // Complaints returns the lines of all logs that show a bug in the server: panics, broken invariants, races.

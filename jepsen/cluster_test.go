@@ -167,7 +167,7 @@ func TestAmnesiaIsFound(t *testing.T) {
 	}
 	writes, _ := commits.Stop()
 	h := registers.Stop()
-	if err := Look(ctx, c, writes); err != nil {
+	if err := ReadWrites(ctx, c, writes); err != nil {
 		t.Fatal(err)
 	}
 	if v := CheckCommits(writes); len(v.Lost) < 100 || len(v.Lost) == v.Acked {

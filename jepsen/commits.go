@@ -144,9 +144,9 @@ func (r *CommitRun) Stop() (writes []Write, refusals []string) {
 	return r.writes, r.refusals
 }
 
-// Look finds out how often each write took effect: by linearizable reads, or by reads of the replicas on
+// ReadWrites finds out how often each write took effect: by linearizable reads, or by reads of the replicas on
 // only's nodes. It fills Found, and leaves -1 for a write without an answer.
-func Look(ctx context.Context, c *Cluster, writes []Write, only ...*Node) error {
+func ReadWrites(ctx context.Context, c *Cluster, writes []Write, only ...*Node) error {
 	cl, err := c.Client(30*time.Second, only...)
 	if err != nil {
 		return err
@@ -179,13 +179,13 @@ func Look(ctx context.Context, c *Cluster, writes []Write, only ...*Node) error 
 		})
 	}
 	for box, in := range boxes {
-		jobs = append(jobs, func(ctx context.Context) error { return lookIntoBox(ctx, cl, box, writes, in, how) })
+		jobs = append(jobs, func(ctx context.Context) error { return readCollector(ctx, cl, box, writes, in, how) })
 	}
 	return inParallel(ctx, 32, jobs)
 }
 
-// lookIntoBox reads the journal of an execution that collects signals. in are the writes that went there.
-func lookIntoBox(ctx context.Context, cl *client.Client, box string, writes []Write, in []int, how []client.ReadOption) error {
+// readCollector reads the journal of an execution that collects signals. in are the writes that went there.
+func readCollector(ctx context.Context, cl *client.Client, box string, writes []Write, in []int, how []client.ReadOption) error {
 	found := map[string]int{}
 	for entry, err := range cl.Journal(ctx, box, how...) {
 		if api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {

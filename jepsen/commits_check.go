@@ -34,7 +34,7 @@ type CommitVerdict struct {
 	// Lost were acknowledged and are not there. Doubled are there more than once. Ghosts are there although
 	// the client was sure that they were not applied.
 	Lost, Doubled, Ghosts []string
-	// Unchecked counts the writes that no read has looked up. They do not pass.
+	// Unchecked counts the writes that no read has found or missed yet. They do not pass.
 	Unchecked int
 }
 

@@ -25,7 +25,7 @@ func TestCommitChecker(t *testing.T) {
 		{"a doubled effect", Write{Name: "x", Box: "box", Fate: Acked, Found: 2}, "doubled: box: signal x "},
 		{"a doubled effect without an answer", Write{Name: "x", Box: "box", Fate: Open, Found: 2}, "doubled: box: signal x "},
 		{"applied but denied", Write{Name: "x", Fate: NotDone, Found: 1}, "applied although"},
-		{"never looked for", Write{Name: "x", Fate: Acked, Found: -1}, "1 writes were not looked for"},
+		{"never read back", Write{Name: "x", Fate: Acked, Found: -1}, "1 writes were not read back"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := CheckCommits(slices.Insert(slices.Clone(good), 2, c.plant))

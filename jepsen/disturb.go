@@ -157,7 +157,7 @@ func (n *Node) repair(ctx context.Context) error {
 			defer cancel()
 			_, err := perdurev1.NewClusterClient(cl.Conn()).RebuildReplica(ctx, &perdurev1.RebuildReplicaRequest{Partition: p, NodeId: n.Name})
 			if err != nil && n.Running() && !unavailable(err) {
-				n.c.surprise("rebuilding partition %d on %s: %v", p, n.Name, err)
+				n.c.unexpected("rebuilding partition %d on %s: %v", p, n.Name, err)
 				return nil
 			}
 			return err

@@ -105,7 +105,7 @@ type ExecutionRun struct {
 	executions []Execution
 }
 
-// Executions runs three-step executions while the cluster is broken and repaired, and looks all of them up
+// Executions runs three-step executions while the cluster is broken and repaired, and reads all of them back
 // afterwards. An error means that the run could not be made.
 func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*ExecutionReport, error) {
 	o.fill()
@@ -152,7 +152,7 @@ func Executions(ctx context.Context, c *Cluster, o ExecutionOptions) (*Execution
 		return nil, err
 	}
 	report := &ExecutionReport{Took: took, Executions: len(r.executions)}
-	if report.Journals, err = r.lookUp(ctx); err != nil {
+	if report.Journals, err = r.readBack(ctx); err != nil {
 		return nil, fmt.Errorf("looking up the executions: %w", err)
 	}
 	notes, err := c.Steps(o.Prefix + "-")
@@ -321,8 +321,8 @@ func (e *Execution) sendWord(ctx context.Context, cl *client.Client) error {
 // finishTimeout is the time in which all executions must end whose clients have given up.
 const finishTimeout = 30 * time.Second
 
-// lookUp asks for every execution again, with a client that knows nothing, and reads some journals.
-func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
+// readBack asks for every execution again, with a client that knows nothing, and reads some journals.
+func (r *ExecutionRun) readBack(ctx context.Context) (journals int, err error) {
 	cl, err := r.c.Client(30 * time.Second)
 	if err != nil {
 		return 0, err
@@ -361,11 +361,11 @@ func (r *ExecutionRun) lookUp(ctx context.Context) (journals int, err error) {
 	if err := inParallel(ctx, 32, jobs); err != nil {
 		return journals, err
 	}
-	return journals, r.lookIntoBoxes(ctx, cl, deadline)
+	return journals, r.countSignals(ctx, cl, deadline)
 }
 
-// lookIntoBoxes counts the signals that were delivered to the boxes. A signal that is under way has until the deadline.
-func (r *ExecutionRun) lookIntoBoxes(ctx context.Context, cl *client.Client, deadline time.Time) error {
+// countSignals counts the signals that were delivered to the boxes. A signal that is under way has until the deadline.
+func (r *ExecutionRun) countSignals(ctx context.Context, cl *client.Client, deadline time.Time) error {
 	sent := map[string][]*Execution{}
 	for i := range r.executions {
 		if e := &r.executions[i]; e.Box != "" {
@@ -401,7 +401,7 @@ func (r *ExecutionRun) lookIntoBoxes(ctx context.Context, cl *client.Client, dea
 				if lacking == 0 || time.Now().After(deadline) {
 					return nil
 				}
-				if err := pause(ctx, 10*lookEvery); err != nil {
+				if err := pause(ctx, 10*pollInterval); err != nil {
 					return err
 				}
 			}

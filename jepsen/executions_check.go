@@ -169,7 +169,7 @@ func (v *ExecutionVerdict) signals(e Execution) {
 	for i, n := range e.Sent {
 		switch {
 		case n < 0:
-			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was not looked up", e.ID, i))
+			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was not read back", e.ID, i))
 		case n > 1, n == 0 && ended:
 			v.Signals = append(v.Signals, fmt.Sprintf("%s: signal %d was delivered to %s %d times", e.ID, i, e.Box, n))
 		default:

@@ -40,7 +40,7 @@ func TestExecutionChecker(t *testing.T) {
 		}, "lost: gone "},
 		{"an acknowledged result is gone", func(e []Execution, s []StepRecord) { e[0].Found = Missing }, "lost: a "},
 		{"it never finishes", func(e []Execution, _ []StepRecord) { e[1].Done, e[1].Found = -1, NotFinished }, "lost: b "},
-		{"not looked up", func(e []Execution, _ []StepRecord) { e[1].Found = "" }, "lost: b "},
+		{"not read back", func(e []Execution, _ []StepRecord) { e[1].Found = "" }, "lost: b "},
 		{"the result changes", func(e []Execution, _ []StepRecord) { e[0].Result = "a|1|9" }, "wrong: a: the result was"},
 		{"the result is not what the steps returned", func(e []Execution, _ []StepRecord) {
 			e[0].Result, e[0].Found = "a|1|9", "a|1|9"
@@ -58,7 +58,7 @@ func TestExecutionChecker(t *testing.T) {
 		{"a signal is doubled by one that has not ended", func(e []Execution, _ []StepRecord) {
 			e[3].Found, e[3].Sent = NotFinished, []int{2, 0}
 		}, "signal: c: signal 0"},
-		{"a signal that was not looked up", func(e []Execution, _ []StepRecord) { e[3].Sent[0] = -1 }, "signal: c: signal 0 was not looked up"},
+		{"a signal that was not read back", func(e []Execution, _ []StepRecord) { e[3].Sent[0] = -1 }, "signal: c: signal 0 was not read back"},
 		{"an acknowledged signal is lost", func(e []Execution, _ []StepRecord) { e[3].Words = 0 }, "signal: c: the signal \"go!\""},
 		{"an acknowledged signal is doubled", func(e []Execution, _ []StepRecord) { e[3].Words = 2 }, "signal: c: the signal \"go!\""},
 		{"a signal that was surely not applied is delivered", func(e []Execution, _ []StepRecord) {

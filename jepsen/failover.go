@@ -65,7 +65,7 @@ type FailoverReport struct {
 	Violations []string
 }
 
-// Failover breaks and repairs the cluster under a load of small writes, round by round, and looks up every
+// Failover breaks and repairs the cluster under a load of small writes, round by round, and reads back every
 // write afterwards. An error means that the run could not be made; violations are in the report. It lasts
 // about Rounds times (Warm + Hold + Cool), and the time of repairs and lookups.
 func Failover(ctx context.Context, c *Cluster, o FailoverOptions) (*FailoverReport, error) {
@@ -123,10 +123,10 @@ func failoverRound(ctx context.Context, c *Cluster, o FailoverOptions, f Fault, 
 			f.Name, out.Hit, out.At.UTC().Format("15:04:05.000Z"), short3(out.Gap), short3(o.MaxGap)))
 	}
 
-	look, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	reading, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if err := Look(look, c, writes); err != nil {
-		return out, fmt.Errorf("looking for the writes: %w", err)
+	if err := ReadWrites(reading, c, writes); err != nil {
+		return out, fmt.Errorf("reading the writes back: %w", err)
 	}
 	out.Verdict = CheckCommits(writes)
 	report.Violations = append(report.Violations, out.Verdict.Violations()...)
@@ -240,7 +240,7 @@ func (v *CommitVerdict) Violations() []string {
 	add("doubled", v.Doubled)
 	add("applied although the client got an error that it was not", v.Ghosts)
 	if v.Unchecked > 0 {
-		out = append(out, fmt.Sprintf("%d writes were not looked for", v.Unchecked))
+		out = append(out, fmt.Sprintf("%d writes were not read back", v.Unchecked))
 	}
 	return out
 }
@@ -261,7 +261,7 @@ func Aftermath(ctx context.Context, c *Cluster) []string {
 // panics, races and broken invariants.
 func Evidence(c *Cluster) []string {
 	var out []string
-	for _, s := range c.Surprises() {
+	for _, s := range c.UnexpectedEvents() {
 		out = append(out, "process: "+s)
 	}
 	for _, s := range c.Complaints() {

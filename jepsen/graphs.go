@@ -109,7 +109,7 @@ type GraphRun struct {
 }
 
 // Graphs runs drawn graphs while nodes and workers are broken and repaired. It checks the statuses that are
-// seen meanwhile, and looks up all runs afterwards. An error means that the run could not be made. The
+// seen meanwhile, and reads back all runs afterwards. An error means that the run could not be made. The
 // program has to call BeWorker.
 func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, error) {
 	o.fill()
@@ -132,7 +132,7 @@ func Graphs(ctx context.Context, c *Cluster, o GraphOptions) (*GraphReport, erro
 	}
 	report := &GraphReport{Seed: o.Seed, Took: time.Since(began), AfterFaults: time.Since(calm), Twins: len(r.twins), Samples: r.seen,
 		Late: SpreadOf(r.late), Shown: r.shown, Faults: r.faults, Signals: int(r.signals.Load()), Repeats: int(r.repeats.Load())}
-	if err := r.lookUp(ctx); err != nil {
+	if err := r.readBack(ctx); err != nil {
 		return nil, fmt.Errorf("looking up the runs: %w", err)
 	}
 	calls, err := c.Calls()
@@ -322,7 +322,7 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, watched bool, cl *
 	}
 	watching.Wait()
 	r.watched(ctx, rec, reported, seen, shown)
-	if err := r.look(ctx, samples, rec); err != nil {
+	if err := r.readEnded(ctx, samples, rec); err != nil {
 		r.note(ctx, rec.ID+": its status: "+err.Error())
 	}
 	signals.Wait()
@@ -334,8 +334,8 @@ func (r *GraphRun) one(ctx context.Context, rec *GraphRecord, watched bool, cl *
 	r.seen += samples.Seen
 }
 
-// look reads the status of a run that has ended.
-func (r *GraphRun) look(ctx context.Context, samples *GraphSamples, rec *GraphRecord) error {
+// readEnded reads the status of a run that has ended.
+func (r *GraphRun) readEnded(ctx context.Context, samples *GraphSamples, rec *GraphRecord) error {
 	var wrong []string
 	err := r.until(ctx, func(bool) (err error) {
 		wrong, err = samples.Sample(func() (*perdurev1.GraphStatus, error) {
@@ -442,16 +442,16 @@ func nodeTimes(records []*GraphRecord) (Spread, string) {
 	return SpreadOf(all), name
 }
 
-// lookUp asks for the status of every run again, and for the outputs of all nodes.
-func (r *GraphRun) lookUp(ctx context.Context) error {
+// readBack asks for the status of every run again, and for the outputs of all nodes.
+func (r *GraphRun) readBack(ctx context.Context) error {
 	var jobs []func(context.Context) error
 	for _, rec := range r.records {
-		jobs = append(jobs, func(ctx context.Context) error { return r.lookAt(ctx, rec) })
+		jobs = append(jobs, func(ctx context.Context) error { return r.readBackRun(ctx, rec) })
 	}
 	return inParallel(ctx, 16, jobs)
 }
 
-func (r *GraphRun) lookAt(ctx context.Context, rec *GraphRecord) error {
+func (r *GraphRun) readBackRun(ctx context.Context, rec *GraphRecord) error {
 	s, err := r.all.GraphStatus(ctx, rec.ID)
 	if api.Is(err, perdurev1.Reason_REASON_EXECUTION_NOT_FOUND) {
 		return nil
@@ -470,7 +470,7 @@ func (r *GraphRun) lookAt(ctx context.Context, rec *GraphRecord) error {
 		if sub := rec.Script.Subs[n.GetId()]; sub != nil {
 			for _, id := range attemptIDs(n) {
 				rec.Subs[id] = &GraphRecord{ID: id, Script: sub, Acked: true}
-				if err := r.lookAt(ctx, rec.Subs[id]); err != nil {
+				if err := r.readBackRun(ctx, rec.Subs[id]); err != nil {
 					return err
 				}
 			}

@@ -169,7 +169,7 @@ func (v *GraphVerdict) run(r *GraphRecord, attempts map[string]attempt) []string
 	}
 	if r.Seen != nil {
 		if diff := differ(r.Seen, r.Status); diff != "" {
-			add("it was looked at after its end, and once more: %s", diff)
+			add("it changed between two reads after its end: %s", diff)
 		}
 	}
 	wrong = append(wrong, checkReduction(r)...)
@@ -278,7 +278,7 @@ func differ(a, b *perdurev1.GraphStatus) string {
 // checkTwins describes how the ends of two runs of one script differ.
 func checkTwins(a, b *GraphRecord) []string {
 	if a == nil || b == nil || a.Status == nil || b.Status == nil || !ended(a.Status) || !ended(b.Status) {
-		return nil // lost or stuck, which was said
+		return nil // lost or stuck, which is reported already
 	}
 	var out []string
 	if a.Status.GetStatus() != b.Status.GetStatus() {

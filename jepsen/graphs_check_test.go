@@ -159,7 +159,7 @@ func TestGraphChecker(t *testing.T) {
 		{"a result is never observed", func(r *GraphRecord, _ *[]Call) { node(r, "c").Unobserved = true }, "wrong: r: node c (): its run has ended"},
 		{"a skipped node counts as completed", func(r *GraphRecord, _ *[]Call) { node(r, "e").Status = stCompleted }, "wrong: r: node e (): it is completed"},
 		{"a node is not there", func(r *GraphRecord, _ *[]Call) { r.Status.Nodes = r.Status.Nodes[:7] }, "wrong: r: 7 nodes are shown, not 8"},
-		{"it changes after its end", func(r *GraphRecord, _ *[]Call) { r.Seen.Version = 99 }, "wrong: r: it was looked at after its end"},
+		{"it changes after its end", func(r *GraphRecord, _ *[]Call) { r.Seen.Version = 99 }, "wrong: r: it changed between two reads after its end"},
 		{"an attempt has a wrong id", func(r *GraphRecord, _ *[]Call) { node(r, "a").AttemptId = "r:0.7" }, "wrong: r: node a: attempt 1 has the id"},
 		{"a node of a failed branch is worked on", func(_ *GraphRecord, c *[]Call) { *c = append(*c, Call{"r:3.0", "d"}) }, "wrong: r:3.0 ran for node d"},
 		{"an attempt too many is worked on", func(_ *GraphRecord, c *[]Call) { *c = append(*c, Call{"r:1.2", "b"}) }, "wrong: r:1.2 ran for node b"},
@@ -286,8 +286,8 @@ func TestGraphSamples(t *testing.T) {
 				}
 			}
 			found := slices.ContainsFunc(wrong, func(s string) bool {
-				_, said, _ := strings.Cut(s, ": ")
-				return strings.HasPrefix(said, c.what)
+				_, text, _ := strings.Cut(s, ": ")
+				return strings.HasPrefix(text, c.what)
 			})
 			if c.what == "" && len(wrong) > 0 || c.what != "" && !found {
 				t.Errorf("violations %q, expected one that begins %q", wrong, c.what)

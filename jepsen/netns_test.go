@@ -48,8 +48,8 @@ func wiresForTest(t *testing.T, nodes int) *wires {
 }
 
 // A node that must answer has answerTime, which ends with the answer; a node counts as silent after
-// silentTime.
-const answerTime, silentTime = 30 * time.Second, 500 * time.Millisecond
+// silentTimeout.
+const answerTime, silentTimeout = 30 * time.Second, 500 * time.Millisecond
 
 // hears says whether an open connection still carries.
 func hears(conn net.Conn, within time.Duration) error {
@@ -81,10 +81,10 @@ func TestCable(t *testing.T) {
 	if err := w.cut(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := hears(conns[0], silentTime); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := hears(conns[0], silentTimeout); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a cut cable answers %v, expected silence", err)
 	}
-	if conn, err := dial(w.addr(0), silentTime); err == nil {
+	if conn, err := dial(w.addr(0), silentTimeout); err == nil {
 		conn.Close()
 		t.Error("a host without a cable takes connections")
 	}
@@ -129,7 +129,7 @@ func TestMute(t *testing.T) {
 				for _, c := range cut {
 					want = want && c != [2]int{i, j}
 				}
-				within := silentTime
+				within := silentTimeout
 				if want {
 					within = answerTime
 				}

@@ -104,8 +104,8 @@ func TestNodeLife(t *testing.T) {
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if s := c.Surprises(); len(s) > 0 {
-		t.Errorf("surprises: %q", s)
+	if s := c.UnexpectedEvents(); len(s) > 0 {
+		t.Errorf("unexpected events: %q", s)
 	}
 	log, err := os.ReadFile(n.LogFile)
 	if err != nil {
@@ -116,15 +116,15 @@ func TestNodeLife(t *testing.T) {
 	}
 }
 
-// TestDeathIsNoticed sees that a node that ends by itself is a surprise, and ends the wait for it.
+// TestDeathIsNoticed sees that a node that ends by itself is unexpected, and ends the wait for it.
 func TestDeathIsNoticed(t *testing.T) {
 	c := fakeCluster(t, "weak", Options{Nodes: 1})
 	err := c.WaitReady(within(t, testTimeout))
 	if err == nil || !strings.Contains(err.Error(), "oh no") {
 		t.Errorf("the wait ended with %v", err)
 	}
-	if s := c.Surprises(); len(s) != 1 || !strings.Contains(s[0], "n1 ended by itself") {
-		t.Errorf("surprises: %q", s)
+	if s := c.UnexpectedEvents(); len(s) != 1 || !strings.Contains(s[0], "n1 ended by itself") {
+		t.Errorf("unexpected events: %q", s)
 	}
 }
 

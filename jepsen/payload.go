@@ -232,7 +232,7 @@ func (r *PayloadReport) check(o PayloadOptions, failed int64) {
 	}
 }
 
-// read looks at every payload that the receiver's journal holds.
+// read checks every payload that the receiver's journal holds.
 func (r *PayloadReport) read(ctx context.Context, c *Cluster, to string) (violations []string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -329,11 +329,11 @@ type memoryWatch struct {
 
 func (m *memoryWatch) run(ctx context.Context, c *Cluster) {
 	for pause(ctx, 200*time.Millisecond) == nil {
-		m.look(c)
+		m.sample(c)
 	}
 }
 
-func (m *memoryWatch) look(c *Cluster) {
+func (m *memoryWatch) sample(c *Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.now == nil {

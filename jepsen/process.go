@@ -78,13 +78,13 @@ func (p *process) reap(cmd *exec.Cmd, ended chan struct{}) {
 	expected := p.killed
 	p.mu.Unlock()
 	if !expected {
-		p.c.surprise("%s ended by itself: %v; it said last: %s", p.Name, err, p.LastWords())
+		p.c.unexpected("%s ended by itself: %v; last log lines: %s", p.Name, err, p.LastLogLines())
 	}
 	close(ended)
 }
 
-// LastWords returns the last lines of its log.
-func (p *process) LastWords() string {
+// LastLogLines returns the last lines of its log.
+func (p *process) LastLogLines() string {
 	data, err := os.ReadFile(p.LogFile)
 	if err != nil {
 		return err.Error()

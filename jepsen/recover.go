@@ -50,7 +50,7 @@ type RecoverOptions struct {
 	// Writes are made before the loss, and with lag and wipe as many again during it; default 4000.
 	Writes int
 	// Rounds is how often flip damages and rebuilds a replica of the same cluster; default 1. With more than one, what
-	// was written is looked for in the rebuilt replica after the last.
+	// was written is read in the rebuilt replica after the last.
 	Rounds int
 	Load   CommitOptions
 	Seed   uint64
@@ -85,7 +85,7 @@ type recovery struct {
 	loads  int
 }
 
-// Recover runs one case on a cluster that was started with the case's Args. It looks up every write
+// Recover runs one case on a cluster that was started with the case's Args. It reads back every write
 // afterwards: in the cluster, and in the replicas of the damaged node. An error means that the run could not
 // be made.
 func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) (*RecoverReport, error) {
@@ -98,7 +98,7 @@ func Recover(ctx context.Context, c *Cluster, rc RecoverCase, o RecoverOptions) 
 	if err := rc.run(r); err != nil {
 		return r.report, fmt.Errorf("case %s: %w", rc.Name, err)
 	}
-	if err := r.look("all writes", nil); err != nil {
+	if err := r.readWrites("all writes", nil); err != nil {
 		return r.report, err
 	}
 	r.report.Verdict = CheckCommits(r.writes)
@@ -150,22 +150,22 @@ func (r *recovery) note(format string, args ...any) {
 	fmt.Fprintln(r.o.Out, text)
 }
 
-// look looks up the writes so far; with a node in that node's replicas, whose answers are checked at once.
-func (r *recovery) look(what string, in *Node) error {
+// readWrites reads all writes so far. Given a node, it reads them in that node's replicas and checks the answers at once.
+func (r *recovery) readWrites(what string, in *Node) error {
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
 	defer cancel()
 	if in == nil {
-		return Look(ctx, r.c, r.writes)
+		return ReadWrites(ctx, r.c, r.writes)
 	}
 	writes := slices.Clone(r.writes)
-	if err := Look(ctx, r.c, writes, in); err != nil {
-		return fmt.Errorf("looking for %s in %s: %w", what, in.Name, err)
+	if err := ReadWrites(ctx, r.c, writes, in); err != nil {
+		return fmt.Errorf("reading %s in %s: %w", what, in.Name, err)
 	}
 	v := CheckCommits(writes)
 	for _, text := range v.Violations() {
 		r.report.Violations = append(r.report.Violations, fmt.Sprintf("in %s's replicas: %s", in.Name, text))
 	}
-	r.note("%d writes looked for in the replicas of %s: %d lost, %d doubled", len(writes), in.Name, len(v.Lost), len(v.Doubled))
+	r.note("%d writes read in the replicas of %s: %d lost, %d doubled", len(writes), in.Name, len(v.Lost), len(v.Doubled))
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (r *recovery) wipe() error {
 	if err := r.c.waitCalm(r.ctx); err != nil {
 		return err
 	}
-	if err := r.look("what it had lost", n); err != nil {
+	if err := r.readWrites("what it had lost", n); err != nil {
 		return err
 	}
 	// The node that came back must now be one of a majority of two.
@@ -307,7 +307,7 @@ func (r *recovery) lag() error {
 	if err := r.c.waitCalm(r.ctx); err != nil {
 		return err
 	}
-	return r.look("what it had missed", n)
+	return r.readWrites("what it had missed", n)
 }
 
 // flip damages one replica, Rounds times. The cluster must continue with the others and never answer wrongly.
@@ -330,9 +330,9 @@ func (r *recovery) flip() error {
 	return nil
 }
 
-// flipOnce damages one replica and has it rebuilt. With look everything is looked for in it afterwards, with
-// lookDamaged also while it is damaged.
-func (r *recovery) flipOnce(look, lookDamaged bool) error {
+// flipOnce damages one replica and rebuilds it. With readRebuilt it then reads every write in the replica, with
+// readDamaged also while it is damaged.
+func (r *recovery) flipOnce(readRebuilt, readDamaged bool) error {
 	const partition = 1
 	n, err := r.victim()
 	if err != nil {
@@ -363,8 +363,8 @@ func (r *recovery) flipOnce(look, lookDamaged bool) error {
 			return err
 		}
 	}
-	if lookDamaged {
-		r.lookAtDamage(n)
+	if readDamaged {
+		r.readFromDamaged(n)
 	}
 	state, err := r.replicaState(n, partition)
 	if err != nil {
@@ -380,10 +380,10 @@ func (r *recovery) flipOnce(look, lookDamaged bool) error {
 	if err := r.forgetKept(n, partition); err != nil {
 		return err
 	}
-	if !look {
+	if !readRebuilt {
 		return nil
 	}
-	return r.look("everything", n)
+	return r.readWrites("everything", n)
 }
 
 // errReplicaHalted ends a wait for a replica that will not come.
@@ -425,12 +425,12 @@ func (r *recovery) forgetKept(n *Node, partition uint32) error {
 	return err
 }
 
-// lookAtDamage reads every write in a damaged node. The node may refuse to answer, but not answer wrongly.
-func (r *recovery) lookAtDamage(n *Node) {
+// readFromDamaged reads every write in a damaged node. The node may refuse to answer, but not answer wrongly.
+func (r *recovery) readFromDamaged(n *Node) {
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 	defer cancel()
 	writes := slices.Clone(r.writes)
-	if err := Look(ctx, r.c, writes, n); err != nil {
+	if err := ReadWrites(ctx, r.c, writes, n); err != nil {
 		r.note("%s refuses some reads: %v", n.Name, err)
 	}
 	v := CheckCommits(writes)
@@ -443,7 +443,7 @@ func (r *recovery) lookAtDamage(n *Node) {
 // replicaState is one replica's state as the cluster reports it.
 func (r *recovery) replicaState(n *Node, partition uint32) (string, error) {
 	if !n.Running() {
-		return "gone with its process, which said: " + n.LastWords(), nil
+		return "gone with its process, whose last log lines are: " + n.LastLogLines(), nil
 	}
 	s, err := r.c.Status(r.ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// lookEvery is the interval at which a wait reads the state.
-const lookEvery = 20 * time.Millisecond
+// pollInterval is the interval at which a wait reads the state.
+const pollInterval = 20 * time.Millisecond
 
 // ErrNotRecovered: the cluster did not recover within the time limit after the last fault was removed.
 // Drivers return it as their error; it is a violation.
@@ -19,7 +19,7 @@ var ErrNotRecovered = errors.New("the cluster has not recovered")
 // waitFor calls ok until it returns nil or ctx ends; then the error names what was waited for, and the last
 // error of ok.
 func waitFor(ctx context.Context, what string, ok func(context.Context) error) error {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		err := ok(ctx)
@@ -45,7 +45,7 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...*Node) error {
 		var dead error
 		err := waitFor(ctx, n.Name+" to be ready", func(ctx context.Context) error {
 			if !n.Running() {
-				dead = fmt.Errorf("%s: %w; it said last: %s", n.Name, gone, n.LastWords())
+				dead = fmt.Errorf("%s: %w; last log lines: %s", n.Name, gone, n.LastLogLines())
 				return nil
 			}
 			return n.Ready(ctx)

@@ -52,8 +52,8 @@ type UpgradeReport struct {
 	// Errors is how many calls, of all clients, were answered with an error.
 	Errors   int
 	Restarts int
-	// TooEarly is what the command said that came before all nodes ran the newer version; Refused is what the older server
-	// said afterwards.
+	// TooEarly is the error of an upgrade command before all nodes ran the newer version. Refused is the error of an
+	// older server that starts afterwards.
 	TooEarly, Refused string
 	Verdict           GraphVerdict
 	Violations        []string
@@ -91,7 +91,7 @@ func Upgrade(ctx context.Context, c *Cluster, o UpgradeOptions) (*UpgradeReport,
 	load.Wait()
 	u.report.Took = time.Since(began)
 	if err == nil {
-		err = u.lookUp(ctx)
+		err = u.readBack(ctx)
 	}
 	if err == nil {
 		u.report.Violations = append(u.report.Violations, Aftermath(ctx, c)...)
@@ -334,10 +334,10 @@ func (u *upgrade) all(ctx context.Context, what string, knows, at uint64) error 
 	})
 }
 
-// lookUp reads all runs of graphs again and checks them.
-func (u *upgrade) lookUp(ctx context.Context) error {
+// readBack reads all runs of graphs again and checks them.
+func (u *upgrade) readBack(ctx context.Context) error {
 	r := &GraphRun{c: u.c, all: u.cl, records: u.records}
-	if err := r.lookUp(ctx); err != nil {
+	if err := r.readBack(ctx); err != nil {
 		return fmt.Errorf("looking up the runs: %w", err)
 	}
 	calls, err := u.c.Calls()
@@ -361,7 +361,7 @@ func (u *upgrade) refuse(ctx context.Context) error {
 	}
 	n.use(u.older)
 	u.report.Refused = n.refused(ctx)
-	fmt.Fprintf(u.o.Out, "the older server says: %s\n", u.report.Refused)
+	fmt.Fprintf(u.o.Out, "the older server refuses to start: %s\n", u.report.Refused)
 	if !strings.Contains(u.report.Refused, fmt.Sprintf("feature level %d", u.report.To)) {
 		u.violate("the older server on %s was not refused by name: %s", n.Name, u.report.Refused)
 	}

@@ -31,13 +31,13 @@ func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
 	var stops sync.WaitGroup
 	for _, w := range c.workers {
 		if err := w.Kill(); err != nil {
-			c.surprise("stopping %s: %v", w.Name, err)
+			c.unexpected("stopping %s: %v", w.Name, err)
 		}
 	}
 	for _, n := range c.nodes {
 		stops.Go(func() {
 			if err := n.Stop(); err != nil {
-				c.surprise("stopping %s: %v", n.Name, err)
+				c.unexpected("stopping %s: %v", n.Name, err)
 			}
 		})
 	}
@@ -48,12 +48,12 @@ func (c *Cluster) Verify(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// verify runs the command line, and returns what it says unless everything holds.
+// verify runs the command line, and returns its output if it finds a problem.
 func (c *Cluster) verify(ctx context.Context, what string, args []string) []string {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	began := time.Now()
-	said, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, c.opts.CLI, args...).CombinedOutput()
 	c.log.Info("verification finished", "event", "verify_done", "what", what, "took", time.Since(began), "error", err)
 	if err == nil {
 		return nil
@@ -61,7 +61,7 @@ func (c *Cluster) verify(ctx context.Context, what string, args []string) []stri
 	if failed := new(exec.ExitError); errors.As(err, &failed) && failed.ExitCode() > 0 {
 		err = fmt.Errorf("exit code %d", failed.ExitCode())
 	}
-	text := strings.TrimSpace(string(said))
+	text := strings.TrimSpace(string(output))
 	const most = 4000
 	if len(text) > most {
 		text = text[:most] + " ..."

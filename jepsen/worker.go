@@ -61,7 +61,7 @@ func (c *Cluster) StartWorkers(ctx context.Context, n, concurrency int, lease ti
 	for _, w := range c.workers {
 		if err := waitFor(ctx, w.Name+" to be welcomed", func(context.Context) error {
 			if _, err := os.Stat(w.Book); err != nil {
-				return fmt.Errorf("%w; it said last: %s", err, w.LastWords())
+				return fmt.Errorf("%w; last log lines: %s", err, w.LastLogLines())
 			}
 			return nil
 		}); err != nil {
