@@ -26,15 +26,15 @@ func (s *fakeServer) GetStatus(_ context.Context, r *perdurev1.GetStatusRequest)
 	if err := s.note(r); err != nil {
 		return nil, err
 	}
-	if len(s.looks) == 0 {
+	if len(s.statuses) == 0 {
 		return nil, status.Error(codes.Unimplemented, "this server has no operators' service")
 	}
-	look := s.looks[0]
-	if len(s.looks) > 1 {
-		s.looks = s.looks[1:]
+	look := s.statuses[0]
+	if len(s.statuses) > 1 {
+		s.statuses = s.statuses[1:]
 	}
 	select {
-	case s.looked <- struct{}{}:
+	case s.answered <- struct{}{}:
 	default:
 	}
 	return look, nil
@@ -65,7 +65,7 @@ func (s *fakeServer) TransferLeadership(_ context.Context, r *perdurev1.Transfer
 		return nil, err
 	}
 	resp := &perdurev1.TransferLeadershipResponse{}
-	for _, p := range s.looks[0].GetPartitions() {
+	for _, p := range s.statuses[0].GetPartitions() {
 		if r.Partition != nil && p.GetPartition() == r.GetPartition() || r.Partition == nil && p.GetLeader() == r.GetFromNode() {
 			to := r.GetToNode()
 			switch to {
@@ -184,8 +184,8 @@ func aloneCluster() *perdurev1.ClusterStatus {
 	return s
 }
 
-// mendedCluster is well, and has something worth knowing.
-func mendedCluster() *perdurev1.ClusterStatus {
+// rebuiltCluster is well, and has something worth knowing.
+func rebuiltCluster() *perdurev1.ClusterStatus {
 	s := wellCluster()
 	s.Nodes[2].ClockOffsetMs = 900
 	s.Partitions[0].Replicas[1].State = "rebuilding"
@@ -197,7 +197,7 @@ func mendedCluster() *perdurev1.ClusterStatus {
 func TestClusterStatus(t *testing.T) {
 	s := newFakeServer()
 	sh := &shell{addr: s.serve(t)}
-	s.looks = []*perdurev1.ClusterStatus{wellCluster(), mendedCluster(), aloneCluster(), unhealthyCluster(), unhealthyCluster(), wellCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{wellCluster(), rebuiltCluster(), aloneCluster(), unhealthyCluster(), unhealthyCluster(), wellCluster()}
 	sh.story(t, "cluster_status",
 		"# All is well.", "cluster status",
 		"# Well, with something to tell.", "cluster status",
@@ -240,7 +240,7 @@ func TestClusterStates(t *testing.T) {
 		s.Partitions[2].Replicas[0] = &perdurev1.ClusterReplica{NodeId: "n1", State: "halted", Lag: 1210, Problem: "state-0002: the manifest is damaged"}
 	}
 	s := newFakeServer()
-	s.looks = []*perdurev1.ClusterStatus{
+	s.statuses = []*perdurev1.ClusterStatus{
 		change(away), change(alone),
 		change(func(s *perdurev1.ClusterStatus) {
 			s.Partitions[1].Leader, s.Partitions[1].Replicas[1].State = "", "follower"
@@ -347,7 +347,7 @@ func TestDiagnose(t *testing.T) {
 	if wrong, notes := diagnose(s); len(wrong) != 1 || len(notes) != 0 {
 		t.Errorf("a node away: %q, %q", wrong, notes)
 	}
-	if wrong, notes := diagnose(mendedCluster()); len(wrong) != 0 || len(notes) != 3 {
+	if wrong, notes := diagnose(rebuiltCluster()); len(wrong) != 0 || len(notes) != 3 {
 		t.Errorf("a rebuild, a clock and a lag: %q, %q", wrong, notes)
 	}
 	if wrong, _ := diagnose(&perdurev1.ClusterStatus{}); len(wrong) == 0 {
@@ -362,26 +362,26 @@ func TestClusterWatch(t *testing.T) {
 		code int
 	}{{wellCluster(), exitDone}, {unhealthyCluster(), exitFailed}} {
 		s := newFakeServer()
-		s.looks = []*perdurev1.ClusterStatus{unhealthyCluster(), wellCluster(), c.last}
-		s.looked = make(chan struct{})
+		s.statuses = []*perdurev1.ClusterStatus{unhealthyCluster(), wellCluster(), c.last}
+		s.answered = make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		sh := &shell{addr: s.serve(t), ctx: ctx}
 		go func() {
 			for range 4 {
-				<-s.looked
+				<-s.answered
 			}
 			cancel()
 		}()
 		stdout, stderr, code := sh.run("cluster", "status", "--watch", "--every", "10ms")
 		if n := strings.Count(stdout, "PARTITION"); n < 3 || code != c.code || strings.Contains(stderr, "INTERRUPTED") {
-			t.Errorf("%d looks, exit %d, want %d: %s", n, code, c.code, stderr)
+			t.Errorf("%d answers, exit %d, want %d: %s", n, code, c.code, stderr)
 		}
 	}
 }
 
 func TestClusterTransfer(t *testing.T) {
 	s := newFakeServer()
-	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{wellCluster()}
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "cluster_transfer",
 		"cluster transfer --partition 0", "cluster transfer --partition 0 --to n2 --json",
@@ -413,7 +413,7 @@ func TestUpgradeCommand(t *testing.T) {
 
 func TestReplicaRebuild(t *testing.T) {
 	s := newFakeServer()
-	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{wellCluster()}
 	sh := &shell{addr: s.serve(t)}
 	sh.story(t, "replica_rebuild",
 		"replica rebuild --node n3 --partition 2", "replica rebuild --node n3 --partition 2 --json",
@@ -434,12 +434,12 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	s := newFakeServer()
 	s.rebuilt = make(chan struct{})
-	s.looks = []*perdurev1.ClusterStatus{unhealthyCluster()}
-	s.looked = make(chan struct{})
+	s.statuses = []*perdurev1.ClusterStatus{unhealthyCluster()}
+	s.answered = make(chan struct{})
 	sh := &shell{addr: s.serve(t)}
 	go func() {
-		<-s.looked
-		<-s.looked
+		<-s.answered
+		<-s.answered
 		close(s.rebuilt)
 	}()
 	stdout, stderr, code := sh.run("replica", "rebuild", "--node", "n2", "--partition", "3")
@@ -458,7 +458,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	}
 	// A rebuild whose begin was not seen may not have begun.
 	s.mu.Lock()
-	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{wellCluster()}
 	s.mu.Unlock()
 	stdout, stderr, code = sh.run("replica", "rebuild", "--node", "n2", "--partition", "3", "--wait", "2s", "--json")
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun, or be done already") {

@@ -34,10 +34,10 @@ type fakeServer struct {
 	journals   map[string][]*perdurev1.JournalEntry
 	order      []string
 	promises   map[string]*perdurev1.Promise
-	// looks are what the cluster looks like, one after the other; the last one stays.
-	looks []*perdurev1.ClusterStatus
-	// looked has a value for each look, if there is a taker.
-	looked chan struct{}
+	// statuses are the answers of ClusterStatus in order; the last one repeats.
+	statuses []*perdurev1.ClusterStatus
+	// answered gets a value for each answer, if a test receives it.
+	answered chan struct{}
 	// rebuilt lets rebuilds end; nil: at once.
 	rebuilt chan struct{}
 	// purged is listed and not found.

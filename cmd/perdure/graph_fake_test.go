@@ -23,8 +23,8 @@ type fakeGraphs struct {
 
 	mu     sync.Mutex
 	graphs map[string]*perdurev1.GetGraphResponse
-	// looks are what a run looks like, one after the other; the last one stays.
-	looks    map[string][]*perdurev1.GraphStatus
+	// statuses are the answers about a run in order; the last one repeats.
+	statuses map[string][]*perdurev1.GraphStatus
 	outcomes map[string]*perdurev1.NodeOutcome
 	last     *perdurev1.SubmitGraphRequest
 	// shown, if there is one, gets a value when a look is asked for that is held back until the test says so.
@@ -71,13 +71,13 @@ func (g *fakeGraphs) Submit(_ context.Context, r *perdurev1.SubmitGraphRequest) 
 		}
 	}
 	g.graphs[r.Id] = &perdurev1.GetGraphResponse{Graph: r.Graph, Input: r.Input}
-	if g.looks[r.Id] == nil {
-		g.looks[r.Id] = lookOf(r.Id, perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, "completed", 1)
+	if g.statuses[r.Id] == nil {
+		g.statuses[r.Id] = statusOf(r.Id, perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED, "completed", 1)
 	}
 	return &perdurev1.SubmitGraphResponse{Id: r.Id, Incarnation: 100, Created: true, Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}, nil
 }
 
-func lookOf(id string, s perdurev1.ExecutionStatus, phase string, version uint64, nodes ...*perdurev1.GraphNodeState) []*perdurev1.GraphStatus {
+func statusOf(id string, s perdurev1.ExecutionStatus, phase string, version uint64, nodes ...*perdurev1.GraphNodeState) []*perdurev1.GraphStatus {
 	return []*perdurev1.GraphStatus{{Id: id, Incarnation: 100, Name: "report", Status: s, Phase: phase, Version: version, CreatedMs: at(time.Minute), Nodes: nodes}}
 }
 
@@ -96,15 +96,15 @@ func (g *fakeGraphs) GetStatus(ctx context.Context, r *perdurev1.GraphStatusRequ
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	looks := g.looks[r.Id]
-	if looks == nil {
+	answers := g.statuses[r.Id]
+	if answers == nil {
 		return nil, noRun(r.Id)
 	}
-	if r.WaitMs > 0 && len(looks) > 1 {
-		looks = looks[1:]
-		g.looks[r.Id] = looks
+	if r.WaitMs > 0 && len(answers) > 1 {
+		answers = answers[1:]
+		g.statuses[r.Id] = answers
 	}
-	return looks[0], nil
+	return answers[0], nil
 }
 
 func (g *fakeGraphs) GetGraph(_ context.Context, r *perdurev1.GetGraphRequest) (*perdurev1.GetGraphResponse, error) {
@@ -115,7 +115,7 @@ func (g *fakeGraphs) GetGraph(_ context.Context, r *perdurev1.GetGraphRequest) (
 }
 
 func (g *fakeGraphs) GetOutcome(_ context.Context, r *perdurev1.NodeOutcomeRequest) (*perdurev1.NodeOutcome, error) {
-	if g.looks[r.Id] == nil {
+	if g.statuses[r.Id] == nil {
 		return nil, noRun(r.Id)
 	}
 	if o := g.outcomes[r.Node]; o != nil {
@@ -127,15 +127,15 @@ func (g *fakeGraphs) GetOutcome(_ context.Context, r *perdurev1.NodeOutcomeReque
 func (g *fakeGraphs) Retry(_ context.Context, r *perdurev1.RetryGraphRequest) (*perdurev1.RetryGraphResponse, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	looks := g.looks[r.Id]
+	answers := g.statuses[r.Id]
 	switch {
-	case looks == nil:
+	case answers == nil:
 		return nil, noRun(r.Id)
-	case looks[0].Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED:
+	case answers[0].Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED:
 		return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN, "graph run %q has not ended: it is running", r.Id).With("id", r.Id)
 	}
-	if len(looks) > 1 {
-		g.looks[r.Id] = looks[1:]
+	if len(answers) > 1 {
+		g.statuses[r.Id] = answers[1:]
 	}
 	return &perdurev1.RetryGraphResponse{Incarnation: 230, FormerIncarnation: 200, Reset_: 2}, nil
 }
@@ -152,7 +152,7 @@ func pressroom(t *testing.T) *fakeGraphs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &fakeGraphs{s: newFakeServer(), graphs: map[string]*perdurev1.GetGraphResponse{}, looks: map[string][]*perdurev1.GraphStatus{},
+	g := &fakeGraphs{s: newFakeServer(), graphs: map[string]*perdurev1.GetGraphResponse{}, statuses: map[string][]*perdurev1.GraphStatus{},
 		outcomes: map[string]*perdurev1.NodeOutcome{}}
 	const (
 		pending   = perdurev1.NodeStatus_NODE_STATUS_PENDING
@@ -210,7 +210,7 @@ func pressroom(t *testing.T) *fakeGraphs {
 		done  = perdurev1.ExecutionStatus_EXECUTION_STATUS_COMPLETED
 		lost  = perdurev1.ExecutionStatus_EXECUTION_STATUS_FAILED
 	)
-	g.looks["report-7"] = []*perdurev1.GraphStatus{
+	g.statuses["report-7"] = []*perdurev1.GraphStatus{
 		look("report-7", 4, going, "progressing", nodes{running, running, pending, pending, pending}, nil),
 		look("report-7", 6, going, "progressing", nodes{running, skipped, pending, pending, pending}, func(n states) { retried(n); noRates(n) }),
 		look("report-7", 7, going, "progressing", nodes{running, skipped, pending, pending, pending}, func(n states) { again(n); noRates(n) }),
@@ -227,16 +227,16 @@ func pressroom(t *testing.T) *fakeGraphs {
 	again9 := proto.Clone(broke).(*perdurev1.GraphStatus)
 	again9.Incarnation, again9.FormerIncarnation, again9.Version = 230, 200, 20
 	again9.Nodes[0].Kept, again9.Nodes[2].Kept = true, true
-	g.looks["report-9"] = []*perdurev1.GraphStatus{broke, again9}
+	g.statuses["report-9"] = []*perdurev1.GraphStatus{broke, again9}
 	for _, id := range []string{"report-7", "report-9"} {
 		g.graphs[id] = &perdurev1.GetGraphResponse{Graph: graph, Input: []byte(`{"file":"in.csv"}`)}
 	}
 	g.s.add(&perdurev1.Execution{Id: "report-7", Status: done, Outcome: valueOf([]byte(`{"send":1,"tidy":{}}`))})
 	g.s.add(&perdurev1.Execution{Id: "report-9", Status: lost, Outcome: failureOf("graph.failed", broke.Problem)})
 	g.outcomes = map[string]*perdurev1.NodeOutcome{
-		"parse":   {State: g.looks["report-7"][3].Nodes[0], Output: []byte(`{"rows": [1, 2]}`)},
-		"rates":   {State: g.looks["report-7"][1].Nodes[1]},
-		"approve": {State: g.looks["report-7"][3].Nodes[2]},
+		"parse":   {State: g.statuses["report-7"][3].Nodes[0], Output: []byte(`{"rows": [1, 2]}`)},
+		"rates":   {State: g.statuses["report-7"][1].Nodes[1]},
+		"approve": {State: g.statuses["report-7"][3].Nodes[2]},
 		"tidy":    {State: broke.Nodes[3]},
 		"send":    {State: broke.Nodes[4]},
 	}

@@ -176,7 +176,7 @@ func TestGraphFrame(t *testing.T) {
 	g := pressroom(t)
 	a := testApp(&bytes.Buffer{})
 	var b strings.Builder
-	for _, s := range append(g.looks["report-7"], g.looks["report-9"]...) {
+	for _, s := range append(g.statuses["report-7"], g.statuses["report-9"]...) {
 		for _, r := range a.graphFrame(s, 72, 24) {
 			b.WriteString(r.text(71, false) + "\n")
 		}
@@ -231,7 +231,7 @@ func TestGraphWatchInATerminal(t *testing.T) {
 	}
 
 	out.Reset()
-	g.looks["report-7"] = pressroom(t).looks["report-7"]
+	g.statuses["report-7"] = pressroom(t).statuses["report-7"]
 	a.lookup = func(name string) (string, bool) { return "", name == "NO_COLOR" }
 	a.out = bufio.NewWriter(&out)
 	if code := a.run(t.Context(), []string{"graph", "watch", "report-7", "--addr", addr}); code != exitDone || strings.Contains(out.String(), "\x1b[32m") || play(out.String()) != want {

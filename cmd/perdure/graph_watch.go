@@ -56,18 +56,18 @@ func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error
 		defer ticker.Stop()
 		ticks = ticker.C
 	}
-	type look struct {
+	type update struct {
 		status *perdurev1.GraphStatus
 		err    error
 	}
-	looks := make(chan look)
+	updates := make(chan update)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		defer close(looks)
+		defer close(updates)
 		for s, err := range c.WatchGraph(watching, id) {
 			select {
-			case looks <- look{s, err}:
+			case updates <- update{s, err}:
 			case <-watching.Done():
 				return
 			}
@@ -76,16 +76,16 @@ func (a *app) watchGraph(ctx context.Context, c *client.Client, id string) error
 	var last *perdurev1.GraphStatus
 	for {
 		select {
-		case l, more := <-looks:
+		case u, more := <-updates:
 			switch {
 			case !more && !client.Ended(last.GetStatus()):
 				return ctx.Err() // the watching ended, not the run
 			case !more:
 				return a.endOfRun(ctx, c, id, last)
-			case l.err != nil:
-				return l.err
+			case u.err != nil:
+				return u.err
 			}
-			last = l.status
+			last = u.status
 			w.show(last)
 		case <-ticks:
 			w.tick()

@@ -130,7 +130,7 @@ type location struct {
 
 type unreachedSince struct {
 	first time.Time
-	looks int
+	reads int
 }
 
 func newComparer(now func() time.Time) *comparer {
@@ -147,7 +147,7 @@ func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time
 	seen := newComparer(time.Now)
 	tell := a.newProgress()
 	for {
-		s, err := a.lookAtCluster(looking, c)
+		s, err := a.clusterStatus(looking, c)
 		switch {
 		case status.Code(err) == codes.Unimplemented:
 			return replicaReport{}, nil
@@ -173,7 +173,7 @@ func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time
 	}
 }
 
-func (a *app) lookAtCluster(ctx context.Context, c *client.Client) (*perdurev1.ClusterStatus, error) {
+func (a *app) clusterStatus(ctx context.Context, c *client.Client) (*perdurev1.ClusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	return c.ClusterStatus(ctx)
@@ -210,14 +210,14 @@ func (c *comparer) noteReach(at location, r *perdurev1.ClusterReplica) {
 	if !before {
 		since.first = c.now()
 	}
-	since.looks++
+	since.reads++
 	c.unreached[at] = since
 }
 
 // gone reports whether a replica has been unreachable too long to wait for it.
 func (c *comparer) gone(at location) bool {
 	since, unreached := c.unreached[at]
-	return unreached && since.looks > 1 && c.now().Sub(since.first) >= awayAfter
+	return unreached && since.reads > 1 && c.now().Sub(since.first) >= awayAfter
 }
 
 // away are the nodes with replicas that are gone, in the order of the last look.

@@ -27,10 +27,10 @@ func TestCompareReplicas(t *testing.T) {
 		}
 	})
 	for _, c := range []struct {
-		name  string
-		looks []*perdurev1.ClusterStatus
-		code  int
-		says  string
+		name     string
+		statuses []*perdurev1.ClusterStatus
+		code     int
+		says     string
 	}{
 		{"at once", []*perdurev1.ClusterStatus{wellCluster()}, exitDone, "partition 2: equal at index 1200 on n1, n2 and n3\n"},
 		{"after a while", []*perdurev1.ClusterStatus{{}, none, none, cut(func(*part, replicas) {})}, exitDone, "partition 0: equal at index 1200 on n1, n2 and n3\n"},
@@ -76,7 +76,7 @@ func TestCompareReplicas(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := sound()
-			s.looks = c.looks
+			s.statuses = c.statuses
 			within := deadline.String()
 			away := strings.Contains(c.says, "unreachable")
 			if c.code == exitUnavailable && !away {
@@ -100,7 +100,7 @@ func TestCompareReplicas(t *testing.T) {
 // verify prints the problems of journals before it compares the replicas, which may take long.
 func TestVerifyTellsJournalsFirst(t *testing.T) {
 	s := sound()
-	s.looks = []*perdurev1.ClusterStatus{cut(func(_ *perdurev1.ClusterPartition, r []*perdurev1.ClusterReplica) { r[2].ChecksumIndex = 0 })}
+	s.statuses = []*perdurev1.ClusterStatus{cut(func(_ *perdurev1.ClusterPartition, r []*perdurev1.ClusterReplica) { r[2].ChecksumIndex = 0 })}
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &enough{what: "executions", stop: cancel}
 	var stderr strings.Builder
@@ -134,7 +134,7 @@ func TestCompareUnavailable(t *testing.T) {
 	}
 	s := sound()
 	addr := s.serve(t)
-	s.looks = nil
+	s.statuses = nil
 	sh := &shell{addr: addr}
 	if stdout, _, code := sh.run("verify", "--json"); code != exitDone || !strings.Contains(stdout, `"replicas":null,"violations":[]`) {
 		t.Errorf("exit %d, %s", code, stdout)
