@@ -47,7 +47,7 @@ func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (Summary, string) {
 		t.Helper()
-		p := startIn(t, ctx, dir, append(args, "--only", "12", "--patience", "300ms", "--latency", "1ms", "--lease", longLease, "--json")...)
+		p := startIn(t, ctx, dir, append(args, "--only", "12", "--pick-timeout", "300ms", "--latency", "1ms", "--lease", longLease, "--json")...)
 		s := p.finish(ctx)
 		_, orders, _ := strings.Cut(p.stderr.String(), ", orders ")
 		first, _, _ := strings.Cut(orders, " to ")

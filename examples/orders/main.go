@@ -45,7 +45,7 @@ type options struct {
 	only        int
 	concurrency int
 	pickDelay   time.Duration
-	patience    time.Duration
+	pickTimeout time.Duration
 	latency     time.Duration
 	lease       time.Duration
 	name        string
@@ -74,7 +74,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.Usage = func() {} // the whole help is no answer to a slip
+	flags.Usage = func() {} // a wrong flag prints its error alone
 	addr := flags.String("addr", "", "`addresses` of a cluster, with commas; none: a node of its own, inside this process")
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the orders in the cluster (default: the environment's PERDURE_NAMESPACE, or \"default\")")
 	flags.StringVar(&o.work, "work", "", "`folder` for the simulated world's files and the node's data (default \"orders-run\", and with --addr \"orders-run-\" and the cluster's id)")
@@ -82,7 +82,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.only, "only", 0, "only the first `N` orders; 0: all")
 	flags.IntVar(&o.concurrency, "concurrency", 64, "how many orders are in progress at once, and how many functions run at once")
 	flags.DurationVar(&o.pickDelay, "pick-delay", 200*time.Millisecond, "how long the warehouse takes to pick an order")
-	flags.DurationVar(&o.patience, "patience", 3*time.Second, "how long an order waits for the warehouse before it asks")
+	flags.DurationVar(&o.pickTimeout, "pick-timeout", 3*time.Second, "how long an order waits for the warehouse before it calls")
 	flags.DurationVar(&o.latency, "latency", 10*time.Millisecond, "how long the outside world takes to answer a step")
 	flags.DurationVar(&o.lease, "lease", 3*time.Second, "how long the cluster waits for a silent worker, 1s at least")
 	flags.StringVar(&o.name, "name", "shop", "this worker's `name` in the world's files; the process id is added")
@@ -132,8 +132,8 @@ func (o options) wrong(rest []string) string {
 		return fmt.Sprintf("--concurrency %d: at least 1", o.concurrency)
 	case o.lease < time.Second:
 		return fmt.Sprintf("--lease %v: at least 1s", o.lease)
-	case o.patience <= 0 || o.pickDelay < 0:
-		return "--patience must be positive, --pick-delay not negative"
+	case o.pickTimeout <= 0 || o.pickDelay < 0:
+		return "--pick-timeout must be positive, --pick-delay not negative"
 	case o.latency < 0 || o.latency >= maxCall:
 		return fmt.Sprintf("--latency %v: from 0 to under %v, which is what a step is given", o.latency, maxCall)
 	case o.name == "" || strings.ContainsAny(o.name, " \t\n"):
@@ -235,7 +235,7 @@ func (o options) run(ctx context.Context, stdout, stderr io.Writer) int {
 		return fail(err)
 	}
 	defer func() { _ = world.Close() }()
-	shop := NewShop(world, o.patience)
+	shop := NewShop(world, o.pickTimeout)
 
 	// 7. The worker and the warehouse. They stop before the node that they are connected to.
 	ctx, cancel := context.WithCancelCause(ctx)

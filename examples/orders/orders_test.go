@@ -166,7 +166,7 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	work := filepath.Join(t.TempDir(), "run")
 	// The order that is never picked keeps the first run going until it is interrupted.
-	args := []string{"--work", work, "--only", "30", "--latency", "20ms", "--patience", "6s", "--lease", longLease}
+	args := []string{"--work", work, "--only", "30", "--latency", "20ms", "--pick-timeout", "6s", "--lease", longLease}
 
 	p := start(t, ctx, args...)
 	effects := follow(t, work)

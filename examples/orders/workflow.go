@@ -20,8 +20,8 @@ type Shop struct {
 	Shipment *durable.Function[Parcel, Shipment]
 
 	world *World
-	// patience is how long an order waits for the warehouse before it asks (flag --patience).
-	patience time.Duration
+	// timeout is how long an order waits for the warehouse before it calls (flag --pick-timeout).
+	timeout time.Duration
 }
 
 // Parcel is the input of a shipment.
@@ -45,8 +45,8 @@ type Picked struct {
 const SignalPicked = "picked"
 
 // NewShop makes the functions. Their steps act on world.
-func NewShop(world *World, patience time.Duration) *Shop {
-	s := &Shop{world: world, patience: patience}
+func NewShop(world *World, timeout time.Duration) *Shop {
+	s := &Shop{world: world, timeout: timeout}
 	s.Order = durable.NewFunction("order", s.order)
 	s.Shipment = durable.NewFunction("shipment", s.shipment)
 	return s
@@ -133,7 +133,7 @@ func (s *Shop) pick(ctx durable.Context, o Order) (Picked, error) {
 		return Picked{}, err
 	}
 	for {
-		picked, err := durable.WaitSignal[Picked](ctx, SignalPicked, durable.Timeout(s.patience))
+		picked, err := durable.WaitSignal[Picked](ctx, SignalPicked, durable.Timeout(s.timeout))
 		if !errors.Is(err, durable.ErrTimeout) {
 			return picked, err
 		}
