@@ -125,7 +125,8 @@ type Config struct {
 	MaxPendingBytes          int64
 	MaxPendingNamespaceBytes int64
 	MaxPendingNodeBytes      int64
-	// MaxWorkers bounds the worker streams of the node. Beyond it a stream is refused with OVERLOADED.
+	// MaxWorkers bounds the worker streams of the node. A worker of the SDK has one stream on every node, so it counts
+	// once on each. Beyond the bound a stream is refused with OVERLOADED.
 	MaxWorkers int
 	// MaxRequestBytes bounds the gRPC requests that the node receives or handles at a time, all together:
 	// rpc.MinRequestBytes at least. Beyond it a request waits for 2 s and is refused with OVERLOADED. A connection

@@ -140,7 +140,7 @@ var settings = []Setting{
 		at: func(c *Config) any { return &c.MaxPendingNamespaceBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
 	{Flag: "max-pending-node-bytes", Unit: "bytes", Help: "queued bytes on this node, at least 64MiB",
 		at: func(c *Config) any { return &c.MaxPendingNodeBytes }, check: bytesAtLeast(admission.MinLimitBytes)},
-	{Flag: "max-workers", Unit: "number", Help: "worker streams of this node",
+	{Flag: "max-workers", Unit: "number", Help: "worker streams here; each worker has one on every node",
 		at: func(c *Config) any { return &c.MaxWorkers }, check: intBetween(1, maxQueue)},
 	{Flag: "max-request-bytes", Unit: "bytes", Help: "gRPC request bytes in memory at once, at least 32MiB",
 		at: func(c *Config) any { return &c.MaxRequestBytes }, check: bytesAtLeast(rpc.MinRequestBytes)},

@@ -32,8 +32,8 @@ const (
 	maxBeatBytes = 1 << 20
 	// lateBeats bounds the unanswered parts of heartbeats.
 	lateBeats = 1024
-	// hearsPerLease bounds how often in a lease the session reports the worker as alive to the dispatcher.
-	hearsPerLease = 32
+	// reportsPerLease bounds how often in a lease the session reports the worker as alive to the dispatcher.
+	reportsPerLease = 32
 )
 
 type tasks struct {
@@ -49,12 +49,12 @@ type session struct {
 	ns     string
 	worker *workers.Worker
 
-	sending sync.Mutex
-	calls   chan struct{} // bounds calls in progress
-	under   inflight      // counts them
-	lease   time.Duration
-	heard   time.Time     // when the session last reported the worker as alive
-	beats   chan struct{} // bounds the parts of heartbeats in progress
+	sending  sync.Mutex
+	calls    chan struct{} // bounds calls in progress
+	under    inflight      // counts them
+	lease    time.Duration
+	reported time.Time     // when the session last reported the worker as alive
+	beats    chan struct{} // bounds the parts of heartbeats in progress
 }
 
 // Work implements Tasks.
@@ -80,7 +80,7 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
 		Timestamp: first.Timestamp, Splits: hello.SplitsCredit,
 	})
-	w.heard = time.Now()
+	w.reported = time.Now()
 	defer w.worker.Detach()
 	gone := lost()
 	w.worker.Finished(gone...)
@@ -249,8 +249,8 @@ func (w *session) receive() error {
 
 // handle handles one message and calls release when it is done. Calls run concurrently.
 func (w *session) handle(in *perdurev1.WorkRequest, release func()) error {
-	if now := time.Now(); now.Sub(w.heard) >= w.lease/hearsPerLease {
-		w.heard = now
+	if now := time.Now(); now.Sub(w.reported) >= w.lease/reportsPerLease {
+		w.reported = now
 		w.worker.Heard(in.Timestamp)
 	}
 	if credit := in.GetCredit(); credit != nil {
