@@ -57,7 +57,7 @@ type Options struct {
 	// Addrs are gRPC targets ("host:port") of any nodes of one cluster; default DefaultAddr. Every node
 	// answers every call; more than one address is for when a node is down.
 	Addrs []string
-	// Namespace is the tenant of every id; default "default".
+	// Namespace is the namespace of every id; default "default".
 	Namespace string
 	// TLS secures the connections; nil leaves them in plaintext.
 	TLS *TLSOptions

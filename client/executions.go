@@ -350,7 +350,7 @@ type RestartOptions struct {
 	FromFailure bool
 	// NewChildren starts children again that are open at the cut; otherwise they continue, with their results.
 	NewChildren bool
-	// Digest is the new incarnation's component digest; empty keeps the former one's.
+	// Digest is the new incarnation's component digest; empty keeps the previous incarnation's.
 	Digest string
 }
 

@@ -17,7 +17,7 @@ type PromiseOptions struct {
 	Timeout time.Duration
 }
 
-// CreatePromise creates a bare promise, or returns the existing one of this id and ignores the arguments.
+// CreatePromise creates a standalone promise, or returns the existing one of this id and ignores the arguments.
 // Errors as with Start.
 func (c *Client) CreatePromise(ctx context.Context, id string, o PromiseOptions) (*perdurev1.Promise, error) {
 	r := c.NewRequest()
@@ -27,7 +27,7 @@ func (c *Client) CreatePromise(ctx context.Context, id string, o PromiseOptions)
 	})
 }
 
-// GetPromise reads a promise, bare or of an execution. Error: *api.Error with PROMISE_NOT_FOUND.
+// GetPromise reads a promise, standalone or of an execution. Error: *api.Error with PROMISE_NOT_FOUND.
 func (c *Client) GetPromise(ctx context.Context, id string, opts ...ReadOption) (*perdurev1.Promise, error) {
 	o := readOpts(opts)
 	return c.promise(ctx, "get promise", id, false, 0, func(ctx context.Context, n *node) (*perdurev1.PromiseResponse, error) {
@@ -35,7 +35,7 @@ func (c *Client) GetPromise(ctx context.Context, id string, opts ...ReadOption) 
 	})
 }
 
-// SettlePromise settles a pending bare promise: RESOLVED with a value, REJECTED or REJECTED_CANCELED with
+// SettlePromise settles a pending standalone promise: RESOLVED with a value, REJECTED or REJECTED_CANCELED with
 // a failure. A promise that is settled already is answered as it is: compare the state. Errors:
 // *api.Error with NOT_SETTLEABLE (an execution's promise), PROMISE_NOT_FOUND; others as with Start.
 func (c *Client) SettlePromise(ctx context.Context, id string, state perdurev1.PromiseState, value *perdurev1.Outcome) (*perdurev1.Promise, error) {

@@ -68,14 +68,14 @@ func (g *Graph) Add(shapes ...Shape) { g.shapes = append(g.shapes, shapes...) }
 
 // edges are the edges of a graph while its shapes are written out.
 type edges struct {
-	g        *Graph
-	index    map[*Node]int
-	before   [][]*Node // of each node, in the order in which they were said
-	known    map[[2]*Node]bool
-	pairs    int
-	problems []error
-	foreign  map[*Node]bool // reported already
-	nilTold  bool
+	g           *Graph
+	index       map[*Node]int
+	before      [][]*Node // of each node, in the order in which they were said
+	known       map[[2]*Node]bool
+	pairs       int
+	problems    []error
+	foreign     map[*Node]bool // reported already
+	nilReported bool
 }
 
 func newEdges(g *Graph) *edges {
@@ -146,8 +146,8 @@ func (e *edges) product(from, to []*Node) {
 func (e *edges) mine(n *Node) bool {
 	switch {
 	case n == nil:
-		if !e.nilTold {
-			e.nilTold = true
+		if !e.nilReported {
+			e.nilReported = true
 			e.problems = append(e.problems, errors.New("a shape has a node that is nil"))
 		}
 		return false

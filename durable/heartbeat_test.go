@@ -96,7 +96,7 @@ func TestUnansweredHeartbeat(t *testing.T) {
 	}))
 	f.start("x", "f", "")
 	<-running
-	for i := range maxSilent {
+	for i := range maxUnansweredBeats {
 		clock.pass(t, 3*time.Second)
 		f.wait("a heartbeat", func() bool { return f.heartbeats == i+1 })
 	}

@@ -34,7 +34,7 @@ func NewPromise[T any](ctx Context, opts ...PromiseOption) (Promise[T], error) {
 	return Promise[T]{f}, err
 }
 
-// AwaitPromise is the later value of any promise of the namespace by its id: a bare promise, another function's
+// AwaitPromise is the later value of any promise of the namespace by its id: a standalone promise, another function's
 // NewPromise, the result of an execution. Its error matches ErrTargetNotFound if there is no such promise when the
 // target's partition is asked. It needs feature level 6.
 func AwaitPromise[T any](ctx Context, id string) (*Future[T], error) {

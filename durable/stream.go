@@ -24,9 +24,9 @@ const (
 	reconnectMax = 2 * time.Second
 	// helloTimeout bounds the time from opening a stream to its Welcome.
 	helloTimeout = 10 * time.Second
-	// maxSilent bounds the heartbeats in a row during which the node sends no message at all. One answer may take
-	// long: a heartbeat concerns every partition, and one of them may have no leader at the moment.
-	maxSilent = 3
+	// maxUnansweredBeats bounds the heartbeats in a row during which the node sends no message at all. One answer may
+	// take long: a heartbeat concerns every partition, and one of them may have no leader at the moment.
+	maxUnansweredBeats = 3
 )
 
 // session is one stream. An activation never sees its end: another session repeats the unanswered calls.
@@ -595,7 +595,7 @@ func (w *Worker) watch(ctx context.Context, s *session, greeted <-chan struct{})
 		case <-ctx.Done():
 			return
 		}
-		if s.silent.Add(1) > maxSilent {
+		if s.silent.Add(1) > maxUnansweredBeats {
 			s.cancel(errors.New("no answer to heartbeats"))
 			return
 		}

@@ -33,7 +33,7 @@ func (w *world) create(id string, o client.PromiseOptions) *perdurev1.Promise {
 	return p
 }
 
-// TestPromises creates, settles and awaits bare promises.
+// TestPromises creates, settles and awaits standalone promises.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -256,7 +256,7 @@ func (a *app) hint(e *api.Error) string {
 		return "perdure describe shows what has this id; choose another --id"
 	case perdurev1.Reason_REASON_EXECUTION_NOT_FOUND:
 		if a.namespace == client.DefaultNamespace {
-			return "perdure list shows the executions; --namespace names another tenant"
+			return "perdure list shows the executions; --namespace names another namespace"
 		}
 		return "perdure list shows the executions in namespace " + a.namespace
 	case perdurev1.Reason_REASON_PROMISE_NOT_FOUND:
@@ -270,7 +270,7 @@ func (a *app) hint(e *api.Error) string {
 	case perdurev1.Reason_REASON_UNAUTHENTICATED:
 		return "pass a token with --token-file or " + client.EnvToken
 	case perdurev1.Reason_REASON_PERMISSION_DENIED:
-		return "use a token with more rights; --namespace names another tenant"
+		return "use a token with more rights; --namespace names another namespace"
 	case perdurev1.Reason_REASON_CORRUPT:
 		return "see the node's log; perdure replica rebuild repairs the replica"
 	}

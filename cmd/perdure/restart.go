@@ -63,7 +63,7 @@ another execution or is a graph run.`,
 // restartFlags adds what restart and retry share.
 func (a *app) restartFlags(cmd *cobra.Command, o *client.RestartOptions) {
 	cmd.Flags().BoolVar(&o.NewChildren, "new-children", false, "start children again that are open at the cut")
-	cmd.Flags().StringVar(&o.Digest, "digest", "", "component `digest` of the new incarnation; default is the former one's")
+	cmd.Flags().StringVar(&o.Digest, "digest", "", "component `digest` of the new incarnation; default: unchanged")
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, args []string) error {
 		r, err := c.Restart(ctx, args[0], *o)
 		if err != nil {

@@ -91,7 +91,7 @@ func sound() *fakeServer {
 	s.put(&perdurev1.Execution{Id: "busy", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING},
 		journalOf(evStarted(), evScheduled("busy:0"), evAttempt("busy:0", 1), evDone("busy:0", 1), evCompleted("x"))).JournalEvents = 2
 	s.put(&perdurev1.Execution{Id: "parcel", Namespace: "acme", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING}, journalOf(evStarted()))
-	s.looks = []*perdurev1.ClusterStatus{wellCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{wellCluster()}
 	return s
 }
 
@@ -118,7 +118,7 @@ func broken() *fakeServer {
 	s.put(&perdurev1.Execution{Id: "short", Status: running}, journalOf(evStarted())).JournalEvents = 3
 	s.put(&perdurev1.Execution{Id: "st\x1b[2Juck", Status: perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED, WakeSource: "stuck"},
 		journalOf(evStarted(), evWait("st\x1b[2Juck:0", "go")))
-	s.looks = []*perdurev1.ClusterStatus{unhealthyCluster()}
+	s.statuses = []*perdurev1.ClusterStatus{unhealthyCluster()}
 	return s
 }
 
@@ -129,7 +129,7 @@ func TestVerify(t *testing.T) {
 		"# A cluster in which everything is as it must be.",
 		"verify",
 		"verify --json",
-		"# Other tenants are verified when they are named.",
+		"# Other namespaces are verified when they are named.",
 		"verify --namespace acme",
 		"verify --namespace acme,default --namespace acme --json",
 		"--namespace acme verify",

@@ -10,7 +10,7 @@ import (
 	"perdure/recovery"
 )
 
-// applyCreatePromise creates a bare promise, which a client settles. It is idempotent by id.
+// applyCreatePromise creates a standalone promise, which a client settles. It is idempotent by id.
 func applyCreatePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetCreatePromise(), cmd.Namespace
 	if p, err := id.Parse(req.Id); err == nil && p.Depth() > 0 {

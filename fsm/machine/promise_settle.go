@@ -10,7 +10,7 @@ import (
 	"perdure/recovery"
 )
 
-// applySettlePromise settles a bare promise for a client. It answers with a settled promise unchanged. It
+// applySettlePromise settles a standalone promise for a client. It answers with a settled promise unchanged. It
 // refuses the promise of an execution, a timer or a signal wait.
 func applySettlePromise(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	req, ns := cmd.GetSettlePromise(), cmd.Namespace

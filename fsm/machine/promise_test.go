@@ -14,7 +14,7 @@ const (
 	cancel  = perdurev1.PromiseState_PROMISE_STATE_REJECTED_CANCELED
 )
 
-// A bare promise is made once and settled once.
+// A standalone promise is made once and settled once.
 func TestBarePromise(t *testing.T) {
 	for _, c := range []struct {
 		to   perdurev1.PromiseState

@@ -453,7 +453,7 @@ func (s *simulation) openExecutions() (ids []string) {
 	return ids
 }
 
-// actRare does what happens seldom: it ends executions from outside, makes bare promises, asks.
+// actRare does what happens seldom: it ends executions from outside, makes standalone promises, asks.
 func (s *simulation) actRare() {
 	s.t.Helper()
 	open := s.openExecutions()

@@ -71,7 +71,7 @@ const newPromiseTag = "$promise"
 func NewPromiseTags() []recovery.Tag { return []recovery.Tag{{Key: newPromiseTag}} }
 
 // OfNewPromise reports whether a function has made an operation's promise for clients to settle. The id of such a promise
-// is an operation's; a bare promise with this tag has another id.
+// is an operation's; a standalone promise with this tag has another id.
 func OfNewPromise(p recovery.Promise) bool {
 	return p.External && p.Target == "" && !p.Timer && len(p.Param) == 0 && len(p.Tags) == 1 && p.Tags[0].Key == newPromiseTag
 }

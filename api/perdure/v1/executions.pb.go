@@ -1822,7 +1822,7 @@ type RestartRequest struct {
 	// What becomes of children that are open at the cut: false keeps them, with the results that they have by now; true starts
 	// each of them again.
 	NewChildren bool `protobuf:"varint,6,opt,name=new_children,json=newChildren,proto3" json:"new_children,omitempty"`
-	// The component digest of the new incarnation; empty keeps the former one's.
+	// The component digest of the new incarnation; empty keeps the previous incarnation's.
 	ComponentDigest string `protobuf:"bytes,7,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

@@ -29,14 +29,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Promises are write-once values with a deadline. Bare promises are created and settled from outside;
+// Promises are write-once values with a deadline. Standalone promises are created and settled by clients;
 // the promise of an execution (its result) can be read and awaited here, not settled. A promise that a function has
 // made for the outside (NewPromise) is settled here by its id.
 type PromisesClient interface {
 	// Create is idempotent by id: an existing promise is answered as it is, whatever the arguments.
 	Create(ctx context.Context, in *CreatePromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
 	Get(ctx context.Context, in *GetPromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
-	// Settle settles a pending bare promise; a settled one is answered as it is (compare the state).
+	// Settle settles a pending standalone promise; a settled one is answered as it is (compare the state).
 	Settle(ctx context.Context, in *SettlePromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
 	// Await waits until the promise is settled or wait_ms have passed.
 	Await(ctx context.Context, in *AwaitPromiseRequest, opts ...grpc.CallOption) (*PromiseResponse, error)
@@ -94,14 +94,14 @@ func (c *promisesClient) Await(ctx context.Context, in *AwaitPromiseRequest, opt
 // All implementations must embed UnimplementedPromisesServer
 // for forward compatibility.
 //
-// Promises are write-once values with a deadline. Bare promises are created and settled from outside;
+// Promises are write-once values with a deadline. Standalone promises are created and settled by clients;
 // the promise of an execution (its result) can be read and awaited here, not settled. A promise that a function has
 // made for the outside (NewPromise) is settled here by its id.
 type PromisesServer interface {
 	// Create is idempotent by id: an existing promise is answered as it is, whatever the arguments.
 	Create(context.Context, *CreatePromiseRequest) (*PromiseResponse, error)
 	Get(context.Context, *GetPromiseRequest) (*PromiseResponse, error)
-	// Settle settles a pending bare promise; a settled one is answered as it is (compare the state).
+	// Settle settles a pending standalone promise; a settled one is answered as it is (compare the state).
 	Settle(context.Context, *SettlePromiseRequest) (*PromiseResponse, error)
 	// Await waits until the promise is settled or wait_ms have passed.
 	Await(context.Context, *AwaitPromiseRequest) (*PromiseResponse, error)

@@ -76,7 +76,7 @@ func NameOf(key []byte) string {
 type DeadlineKind byte
 
 const (
-	DeadlinePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, bare promises
+	DeadlinePromise DeadlineKind = 1 // a promise's timeout: executions, timers, signal waits, standalone promises
 	DeadlineLease   DeadlineKind = 2 // an acquired task's lease
 	DeadlineRetry   DeadlineKind = 3 // a pending task's retry timer
 	DeadlineGrace   DeadlineKind = 4 // a cancelling execution's grace
