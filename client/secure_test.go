@@ -235,7 +235,7 @@ func TestClientCertificate(t *testing.T) {
 	// Both ends move to the next authority. The open connection continues; the next one needs the files.
 	certstest.WritePair(t, dir, "node", next.Issue(t, certstest.Leaf{}))
 	certstest.Write(t, dir, "clients", next.PEM)
-	node.Look()
+	node.Reload()
 	if err := describe(c); err != nil {
 		t.Errorf("a connection was cut by the change: %v", err)
 	}
@@ -245,7 +245,7 @@ func TestClientCertificate(t *testing.T) {
 	fresh := v.client(t, Options{TLS: files}) // it has the old files, and no connection yet
 	certstest.WritePair(t, dir, "client", next.Issue(t, certstest.Leaf{}))
 	certstest.Write(t, dir, "ca", next.PEM)
-	fresh.secure.certs.Look()
+	fresh.secure.certs.Reload()
 	if err := describe(fresh); err != nil {
 		t.Errorf("with new files: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestTokenFile(t *testing.T) {
 	} {
 		if step.write != "" {
 			certstest.Write(t, dir, "token", []byte(step.write))
-			c.secure.file.Look()
+			c.secure.file.Reload()
 		}
 		if err := describe(c); err != nil || v.shown() != "Bearer "+step.want {
 			t.Errorf("after %q: %q, %v, want %q", step.write, v.shown(), err, step.want)
@@ -270,7 +270,7 @@ func TestTokenFile(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	c.secure.file.Look()
+	c.secure.file.Reload()
 	if err := describe(c); err != nil || v.shown() != "Bearer three" {
 		t.Errorf("without its file: %q, %v", v.shown(), err)
 	}

@@ -417,7 +417,7 @@ func (w *Worker) accept(s *session, task *perdurev1.Task) {
 	now := w.clock.Now()
 	w.mu.Lock()
 	if task.GetAgain() {
-		w.stepLocked(credit.Reminded{Task: t.key.credit()})
+		w.stepLocked(credit.Resent{Task: t.key.credit()})
 	} else {
 		w.stepLocked(credit.Assigned{Link: s.link, Task: t.key.credit()})
 	}

@@ -22,7 +22,7 @@ func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped fu
 		snap := db.NewSnapshot()
 		defer func() { _ = snap.Close() }()
 		r := &auditView{view: view{snap}, ended: func() error {
-			if s.giveWay.asked() {
+			if s.auditWaiters.any() {
 				given = ErrInterrupted
 			} else {
 				given = stopped()
@@ -44,19 +44,19 @@ func (s *Store) Audit(a *audit.Auditor, now int64, pause func() bool, stopped fu
 	return false, err
 }
 
-// giveWay counts the callers that wait for all audits to release the database.
-type giveWay struct {
+// auditWaiters counts the callers that wait for all audits to release the database.
+type auditWaiters struct {
 	mu      sync.Mutex
 	waiting int
 }
 
-func (g *giveWay) add(by int) {
+func (g *auditWaiters) add(by int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting += by
 }
 
-func (g *giveWay) asked() bool {
+func (g *auditWaiters) any() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.waiting > 0

@@ -103,8 +103,8 @@ func (s *Store) restore(content io.Reader) error {
 	if err = errors.Join(err, db.Close()); err != nil {
 		return errors.Join(&DamagedError{s.dir, fmt.Errorf("snapshot content: %w", err)}, fs.RemoveAll(incoming))
 	}
-	s.giveWay.add(1)
-	defer s.giveWay.add(-1)
+	s.auditWaiters.add(1)
+	defer s.auditWaiters.add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

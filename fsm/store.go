@@ -108,11 +108,11 @@ type Store struct {
 	opts Options
 
 	// mu guards db against replacement and Close during reads. An audit may read for long, so it ends at once
-	// while giveWay is above 0.
-	mu      sync.RWMutex
-	giveWay giveWay
-	db      *pebble.DB
-	closed  bool
+	// while a caller waits for it (auditWaiters).
+	mu           sync.RWMutex
+	auditWaiters auditWaiters
+	db           *pebble.DB
+	closed       bool
 
 	machine *machine.Machine
 	marks   marks
@@ -432,8 +432,8 @@ func (s *Store) Close() error {
 		// The files stay open until the process ends.
 		return nil
 	}
-	s.giveWay.add(1)
-	defer s.giveWay.add(-1)
+	s.auditWaiters.add(1)
+	defer s.auditWaiters.add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

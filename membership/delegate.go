@@ -46,7 +46,7 @@ func (d delegate) NotifyJoin(n *memberlist.Node) { d.joined(n.Name, n.Address(),
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.updated(n.Name, n.Address(), n.Meta) }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.gone(n.Name) }
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.removed(n.Name) }
 
 // AckPayload implements memberlist.PingDelegate.
 func (d delegate) AckPayload() []byte { return encodeClock(d.clock.Now()) }

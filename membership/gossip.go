@@ -58,7 +58,7 @@ type Gossip struct {
 	lost       map[string]lostServer // by the address where it was
 	clocks     clocks
 	foreigners map[string]bool // reported
-	twins      map[string]bool // reported
+	copies     map[string]bool // reported
 	left       bool
 	closed     bool
 }
@@ -99,7 +99,7 @@ func Start(cfg Config) (*Gossip, error) {
 		lost:        make(map[string]lostServer),
 		clocks:      make(clocks),
 		foreigners:  make(map[string]bool),
-		twins:       make(map[string]bool),
+		copies:      make(map[string]bool),
 	}
 	logger := log.New(g.report, "", 0)
 	if g.gate, err = listen(at.bind, logger, g.report, cfg.drop); err != nil {

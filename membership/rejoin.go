@@ -67,29 +67,29 @@ func (g *Gossip) untilNext(attempts map[string]*attempt) time.Duration {
 func (g *Gossip) rejoinRound(ctx context.Context, attempts map[string]*attempt) bool {
 	g.mu.Lock()
 	stop := g.left || g.closed
-	due := slices.Clone(g.join)
+	addrs := slices.Clone(g.join)
 	now := g.mono()
 	for addr, l := range g.lost {
 		if now-l.at > lostFor {
 			delete(g.lost, addr)
 		} else if !g.hasAddr(addr) {
-			due = append(due, addr)
+			addrs = append(addrs, addr)
 		}
 	}
 	g.mu.Unlock()
 	if stop {
 		return false
 	}
-	slices.Sort(due)
-	due = slices.Compact(due)
+	slices.Sort(addrs)
+	addrs = slices.Compact(addrs)
 	for addr := range attempts {
-		if _, wanted := slices.BinarySearch(due, addr); !wanted {
+		if _, wanted := slices.BinarySearch(addrs, addr); !wanted {
 			delete(attempts, addr)
 		}
 	}
 	var wg sync.WaitGroup
-	room := make(chan struct{}, joinsAtOnce)
-	for _, addr := range due {
+	slots := make(chan struct{}, joinsAtOnce)
+	for _, addr := range addrs {
 		a := attempts[addr]
 		if a == nil {
 			a = new(attempt)
@@ -98,12 +98,12 @@ func (g *Gossip) rejoinRound(ctx context.Context, attempts map[string]*attempt) 
 		if a.next > now {
 			continue
 		}
-		room <- struct{}{}
+		slots <- struct{}{}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			g.tryJoin(ctx, addr, a)
-			<-room
+			<-slots
 		}()
 	}
 	wg.Wait()

@@ -64,7 +64,7 @@ func (r *reporter) run() {
 
 func (r *reporter) write(l line) {
 	if n := r.dropped.Swap(0); n > 0 {
-		r.log.Warn("log lines about gossip were dropped", "event", "log_dropped", "lines", n)
+		r.log.Warn("gossip log lines dropped", "event", "log_dropped", "lines", n)
 	}
 	r.log.Log(context.Background(), l.level, l.text, l.attrs...)
 }
@@ -87,7 +87,7 @@ func (r *reporter) event(level slog.Level, event, text string, attrs ...any) {
 // refused reports something on the gossip port that was not accepted, at most once per quiet.
 func (r *reporter) refused(reason string) {
 	if ok, more := r.refusals.allow(r.clock.Now()); ok {
-		r.event(slog.LevelWarn, "gossip_refused", "what came in on the gossip port was refused", "reason", reason, "unreported", more)
+		r.event(slog.LevelWarn, "gossip_refused", "gossip packet refused", "reason", reason, "unreported", more)
 	}
 }
 
@@ -98,7 +98,7 @@ type limiter struct {
 	skipped int
 }
 
-// allow says whether to speak now, and how often it was denied since it last did.
+// allow reports whether to log now, and how many lines it has suppressed since the last one.
 func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,14 +135,14 @@ func (r *reporter) Write(p []byte) (int, error) {
 type lineKind int
 
 const (
-	lineRoutine lineKind = iota
-	lineTrouble          // an operator should look
-	lineRefusal          // something came in that was not accepted
-	lineSaid             // this package has said it already
+	lineRoutine  lineKind = iota
+	lineTrouble           // an operator should look
+	lineRefusal           // something came in that was not accepted
+	lineReported          // this package has reported it already
 )
 
-// said are warnings and errors of memberlist about what this package reports itself.
-var said = []string{"ignoring alive message for"}
+// reported are warnings and errors of memberlist about what this package reports itself.
+var reported = []string{"ignoring alive message for"}
 
 // routine are warnings and errors of memberlist that belong to every death and restart of a member.
 var routine = []string{
@@ -169,8 +169,8 @@ func kindOf(level, words string) lineKind {
 		return false
 	}
 	switch {
-	case starts(said):
-		return lineSaid
+	case starts(reported):
+		return lineReported
 	case level == "[DEBUG]" || level == "[INFO]" || starts(routine):
 		return lineRoutine
 	case strings.Contains(words, " from=") || starts(refusals):

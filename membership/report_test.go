@@ -21,7 +21,7 @@ func TestLinesOfTheLibrary(t *testing.T) {
 		"[WARN] memberlist: Got ping for unexpected node 'x~1' from=1.2.3.4:5":                              lineRoutine,
 		"[ERR] memberlist: Failed to send ack: closed from=1.2.3.4:5":                                       lineRoutine,
 		"[ERR] memberlist: Push/Pull with x failed: EOF":                                                    lineRoutine,
-		"[WARN] memberlist: ignoring alive message for 'x': membership: a node of another cluster":          lineSaid,
+		"[WARN] memberlist: ignoring alive message for 'x': membership: a node of another cluster":          lineReported,
 		"[WARN] memberlist: Was able to connect to x over TCP but UDP probes failed, network misconfigured": lineTrouble,
 		"[WARN] memberlist: Refuting a suspect message (from: x)":                                           lineTrouble,
 		"words": lineTrouble,
@@ -35,7 +35,7 @@ func TestLinesOfTheLibrary(t *testing.T) {
 		r.event(slog.LevelInfo, "end", "end")
 		eventually(t, "the lines to be written", func() (string, bool) { return b.String(), b.count("end") == 1 })
 		r.close()
-		got := lineSaid
+		got := lineReported
 		for _, e := range b.events {
 			switch {
 			case e.name == "gossip_refused" && e.level == slog.LevelWarn:

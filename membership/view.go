@@ -28,10 +28,10 @@ type lostServer struct {
 // maxReported bounds the foreign servers that are remembered as reported; beyond it they are not reported.
 const maxReported = 256
 
-// newer says whether a was started after b.
+// newer reports whether a was started after b.
 func newer(a, b *instance) bool { return a.mark > b.mark }
 
-// current are the living instances that count, ours excepted: of our cluster, not leaving, the newest of
+// current returns the living instances that count, ours excepted: of our cluster, not leaving, the newest of
 // each server. g.mu is held.
 func (g *Gossip) current() map[string]*instance {
 	out := make(map[string]*instance, len(g.instances))
@@ -46,12 +46,13 @@ func (g *Gossip) current() map[string]*instance {
 	return out
 }
 
-// counts says whether an instance is in the view of callers, others of its server aside. g.mu is held.
+// counts reports whether the view of callers may list an instance, regardless of other instances of its server. g.mu
+// is held.
 func (g *Gossip) counts(inst *instance) bool {
 	return !inst.leaving && inst.member.ServerID != g.self.ServerID && !foreign(g.self.ClusterID, inst.member.ClusterID)
 }
 
-// Members are the living servers, this one included until it leaves, by NodeID and then ServerID. The
+// Members returns the living servers, this one included until it leaves, by NodeID and then ServerID. The
 // result is the caller's. It does not block.
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
@@ -71,7 +72,7 @@ func (g *Gossip) Members() []Member {
 	return out
 }
 
-// Alive says whether Members has the server. It does not block.
+// Alive reports whether Members lists the server. It does not block.
 func (g *Gossip) Alive(serverID string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +117,7 @@ func (g *Gossip) heard(name, addr string, meta []byte) error {
 	}
 	member.ServerID, member.GossipAddr = server, addr
 	if inst := g.instances[name]; inst != nil && inst.member.ClusterID == "" {
-		// Fresh so far. memberlist keeps it as it was, so this is the only place that learns of it.
+		// It had no cluster so far. memberlist does not call NotifyUpdate for a refused report.
 		inst.member.ClusterID = member.ClusterID
 		g.signal()
 	}
@@ -147,14 +148,14 @@ func (g *Gossip) store(name, addr string, meta []byte, join bool) {
 		g.instances[name] = inst
 		join = true
 	} else if member.ClusterID == "" {
-		member.ClusterID = inst.member.ClusterID // older word
+		member.ClusterID = inst.member.ClusterID // an older report
 	}
 	left := !inst.leaving && flags&flagLeaving != 0
 	inst.member, inst.leaving = member, flags&flagLeaving != 0
 	delete(g.lost, addr)
 	for lost, l := range g.lost {
 		if l.server == server {
-			delete(g.lost, lost) // it is here now
+			delete(g.lost, lost) // the server answers again
 		}
 	}
 	switch {
@@ -162,20 +163,20 @@ func (g *Gossip) store(name, addr string, meta []byte, join bool) {
 		return // our previous instance, or a copy of this server: pings decide
 	case foreign(g.self.ClusterID, member.ClusterID):
 		g.reportForeign(member)
-	case g.outdone(inst): // a rumour of an earlier run
+	case g.superseded(inst): // a late report of an earlier instance
 	case left && !join:
-		g.say(slog.LevelInfo, "member_left", "a member leaves", member)
+		g.logMember(slog.LevelInfo, "member_left", "member left", member)
 	case left:
 	case join:
-		g.say(slog.LevelInfo, "member_joined", "a member is there", member)
+		g.logMember(slog.LevelInfo, "member_joined", "member joined", member)
 	default:
-		g.say(slog.LevelDebug, "member_updated", "a member has changed", member)
+		g.logMember(slog.LevelDebug, "member_updated", "member updated", member)
 	}
 	g.signal()
 }
 
-// gone forgets an instance that has left or died.
-func (g *Gossip) gone(name string) {
+// removed forgets an instance that has left or failed.
+func (g *Gossip) removed(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	inst := g.instances[name]
@@ -188,16 +189,16 @@ func (g *Gossip) gone(name string) {
 		return
 	}
 	g.signal()
-	if g.outdone(inst) {
+	if g.superseded(inst) {
 		return
 	}
-	g.say(slog.LevelWarn, "member_failed", "a member does not answer", inst.member)
-	g.lose(inst.member)
+	g.logMember(slog.LevelWarn, "member_failed", "member failed", inst.member)
+	g.rememberLost(inst.member)
 	notify(g.rejoin)
 }
 
-// lose remembers the address of a dead instance, to try it: the instance may still be alive.
-func (g *Gossip) lose(m Member) {
+// rememberLost stores the address of a failed instance, to try to join it: the instance may still be alive.
+func (g *Gossip) rememberLost(m Member) {
 	now := g.mono()
 	oldest := ""
 	for addr, l := range g.lost {
@@ -213,13 +214,13 @@ func (g *Gossip) lose(m Member) {
 	g.lost[m.GossipAddr] = lostServer{m.ServerID, now}
 }
 
-// outdone says whether a living instance of the same server was started after inst. g.mu is held.
-func (g *Gossip) outdone(inst *instance) bool {
+// superseded reports whether a living instance of the same server was started after inst. g.mu is held.
+func (g *Gossip) superseded(inst *instance) bool {
 	other := g.current()[inst.member.ServerID]
 	return other != nil && newer(other, inst)
 }
 
-// hasAddr says whether we, or a living instance, are heard at addr. g.mu is held.
+// hasAddr reports whether this instance or another living one has the address. g.mu is held.
 func (g *Gossip) hasAddr(addr string) bool {
 	if addr == g.addr || addr == g.bound {
 		return true
@@ -232,7 +233,7 @@ func (g *Gossip) hasAddr(addr string) bool {
 	return false
 }
 
-// answered takes in a probe's answer.
+// answered records a probe's answer.
 func (g *Gossip) answered(name string, rtt time.Duration, payload []byte) {
 	nanos, ok := decodeClock(payload)
 	g.mu.Lock()
@@ -244,10 +245,10 @@ func (g *Gossip) answered(name string, rtt time.Duration, payload []byte) {
 	if ok {
 		g.clocks.observe(name, nanos, rtt, g.mono())
 	}
-	// An answer comes from the very instance, so it runs now, as we do.
-	if inst.member.ServerID == g.self.ServerID && !g.twins[name] && len(g.twins) < maxReported {
-		g.twins[name] = true
-		g.say(slog.LevelError, "server_twice", "another process runs as this server: is its data directory a copy?", inst.member)
+	// The instance itself answers, so it runs concurrently with this one.
+	if inst.member.ServerID == g.self.ServerID && !g.copies[name] && len(g.copies) < maxReported {
+		g.copies[name] = true
+		g.logMember(slog.LevelError, "server_twice", "another process runs as this server", inst.member)
 	}
 }
 
@@ -258,10 +259,11 @@ func (g *Gossip) reportForeign(m Member) {
 		return
 	}
 	g.foreigners[key] = true
-	g.say(slog.LevelWarn, "foreign_cluster", "a node of another cluster is ignored", m, "own_cluster", g.self.ClusterID)
+	g.logMember(slog.LevelWarn, "foreign_cluster", "node of another cluster ignored", m, "own_cluster", g.self.ClusterID)
 }
 
-func (g *Gossip) say(level slog.Level, event, text string, m Member, more ...any) {
+// logMember logs an event about a member.
+func (g *Gossip) logMember(level slog.Level, event, text string, m Member, more ...any) {
 	g.report.event(level, event, text, append([]any{
 		"node", m.NodeID, "server", m.ServerID, "cluster", m.ClusterID, "gossip", m.GossipAddr}, more...)...)
 }

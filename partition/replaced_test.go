@@ -61,8 +61,8 @@ func takeOver(t *testing.T, all []*member, i int, server string) {
 	}
 }
 
-// givesWay waits until a server halts because it was replaced.
-func givesWay(t *testing.T, n *Node, successor *member) {
+// haltsAsReplaced waits until a server halts because it was replaced.
+func haltsAsReplaced(t *testing.T, n *Node, successor *member) {
 	t.Helper()
 	select {
 	case <-n.Done():
@@ -121,7 +121,7 @@ func TestReplacedWhileAway(t *testing.T) {
 			}
 		}
 		took := time.Since(began)
-		givesWay(t, old.Node, all[2])
+		haltsAsReplaced(t, old.Node, all[2])
 		select {
 		case <-old.MembershipChecked():
 			// Unless no member answered the first round of questions, since the machine was busy: the next is this much later.
@@ -186,7 +186,7 @@ func TestReplacedWhileRunning(t *testing.T) {
 		all[2].cfg.FS, all[2].cfg.Stable = vfs.NewMem(), stable.NewMemory()
 		all[2].cfg.Cluster = &identity.Cluster{Expect: 3, ClusterID: "c1", ServerID: "n3-0002"}
 		all[2].start(t)
-		givesWay(t, old.Node, all[2])
+		haltsAsReplaced(t, old.Node, all[2])
 		old.stop(t)
 		ready(t, all[2].Node)
 		for p := range uint32(3) {

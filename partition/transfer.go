@@ -54,7 +54,7 @@ func (n *Node) Transfer(ctx context.Context, partition uint32, toNode string) (l
 		return "", r.NotServing()
 	}
 	if to != nil && to.ServerId == n.identity.ServerID {
-		n.balancer.Keep(partition)
+		n.balancer.Pin(partition)
 		return to.ServerId, nil
 	}
 	g, ok := n.group(partition)

@@ -43,7 +43,7 @@ type Options struct {
 	Mutual bool
 	// Logger hears of reloads; nil for none.
 	Logger *slog.Logger
-	// Every is how often the files are looked at; reload.DefaultEvery if 0.
+	// Every is how often the files are read; reload.DefaultEvery if 0.
 	Every time.Duration
 }
 
@@ -111,8 +111,8 @@ func Open(opts Options) (*Handle, error) {
 // Close stops watching; the configurations keep the files loaded last.
 func (h *Handle) Close() { h.current.Close() }
 
-// Look reads the files now instead of at the next interval.
-func (h *Handle) Look() { h.current.Look() }
+// Reload reads the files now instead of at the next interval.
+func (h *Handle) Reload() { h.current.Reload() }
 
 // NotAfter is when the certificate in use expires; zero without one.
 func (h *Handle) NotAfter() time.Time {

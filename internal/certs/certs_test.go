@@ -204,19 +204,19 @@ func TestPeersChangeAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	certstest.Write(t, pa.dir, "ca.crt", both)
-	a.Look()
+	a.Reload()
 	certstest.Write(t, pb.dir, "ca.crt", both)
-	b.Look()
+	b.Reload()
 	meet("with both authorities", true)
 	certstest.WritePair(t, pa.dir, "node", after.Issue(t, certstest.Leaf{}))
-	a.Look()
+	a.Reload()
 	meet("with one new certificate", true)
 	certstest.Write(t, pa.dir, "ca.crt", after.PEM)
-	a.Look()
+	a.Reload()
 	meet("with one node that has forgotten the old authority", false)
 	certstest.WritePair(t, pb.dir, "node", after.Issue(t, certstest.Leaf{}))
 	certstest.Write(t, pb.dir, "ca.crt", after.PEM)
-	b.Look()
+	b.Reload()
 	meet("at last", true)
 	if n := strings.Count(pa.log.String(), "event=certificate_reloaded"); n != 3 {
 		t.Errorf("%d reloads are logged, want 3:\n%s", n, &pa.log)
@@ -238,8 +238,8 @@ func TestBadReplacement(t *testing.T) {
 		t.Helper()
 		p.log.Reset()
 		certstest.WritePair(t, p.dir, "node", pair)
-		h.Look()
-		h.Look()
+		h.Reload()
+		h.Reload()
 		if n := strings.Count(p.log.String(), "event=certificate_reload_failed"); n != 1 || strings.Contains(p.log.String(), "PRIVATE") {
 			t.Errorf("%s: %d failures are logged, want 1:\n%s", what, n, &p.log)
 		}
@@ -259,7 +259,7 @@ func TestBadReplacement(t *testing.T) {
 	bad("a server's only", ca.Issue(t, certstest.Leaf{Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}))
 	p.log.Reset()
 	certstest.WritePair(t, p.dir, "node", good)
-	h.Look()
+	h.Reload()
 	if h.NotAfter() == first || !strings.Contains(p.log.String(), "event=certificate_reloaded") {
 		t.Errorf("a good pair is not taken:\n%s", &p.log)
 	}
@@ -363,7 +363,7 @@ func TestClients(t *testing.T) {
 	// A renewal.
 	renewed := ca.Issue(t, certstest.Leaf{NotAfter: time.Now().Add(90 * time.Minute)})
 	certstest.WritePair(t, p.dir, "node", renewed)
-	server.Look()
+	server.Reload()
 	c, err = dial(t, addr, "127.0.0.1", trusting.ClientConfig("127.0.0.1", "h2"))
 	if err != nil {
 		t.Fatal(err)

@@ -59,13 +59,13 @@ type (
 		N    int
 	}
 
-	// Assigned says that Task is the worker's and has used a unit of Link. It may come twice, as Assigned or Reminded.
+	// Assigned says that Task is the worker's and has used a unit of Link. It may come twice, as Assigned or Resent.
 	Assigned struct {
 		Link Link
 		Task Task
 	}
-	// Reminded says that Task is the worker's, and has used no credit that is known of.
-	Reminded struct{ Task Task }
+	// Resent says that Task is the worker's, and has used no credit that is known of.
+	Resent struct{ Task Task }
 	// Dropped says that a task has used a unit of Link and is not the worker's.
 	Dropped struct{ Link Link }
 	// Begun says that Task was sent to the worker.
@@ -176,7 +176,7 @@ func (e Returned) apply(l *Ledger, now int64) {
 func (e Assigned) apply(l *Ledger, now int64) {
 	k := l.find(e.Link)
 	if k == nil || k.granted == 0 {
-		Reminded{e.Task}.apply(l, now)
+		Resent{e.Task}.apply(l, now)
 		return
 	}
 	k.restUntil = 0
@@ -190,7 +190,7 @@ func (e Assigned) apply(l *Ledger, now int64) {
 	l.queued[e.Task] = covered
 }
 
-func (e Reminded) apply(l *Ledger, _ int64) {
+func (e Resent) apply(l *Ledger, _ int64) {
 	switch {
 	case l.Holds(e.Task):
 		return

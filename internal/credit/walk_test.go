@@ -210,7 +210,7 @@ func (w *walk) act(damages bool) {
 			w.open(h)
 		}
 	case 17:
-		w.remind(h)
+		w.resend(h)
 	case 18:
 		w.step(Leads{h.name, w.rng.IntN(3) > 0})
 	case 19:
@@ -247,8 +247,8 @@ func (w *walk) task() Task {
 	return Task{Namespace: "ns", ID: fmt.Sprint(w.tasks % 997), Incarnation: 1, Version: uint64(w.tasks)}
 }
 
-// remind delivers a task again: one that a lost link has left, or one that was delivered already.
-func (w *walk) remind(h *holder) {
+// resend delivers a task again: one that a lost link has left, or one that was delivered already.
+func (w *walk) resend(h *holder) {
 	if !h.open {
 		return
 	}
@@ -263,7 +263,7 @@ func (w *walk) remind(h *holder) {
 	default:
 		return
 	}
-	h.down = append(h.down, message{down: Reminded{t}})
+	h.down = append(h.down, message{down: Resent{t}})
 }
 
 func (w *walk) arriveUp(h *holder) {
@@ -300,7 +300,7 @@ func (w *walk) take(e Event) {
 	switch e := e.(type) {
 	case Assigned:
 		t = e.Task
-	case Reminded:
+	case Resent:
 		t = e.Task
 	}
 	if (t == Task{} || w.l.Holds(t)) {

@@ -17,7 +17,7 @@ type guardedFS struct {
 	g *Guard
 }
 
-// lookBytes is how much a table may grow between two looks at the free space.
+// lookBytes is how much a table may grow the interval at which the guard reads the free space.
 const lookBytes = 1 << 20
 
 // spared says how much must stay free for a file that may fail, and whether it is one: tables, and copies of states.
@@ -67,7 +67,7 @@ func (g *Guard) await(level Level) error {
 func (g *Guard) checkTable(n int64, level Level) error {
 	err := g.Check(n, level)
 	if err != nil && level == Full && g.opening.Load() {
-		g.giveUpReserve()
+		g.releaseReserve()
 		err = g.Check(n, level)
 	}
 	return err
@@ -153,7 +153,7 @@ type table struct {
 	g      *Guard
 	level  Level
 	name   string
-	unseen int64 // bytes written since the last look; its writer is one goroutine
+	unseen int64 // bytes written since the last measurement; its writer is one goroutine
 }
 
 // Write implements io.Writer. Its error is ENOSPC while less than the level's mark would be free.

@@ -25,8 +25,8 @@ const (
 )
 
 const (
-	// lookEvery is between two looks at the free space.
-	lookEvery = time.Second
+	// measureEvery is the interval at which the guard reads the free space.
+	measureEvery = time.Second
 	// retryEvery is between two attempts of a write that met a full disk.
 	retryEvery = 100 * time.Millisecond
 	// pace is how long a new table waits for space before its creation fails; Pebble tries again at once.
@@ -107,7 +107,7 @@ type Options struct {
 	// Usage reads the free and total bytes of the file system; nil for FS.GetDiskUsage. With ErrUnsupported
 	// every level is OK.
 	Usage func() (free, total int64, err error)
-	// Clock paces the looks and the retries; the machine's if nil.
+	// Clock paces measurements and retries; the machine's if nil.
 	Clock clock.Clock
 	// Logger gets the lines for an operator; nil for none.
 	Logger *slog.Logger
@@ -131,13 +131,13 @@ type Guard struct {
 	waiting atomic.Int64
 	opening atomic.Bool // see Opening
 
-	mu       sync.Mutex // guards the rest
-	free     int64
-	total    int64
-	reserve  int64
-	inflight int64
-	held     bool
-	blind    bool // the usage cannot be read
+	mu           sync.Mutex // guards the rest
+	free         int64
+	total        int64
+	reserve      int64
+	inflight     int64
+	held         bool
+	unmeasurable bool // the usage cannot be read
 	// elections are the bytes that elections may use of the reserve, as of electionsAt; 0 <= elections <= R/8.
 	elections   float64
 	electionsAt time.Time
@@ -173,13 +173,13 @@ func New(o Options) *Guard {
 // Run begins to watch and to keep the reserve, until Close.
 func (g *Guard) Run() {
 	g.runOnce.Do(func() {
-		g.Look()
-		g.keepReserve()
+		g.Measure()
+		g.ensureReserve()
 		go func() {
 			defer close(g.done)
-			for g.pause(lookEvery) {
-				g.Look()
-				g.keepReserve()
+			for g.pause(measureEvery) {
+				g.Measure()
+				g.ensureReserve()
 			}
 		}()
 	})
@@ -192,7 +192,7 @@ func (g *Guard) Close() {
 	<-g.done
 }
 
-// Level is the level at the last look.
+// Level is the level at the last measurement.
 func (g *Guard) Level() Level { return Level(g.level.Load()) }
 
 // Status returns the result of the last check of the free space.
@@ -216,27 +216,27 @@ func (g *Guard) mark(l Level) int64 {
 	return 0
 }
 
-// Look reads the free space and returns the level.
-func (g *Guard) Look() Level {
+// Measure reads the free space and returns the level.
+func (g *Guard) Measure() Level {
 	g.mu.Lock()
-	from, to := g.lookLocked()
+	from, to := g.measureLocked()
 	g.mu.Unlock()
 	g.report(from, to)
 	return to
 }
 
-func (g *Guard) lookLocked() (from, to Level) {
+func (g *Guard) measureLocked() (from, to Level) {
 	from = g.Level()
 	free, total, err := g.usage()
 	if err != nil {
-		if !g.blind && !errors.Is(err, vfs.ErrUnsupported) {
+		if !g.unmeasurable && !errors.Is(err, vfs.ErrUnsupported) {
 			g.log.Warn("cannot read free disk space", "event", "disk_unknown", "dir", g.dir, "error", err)
 		}
-		g.blind, g.free, g.total = true, 0, 0
+		g.unmeasurable, g.free, g.total = true, 0, 0
 		g.level.Store(uint32(OK))
 		return from, OK
 	}
-	g.blind, g.free, g.total = false, free, total
+	g.unmeasurable, g.free, g.total = false, free, total
 	if g.reserve == 0 {
 		if g.reserve = g.asked; g.reserve == 0 {
 			g.reserve = min(max(total/100, MinReserve), MaxReserve)
@@ -267,7 +267,7 @@ func (g *Guard) report(from, to Level) {
 	if to == OK {
 		at = slog.LevelInfo
 	}
-	g.log.Log(context.Background(), at, "free space of the disk", "event", "disk_level", "level", to.String(), "was", from.String(),
+	g.log.Log(context.Background(), at, "free disk space", "event", "disk_level", "level", to.String(), "was", from.String(),
 		"free", st.Free, "total", st.Total, "low_mark", st.Low)
 	if g.onLevel != nil {
 		g.onLevel(from, to)
@@ -337,8 +337,8 @@ func (g *Guard) fits(free, n, mark int64) error {
 // admit counts n bytes as used until release, unless refuse returns an error. It calls refuse with mu held.
 func (g *Guard) admit(n int64, refuse func(free int64) error) (release func(), err error) {
 	g.mu.Lock()
-	from, to := g.lookLocked()
-	if !g.blind {
+	from, to := g.measureLocked()
+	if !g.unmeasurable {
 		err = refuse(g.free - g.inflight)
 	}
 	if err == nil {
@@ -356,8 +356,8 @@ func (g *Guard) admit(n int64, refuse func(free int64) error) (release func(), e
 	}, nil
 }
 
-// keepReserve makes the reserve file if it is missing and there is ample space.
-func (g *Guard) keepReserve() {
+// ensureReserve makes the reserve file if it is missing and there is ample space.
+func (g *Guard) ensureReserve() {
 	g.ballast.Lock()
 	defer g.ballast.Unlock()
 	path := g.fs.PathJoin(g.dir, ReserveFile)
@@ -365,10 +365,10 @@ func (g *Guard) keepReserve() {
 	g.mu.Lock()
 	had := g.held
 	g.held = err == nil
-	free, reserve, wanted := g.free, g.reserve, !g.blind && err != nil && g.free >= 2*g.mark(Low)+g.reserve
+	free, reserve, wanted := g.free, g.reserve, !g.unmeasurable && err != nil && g.free >= 2*g.mark(Low)+g.reserve
 	g.mu.Unlock()
 	if had && err != nil {
-		g.log.Warn("the disk's reserve is gone; it is made again when there is space", "event", "disk_reserve_gone", "file", path, "free", free)
+		g.log.Warn("disk reserve gone", "event", "disk_reserve_gone", "file", path, "free", free)
 	}
 	if !wanted {
 		return
@@ -380,7 +380,7 @@ func (g *Guard) keepReserve() {
 	g.mu.Lock()
 	g.held = true
 	g.mu.Unlock()
-	g.Look()
+	g.Measure()
 	if had || free > 0 {
 		g.log.Info("disk reserve created", "event", "disk_reserve_made", "file", path, "bytes", reserve)
 	}
@@ -409,8 +409,8 @@ func preallocate(fs vfs.FS, path string, n int64) (err error) {
 	return f.Sync()
 }
 
-// giveUpReserve removes the reserve file, so that what must be written can be.
-func (g *Guard) giveUpReserve() {
+// releaseReserve removes the reserve file: mandatory writes get its space.
+func (g *Guard) releaseReserve() {
 	g.ballast.Lock()
 	defer g.ballast.Unlock()
 	path := g.fs.PathJoin(g.dir, ReserveFile)
@@ -420,15 +420,15 @@ func (g *Guard) giveUpReserve() {
 	g.mu.Lock()
 	g.held = false
 	g.mu.Unlock()
-	g.log.Warn("the disk is full: its reserve is given up for what must be written", "event", "disk_reserve_used", "file", path)
+	g.log.Warn("disk full: reserve released for mandatory writes", "event", "disk_reserve_used", "file", path)
 }
 
-// Wait helps a caller whose mandatory write has met a full disk: it gives up the reserve and waits a moment.
+// Wait helps a caller whose mandatory write has met a full disk: it releases the reserve and waits a moment.
 // It blocks for retryEvery at most, and reports whether to try again.
 func (g *Guard) Wait(tries int) bool {
 	if tries == 0 {
-		g.giveUpReserve()
-		g.Look()
+		g.releaseReserve()
+		g.Measure()
 		return !g.closed()
 	}
 	g.waiting.Add(1)
@@ -457,7 +457,7 @@ func (g *Guard) closed() bool {
 	}
 }
 
-// insist repeats a write until it does not fail for want of space, or the guard is closed.
+// insist repeats a write until it does not fail for lack of space, or the guard is closed.
 func (g *Guard) insist(what string, write func() error) error {
 	for tries := 0; ; tries++ {
 		err := write()
@@ -465,7 +465,7 @@ func (g *Guard) insist(what string, write func() error) error {
 			return err
 		}
 		if tries == 1 {
-			g.log.Error("a write waits for space on the disk", "event", "disk_write_waits", "file", what)
+			g.log.Error("write waits for disk space", "event", "disk_write_waits", "file", what)
 		}
 		if !g.Wait(tries) {
 			return err
@@ -473,6 +473,6 @@ func (g *Guard) insist(what string, write func() error) error {
 	}
 }
 
-// Insist repeats a write of another file in the directory until it does not fail for want of space. It blocks until
+// Insist repeats a write of another file in the directory until it does not fail for lack of space. It blocks until
 // then, or until Close; what names the file.
 func (g *Guard) Insist(what string, write func() error) error { return g.insist(what, write) }

@@ -69,19 +69,19 @@ func TestLevels(t *testing.T) {
 		{150, Low}, {99, Critical}, {100, Critical}, {112, Low}, {49, Full}, {55, Full}, {56, Critical}, {300, OK}, {0, Full},
 	} {
 		d.free.Store(c.free)
-		if got := g.Look(); got != c.want || g.Level() != c.want {
+		if got := g.Measure(); got != c.want || g.Level() != c.want {
 			t.Errorf("%d free: %v, want %v", c.free, got, c.want)
 		}
 	}
 	for _, c := range []struct{ total, want int64 }{{1 << 30, MinReserve}, {20 << 30, (20 << 30) / 100}, {1 << 40, MaxReserve}} {
 		g := New(Options{FS: d.FS, Usage: func() (int64, int64, error) { return c.total, c.total, nil }})
-		if g.Look(); g.Status().Reserve != c.want {
+		if g.Measure(); g.Status().Reserve != c.want {
 			t.Errorf("a disk of %d bytes has a reserve of %d, want %d", c.total, g.Status().Reserve, c.want)
 		}
 	}
-	blind := New(Options{FS: vfs.NewMem(), Dir: "", Reserve: 100}) // it has no free space to report
-	if err := blind.Check(1<<50, Low); err != nil || blind.Look() != OK {
-		t.Errorf("a file system without a report of free space: %v, %v", blind.Look(), err)
+	unmeasurable := New(Options{FS: vfs.NewMem(), Dir: "", Reserve: 100}) // it has no free space to report
+	if err := unmeasurable.Check(1<<50, Low); err != nil || unmeasurable.Measure() != OK {
+		t.Errorf("a file system without a report of free space: %v, %v", unmeasurable.Measure(), err)
 	}
 }
 

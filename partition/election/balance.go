@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// keepFor is how long a partition stays with the node that an operator has moved it to.
-	keepFor = 10 * time.Minute
+	// pinDuration is how long a partition stays with the node that an operator has moved it to.
+	pinDuration = 10 * time.Minute
 	// A member must have answered, and this node have led, for settleHalves half heartbeat timeouts before a leadership is
 	// moved: 5 s with the default of 2 s.
 	settleHalves = 5
@@ -45,8 +45,8 @@ type Balancer struct {
 	ledSince  map[uint32]ledTerm
 	stuck     map[uint32]time.Time
 
-	mu   sync.Mutex
-	kept map[uint32]time.Time // until when
+	mu     sync.Mutex
+	pinned map[uint32]time.Time // partition → until when this node keeps it, whichever member is preferred
 }
 
 // ledTerm is a term in which this node leads a partition.
@@ -58,7 +58,7 @@ type ledTerm struct {
 // NewBalancer returns a Balancer that does nothing until Start and ends with lifetime. The caller closes it.
 func NewBalancer(lifetime context.Context, opts Options, t *Transfers) *Balancer {
 	b := &Balancer{Options: opts, transfers: t, settle: settleHalves * opts.HeartbeatTimeout / 2, done: make(chan struct{}),
-		reachable: map[string]time.Time{}, ledSince: map[uint32]ledTerm{}, stuck: map[uint32]time.Time{}, kept: map[uint32]time.Time{}}
+		reachable: map[string]time.Time{}, ledSince: map[uint32]ledTerm{}, stuck: map[uint32]time.Time{}, pinned: map[uint32]time.Time{}}
 	b.ctx, b.cancel = context.WithCancel(lifetime)
 	return b
 }
@@ -86,17 +86,17 @@ func (b *Balancer) Close(ctx context.Context) {
 	}
 }
 
-// Keep leaves a partition with this node for ten minutes, whichever member is preferred.
-func (b *Balancer) Keep(partition uint32) {
+// Pin leaves a partition with this node for ten minutes, whichever member is preferred.
+func (b *Balancer) Pin(partition uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept[partition] = b.Clock.Now().Add(keepFor)
+	b.pinned[partition] = b.Clock.Now().Add(pinDuration)
 }
 
-func (b *Balancer) isKept(partition uint32, now time.Time) bool {
+func (b *Balancer) isPinned(partition uint32, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return now.Before(b.kept[partition])
+	return now.Before(b.pinned[partition])
 }
 
 func (b *Balancer) balance() {
@@ -123,7 +123,7 @@ func (b *Balancer) balance() {
 			}
 		}
 		if serves && p.Preferred != b.Node && led >= b.settle &&
-			dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY && !b.isKept(p.Partition, now) {
+			dir.State == commandv1.DirectoryState_DIRECTORY_STATE_READY && !b.isPinned(p.Partition, now) {
 			wanted[p.Preferred] = append(wanted[p.Preferred], g)
 		}
 	}
@@ -134,13 +134,13 @@ func (b *Balancer) balance() {
 	}
 	for _, m := range dir.Members {
 		if groups := wanted[m.NodeId]; len(groups) > 0 && m.ServerId != b.Server {
-			b.giveBack(m, groups)
+			b.transferBack(m, groups)
 		}
 	}
 }
 
-// giveBack transfers groups to the member that should lead them, if it has answered for long enough.
-func (b *Balancer) giveBack(m *commandv1.DirectoryMember, groups []Group) {
+// transferBack transfers groups to the member that should lead them, if it has answered for long enough.
+func (b *Balancer) transferBack(m *commandv1.DirectoryMember, groups []Group) {
 	status, err := b.Env.Ask(b.ctx, m)
 	now := b.Clock.Now()
 	if err != nil {

@@ -84,8 +84,8 @@ func TestBalance(t *testing.T) {
 		if n := moved.Load(); n != 0 {
 			t.Fatalf("moved %d times before n2 had answered for long enough", n)
 		}
-		b.Keep(0)
-		testkit.Advance(keepFor - heartbeat)
+		b.Pin(0)
+		testkit.Advance(pinDuration - heartbeat)
 		if n := moved.Load(); n != 0 {
 			t.Fatalf("moved %d times against an operator's choice", n)
 		}

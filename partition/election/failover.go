@@ -24,9 +24,10 @@ const (
 	probeTries   = 3
 	// surveyTimeout bounds the other voters' answers.
 	surveyTimeout = 100 * time.Millisecond
-	// A server waits from yieldMin to yieldMax for another one's election before it campaigns, or tries again.
-	yieldMin = 150 * time.Millisecond
-	yieldMax = 250 * time.Millisecond
+	// A server waits from campaignPauseMin to campaignPauseMax for another one's election before it campaigns or
+	// retries.
+	campaignPauseMin = 150 * time.Millisecond
+	campaignPauseMax = 250 * time.Millisecond
 	// campaignTries bounds the campaigns of one server in one failover; after them the timeouts decide.
 	campaignTries = 5
 	// leaderPoll is the interval of looks for a new leader.
@@ -177,7 +178,7 @@ func (f *Failover) checkProcess(g Group, leader, addr string) {
 				return
 			}
 		}
-		if !clock.Wait(f.ctx, f.Clock, yieldMin/probeTries) {
+		if !clock.Wait(f.ctx, f.Clock, campaignPauseMin/probeTries) {
 			return
 		}
 	}
@@ -241,15 +242,15 @@ func (f *Failover) ask(addr, server string, timeout time.Duration) Liveness {
 // nothing.
 func never() bool { return false }
 
-// Replace has the preferred candidate campaign until the group has another leader than the lost one. With yield it
-// waits first: a leader that is alive and has given up may have transferred its leadership. It ends when returned
+// Replace has the preferred candidate campaign until the group has another leader than the lost one. With pause it
+// waits first: a leader that is alive and stepped down may have transferred its leadership. It ends when returned
 // reports that the leader is heard again. It blocks for up to campaignTries pauses.
-func (f *Failover) Replace(ctx context.Context, g Group, lost string, yield bool, returned func() bool) {
+func (f *Failover) Replace(ctx context.Context, g Group, lost string, pause bool, returned func() bool) {
 	for try := range campaignTries {
-		if yield && !f.yield(ctx, g, lost) || returned() {
+		if pause && !f.awaitLeader(ctx, g, lost) || returned() {
 			return
 		}
-		yield = true
+		pause = true
 		s := f.survey(ctx, g, lost, surveyTimeout)
 		if !s.votes || hasLeader(g, lost) {
 			return
@@ -259,7 +260,7 @@ func (f *Failover) Replace(ctx context.Context, g Group, lost string, yield bool
 			f.campaign(g, c, lost, try)
 		}
 	}
-	f.yield(ctx, g, lost)
+	f.awaitLeader(ctx, g, lost)
 }
 
 // campaign has a candidate campaign. One whose last campaign failed first concedes, and begins a new term.
@@ -298,11 +299,10 @@ func hasLeader(g Group, lost string) bool {
 	return g.State() == raft.Leader || id != "" && id != lost
 }
 
-// yield blocks until there is a leader, a pause is over, or ctx ends. It returns false if there is one, or
-// ctx has ended.
-func (f *Failover) yield(ctx context.Context, g Group, lost string) bool {
+// awaitLeader blocks until the group has a leader, a pause is over, or ctx ends. It returns true only after the pause.
+func (f *Failover) awaitLeader(ctx context.Context, g Group, lost string) bool {
 	f.mu.Lock()
-	until := f.Clock.Now().Add(yieldMin + time.Duration(f.Rand.Int64N(int64(yieldMax-yieldMin))))
+	until := f.Clock.Now().Add(campaignPauseMin + time.Duration(f.Rand.Int64N(int64(campaignPauseMax-campaignPauseMin))))
 	f.mu.Unlock()
 	for f.Clock.Now().Before(until) {
 		if hasLeader(g, lost) || !clock.Wait(ctx, f.Clock, leaderPoll) {

@@ -109,7 +109,7 @@ func (r *leader) startLeadership() *leadership {
 		go l.timer.run()
 		go l.ship.run()
 		l.inheritLater()
-		l.keepRaising()
+		l.raiseLevels()
 		<-l.ctx.Done()
 		<-l.timer.done
 		<-l.ship.done
@@ -144,7 +144,7 @@ func (l *leadership) establish() bool {
 			}
 		}
 		if err == nil {
-			l.raiseFirst()
+			l.raiseLevelFirst()
 			err = l.load()
 		}
 		if err == nil {

@@ -59,9 +59,9 @@ func (c *core) encode(entry *commandv1.Entry) ([]byte, error) {
 	return fsm.EncodeEntry(entry)
 }
 
-// raising returns the command that raises this replica's state to the cluster's level; nil when there is nothing to
-// raise.
-func (c *core) raising() (*commandv1.Command, error) {
+// levelCommand returns the command that raises this replica's state to the cluster's level; nil when the state has
+// that level.
+func (c *core) levelCommand() (*commandv1.Command, error) {
 	to, _ := c.env.ClusterLevel()
 	have, err := c.FeatureLevel()
 	cmd := &commandv1.Command{Kind: &commandv1.Command_RaiseLevel{RaiseLevel: &commandv1.RaiseLevel{Level: to}}}
@@ -71,14 +71,14 @@ func (c *core) raising() (*commandv1.Command, error) {
 	return cmd, nil
 }
 
-// raiseFirst raises the state's level before this leadership serves: a new partition begins at the cluster's level. On
-// failure keepRaising tries again.
-func (l *leadership) raiseFirst() {
+// raiseLevelFirst raises the state's level before this leadership serves: a new partition begins at the cluster's
+// level. On failure raiseLevels tries again.
+func (l *leadership) raiseLevelFirst() {
 	r := l.r
 	if r.env.ClusterLevel == nil {
 		return
 	}
-	cmd, err := r.raising()
+	cmd, err := r.levelCommand()
 	if cmd != nil {
 		var b []byte
 		if b, err = r.encode(&commandv1.Entry{Commands: []*commandv1.Command{cmd}}); err == nil {
@@ -94,15 +94,15 @@ func (l *leadership) raiseFirst() {
 	}
 }
 
-// keepRaising raises the state's level whenever the cluster's rises, until the leadership ends.
-func (l *leadership) keepRaising() {
+// raiseLevels raises the state's level whenever the cluster's rises, until the leadership ends.
+func (l *leadership) raiseLevels() {
 	r := l.r
 	if r.env.ClusterLevel == nil {
 		return
 	}
 	for l.ctx.Err() == nil {
 		to, changed := r.env.ClusterLevel()
-		cmd, err := r.raising()
+		cmd, err := r.levelCommand()
 		if cmd != nil {
 			if _, err = r.commands.proposeUnder(l.ctx, l, cmd); err == nil {
 				r.log.Info("feature level raised", "event", "feature_level_raised", "partition", r.id, "to", to)

@@ -67,9 +67,9 @@ type guardedLog struct {
 	// stuck reports that no leader proposes anything, because a majority's disks are critical: what is sent to
 	// this log is little, and a leader cannot begin without it.
 	stuck func() bool
-	// owed: Raft removed a conflicting end of the log for entries that follow at once. Raft does not survive
-	// a refusal of these: it would take the removed ones for stored.
-	owed atomic.Bool
+	// suffixRemoved: Raft removed a conflicting end of the log for entries that follow at once. Raft does not
+	// survive a refusal of these: it would take the removed ones for stored.
+	suffixRemoved atomic.Bool
 }
 
 // entryOverhead is an upper bound of what an entry takes in the log in addition to its data.
@@ -80,7 +80,7 @@ func (l *guardedLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore. A *disk.FullError says that nothing was stored.
 func (l *guardedLog) StoreLogs(logs []*raft.Log) error {
-	if l.owed.Swap(false) {
+	if l.suffixRemoved.Swap(false) {
 		return l.LogStore.StoreLogs(logs)
 	}
 	release, err := l.admit(logs)
@@ -135,7 +135,7 @@ func (l *guardedLog) DeleteRange(low, high uint64) error {
 		return err
 	}
 	if suffix {
-		l.owed.Store(true)
+		l.suffixRemoved.Store(true)
 	}
 	return nil
 }

@@ -31,12 +31,12 @@ func newTimer(l *leadership) *timer {
 func (t *timer) at(ms int64) {
 	earlier(&t.added, ms)
 	if earlier(&t.next, ms) {
-		t.look()
+		t.signal()
 	}
 }
 
-// look has run recompute how long it waits. It does not block.
-func (t *timer) look() {
+// signal has run compute its wait again. It does not block.
+func (t *timer) signal() {
 	select {
 	case t.wakeup <- struct{}{}:
 	default:
@@ -59,7 +59,7 @@ func earlier(v *atomic.Int64, ms int64) bool {
 // ClockJumped has the timer of a leader count its wait again: Env.Now has jumped. It does not block.
 func (c *core) ClockJumped() {
 	if l := c.serving(); l != nil {
-		l.timer.look()
+		l.timer.signal()
 	}
 }
 

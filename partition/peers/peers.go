@@ -51,10 +51,10 @@ const (
 	strangerAge   = 10 * time.Second
 	strangerGrace = 10 * time.Second
 	// helloTimeout bounds the wait for the first bytes of a connection.
-	helloTimeout    = 10 * time.Second
-	peerKeepalive   = 5 * time.Second
-	peerSilence     = 3 * time.Second
-	peerDialTimeout = 2 * time.Second
+	helloTimeout     = 10 * time.Second
+	peerKeepalive    = 5 * time.Second
+	keepaliveTimeout = 3 * time.Second
+	peerDialTimeout  = 2 * time.Second
 )
 
 // Peers are the connections to the other nodes, one for each address, and this node's own service. The peer
@@ -141,11 +141,11 @@ func (p *Peers) Serve(service commandv1.PeersServer) {
 	p.serveTo(members, service, ingress.Limits{Message: MaxMessage, Node: peerBytes, Connection: onePeerBytes, Class: onePeerBytes,
 		Reserve: peerReserve, Calls: peerCalls},
 		grpc.MaxConcurrentStreams(peerStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence}))
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: keepaliveTimeout}))
 	p.serveTo(strangers, service, ingress.Limits{Message: MaxMessage, Node: strangerBytes, Connection: strangerBytes, Class: strangerBytes,
 		Reserve: strangerReserve, Calls: 2 * strangerCalls, Strangers: strangerCalls, StrangerMessage: strangerMessage},
 		grpc.MaxConcurrentStreams(strangerStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: peerSilence, MaxConnectionAge: p.strangerAge, MaxConnectionAgeGrace: strangerGrace}))
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: peerKeepalive, Timeout: keepaliveTimeout, MaxConnectionAge: p.strangerAge, MaxConnectionAgeGrace: strangerGrace}))
 	go func() {
 		defer members.end()
 		defer strangers.end()
@@ -268,7 +268,7 @@ func Dial(mux *transport.Mux, addr string) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: peerDialTimeout,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerKeepalive, Timeout: peerSilence}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerKeepalive, Timeout: keepaliveTimeout}),
 		grpc.WithDisableRetry(),
 	)
 }

@@ -29,7 +29,7 @@ func TestBoltWaitsForSpace(t *testing.T) {
 	})
 	guard := disk.New(disk.Options{FS: vfs.Default, Dir: mount, Reserve: 1 << 20})
 	defer guard.Close()
-	guard.Look()
+	guard.Measure()
 	filler := filepath.Join(mount, "filler")
 	dir := filepath.Join(mount, "logs")
 	opts := Options{Backend: BoltDB, FS: vfs.Default, Insist: guard.Insist, OnFatal: func(err error) { t.Errorf("the store has failed: %v", err) }}

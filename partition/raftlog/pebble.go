@@ -56,7 +56,7 @@ func openPebble(dir string, opts Options, fresh bool, hooks hooks) (d driver, er
 			},
 			// Readers get the error too; Pebble's default would end the process.
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
-			FlushEnd:        func(pebble.FlushInfo) { hooks.flushed(manifest.look()) },
+			FlushEnd:        func(pebble.FlushInfo) { hooks.flushed(manifest.read()) },
 			CompactionEnd:   func(pebble.CompactionInfo) { hooks.changed() },
 			ManifestCreated: func(pebble.ManifestCreateInfo) { hooks.changed() },
 			WALCreated:      func(pebble.WALCreateInfo) { hooks.changed() },
@@ -272,7 +272,7 @@ func (d *pebbleDriver) groups() ([]uint32, error) {
 
 func (d *pebbleDriver) verify(uint32) error { return nil }
 
-func (d *pebbleDriver) witness() (witness, error) { return d.manifest.look() }
+func (d *pebbleDriver) witness() (witness, error) { return d.manifest.read() }
 
 func (d *pebbleDriver) close() error { return d.db.Close() }
 

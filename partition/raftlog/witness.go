@@ -30,8 +30,8 @@ type manifestReader struct {
 	hash   xxhash.Digest
 }
 
-// look returns the present manifest's name, length and hash, and the youngest write-ahead log.
-func (m *manifestReader) look() (witness, error) {
+// read returns the present manifest's name, length and hash, and the youngest write-ahead log.
+func (m *manifestReader) read() (witness, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	desc, err := pebble.Peek(m.dir, m.fs)

@@ -159,7 +159,7 @@ func (d *Dispatcher) settle() {
 			}
 		}
 	}
-	if len(starved) == 0 && d.wanting == 0 {
+	if len(starved) == 0 && d.sessionsWanting == 0 {
 		return
 	}
 	for _, s := range d.order {
@@ -190,9 +190,9 @@ func (d *Dispatcher) want(s *session, starved map[state.Queue]bool) {
 	}
 	s.wanted = now
 	if now {
-		d.wanting++
+		d.sessionsWanting++
 	} else {
-		d.wanting--
+		d.sessionsWanting--
 	}
 	switch {
 	case s.local == nil:

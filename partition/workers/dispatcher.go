@@ -33,8 +33,8 @@ type Dispatcher struct {
 	draining map[workerKey][]*session
 	// returning are tasks on their way back to the queues: no worker is sent them.
 	returning map[credit.Task]bool
-	// wanting counts the sessions that want credit.
-	wanting int
+	// sessionsWanting counts the sessions that want credit.
+	sessionsWanting int
 	// known is the last survey; leadersChanged asks for one.
 	known          Survey
 	leadersChanged chan struct{}
@@ -53,8 +53,8 @@ type ledPartition struct {
 	pending map[state.Queue]bool
 	// assigning: a command that only carries grants is under way.
 	assigning bool
-	// reminded are tasks that this leadership has sent again.
-	reminded reminders
+	// resent are tasks that this leadership has sent again.
+	resent resentTasks
 }
 
 // New makes the dispatcher of a node. Survey is first used by Follow.
@@ -104,13 +104,13 @@ func (d *Dispatcher) Established(lead Leadership, queues []state.Queue, held []m
 		for q := range former.pending {
 			led.pending[q] = true
 		}
-		led.reminded = former.reminded
+		led.resent = former.resent
 	}
 	d.led[r.ID()] = led
 	for _, a := range held {
 		// The previous leader may not have sent it.
 		if s := d.sessions[workerKey{a.Token.Namespace, a.Worker}]; s != nil {
-			led.reminded.add(creditTask(a.Token))
+			led.resent.add(creditTask(a.Token))
 			s.deliver(Delivery{Token: a.Token, again: true, replica: r, lead: lead})
 		}
 	}

@@ -123,17 +123,17 @@ func TestDeliveredOnce(t *testing.T) {
 	w := s.Attach(knowing)
 	reserved := s.Reserve(0)
 	s.Applied(s.r, s.lead, assigned("w", tokenOf("a", 1)), reserved)
-	remind := func(tokens ...*perdurev1.TaskToken) {
+	resend := func(tokens ...*perdurev1.TaskToken) {
 		s.Established(s.lead, nil, assigned("w", tokens...).Assigned)
 	}
-	remind(tokenOf("a", 1), tokenOf("held", 3))
+	resend(tokenOf("a", 1), tokenOf("held", 3))
 	s.delivers("its entry and a new leader", w, "a/1")
-	remind(tokenOf("a", 1), tokenOf("held", 3))
+	resend(tokenOf("a", 1), tokenOf("held", 3))
 	s.delivers("another leader", w)
-	remind(tokenOf("a", 2), tokenOf("b", 1))
+	resend(tokenOf("a", 2), tokenOf("b", 1))
 	s.delivers("the next version, and one that its former leader did not send", w, "a/2", "b/1")
 	w.Finished(tokenOf("b", 1))
-	remind(tokenOf("b", 2))
+	resend(tokenOf("b", 2))
 	s.delivers("one that it had finished", w, "b/2")
 }
 
@@ -166,7 +166,7 @@ func TestUnsentIsReturned(t *testing.T) {
 	}
 	w.Detach()
 	waitFor(t, "two of four to go back", func() bool { return slices.Equal(s.r.returned(), []string{"x2/1", "x3/1"}) }, s.r.returned)
-	// It comes back and knows nothing: it is reminded of what it holds. Its session ends before it is sent that.
+	// The worker attaches again and holds nothing: its tasks are sent again. Its session ends before they are.
 	s.r.hold(assigned("w", tokenOf("x0", 1), tokenOf("x1", 1)).Assigned)
 	again := s.Attach(spec("w", 0, "f"))
 	waitFor(t, "both to be queued again", func() bool { return again.Queued() == 2 }, s.r.returned)

@@ -12,23 +12,23 @@ import (
 	"perdure/internal/credit"
 )
 
-// giveBackTimeout bounds the return of tasks.
-const giveBackTimeout = 10 * time.Second
+// returnTimeout bounds the return of tasks.
+const returnTimeout = 10 * time.Second
 
-// giveBack returns tasks that a worker was surely never sent: no message about them was written. It does not
+// returnUnsent returns tasks that a worker was surely never sent: no message about them was written. It does not
 // block. A task that cannot be returned waits for the end of its lease.
 //
 // No other node may have sent such a task either, or a worker could begin a task that has gone to another
 // one. A later leader would send it, since its state says which worker holds it; so would this leader to a
 // later session of the worker. So only the dispatcher of the leader that acquired a task returns it, in the
-// same term. It sends the task again neither before (reminded) nor during the return (returning). A task that
+// same term. It sends the task again neither before (resent) nor during the return (returning). A task that
 // another leader has assigned goes back to that one.
-func (d *Dispatcher) giveBack(queue []Delivery) {
+func (d *Dispatcher) returnUnsent(queue []Delivery) {
 	queue = slices.DeleteFunc(slices.Clone(queue), func(q Delivery) bool {
 		if q.replica == nil {
 			return q.Cancelling || q.again || q.link == nil || q.term == 0
 		}
-		return q.Cancelling || q.again || !d.mayReturn(q)
+		return q.Cancelling || q.again || !d.canReturn(q)
 	})
 	if len(queue) == 0 {
 		return
@@ -41,11 +41,11 @@ func (d *Dispatcher) giveBack(queue []Delivery) {
 	d.spawn(func() { d.release(queue) })
 }
 
-// mayReturn reports whether this node may still return a task that it has assigned: the leadership that
+// canReturn reports whether this node may still return a task that it has assigned: the leadership that
 // assigned it still leads, and has not sent it again.
-func (d *Dispatcher) mayReturn(q Delivery) bool {
+func (d *Dispatcher) canReturn(q Delivery) bool {
 	led := d.led[q.replica.ID()]
-	return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))
+	return led != nil && led.lead == q.lead && !led.resent.has(creditTask(q.Token))
 }
 
 // ErrNotReturned says that a task cannot be returned any more: its term is over, or it was sent again.
@@ -59,7 +59,7 @@ func (d *Dispatcher) Return(ctx context.Context, r Replica, term uint64, release
 		return nil, ErrNotReturned
 	}
 	d.mu.Lock()
-	may := d.mayReturn(q)
+	may := d.canReturn(q)
 	if may {
 		d.returning[creditTask(q.Token)] = true
 	}
@@ -75,19 +75,19 @@ func (d *Dispatcher) Return(ctx context.Context, r Replica, term uint64, release
 	return r.ProposeIn(ctx, q.lead, release)
 }
 
-// reminders are the tasks that a leadership has sent again. It remembers maxReminded of them; after more, it
+// resentTasks are the tasks that a leadership has sent again. It remembers maxResent of them; after more, it
 // counts every task as sent again.
-type reminders struct {
+type resentTasks struct {
 	tasks map[credit.Task]struct{}
 	all   bool
 }
 
-const maxReminded = 65_536
+const maxResent = 65_536
 
-func (m *reminders) add(k credit.Task) {
+func (m *resentTasks) add(k credit.Task) {
 	switch {
 	case m.all:
-	case len(m.tasks) >= maxReminded:
+	case len(m.tasks) >= maxResent:
 		m.tasks, m.all = nil, true
 	default:
 		if m.tasks == nil {
@@ -97,7 +97,7 @@ func (m *reminders) add(k credit.Task) {
 	}
 }
 
-func (m *reminders) has(k credit.Task) bool {
+func (m *resentTasks) has(k credit.Task) bool {
 	_, sent := m.tasks[k]
 	return sent || m.all
 }
@@ -106,7 +106,7 @@ func (m *reminders) has(k credit.Task) bool {
 const returners = 16
 
 func (d *Dispatcher) release(queue []Delivery) {
-	ctx, cancel := context.WithTimeout(d.ctx, giveBackTimeout)
+	ctx, cancel := context.WithTimeout(d.ctx, returnTimeout)
 	defer cancel()
 	slots := make(chan struct{}, returners)
 	var all sync.WaitGroup

@@ -51,7 +51,7 @@ func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 			}
 			if err := stream.Send(down); err != nil {
 				d.mu.Lock()
-				d.giveBack(queue[i:])
+				d.returnUnsent(queue[i:])
 				d.mu.Unlock()
 				return err
 			}

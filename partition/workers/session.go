@@ -117,14 +117,14 @@ func (d *Dispatcher) attach(spec Spec, since int64, local *Worker) *session {
 	}
 	if len(leaderships) > 0 {
 		former := slices.Clone(d.draining[s.key()])
-		d.spawn(func() { d.remind(s, leaderships, former) })
+		d.spawn(func() { d.resend(s, leaderships, former) })
 	}
 	return s
 }
 
-// remind sends a session the tasks that its worker holds by the state: they may never have been sent. Tasks
+// resend sends a session the tasks that its worker holds by the state: they may never have been sent. Tasks
 // that entries in flight bring to the worker's earlier sessions are returned first.
-func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*session) {
+func (d *Dispatcher) resend(s *session, leaderships []Leadership, former []*session) {
 	for _, f := range former {
 		select {
 		case <-f.drained:
@@ -143,7 +143,7 @@ func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*sess
 				tokens = append(tokens, a.Token)
 			}
 		}); err != nil {
-			continue // the replica stops or has halted, and the next leader reminds all workers
+			continue // the replica stops or has halted, and the next leader sends the tasks again
 		}
 		if len(tokens) == 0 {
 			continue
@@ -152,11 +152,11 @@ func (d *Dispatcher) remind(s *session, leaderships []Leadership, former []*sess
 		led := d.led[r.ID()]
 		if led == nil || led.lead != lead {
 			d.mu.Unlock()
-			continue // the next leader reminds all workers
+			continue // the next leader sends the tasks again
 		}
 		for _, token := range tokens {
 			if !d.returning[creditTask(token)] {
-				led.reminded.add(creditTask(token))
+				led.resent.add(creditTask(token))
 			}
 			s.deliver(Delivery{Token: token, again: true, replica: r, lead: lead})
 		}
@@ -172,13 +172,13 @@ func (d *Dispatcher) drop(s *session) {
 	s.detached = true
 	if s.wanted {
 		s.wanted = false
-		d.wanting--
+		d.sessionsWanting--
 	}
 	if d.sessions[s.key()] == s {
 		delete(d.sessions, s.key())
 	}
 	d.order = slices.DeleteFunc(d.order, func(x *session) bool { return x == s })
-	d.giveBack(s.queue)
+	d.returnUnsent(s.queue)
 	s.queue = nil
 	d.draining[s.key()] = append(d.draining[s.key()], s)
 	s.freed()
@@ -200,7 +200,7 @@ func (s *session) deliver(q Delivery) {
 	switch {
 	case q.again && s.d.returning[creditTask(q.Token)]:
 	case s.detached:
-		s.d.giveBack([]Delivery{q})
+		s.d.returnUnsent([]Delivery{q})
 	case s.local != nil:
 		s.local.arrive(q)
 	default:

@@ -97,9 +97,9 @@ func TestSplitWorker(t *testing.T) {
 	}
 }
 
-// TestSplitWorkerIsRemindedOnce: tasks that a worker holds by the state are sent again without credit, unless it has said
+// TestSplitWorkerIsResentOnce: tasks that a worker holds by the state are sent again without credit, unless it has said
 // that it holds them or was sent them over the same stream.
-func TestSplitWorkerIsRemindedOnce(t *testing.T) {
+func TestSplitWorkerIsResentOnce(t *testing.T) {
 	s := newStage(t)
 	w := s.splits("w", 2, tokenOf("held", 3))
 	defer w.Detach()

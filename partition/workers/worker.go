@@ -167,7 +167,7 @@ func (w *Worker) end(superseded bool) {
 		delete(w.d.workers, w.key())
 	}
 	if !superseded {
-		w.d.giveBack(w.queue)
+		w.d.returnUnsent(w.queue)
 	}
 	w.queue = nil
 	w.took(w.remote)
@@ -306,7 +306,7 @@ func (w *Worker) settled(q Delivery, sent bool) {
 // it was assigned, is queued once.
 func (w *Worker) arrive(q Delivery) {
 	if w.over {
-		w.d.giveBack([]Delivery{q})
+		w.d.returnUnsent([]Delivery{q})
 		return
 	}
 	if !q.Cancelling {
@@ -316,7 +316,7 @@ func (w *Worker) arrive(q Delivery) {
 			q.splits = true
 			w.hold(task)
 		} else if q.again {
-			w.step(credit.Reminded{Task: task})
+			w.step(credit.Resent{Task: task})
 		} else {
 			w.step(credit.Assigned{Link: q.link.name(), Task: task})
 		}

@@ -180,13 +180,13 @@ func (g *Guard) Close() {
 	}
 }
 
-// Look reads the files now instead of at the next interval.
-func (g *Guard) Look() {
+// Reload reads the files now instead of at the next interval.
+func (g *Guard) Reload() {
 	if g.tokens != nil {
-		g.tokens.Look()
+		g.tokens.Reload()
 	}
 	if g.keys != nil {
-		g.keys.Look()
+		g.keys.Reload()
 	}
 }
 

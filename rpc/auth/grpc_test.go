@@ -337,7 +337,7 @@ func TestWorkerStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	certstest.Write(t, d.dir, "tokens.yaml", []byte(row))
-	d.Look()
+	d.Reload()
 	if err := talk(steady, beat()); !api.Is(err, perdurev1.Reason_REASON_UNAUTHENTICATED) {
 		t.Errorf("a token that is no longer in the file: %v", err)
 	}

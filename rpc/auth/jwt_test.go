@@ -128,7 +128,7 @@ func TestSignedTokens(t *testing.T) {
 		t.Error(d.err)
 	}
 	certstest.Write(t, w.dir, "keys.pem", publicPEM(t, ec))
-	w.Look()
+	w.Reload()
 	if _, d := w.authenticate(good); d == nil || d.reason != reasonBadSignature {
 		t.Errorf("after its key was taken away: %v", d)
 	}

@@ -30,7 +30,7 @@ func TestTokensOfTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	certstest.Write(t, w.dir, "tokens.yaml", []byte(row))
-	w.Look()
+	w.Reload()
 	if _, d := w.authenticate(readerToken); d == nil || d.reason != reasonUnknownToken {
 		t.Errorf("a token that was taken out: %v", d)
 	}
@@ -39,7 +39,7 @@ func TestTokensOfTheFile(t *testing.T) {
 	}
 	for _, bad := range []string{"", "[]", row + "  colour: blue\n"} {
 		certstest.Write(t, w.dir, "tokens.yaml", []byte(bad))
-		w.Look()
+		w.Reload()
 		if _, d := w.authenticate("a-token-that-is-new"); d != nil {
 			t.Errorf("after the file was replaced by %q: %v", bad, d.err)
 		}

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// DefaultEvery is how often files are looked at unless Options.Every says otherwise.
+// DefaultEvery is how often files are read unless Options.Every says otherwise.
 const DefaultEvery = 3 * time.Second
 
 // MaxBytes bounds one file. A larger one is refused: it is not what was meant.
@@ -31,7 +31,7 @@ type Options[T any] struct {
 	Paths []string
 	// Parse makes the value of the contents, in the order of Paths. It is called by one goroutine at a time.
 	Parse func(contents [][]byte) (T, error)
-	// Every is how often the files are looked at; DefaultEvery if 0.
+	// Every is how often the files are read; DefaultEvery if 0.
 	Every time.Duration
 	// Changed is called with each new value after it took effect; it may be nil.
 	Changed func(T)
@@ -45,7 +45,7 @@ type Value[T any] struct {
 	opts    Options[T]
 	current atomic.Pointer[T]
 
-	mu       sync.Mutex // one look at a time
+	mu       sync.Mutex // one reload at a time
 	seen     [][]byte   // the contents checked last, good or bad
 	reported string     // the read error that was reported last
 
@@ -78,8 +78,8 @@ func Open[T any](opts Options[T]) (*Value[T], error) {
 // Get is the last good value.
 func (v *Value[T]) Get() T { return *v.current.Load() }
 
-// Look reads the files now and takes their value if they have changed and make sense.
-func (v *Value[T]) Look() {
+// Reload reads the files now and takes their value if they have changed and make sense.
+func (v *Value[T]) Reload() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	contents, err := read(v.opts.Paths)
@@ -126,7 +126,7 @@ func (v *Value[T]) watch() {
 	for {
 		select {
 		case <-ticker.C:
-			v.Look()
+			v.Reload()
 		case <-v.stop:
 			return
 		}

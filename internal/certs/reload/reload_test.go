@@ -35,7 +35,7 @@ type calls struct {
 	failed  []string
 }
 
-// open watches so rarely that only Look looks.
+// open watches so rarely that only Reload reads.
 func open(t *testing.T, paths ...string) (*Value[string], *calls) {
 	t.Helper()
 	var log calls
@@ -57,8 +57,8 @@ func TestGoodStaysUntilBetter(t *testing.T) {
 	v, log := open(t, a, "", b)
 	want := func(value string, changed, failed int) {
 		t.Helper()
-		v.Look()
-		v.Look() // a second look at the same says nothing more
+		v.Reload()
+		v.Reload() // a second reload of the same files reports nothing
 		if v.Get() != value || len(log.changed) != changed || len(log.failed) != failed {
 			t.Fatalf("value %q, changes %q and %q; want %q, %d changes, %d failures", v.Get(), log.changed, log.failed, value, changed, failed)
 		}
@@ -105,7 +105,7 @@ func TestContentDecides(t *testing.T) {
 	if err := os.Symlink(b, link); err != nil {
 		t.Fatal(err)
 	}
-	v.Look()
+	v.Reload()
 	if v.Get() != "two" {
 		t.Errorf("value %q after the link was turned", v.Get())
 	}

@@ -73,7 +73,7 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/leader.go", Pkg: "partition", Rule: "feature level: a leader follows the cluster's level",
-		From: `l.keepRaising()`, To: `_ = l`, Tests: "TestFeatureLevelAlone", Hangs: 30 * time.Second,
+		From: `l.raiseLevels()`, To: `_ = l`, Tests: "TestFeatureLevelAlone", Hangs: 30 * time.Second,
 	},
 	{
 		File: "fsm/machine/outbox.go", Rule: "channel: the numbers of an epoch go on after a trim",

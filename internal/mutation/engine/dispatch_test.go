@@ -35,7 +35,7 @@ var dispatchBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/workers/release.go", Rule: "dispatch: a task that was delivered before is not returned",
-		From: `return q.Cancelling || q.again || !d.mayReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUnsentIsReturned",
+		From: `return q.Cancelling || q.again || !d.canReturn(q)`, To: `return q.Cancelling || d.led[q.replica.ID()] == nil`, Tests: "TestUnsentIsReturned",
 	},
 	{
 		File: "partition/workers/release.go", Rule: "dispatch: an undelivered task is returned",

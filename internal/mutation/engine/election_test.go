@@ -31,7 +31,7 @@ var electionBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/election/balance.go", Rule: "election: an operator's choice holds",
-		From: ` && !b.isKept(p.Partition, now) {`, To: ` {`, Tests: "TestBalance",
+		From: ` && !b.isPinned(p.Partition, now) {`, To: ` {`, Tests: "TestBalance",
 	},
 	{
 		File: "partition/election/transfer.go", Rule: "election: a failed transfer is not repeated at once",

@@ -68,7 +68,7 @@ var leaseBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/workers/release.go", Rule: "lease: a node that did not send a redelivered task does not return it",
-		From: `return led != nil && led.lead == q.lead && !led.reminded.has(creditTask(q.Token))`, To: `return led != nil && led.lead == q.lead`, Tests: "TestResentIsNotReturned",
+		From: `return led != nil && led.lead == q.lead && !led.resent.has(creditTask(q.Token))`, To: `return led != nil && led.lead == q.lead`, Tests: "TestResentIsNotReturned",
 	},
 	{
 		File: "durable/activation.go", Rule: "lease: it is looked at last before a step",
