@@ -13,17 +13,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	perdurev1 "perdure/api/perdure/v1"
 	"perdure/client"
 	"perdure/durable"
 )
 
-// BankOptions say what the bank is to do. The zero value is 1,000 accounts and 20,000 transfers under one kill-leader.
+// BankOptions say what the bank is to do. The zero value is 1,000 accounts and 20,000 transfers under BankFaults.
 type BankOptions struct {
 	// Accounts are entities; Transfers move money between two of them, in a critical section of both, at least so many.
-	// More are made while faults still last. Functions is how many run at a time; Audited is how many accounts an audit
+	// More are made while the last fault lasts. Functions is how many run at a time; Audited is how many accounts an audit
 	// locks, Auditors how many audits run at a time.
 	Accounts, Transfers, Functions, Audited, Auditors int
-	// Workers, Lease, Timeout, Faults, Rounds, Warm, Hold and Cool are as with Executions.
+	// Workers, Lease, Timeout, Faults, Warm, Hold and Cool are as with Executions. Faults follow each other until all
+	// transfers are made; Rounds is how many there are at least.
 	Workers          int
 	Lease, Timeout   time.Duration
 	Faults           []Fault
@@ -39,7 +41,7 @@ func (o *BankOptions) fill() {
 	o.Audited, o.Auditors = min(fallback(o.Audited, 50), o.Accounts), fallback(o.Auditors, 1)
 	o.Workers, o.Lease, o.Timeout = fallback(o.Workers, 3), fallback(o.Lease, 5*time.Second), fallback(o.Timeout, 2*time.Minute)
 	if len(o.Faults) == 0 {
-		o.Faults, _ = FindFaults("kill-leader")
+		o.Faults, _ = FindFaults(BankFaults)
 	}
 	o.Rounds = fallback(o.Rounds, len(o.Faults))
 	o.Warm, o.Hold, o.Cool = fallback(o.Warm, 2*time.Second), fallback(o.Hold, 8*time.Second), fallback(o.Cool, 2*time.Second)
@@ -48,6 +50,9 @@ func (o *BankOptions) fill() {
 		o.Out = io.Discard
 	}
 }
+
+// BankFaults break leaders, workers and links.
+const BankFaults = "kill-leader,kill-worker,cut-leader,stop-worker,one-way,isolate-leader,pause-worker"
 
 // BankReport is the outcome of a bank.
 type BankReport struct {
@@ -260,7 +265,7 @@ func Bank(ctx context.Context, c *Cluster, o BankOptions) (*BankReport, error) {
 	}
 	report := &BankReport{}
 	rng := rand.New(rand.NewPCG(o.Seed, 3))
-	for i := 0; i < o.Rounds && err == nil; i++ {
+	for i := 0; (i < o.Rounds || r.made.Load() < int64(o.Transfers)) && err == nil; i++ {
 		least := int(r.made.Load()) + o.Functions
 		f := o.Faults[i%len(o.Faults)]
 		var w *Wound
@@ -332,6 +337,8 @@ func (r *bankRun) audit(ctx context.Context, cl *client.Client, rng *rand.Rand) 
 	r.wrong = append(r.wrong, wrong...)
 }
 
+var errBusyAccount = errors.New("it is locked, or operations wait")
+
 // settle checks all accounts, when nothing runs any more, against the results of the transfers.
 func (r *bankRun) settle(ctx context.Context, c *Cluster, report *BankReport) error {
 	cl, err := c.Client(30 * time.Second)
@@ -344,10 +351,17 @@ func (r *bankRun) settle(ctx context.Context, c *Cluster, report *BankReport) er
 	seen := map[string]ledger{}
 	var mu sync.Mutex
 	var jobs []func(context.Context) error
+	quiet, cancel := context.WithTimeout(ctx, healTimeout) // for the last unlocks to arrive
+	defer cancel()
 	for _, account := range r.accounts {
 		jobs = append(jobs, func(ctx context.Context) error {
-			e, err := cl.GetEntity(ctx, string(account))
-			if err != nil {
+			var e *perdurev1.Entity
+			if err := waitFor(quiet, string(account), func(context.Context) (err error) {
+				if e, err = cl.GetEntity(ctx, string(account)); err == nil && (e.GetLock() != nil || e.GetQueued() != 0) {
+					err = errBusyAccount
+				}
+				return err
+			}); err != nil && !errors.Is(err, errBusyAccount) {
 				return err
 			}
 			l := ledger{}

@@ -102,12 +102,13 @@ func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 
 func bankJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.BankOptions{Out: out}
+	co.faults = jepsen.BankFaults
 	set.IntVar(&o.Accounts, "accounts", 1000, "accounts, each an entity")
 	set.IntVar(&o.Transfers, "transfers", 20_000, "transfers at least")
 	set.IntVar(&o.Functions, "functions", 64, "transfers at a time")
 	set.IntVar(&o.Audited, "audited", 50, "accounts that an audit locks")
 	set.IntVar(&o.Auditors, "auditors", 1, "audits at a time")
-	set.IntVar(&o.Rounds, "rounds", 0, "faults, one after the other (default: each once)")
+	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all transfers are made (default: each once)")
 	set.IntVar(&o.Workers, "workers", 3, "workers")
 	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
 	set.DurationVar(&o.Timeout, "call-timeout", 2*time.Minute, "timeout of one transfer or audit")

@@ -30,7 +30,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   failover     --rounds 10 --fault kill         what a fault costs a stream of small writes
   register     --histories 10 --fault kill,cut  histories of write-once registers, judged by a checker
   executions   --n 2000 --fault kill,kill-worker three-step executions, all read back afterwards
-  bank         --accounts 1000 --transfers 20000 --fault kill-leader,kill-worker  transfers in critical sections
+  bank         --accounts 1000 --transfers 20000  transfers in critical sections, under faults of all kinds throughout
   graphs       --n 500 --fault kill-leader,kill-worker  drawn graphs, held against the pure reduction
   graph-crash                                   a diamond whose leader is killed in the middle, state by state
   graph-speed  --nodes-in-graph 10000 --width 100  nodes completed per second, in tenths of a large run
