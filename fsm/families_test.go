@@ -118,7 +118,7 @@ func (s *pairedStore) outgoing() string {
 	s.t.Helper()
 	var out string
 	if err := s.View(func(r state.Reader) error {
-		epoch, msgs, err := query.Outgoing(r, 1, 100, 1<<30)
+		epoch, msgs, err := query.Outgoing(r, 1, state.Channel{}, 100, 1<<30)
 		out = fmt.Sprint(epoch)
 		for _, m := range msgs {
 			out += fmt.Sprintf(" %d:%s", m.Seq, m.ToId)

@@ -454,7 +454,7 @@ func (w *world) auditChannels(p *part, c *census) {
 	for dst := range w.parts {
 		ch := p.m.txn.channel(keys.Number(keys.Channel, uint32(dst)))
 		epoch, last := ch.Epoch, ch.Last
-		e, msgs, err := query.Outgoing(p.state, uint32(dst), 1<<30, 1<<40)
+		e, msgs, err := query.Outgoing(p.state, uint32(dst), state.Channel{}, 1<<30, 1<<40)
 		if err != nil {
 			c.problem("outbox: %v", err)
 		}

@@ -200,7 +200,7 @@ func TestOutgoingEpochs(t *testing.T) {
 		limit int
 		want  string
 	}{{1, "[8]"}, {2, "[8 9]"}, {9, "[8 9]"}} {
-		epoch, msgs, err := query.Outgoing(st, 3, c.limit, 1<<30)
+		epoch, msgs, err := query.Outgoing(st, 3, state.Channel{}, c.limit, 1<<30)
 		var seqs []uint64
 		for _, m := range msgs {
 			seqs = append(seqs, m.Seq)
@@ -209,7 +209,7 @@ func TestOutgoingEpochs(t *testing.T) {
 			t.Errorf("epoch %d, messages %v, %v", epoch, seqs, err)
 		}
 	}
-	if epoch, msgs, err := query.Outgoing(st, 4, 9, 1<<30); epoch != 0 || len(msgs) != 0 || err != nil {
+	if epoch, msgs, err := query.Outgoing(st, 4, state.Channel{}, 9, 1<<30); epoch != 0 || len(msgs) != 0 || err != nil {
 		t.Errorf("epoch %d, messages %v, %v", epoch, msgs, err)
 	}
 }
@@ -241,7 +241,7 @@ func TestOutgoingBytes(t *testing.T) {
 	}
 	for _, c := range []struct{ limit, bytes, want int }{{100, 5 * size / 2, 2}, {100, size / 2, 1}, {100, 1, 1}, {3, 100 * size, 3}, {100, 100 * size, 10}} {
 		st.read = 0
-		_, msgs, err := query.Outgoing(st, 3, c.limit, c.bytes)
+		_, msgs, err := query.Outgoing(st, 3, state.Channel{}, c.limit, c.bytes)
 		if err != nil || len(msgs) != c.want {
 			t.Errorf("within %d messages and %d bytes: %d, want %d, %v", c.limit, c.bytes, len(msgs), c.want, err)
 		}

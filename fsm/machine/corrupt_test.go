@@ -119,7 +119,7 @@ func probe(below *state.MemReader, cfg Config, ids []string, index uint64, now i
 	if _, _, err := query.NextExpiration(st); err != nil {
 		return err
 	}
-	if _, _, err := query.Outgoing(st, 1-cfg.Partition, 100, 1<<30); err != nil {
+	if _, _, err := query.Outgoing(st, 1-cfg.Partition, state.Channel{}, 100, 1<<30); err != nil {
 		return err
 	}
 	if cmds == nil {

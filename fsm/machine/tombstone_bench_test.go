@@ -112,7 +112,7 @@ func BenchmarkTombstones(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, msgs, err := query.Outgoing(r, 1, 64, 1<<30); len(msgs) != 64 || err != nil {
+				if _, msgs, err := query.Outgoing(r, 1, state.Channel{}, 64, 1<<30); len(msgs) != 64 || err != nil {
 					b.Fatal(len(msgs), err)
 				}
 			}

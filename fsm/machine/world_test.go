@@ -243,7 +243,7 @@ func (w *world) shipOne(src, dst, limit int) {
 
 func (w *world) deliverCmd(src, dst, limit int) *commandv1.Command {
 	w.t.Helper()
-	epoch, msgs, err := query.Outgoing(w.parts[src].state, uint32(dst), limit, 1<<30)
+	epoch, msgs, err := query.Outgoing(w.parts[src].state, uint32(dst), state.Channel{}, limit, 1<<30)
 	if err != nil {
 		w.t.Fatalf("outgoing: %v", err)
 	}

@@ -8,14 +8,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Outgoing reads a state's outbox messages for a destination, oldest first: at most limit messages, of at
-// most bytes as stored. It returns at least one message if there is any, however large. It reads no message
-// beyond the first one that exceeds a bound.
-func Outgoing(r state.Reader, destination uint32, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
+// Outgoing reads a state's outbox messages for a destination, oldest first, beyond the one that after names (the zero
+// value: all): at most limit messages, of at most bytes as stored. It returns at least one message if there is any,
+// however large. It reads no message beyond the first one that exceeds a bound.
+func Outgoing(r state.Reader, destination uint32, after state.Channel, limit, bytes int) (epoch uint64, msgs []*commandv1.Message, err error) {
 	prefix := keys.Number(keys.Outbox, destination)
-	front, err := state.OutboxFront(r, destination)
-	if err != nil {
-		return 0, nil, err
+	front := keys.OutboxOf(destination, after.Epoch, after.Last+1)
+	if after == (state.Channel{}) {
+		if front, err = state.OutboxFront(r, destination); err != nil {
+			return 0, nil, err
+		}
 	}
 	var bad error
 	size := 0

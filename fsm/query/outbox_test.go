@@ -43,7 +43,7 @@ func TestOutgoing(t *testing.T) {
 			total += sizes[want]
 			want++
 		}
-		epoch, msgs, err := Outgoing(r, dst, limit, bytes)
+		epoch, msgs, err := Outgoing(r, dst, state.Channel{}, limit, bytes)
 		if err != nil || len(msgs) != want || want > 0 && epoch != 7 {
 			t.Fatalf("%d messages of epoch %d, %v, must be %d of %v", len(msgs), epoch, err, want, sizes)
 		}
@@ -51,6 +51,11 @@ func TestOutgoing(t *testing.T) {
 			if m.Seq != first+uint64(i) {
 				t.Fatalf("message %d has number %d, the first has %d", i, m.Seq, first)
 			}
+		}
+		skip := rapid.IntRange(1, 9).Draw(t, "skip")
+		if _, rest, err := Outgoing(r, dst, state.Channel{Epoch: 7, Last: first + uint64(skip) - 1}, 100, 1<<20); err != nil || len(rest) != max(len(sizes)-skip, 0) ||
+			len(rest) > 0 && rest[0].Seq != first+uint64(skip) {
+			t.Fatalf("behind %d of %d messages: %d, %v", skip, len(sizes), len(rest), err)
 		}
 		holders, err := Destinations(r, 6)
 		if expect := []uint32{dst - 1, dst, dst + 1}; len(sizes) == 0 {
@@ -75,7 +80,7 @@ func TestOutgoingByEpoch(t *testing.T) {
 			put(t, r, 0, 5, uint64(n+1), 1)
 		}
 		r.Apply([]state.Write{{Key: keys.Number(keys.Channel, 0), Value: state.Channel{Epoch: 5, Last: uint64(present)}.Encode()}})
-		epoch, msgs, err := Outgoing(r, 0, 100, 1<<20)
+		epoch, msgs, err := Outgoing(r, 0, state.Channel{}, 100, 1<<20)
 		want, from := present, uint64(5)
 		if old > 0 {
 			want, from = old, 4

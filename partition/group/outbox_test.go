@@ -85,7 +85,7 @@ func givenUp(t *testing.T, r *Replica) bool {
 	t.Helper()
 	s := r.serving().ship
 	s.mu.Lock()
-	idle := !s.busy[1] && !s.pending[1]
+	idle := !s.busy[1] && !s.pending[1] && !s.trimming[1]
 	s.mu.Unlock()
 	return idle && len(outbox(t, r)) > 0
 }
@@ -158,6 +158,7 @@ func TestShipping(t *testing.T) {
 	f.next("after a refusal", 1)
 	f.answers <- farAnswer{through: 1}
 	f.next("after one was acknowledged", 2)
+	waitFor(t, "one to be removed", func() bool { return len(outbox(t, r)) < 5 }, func() string { return fmt.Sprint(outbox(t, r)) })
 	holds("after one was acknowledged", 2, 3, 4, 5)
 	// A repeated delivery acknowledges nothing new.
 	f.answers <- farAnswer{through: 1}

@@ -21,9 +21,16 @@ type shipper struct {
 	done   chan struct{}
 	wakeup chan struct{}
 
+	// under are the goroutines that serve and trim. run joins them.
+	under sync.WaitGroup
+
 	mu      sync.Mutex
 	pending map[uint32]bool
 	busy    map[uint32]bool
+	// acked is up to where each destination has applied this leadership's shipments. trimming are the destinations whose
+	// trim runs.
+	acked    map[uint32]state.Channel
+	trimming map[uint32]bool
 	// since is when messages for a destination began to wait, or when some were last delivered.
 	since map[uint32]time.Time
 }
@@ -37,6 +44,8 @@ const (
 	shipNodeBytes = 64 << 20
 	shipPause     = 50 * time.Millisecond
 	shipMaxPause  = 2 * time.Second
+	// trimPause gathers acknowledgements, so that a busy channel's shipments share a trim.
+	trimPause = 100 * time.Millisecond
 )
 
 // shipment is how much the next shipment to a destination may carry. It halves when one fails, since too large a one
@@ -60,7 +69,8 @@ func (s *shipment) arrived() {
 }
 
 func newShipper(l *leadership) *shipper {
-	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{}, since: map[uint32]time.Time{}}
+	return &shipper{l: l, done: make(chan struct{}), wakeup: make(chan struct{}, 1), pending: map[uint32]bool{}, busy: map[uint32]bool{},
+		acked: map[uint32]state.Channel{}, trimming: map[uint32]bool{}, since: map[uint32]time.Time{}}
 }
 
 // wake signals that the outbox has messages for these partitions. It does not block.
@@ -102,8 +112,7 @@ func (s *shipper) take() []uint32 {
 // one. It returns when the leadership has ended and all of them have.
 func (s *shipper) run() {
 	defer close(s.done)
-	var under sync.WaitGroup
-	defer under.Wait()
+	defer s.under.Wait()
 	for {
 		select {
 		case <-s.l.ctx.Done():
@@ -111,7 +120,7 @@ func (s *shipper) run() {
 		case <-s.wakeup:
 		}
 		for _, destination := range s.take() {
-			under.Go(func() { s.serve(destination) })
+			s.under.Go(func() { s.serve(destination) })
 		}
 	}
 }
@@ -156,54 +165,97 @@ func (s *shipper) rest(destination uint32) bool {
 	return true
 }
 
-// ship delivers everything the outbox holds for a destination.
+// ship delivers everything the outbox holds for a destination beyond what it has acknowledged.
 func (s *shipper) ship(destination uint32, size *shipment) error {
 	for s.l.ctx.Err() == nil {
-		through, epoch, err := s.shipOnce(destination, size)
-		if err != nil || epoch == 0 {
-			return err
-		}
-		if _, err := s.l.r.commands.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
-			Trim: &commandv1.Trim{Destination: destination, Epoch: epoch, Through: through}}}); err != nil {
+		if more, err := s.shipOnce(destination, size); err != nil || !more {
 			return err
 		}
 	}
 	return nil
 }
 
-// shipOnce delivers one shipment. It returns the number of the last message that the destination has applied, and the
-// channel's epoch; 0 if the outbox holds nothing for it.
-func (s *shipper) shipOnce(destination uint32, size *shipment) (through, epoch uint64, err error) {
+// shipOnce delivers one shipment. more is false if the outbox holds nothing that the destination has not acknowledged.
+func (s *shipper) shipOnce(destination uint32, size *shipment) (more bool, err error) {
 	r := s.l.r
+	s.mu.Lock()
+	after := s.acked[destination]
+	s.mu.Unlock()
 	var msgs []*commandv1.Message
+	var epoch uint64
 	if err := r.store.View(func(state state.Reader) error {
 		var err error
-		epoch, msgs, err = query.Outgoing(state, destination, size.messages, size.bytes)
+		epoch, msgs, err = query.Outgoing(state, destination, after, size.messages, size.bytes)
 		return err
 	}); err != nil {
-		return 0, 0, err
+		return false, err
 	}
 	if len(msgs) == 0 {
 		s.progress(destination, true)
-		return 0, 0, nil
+		return false, nil
 	}
 	cmd := &commandv1.Command{Kind: &commandv1.Command_Deliver{Deliver: &commandv1.Deliver{Source: r.id, Epoch: epoch, Messages: msgs}}}
 	bytes := proto.Size(cmd)
 	if share := min(bytes, shipNodeBytes); share > shipSmall {
 		if err := r.shipping.Acquire(s.l.ctx, int64(share)); err != nil {
-			return 0, 0, err
+			return false, err
 		}
 		defer r.shipping.Release(int64(share))
 	}
 	reply, err := r.env.Deliver(s.l.ctx, destination, cmd)
 	if err != nil {
 		size.failed(len(msgs), bytes)
-		return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)
+		return false, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)
 	}
 	size.arrived()
 	r.metrics.Shipped.Add(float64(len(msgs)))
 	s.progress(destination, false)
-	return reply.GetDeliver().GetThrough(), epoch, nil
+	s.acknowledged(destination, state.Channel{Epoch: epoch, Last: reply.GetDeliver().GetThrough()})
+	return true, nil
+}
+
+// acknowledged notes what a destination has applied. It has the outbox trimmed by a goroutine of its own: the next
+// shipment does not wait for that.
+func (s *shipper) acknowledged(destination uint32, through state.Channel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.acked[destination]; through.Epoch == have.Epoch && through.Last <= have.Last {
+		return
+	}
+	s.acked[destination] = through
+	if !s.trimming[destination] {
+		s.trimming[destination] = true
+		s.under.Go(func() { s.trim(destination) })
+	}
+}
+
+// trim removes the acknowledged messages for a destination from the outbox, until it has removed them all.
+func (s *shipper) trim(destination uint32) {
+	r, pause := s.l.r, trimPause
+	var trimmed state.Channel
+	for {
+		c, stop := r.clock.After(pause)
+		select {
+		case <-c:
+		case <-s.l.ctx.Done():
+			stop()
+			return
+		}
+		s.mu.Lock()
+		through := s.acked[destination]
+		if through == trimmed {
+			s.trimming[destination] = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		if _, err := r.commands.Propose(s.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Trim{
+			Trim: &commandv1.Trim{Destination: destination, Epoch: through.Epoch, Through: through.Last}}}); err != nil {
+			pause = min(2*pause, shipMaxPause) // what a trim leaves, a later one removes
+			continue
+		}
+		trimmed, pause = through, trimPause
+	}
 }
 
 // progress notes that messages were delivered, or that the outbox held none when it was read.

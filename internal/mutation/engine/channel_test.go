@@ -14,11 +14,21 @@ var channelBugs = []mutation.Bug{
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: what could not be delivered is not acknowledged",
-		From: `return 0, 0, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`, To: `return msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err))), epoch, nil`, Tests: "TestShipping",
+		From:  `return false, fmt.Errorf("%d messages, %d bytes: %w", len(msgs), bytes, err)`,
+		To:    "s.acknowledged(destination, state.Channel{Epoch: epoch, Last: msgs[len(msgs)-1].Seq + 0*uint64(len(fmt.Sprint(err)))})\n\t\treturn true, nil",
+		Tests: "TestShipping",
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: nothing beyond the acknowledgement is removed",
-		From: `return reply.GetDeliver().GetThrough(), epoch, nil`, To: `return max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq), epoch, nil`, Tests: "TestShipping",
+		From: `Last: reply.GetDeliver().GetThrough()})`, To: `Last: max(reply.GetDeliver().GetThrough(), msgs[len(msgs)-1].Seq)})`, Tests: "TestShipping",
+	},
+	{
+		File: "partition/group/ship.go", Rule: "shipper: what was acknowledged is not shipped again while its trim is under way",
+		From: `after := s.acked[destination]`, To: `after := s.acked[destination+1<<20]`, Tests: "TestShipping",
+	},
+	{
+		File: "partition/group/ship.go", Rule: "shipper: what is acknowledged while a trim runs is trimmed, too",
+		From: `if through == trimmed {`, To: `if through == trimmed || trimmed.Epoch != 0 {`, Tests: "TestShipping",
 	},
 	{
 		File: "partition/group/ship.go", Rule: "shipper: what was not delivered is tried again",
