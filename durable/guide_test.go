@@ -220,7 +220,7 @@ func release(context.Context, durable.Done[string]) error { return nil }
 
 func serve(ctx context.Context, c *client.Client) error {
 	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Concurrency: 200, Digest: "v1.4.0"})
-	w.Register(quote, steps, recorded, fanOut, approval, notify, book, bestOffer, cheapest, decide)
+	w.Register(quote, steps, recorded, fanOut, approval, notify, book, bestOffer, cheapest, decide, account, transfer)
 	return w.Run(ctx)
 }
 
@@ -236,6 +236,31 @@ func start(ctx context.Context, c *client.Client, in Trip) (string, error) {
 	}
 	return seat, err
 }
+
+var account = durable.NewEntity("account",
+	durable.Op("add", func(_ *durable.EntityContext, cents *int, amount int) (int, error) {
+		if *cents+amount < 0 {
+			return 0, &durable.Error{Type: "overdrawn", Message: fmt.Sprintf("the balance is %d", *cents)}
+		}
+		*cents += amount
+		return *cents, nil
+	}))
+
+var transfer = durable.NewFunction("transfer", func(ctx durable.Context, cents int) (int, error) {
+	from, to := account.ID("ann"), account.ID("bob")
+	unlock, err := durable.Lock(ctx, from, to)
+	if err != nil {
+		return 0, err
+	}
+	left, err := durable.CallEntity[int](ctx, from, "add", -cents)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := durable.CallEntity[int](ctx, to, "add", cents); err != nil {
+		return 0, err
+	}
+	return left, unlock()
+})
 
 func TestGuide(t *testing.T) {
 	guide, err := os.ReadFile("GUIDE.md")
