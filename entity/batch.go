@@ -26,7 +26,8 @@ type Batch struct {
 
 // Batch returns what a worker should run next, and false if nothing can run now. It holds the first
 // operations of one list that may run: at most operations of them (at least one), and no more than fit into bytes of
-// input, but always the first. The lists take turns by the version, so neither starves the other. It changes nothing, so a batch that is lost costs nothing.
+// input, but always the first. The version's parity selects the list, so neither starves the other. Batch changes
+// nothing, so a lost batch costs nothing.
 func (s *State) Batch(operations, bytes int) (Batch, bool) {
 	b := Batch{Entity: s.ID, Incarnation: s.Incarnation, Version: s.Version, Exists: s.Exists, Value: s.Value}
 	b.Lane = s.may(true) && (s.Version%2 == 0 || !s.may(false))

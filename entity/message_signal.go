@@ -44,7 +44,7 @@ func (m Signal) fault() (rule, detail string) {
 	case m.Entity == "", m.Request == "", m.Operation == "":
 		return RuleID, "a signal names an entity, a request and an operation"
 	case m.DueAt < 0:
-		return RuleTime, "it is due before the epoch"
+		return RuleTime, "it is scheduled before the epoch"
 	}
 	return "", ""
 }

@@ -17,7 +17,8 @@ func compareDelayed(a, b Entry) int {
 func (s *State) SortDelayed() { slices.SortFunc(s.Delayed, compareDelayed) }
 
 // NextScheduled returns the time of the first scheduled signal (Unix milliseconds), at which to call [State.Tick],
-// and whether there is one. While the lane is full it answers none: the next commit makes room and moves signals itself.
+// and whether there is one. While the lane is full it returns false: the next commit
+// takes signals off the lane and moves scheduled ones there.
 func (s *State) NextScheduled() (at int64, ok bool) {
 	if len(s.Delayed) == 0 || len(s.Lane) >= LaneLength {
 		return 0, false
@@ -25,8 +26,8 @@ func (s *State) NextScheduled() (at int64, ok bool) {
 	return s.Delayed[0].dueAt(), true
 }
 
-// Tick moves the signals that are scheduled at now or earlier to the lane, in the order of their times, while it
-// has room. It reports whether there were any. Calling it early, late or twice is harmless.
+// Tick moves the signals that are scheduled at now or earlier to the lane, in the order of their times, until the
+// lane is full. It reports whether it moved any. Calling it early, late or twice is harmless.
 func (s *State) Tick(now int64) bool {
 	n := 0
 	for n < len(s.Delayed) && s.Delayed[n].dueAt() <= now && len(s.Lane) < LaneLength {

@@ -25,13 +25,13 @@ type State struct {
 	// Queue holds the operations and lock requests that wait, in the order of their Seq.
 	Queue []Entry
 	// Lane holds the scheduled signals whose time has come, by their Seq, at most LaneLength of them. They do not wait
-	// behind the queue: batches of both take turns while there are operations in both.
+	// behind the queue: batches of both alternate while there are operations in both.
 	Lane []Entry
 	// Delayed holds the signals whose scheduled time is still to come, by DueAt and then Seq.
 	Delayed []Entry
 }
 
-// LaneLength bounds State.Lane. Signals that come due while it is full stay delayed until a commit makes room.
+// LaneLength bounds State.Lane. Signals whose time comes while it is full stay delayed until a commit shortens it.
 const LaneLength = 64
 
 // Entry is one thing that waits at an entity.

@@ -57,7 +57,7 @@ func OpenReadOnly(dir string, opts Options) (*ReadOnly, error) {
 	return &ReadOnly{s.dir, db, status}, nil
 }
 
-// held turns the refusal of a lock into a HeldError of the store.
+// held converts the refusal of a lock to a HeldError of the store.
 func (s *Store) held(err error) error {
 	var lock *lockedError
 	if errors.As(err, &lock) {

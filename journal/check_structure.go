@@ -163,7 +163,8 @@ func checkCancellingAdmits(a *audit) {
 	}
 }
 
-// K9: what only running code can do waits for ExecutionResumed.
+// checkBlocked reports events that only running code writes while the execution is Blocked: they need
+// ExecutionResumed first (K9).
 func checkBlocked(a *audit) {
 	for i, entry := range a.entries {
 		if a.before[i] != StatusBlocked {

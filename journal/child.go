@@ -52,7 +52,7 @@ func (c *child) openAttempt() uint32 {
 
 func (c *child) started() bool { return c.open || c.resolved || c.retries > 0 }
 
-// fingerprint stands for a payload: up to 32 bytes as they are, longer ones as their SHA-256, so that the
+// fingerprint identifies a payload: up to 32 bytes as they are, longer ones as their SHA-256, so that the
 // memory per result is bounded. size distinguishes the two.
 type fingerprint struct {
 	size  uint8

@@ -3,7 +3,7 @@ package journal
 import "perdure/id"
 
 // InvokeCompleted records the result of an invocation. A final failure is a result too: the bytes carry
-// the error, and the journal does not look inside (K3).
+// the error, and the journal does not inspect it (K3).
 type InvokeCompleted struct {
 	Promise id.PromiseID
 	Result  []byte

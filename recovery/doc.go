@@ -2,7 +2,7 @@
 // promise, which worker may advance a task, and which listeners must be notified. Every operation is a pure
 // function of (store, time, request): it checks everything, then writes, then returns its effects as values.
 // A refused operation has written nothing. The package keeps no state and does no I/O, so a crash loses
-// nothing that the caller's store has kept. A timer repeats a lost Execute, but not a lost Unblock.
+// nothing that the caller's store holds. A timer repeats a lost Execute, but not a lost Unblock.
 //
 // # The objects
 //

@@ -15,7 +15,7 @@ const (
 	Conflict Code = 2
 	// Invalid: the request could not succeed on any state.
 	Invalid Code = 3
-	// Precondition: what the request refers to besides its own object is missing or unfit.
+	// Precondition: an object that the request refers to, other than its own, is missing or unfit.
 	Precondition Code = 4
 )
 

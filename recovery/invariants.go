@@ -190,9 +190,9 @@ func CheckPromise(s Objects, p Promise) []Violation {
 			TimedoutSettledAtMismatch, p.ID, "settledAt %d, timeoutAt %d", p.SettledAt, p.TimeoutAt)
 		c.report(p.CreatedAt > p.SettledAt || p.SettledAt > p.TimeoutAt,
 			PromiseTimes, p.ID, "createdAt %d, settledAt %d, timeoutAt %d", p.CreatedAt, p.SettledAt, p.TimeoutAt)
-		due := Promise{State: PromisePending, Timer: p.Timer, TimeoutAt: p.TimeoutAt}.At(p.TimeoutAt)
-		c.report(p.SettledAt == p.TimeoutAt && (p.State != due.State || len(p.Value) > 0),
-			PromiseTimes, p.ID, "%s with %d bytes of value by its deadline, must be %s with none", p.State, len(p.Value), due.State)
+		expired := Promise{State: PromisePending, Timer: p.Timer, TimeoutAt: p.TimeoutAt}.At(p.TimeoutAt)
+		c.report(p.SettledAt == p.TimeoutAt && (p.State != expired.State || len(p.Value) > 0),
+			PromiseTimes, p.ID, "%s with %d bytes of value by its deadline, must be %s with none", p.State, len(p.Value), expired.State)
 		return c
 	}
 	c.report(!p.State.Valid() || p.SettledAt != 0 || len(p.Value) > 0 || p.CreatedAt >= p.TimeoutAt,

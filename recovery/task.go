@@ -72,7 +72,7 @@ type Task struct {
 
 // At returns t as of now, given its own promise (stored or projected). If the promise is settled or its
 // deadline has passed, the task is fulfilled, which takes precedence. Else, if its lease has expired (now is
-// LeaseAt or later), the task is pending at the same version, with its Execute due since LeaseAt. At stores
+// LeaseAt or later), the task is pending at the same version, with its Execute pending since LeaseAt. At stores
 // nothing.
 func (t Task) At(now int64, own Promise) Task {
 	if !own.Live(now) {

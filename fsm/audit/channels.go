@@ -19,7 +19,7 @@ type outbox struct {
 	epoch, last uint64
 }
 
-// resume forgets the message before, if it has gone since: what follows it need not be the next one.
+// resume forgets the previous message if it was trimmed since: the following one need not have the next number.
 func (o *outbox) resume(a *auditor) {
 	if o.open && !a.Has(keys.OutboxOf(o.dst, o.epoch, o.last)) {
 		o.open = false

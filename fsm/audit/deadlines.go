@@ -50,14 +50,14 @@ func (a *auditor) deadline(key, value []byte) {
 	case keys.DeadlineGraph:
 		h, ok := a.storedHeader(ns, objectID)
 		if (!ok || h.GraphAt != at) && a.nodeRetry(ns, objectID) != at {
-			stray("no graph run that is to go on then, and no node to be tried again")
+			stray("no graph run that continues then, and no node with a retry then")
 		}
 	case keys.DeadlineEntity:
 		if e, ok := readable(state.ReadEntityHead(a.From, ns, objectID)); !ok || e.DueAt != at {
 			stray("no entity with a scheduled signal then")
 		}
 	case keys.DeadlineAnswer:
-		if p, ok := a.storedPromise(ns, objectID); !ok || !p.State.Settled() || p.SettledAt+state.AnswerLifeMS != at {
+		if p, ok := a.storedPromise(ns, objectID); !ok || !p.State.Settled() || p.SettledAt+state.AnswerRetentionMS != at {
 			stray("no result of a client's call that is deleted then")
 		}
 	default:

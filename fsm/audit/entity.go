@@ -51,7 +51,7 @@ func (a *auditor) entityHead(key, value []byte) {
 	}
 	due, _ := e.NextScheduled()
 	if due != e.DueAt || due != 0 && !a.Has(keys.DeadlineOf(keys.DeadlineEntity, due, ns, entityID)) {
-		bad("its first scheduled signal is due at %d, it says %d, which is in the index: %t", due, e.DueAt, a.Has(keys.DeadlineOf(keys.DeadlineEntity, e.DueAt, ns, entityID)))
+		bad("its first scheduled signal is for %d, its head has %d, which is in the index: %t", due, e.DueAt, a.Has(keys.DeadlineOf(keys.DeadlineEntity, e.DueAt, ns, entityID)))
 	}
 	a.entityTask(ns, e)
 }
@@ -164,7 +164,7 @@ func (a *auditor) clientCall(ns string, p recovery.Promise) {
 	case !ok:
 	case p.State == recovery.PromisePending && !a.Has(keys.Of(keys.Entity, ns, entityID)):
 		a.found(ns, p.ID, RuleEntity, "a client waits for a result of entity %q, which does not exist", entityID)
-	case p.State.Settled() && !a.Has(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerLifeMS, ns, p.ID)):
+	case p.State.Settled() && !a.Has(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerRetentionMS, ns, p.ID)):
 		a.found(ns, p.ID, RuleDeadline, "the result of a client's call, and no time at which it is deleted")
 	}
 }

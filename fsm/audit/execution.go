@@ -146,7 +146,7 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 		target = ""
 	}
 	if p.Target != target || state.OfGraph(p) != (h.Kind == state.KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS && h.Former == 0 {
-		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d and due at %d; the header says %q, %d, %d and %d",
+		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d with deadline %d; the header has %q, %d, %d and %d",
 			p.Target, p.Incarnation, p.CreatedAt, p.TimeoutAt, h.Function, h.Incarnation, h.CreatedMS, deadline)
 	}
 	if h.Incarnation > a.report.Through {
@@ -246,7 +246,7 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 		if ok {
 			found = p.State.String()
 		}
-		a.found(ns, h.ID, RuleOperation, "%s %q is open, and its promise is %s: target %q, timer %t, due at %d, incarnation %d",
+		a.found(ns, h.ID, RuleOperation, "%s %q is open, and its promise is %s: target %q, timer %t, deadline %d, incarnation %d",
 			what, r.Promise, found, p.Target, p.Timer, p.TimeoutAt, p.Incarnation)
 	}
 	switch {

@@ -146,7 +146,7 @@ func (a *auditor) graphRun(ns string, h state.Header, entries []journal.Entry) {
 		}
 	}
 	if h.GraphAt != 0 && (h.Status.Terminal() || !a.Has(keys.DeadlineOf(keys.DeadlineGraph, h.GraphAt, ns, h.ID))) {
-		g.bad("it is to go on at %d, and is %s or not in the index", h.GraphAt, h.Status)
+		g.bad("it continues at %d, and is %s or not in the index", h.GraphAt, h.Status)
 	}
 	if len(entries) > 0 {
 		if s, ok := entries[0].Event.(journal.ExecutionStarted); ok && !bytes.Equal(s.Input, input) {
@@ -277,14 +277,14 @@ func (g *graphAudit) signals(entries []journal.Entry) {
 	}
 	for _, name := range names {
 		if kept, ok := g.a.Get(keys.LatchOf(g.ns, g.h.ID, g.h.Incarnation, name)); !ok || !bytes.Equal(kept, last[name]) {
-			g.bad("signal %q was delivered, and its payload is not kept", name)
+			g.bad("signal %q was delivered, and its payload is not stored", name)
 		}
 	}
 	prefix := keys.LatchPrefix(g.ns, g.h.ID, g.h.Incarnation)
 	g.a.Scan(prefix, keys.After(prefix), func(key, _ []byte) bool {
 		name, _, err := keys.CutString(key[len(prefix):])
 		if _, known := last[name]; err == nil && !known {
-			g.bad("signal %q is kept, and was never delivered", name)
+			g.bad("signal %q is stored, and was never delivered", name)
 		}
 		return true
 	})
@@ -432,7 +432,7 @@ func (g *graphAudit) values(row *state.NodeRow, r journal.Recorded, p recovery.P
 		bad("the journal has a result of %d bytes, its promise, %s, another of %d", len(r.Result), p.State, len(state.OutcomeOf(p)))
 	}
 	if timer && (!p.Timer || p.TimeoutAt != r.FireAt || r.Resolved && p.State != recovery.PromiseResolved) {
-		bad("the journal has a timer due at %d, its promise, %s, is due at %d", r.FireAt, p.State, p.TimeoutAt)
+		bad("the journal has a timer for %d, its promise, %s, has deadline %d", r.FireAt, p.State, p.TimeoutAt)
 	}
 	switch row.Status {
 	case reduction.StatusCompleted:

@@ -110,7 +110,7 @@ func (e *InvariantError) Error() string {
 }
 
 // Invariants checks what each command has written, before it is stored, by the thirteen server invariants of the
-// recovery protocol and by what must hold besides. The zero value is ready for use. It is not safe for concurrent use.
+// recovery protocol and by further invariants. The zero value is ready for use. It is not safe for concurrent use.
 type Invariants struct {
 	// waits is what each suspended task was last found to wait for: a cache.
 	waits map[state.Ref]string
@@ -189,7 +189,7 @@ func (v *Invariants) Check(r state.Reader, now int64, written iter.Seq2[[]byte, 
 // that it has touched and, if none of them is pending, any pending one. A command that settles a promise
 // touches all its pairs, so no other pair can have become wrong.
 //
-// A scan over all pairs would walk over the remains of those that are gone, with each child of a large
+// A scan over all pairs would walk over the tombstones of deleted ones, with each child of a large
 // execution again.
 func (v *Invariants) awaits(r state.Reader, x *touched, awaiter state.Ref) []string {
 	s := objects{from: r, ns: awaiter.Namespace}

@@ -74,12 +74,12 @@ func (o objects) TimersOfPromise(p recovery.Promise) []int64 {
 
 // TimersOfTask implements recovery.Objects likewise.
 func (o objects) TimersOfTask(t recovery.Task) []recovery.TaskTimer {
-	kind, due := recovery.RetryTimer, keys.DeadlineRetry
+	kind, deadline := recovery.RetryTimer, keys.DeadlineRetry
 	if t.State == recovery.TaskAcquired {
-		kind, due = recovery.LeaseTimer, keys.DeadlineLease
+		kind, deadline = recovery.LeaseTimer, keys.DeadlineLease
 	}
 	at, armed := t.Deadline()
-	if !armed || !(state.Must{From: o.from}).Has(keys.DeadlineOf(due, at, o.ns, t.ID)) {
+	if !armed || !(state.Must{From: o.from}).Has(keys.DeadlineOf(deadline, at, o.ns, t.ID)) {
 		return nil
 	}
 	return []recovery.TaskTimer{{ID: t.ID, Kind: kind, At: at}}

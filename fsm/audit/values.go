@@ -17,7 +17,7 @@ import (
 
 // Values that are stored twice or follow from others, and the one function that checks each pair.
 //
-//	value                          stands in                                      check
+//	value                          stored in                                      check
 //	identity of an object          its key, its value                             promise, task, header, entry (RuleMisplaced)
 //	partition of an object         its id, the state that holds it                here
 //	promise state                  promise, its task                              recovery.CheckPromise
@@ -38,13 +38,13 @@ import (
 //	child's function, input,       parent's journal, child's header and journal   childOf
 //	  digest
 //	payload of a signal            delivery, receipt, wait's promise              journal.Check, results
-//	kept signal of a graph run     latch, journal                                 graphAudit.signals
+//	latched signal of a graph run  latch, journal                                 graphAudit.signals
 //	node: status, attempt, retry   row, journal, promise, attempt's header        graphAudit.row
 //	node: signal                   row, graph or the attempt's result             graphAudit.waitsFor
 //	node: output, failure          row, journal, promise                          graphAudit.values
 //	node: times                    row, journal                                   graphAudit.values
-//	node: output kept              row of a later incarnation, the former's       graphAudit.read
-//	entity's first due signal      head, delayed list, deadline index             entityHead, deadline
+//	node: retained output          row of a later incarnation, the former's       graphAudit.read
+//	entity's first scheduled signal head, delayed list, deadline index             entityHead, deadline
 //	entity's task                  lists and lock, task, ready queue              entityTask, queued
 //	client's call                  entity's queue, promise, deadline index        entityItem, clientCall
 //	critical section               holder, promise, locks of this partition       holder
@@ -216,7 +216,7 @@ func (a *auditor) results(ns string, h state.Header, entries []journal.Entry, re
 		}
 		switch {
 		case r.Call == journal.KindTimerScheduled && (!p.Timer || p.TimeoutAt != r.FireAt):
-			bad("the journal has a timer due at %d, its promise is due at %d (a timer: %t)", r.FireAt, p.TimeoutAt, p.Timer)
+			bad("the journal has a timer for %d, its promise has deadline %d (a timer: %t)", r.FireAt, p.TimeoutAt, p.Timer)
 		case !r.Resolved:
 		case !p.State.Settled():
 			bad("the journal has its result, and its promise is %s", p.State)

@@ -16,7 +16,7 @@ type rule struct {
 	// level is the feature level that the kind came with. A leader proposes it only from that level on (LevelOf); messages
 	// within Deliver need no level, since their senders have reached it.
 	level uint64
-	// stored: the answer is kept by request id, because the command is not idempotent by itself.
+	// stored: the machine stores the answer by request id, because the command is not idempotent by itself.
 	stored bool
 }
 

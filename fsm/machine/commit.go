@@ -68,7 +68,7 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	for _, w := range req.Events {
 		if c.over {
 			return nil, api.Errorf(perdurev1.Reason_REASON_RULE_BROKEN,
-				"execution %q: an event follows one that ends the turn", ex.h.ID).With("namespace", ns).With("id", ex.h.ID)
+				"execution %q: an event follows one that ends the activation", ex.h.ID).With("namespace", ns).With("id", ex.h.ID)
 		}
 		ev, err := wire.DecodeEvent(w)
 		if err == nil {
@@ -168,7 +168,7 @@ func (c *commit) append(ev journal.Event) error {
 	return nil
 }
 
-// serverEntries lists the journal entries that the commit caused besides the worker's events.
+// serverEntries lists the journal entries that the commit caused in addition to the worker's events.
 func (c *commit) serverEntries() []*perdurev1.JournalEntry {
 	next := c.ex.j.NextSeq()
 	if next-c.first == uint64(len(c.own)+len(c.added)) {
@@ -335,13 +335,13 @@ func (c *commit) await(e journal.ExecutionAwaiting) error {
 			return err
 		}
 	}
-	due, err := c.suspend(e)
-	if err != nil || len(due) == 0 {
+	expired, err := c.suspend(e)
+	if err != nil || len(expired) == 0 {
 		return err
 	}
 	// Some deadlines have expired before the tick: run the expirations, and continue at once if they satisfy
 	// the wait.
-	for _, p := range due {
+	for _, p := range expired {
 		c.t.timeout(c.ex.ns, p.ID)
 	}
 	switch {
@@ -362,7 +362,7 @@ func needless(err error) bool {
 
 // suspend suspends the task on the unresolved members of a wait. If the deadlines of some have expired, it
 // returns these and the task stays with its worker.
-func (c *commit) suspend(e journal.ExecutionAwaiting) (due []recovery.Promise, err error) {
+func (c *commit) suspend(e journal.ExecutionAwaiting) (expired []recovery.Promise, err error) {
 	awaited := make([]recovery.Ref, 0, len(e.On))
 	for _, p := range e.On {
 		if !c.ex.j.Resolved(p) {

@@ -40,7 +40,7 @@ func TestCommitRepeated(t *testing.T) {
 	if got := w.do(cmd).GetCommit(); len(got.Entries) != 9 || got.NextSeq != 10 {
 		t.Errorf("repeated after a signal: %v", got)
 	}
-	// A commit that ends the turn keeps its answer, whatever becomes of the execution.
+	// A commit that ends the activation keeps its answer, whatever becomes of the execution.
 	last := w.commitCmd(v, "await 1")
 	for range 2 {
 		if got := w.do(last).GetCommit(); got.State != suspended || got.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_BLOCKED || len(got.Entries) != 0 {

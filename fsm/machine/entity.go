@@ -192,15 +192,15 @@ func (t *txn) receiveEntity(ns string, m entity.Message) {
 func startsEntity(m entity.Message) bool { return m.Kind() != entity.KindUnlock }
 
 // putEntity writes a touched entity: its head, the changes of its lists, its deadline and its task. An entity that
-// nothing distinguishes from a new one is deleted (gone).
-func (t *txn) putEntity(o *entityObject) (gone bool) {
+// nothing distinguishes from a new one is deleted (deleted).
+func (t *txn) putEntity(o *entityObject) (deleted bool) {
 	entityID := string(o.ID)
 	o.DueAt = 0
 	if at, ok := o.NextScheduled(); ok {
 		o.DueAt = at
 	}
-	gone = t.scheduleEntity(o)
-	if o.DueAt != o.before.DueAt || gone {
+	deleted = t.scheduleEntity(o)
+	if o.DueAt != o.before.DueAt || deleted {
 		if o.before.DueAt != 0 {
 			t.remove(keys.DeadlineOf(keys.DeadlineEntity, o.before.DueAt, o.ns, entityID))
 		}
@@ -212,12 +212,12 @@ func (t *txn) putEntity(o *entityObject) (gone bool) {
 	t.putItems(o, keys.Queued, o.queue, o.Queue)
 	t.putItems(o, keys.Lane, o.lane, o.Lane)
 	t.putItems(o, keys.Delayed, o.delayed, o.Delayed)
-	if !gone {
+	if !deleted {
 		t.put(keys.Of(keys.Entity, o.ns, entityID), state.EncodeEntityHead(o.State, o.EntityWork))
 	} else if !o.born {
 		t.remove(keys.Of(keys.Entity, o.ns, entityID))
 	}
-	return gone
+	return deleted
 }
 
 // putItems writes the difference between two versions of a list, whose entries never change.
@@ -241,9 +241,9 @@ func (t *txn) putItems(o *entityObject, in keys.EntityList, before, after []enti
 }
 
 // scheduleEntity brings an entity's task in step with what it has to run: pending while a worker is needed, halted
-// while nothing can run. A worker that holds the task keeps it until its commit. gone reports that it has deleted the
-// task of an entity that is as good as new.
-func (t *txn) scheduleEntity(o *entityObject) (gone bool) {
+// while nothing can run. A worker that holds the task keeps it until its commit. It returns deleted after it has deleted
+// the task of an entity that equals a new one.
+func (t *txn) scheduleEntity(o *entityObject) (deleted bool) {
 	s, taskID := t.store(o.ns), id.EntityTask(string(o.ID))
 	task, ok := s.Task(taskID)
 	if ok && task.State == recovery.TaskAcquired {

@@ -99,7 +99,7 @@ func (t *txn) answerClient(ns string, r entity.Reply) {
 	if err := t.settle(ns, call, to, r.Output); err != nil {
 		panic(state.Fault{Err: err})
 	}
-	at := t.now + state.AnswerLifeMS
+	at := t.now + state.AnswerRetentionMS
 	t.put(keys.DeadlineOf(keys.DeadlineAnswer, at, ns, call), []byte{})
 	t.fx.expiration(at)
 }
@@ -107,9 +107,9 @@ func (t *txn) answerClient(ns string, r entity.Reply) {
 // expireAnswer deletes the result of a client's call whose time is over.
 func (t *txn) expireAnswer(ns, call string) {
 	p, ok := t.store(ns).Promise(call)
-	if !ok || !p.State.Settled() || p.SettledAt+state.AnswerLifeMS > t.now {
+	if !ok || !p.State.Settled() || p.SettledAt+state.AnswerRetentionMS > t.now {
 		return
 	}
-	t.remove(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerLifeMS, ns, call))
+	t.remove(keys.DeadlineOf(keys.DeadlineAnswer, p.SettledAt+state.AnswerRetentionMS, ns, call))
 	t.forget(ns, call)
 }

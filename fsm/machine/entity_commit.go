@@ -26,7 +26,7 @@ func applyCommitEntity(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.E
 	o, refused := t.heldEntity(ns, entityID, req.Task)
 	if o != nil && len(o.LastCommit) > 0 && bytes.Equal(o.LastCommit, cmd.GetRequest().GetId()) {
 		if refused != nil {
-			return entityReply(nil), nil //nolint:nilerr // it was applied, and the task has gone on since
+			return entityReply(nil), nil //nolint:nilerr // it was applied, and the task has a later version
 		}
 		return entityReply(o), nil
 	}

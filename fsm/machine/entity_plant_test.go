@@ -107,7 +107,7 @@ func TestAuditFindsWhatIsPlantedInEntities(t *testing.T) {
 			s.put(keys.DeadlineOf(keys.DeadlineEntity, 77, ns, "acc@2"), []byte{})
 		}},
 		{"a result that is kept for ever", audit.RuleDeadline, answered, func(s *plot) {
-			s.drop(keys.DeadlineOf(keys.DeadlineAnswer, w.now+state.AnswerLifeMS, ns, answered))
+			s.drop(keys.DeadlineOf(keys.DeadlineAnswer, w.now+state.AnswerRetentionMS, ns, answered))
 		}},
 		{"a lock that its section does not know to have lost", audit.RuleSection, "holder", func(s *plot) {
 			s.entityHead("acc@2", func(e *state.Entity) { e.Lock = entity.Lock{} })

@@ -288,7 +288,7 @@ func (t *txn) keptOutput(ex *execution, n uint32, incarnation uint64) []byte {
 	key := keys.NodeOf(ex.ns, ex.h.ID, incarnation, n)
 	b, ok := t.get(key)
 	if !ok {
-		state.PanicCorrupt("node", key, errors.New("a later incarnation of the run has kept its output, and it is gone"))
+		state.PanicCorrupt("node", key, errors.New("a later incarnation of the run refers to its output, which is missing"))
 	}
 	row, err := state.DecodeRow(b)
 	if err != nil {

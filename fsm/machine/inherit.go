@@ -31,10 +31,10 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		lower = req.From
 	}
 	t.level = state.LevelLeases
-	var due []state.Ref
+	var held []state.Ref
 	reply := &commandv1.InheritLeasesReply{}
 	t.scan(lower, upper, func(key, _ []byte) bool {
-		if len(due) == limit {
+		if len(held) == limit {
 			reply.Next = append([]byte(nil), key...)
 			return false
 		}
@@ -42,10 +42,10 @@ func applyInheritLeases(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.
 		if err != nil {
 			state.PanicCorrupt("deadline", key, err)
 		}
-		due = append(due, state.Ref{Namespace: ns, ID: objectID})
+		held = append(held, state.Ref{Namespace: ns, ID: objectID})
 		return true
 	})
-	for _, d := range due {
+	for _, d := range held {
 		if recovery.InheritLease(t.store(d.Namespace), t.now, recovery.Ref{ID: d.ID}, req.NowMs) {
 			reply.Extended++
 		}

@@ -95,7 +95,7 @@ func (t *txn) graphInvariant(ex *execution, p recovery.Promise) (rule, detail st
 	case r.graph.MaxParallel > 0 && r.counts.slots > int(r.graph.MaxParallel):
 		return "graph_max_parallel", fmt.Sprintf("%d nodes run, at most %d may", r.counts.slots, r.graph.MaxParallel)
 	case more && ex.h.Status == journal.StatusRunning && ex.h.GraphAt == 0:
-		return "graph_started", "a node may start, and the run is not to go on"
+		return "graph_started", "a node may start, and the run has no deadline to continue"
 	case r.counts.active == 0 && r.engine.Count(reduction.StatusWaiting) == 0 && ex.h.GraphAt == 0:
 		return "stuck", "no node runs, and none waits"
 	case ex.h.Status == journal.StatusCancelling && r.counts.attempts == 0:

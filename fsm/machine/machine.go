@@ -212,20 +212,20 @@ func (m *Machine) Apply(index uint64, entry *commandv1.Entry) (res *Result, err 
 
 // reportReady drops from Ready the queues that the entry's grants have emptied, and duplicates.
 func (m *Machine) reportReady(fx *Effects) {
-	kept := fx.Ready[:0]
+	queues := fx.Ready[:0]
 next:
 	for _, q := range fx.Ready {
 		if m.ready[q] == 0 {
 			continue
 		}
-		for _, k := range kept {
+		for _, k := range queues {
 			if k == q {
 				continue next
 			}
 		}
-		kept = append(kept, q)
+		queues = append(queues, q)
 	}
-	fx.Ready = kept
+	fx.Ready = queues
 }
 
 func (m *Machine) command(index uint64, cmd *commandv1.Command, fx *Effects) (*commandv1.Reply, error) {

@@ -9,8 +9,9 @@ import (
 	"perdure/recovery"
 )
 
-// How long stored replies are kept (machine time), within Config.MaxReplies and Config.MaxReplyBytes.
-const replyLifeMS = 10 * 60 * 1000
+// replyRetentionMS is how long the machine stores a reply (machine time), within Config.MaxReplies and
+// Config.MaxReplyBytes.
+const replyRetentionMS = 10 * 60 * 1000
 
 // clockSlackMS is how far the caller's clock may have drifted from the machine's between two attempts.
 const clockSlackMS = 5_000
@@ -131,14 +132,14 @@ func (t *txn) evictReplies() {
 		at  int64
 		rid []byte
 	}
-	var gone []old
+	var expired []old
 	bytes := t.m.replyBytes
 	t.scan(from, keys.After(prefix), func(key, size []byte) bool {
 		at, rid, err := keys.CutUint64(key[1:])
 		if err != nil {
 			state.PanicCorrupt("stored reply's age", key, err)
 		}
-		if int64(len(gone)) >= over && bytes <= t.m.cfg.MaxReplyBytes && int64(at) > t.now-replyLifeMS {
+		if int64(len(expired)) >= over && bytes <= t.m.cfg.MaxReplyBytes && int64(at) > t.now-replyRetentionMS {
 			return false
 		}
 		n, err := state.ReplySize(size)
@@ -146,18 +147,18 @@ func (t *txn) evictReplies() {
 			state.PanicCorrupt("stored reply's age", key, err)
 		}
 		bytes -= min(n, bytes)
-		gone = append(gone, old{int64(at), append([]byte(nil), rid...)})
-		return len(gone) < atOnce
+		expired = append(expired, old{int64(at), append([]byte(nil), rid...)})
+		return len(expired) < atOnce
 	})
-	if len(gone) == 0 {
+	if len(expired) == 0 {
 		return
 	}
-	for _, g := range gone {
+	for _, g := range expired {
 		t.remove(keys.ReplyOf(g.rid))
 		t.remove(keys.ReplyAgeOf(g.at, g.rid))
 		t.m.evicted = max(t.m.evicted, g.at)
 	}
-	t.m.replies -= uint64(len(gone))
+	t.m.replies -= uint64(len(expired))
 	t.m.putMeta(state.MetaReplies, t.m.replies)
 	if bytes != t.m.replyBytes {
 		t.m.replyBytes = bytes

@@ -47,7 +47,7 @@ func TestExpiredReplies(t *testing.T) {
 	}
 	old, oldAt := signalCmd(w.request(), "e", "s", "1"), w.now
 	w.do(old)
-	w.now += replyLifeMS - 1
+	w.now += replyRetentionMS - 1
 	w.do(tickCmd(0))
 	if got := w.do(aged(old, w.now-oldAt)).GetSignal().DeliveryId; got != 1 {
 		t.Errorf("delivery %d", got)
@@ -116,7 +116,7 @@ func TestRepliesForgottenInSteps(t *testing.T) {
 		entry.Commands = append(entry.Commands, signalCmd(w.request(), "e", "s", ""))
 	}
 	w.apply(w.parts[0], entry)
-	w.now += replyLifeMS + 1
+	w.now += replyRetentionMS + 1
 	for _, left := range []int{688, 176, 0, 0} {
 		w.do(tickCmd(0))
 		if n := count(w.parts[0].state, []byte{byte(keys.Reply)}); n != left {

@@ -118,7 +118,7 @@ func signalBytes(signals []journal.SignalDelivered) (n int) {
 	return n
 }
 
-// cutOf returns how many entries a restart keeps. The kept ones end while the execution runs: a cut within a
+// cutOf returns how many entries a restart keeps. The retained ones end while the execution runs: a cut within a
 // wait moves back to the wait's beginning.
 func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest) (int, *api.Error) {
 	var cut int
@@ -148,7 +148,7 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 		case journal.ExecutionResumed:
 			waits = -1
 		case journal.CancelRequested, journal.ExecutionCompleted, journal.ExecutionFailed, journal.ExecutionCancelled:
-			return 0, refuseRestart(old, "entry %d is %s, and only entries before it can be kept", i, e.Event.Kind())
+			return 0, refuseRestart(old, "entry %d is %s, and a restart can keep only entries before it", i, e.Event.Kind())
 		}
 	}
 	if waits >= 0 {
@@ -161,7 +161,7 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 		size += n
 	}
 	if cut > state.MaxKeptEvents || size > state.MaxKeptBytes {
-		return 0, refuseRestart(old, "%d entries of %d bytes would be kept, at most %d and %d", cut, size, state.MaxKeptEvents, state.MaxKeptBytes)
+		return 0, refuseRestart(old, "the restart would keep %d entries of %d bytes, at most %d and %d", cut, size, state.MaxKeptEvents, state.MaxKeptBytes)
 	}
 	return cut, nil
 }
@@ -232,7 +232,7 @@ type openCall struct {
 }
 
 // openCalls lists the operations that are open at a cut and whose results the server brings, and returns how
-// many child numbers the kept entries have taken.
+// many child numbers the retained entries have taken.
 func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.RestartRequest) (out []openCall, kept uint32, refused *api.Error) {
 	replay, err := journal.NewReplay(id.PromiseID(old.h.ID), past.entries[:cut], journal.WithRetryBound(state.RetryBound))
 	t.mustNot(old, err)
@@ -279,7 +279,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 			}
 		}
 		if !ok && !call.again && call.result == nil {
-			return nil, 0, refuseRestart(old, "operation %q is open at the cut, and its promise is gone", promise)
+			return nil, 0, refuseRestart(old, "operation %q is open at the cut, and its promise is missing", promise)
 		}
 		out = append(out, call)
 	}

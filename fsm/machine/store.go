@@ -49,12 +49,12 @@ func (s store) Promise(id string) (recovery.Promise, bool) {
 // PutPromise implements recovery.Store.
 func (s store) PutPromise(p recovery.Promise) {
 	if p.TimeoutAt != state.Never {
-		due := keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
+		deadline := keys.DeadlineOf(keys.DeadlinePromise, p.TimeoutAt, s.ns, p.ID)
 		if p.State == recovery.PromisePending {
-			s.t.put(due, []byte{})
+			s.t.put(deadline, []byte{})
 			s.t.fx.expiration(p.TimeoutAt)
 		} else if old, ok := s.Promise(p.ID); ok && old.State == recovery.PromisePending {
-			s.t.remove(due)
+			s.t.remove(deadline)
 		}
 	}
 	s.t.put(keys.Of(keys.Promise, s.ns, p.ID), recovery.AppendPromise(nil, p))

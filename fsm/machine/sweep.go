@@ -148,7 +148,7 @@ func (t *txn) erase(ns, objectID string) {
 	t.remove(keys.Of(keys.Header, ns, objectID))
 }
 
-// erasePromise settles a promise whose caller is gone, and deletes it. Everyone but the caller is notified.
+// erasePromise settles a promise whose caller was deleted, and deletes it. It notifies all other waiters.
 func (t *txn) erasePromise(ns, objectID string) {
 	s := t.store(ns)
 	st := recovery.TimeoutPromise(s, t.now, recovery.Ref{ID: objectID})
@@ -164,7 +164,7 @@ func (t *txn) erasePromise(ns, objectID string) {
 	s.remove(objectID)
 }
 
-// continueSweep continues a sweep whose next part is due.
+// continueSweep continues a sweep whose deadline has expired.
 func (t *txn) continueSweep(ns, objectID string) {
 	h, ok := state.Must{From: t}.Header(ns, objectID)
 	if ok && h.SweepAt != 0 && h.SweepAt <= t.now {

@@ -21,8 +21,8 @@ func applyTick(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 	}
 	done := 0
 	for _, kind := range keys.DeadlineKinds {
-		for _, due := range t.expired(kind, limit-done) {
-			t.runExpiration(kind, due)
+		for _, ref := range t.expired(kind, limit-done) {
+			t.runExpiration(kind, ref)
 			done++
 		}
 	}
@@ -36,7 +36,7 @@ func (t *txn) expired(kind keys.DeadlineKind, limit int) []state.Ref {
 		return nil
 	}
 	_, upper := keys.DeadlineBounds(kind, t.now)
-	var due []state.Ref
+	var refs []state.Ref
 	from := t.now + 1
 	t.scan(t.m.deadlines.Begin(kind), upper, func(key, _ []byte) bool {
 		_, at, ns, objectID, err := keys.ParseDeadline(key)
@@ -44,37 +44,37 @@ func (t *txn) expired(kind keys.DeadlineKind, limit int) []state.Ref {
 			state.PanicCorrupt("deadline", key, err)
 		}
 		from = min(from, at)
-		due = append(due, state.Ref{Namespace: ns, ID: objectID})
-		return len(due) < limit
+		refs = append(refs, state.Ref{Namespace: ns, ID: objectID})
+		return len(refs) < limit
 	})
 	t.deadlines[kind] = from
-	return due
+	return refs
 }
 
 // runExpiration runs one expiration. Each rule checks again that the deadline has expired.
-func (t *txn) runExpiration(kind keys.DeadlineKind, due state.Ref) {
-	ref := recovery.Ref{ID: due.ID}
+func (t *txn) runExpiration(kind keys.DeadlineKind, object state.Ref) {
+	ref := recovery.Ref{ID: object.ID}
 	switch kind {
 	case keys.DeadlinePromise:
-		t.timeout(due.Namespace, due.ID)
+		t.timeout(object.Namespace, object.ID)
 	case keys.DeadlineGrace:
-		t.graceOver(due.Namespace, due.ID)
+		t.graceOver(object.Namespace, object.ID)
 	case keys.DeadlineGraph:
-		t.expireGraph(due.Namespace, due.ID)
+		t.expireGraph(object.Namespace, object.ID)
 	case keys.DeadlineEntity:
-		t.queueScheduled(due.Namespace, due.ID)
+		t.queueScheduled(object.Namespace, object.ID)
 	case keys.DeadlineAnswer:
-		t.expireAnswer(due.Namespace, due.ID)
+		t.expireAnswer(object.Namespace, object.ID)
 	case keys.DeadlineLease:
-		t.expireLease(due.Namespace, ref)
+		t.expireLease(object.Namespace, ref)
 	case keys.DeadlineSweep:
-		t.continueSweep(due.Namespace, due.ID)
+		t.continueSweep(object.Namespace, object.ID)
 	case keys.DeadlineRetry:
-		if t.sweeping(due.Namespace, due.ID) {
+		if t.sweeping(object.Namespace, object.ID) {
 			return
 		}
-		_, fx := recovery.ExpireRetry(t.store(due.Namespace), t.now, ref, retryMS)
-		t.effects(due.Namespace, fx)
+		_, fx := recovery.ExpireRetry(t.store(object.Namespace), t.now, ref, retryMS)
+		t.effects(object.Namespace, fx)
 	}
 }
 

@@ -21,15 +21,15 @@ func applyTrim(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		lower = front
 	}
 	upper := keys.OutboxOf(req.Destination, req.Epoch, req.Through+1)
-	var gone [][]byte
+	var trimmed [][]byte
 	if bytes.Compare(lower, upper) >= 0 {
 		return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil
 	}
 	t.scan(lower, upper, func(key, _ []byte) bool {
-		gone = append(gone, append([]byte(nil), key...))
+		trimmed = append(trimmed, append([]byte(nil), key...))
 		return true
 	})
-	for _, key := range gone {
+	for _, key := range trimmed {
 		t.remove(key)
 	}
 	return &commandv1.Reply{Kind: &commandv1.Reply_Trim{Trim: &commandv1.TrimReply{}}}, nil

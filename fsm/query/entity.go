@@ -84,7 +84,7 @@ func (x *Read) entities(req *perdurev1.ListEntitiesRequest) (*commandv1.QueryRep
 func (x *Read) entityAnswer() (*commandv1.QueryReply, *api.Error) {
 	p, ok := x.Promise(x.Query.Namespace, x.Query.Id)
 	if !ok {
-		return nil, api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the result of call %q is no longer kept", x.Query.Id).
+		return nil, api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "the result of call %q is no longer stored", x.Query.Id).
 			With("namespace", x.Query.Namespace).With("id", x.Query.Id)
 	}
 	out := &perdurev1.CallEntityResponse{Done: p.State.Settled()}

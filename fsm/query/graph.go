@@ -105,8 +105,8 @@ func (x *Read) nodeOutcome(req *perdurev1.NodeOutcomeRequest) (*commandv1.QueryR
 		}
 		out := &perdurev1.NodeOutcome{State: nodeState(h, node, row), Output: row.Output}
 		if row.From != 0 {
-			kept, _ := x.node(h.ID, row.From, uint32(n))
-			out.Output = kept.Output
+			retained, _ := x.node(h.ID, row.From, uint32(n))
+			out.Output = retained.Output
 		}
 		return &commandv1.QueryReply{Kind: &commandv1.QueryReply_NodeOutcome{NodeOutcome: out}}, nil
 	}

@@ -127,13 +127,13 @@ func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass,
 	if after.ID != "" {
 		lower = append(keys.VisibilityOf(x.Query.Namespace, class, after.CreatedMS, after.ID), 0)
 	}
-	looked, last := 0, ListPosition{}
+	scanned, last := 0, ListPosition{}
 	x.Scan(lower, keys.After(prefix), func(key, value []byte) bool {
 		created, objectID, err := keys.ParseVisibility(key, prefix)
 		if err != nil {
 			state.PanicCorrupt("listing", key, err)
 		}
-		if looked++; looked > x.ListBudget {
+		if scanned++; scanned > x.ListBudget {
 			cut = &perdurev1.ExecutionSummary{Id: last.ID, CreatedMs: last.CreatedMS}
 			return false
 		}

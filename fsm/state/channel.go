@@ -24,32 +24,32 @@ func OutboxFront(r Reader, destination uint32) ([]byte, error) {
 		_, ok, err := r.Get(keys.OutboxOf(destination, epoch, number))
 		return ok, err
 	}
-	// There is none at gone, and one at there if that is not behind the last.
-	gone, there := uint64(0), last+1
-	for step := uint64(1); there > step; step *= 2 {
-		ok, err := has(there - step)
+	// The outbox has no message numbered absent, and one numbered present unless that is after the last.
+	absent, present := uint64(0), last+1
+	for step := uint64(1); present > step; step *= 2 {
+		ok, err := has(present - step)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			gone = there - step
+			absent = present - step
 			break
 		}
-		there -= step
+		present -= step
 	}
-	for there-gone > 1 {
-		middle := gone + (there-gone)/2
+	for present-absent > 1 {
+		middle := absent + (present-absent)/2
 		ok, err := has(middle)
 		switch {
 		case err != nil:
 			return nil, err
 		case ok:
-			there = middle
+			present = middle
 		default:
-			gone = middle
+			absent = middle
 		}
 	}
-	return keys.OutboxOf(destination, epoch, there), nil
+	return keys.OutboxOf(destination, epoch, present), nil
 }
 
 // Channel is one end of a channel to or from another partition: its epoch, and the last number given or seen.

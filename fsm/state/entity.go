@@ -14,7 +14,7 @@ type Entity struct {
 	EntityWork
 }
 
-// EntityWork is what the machine keeps of an entity besides its rules' state.
+// EntityWork is what the machine stores of an entity in addition to its rules' state.
 type EntityWork struct {
 	// LastCommit is the request id of the last commit: its repetition gets the same answer.
 	LastCommit []byte
@@ -127,8 +127,8 @@ const (
 	FailureRefused = "refused"
 )
 
-// AnswerLifeMS is how long the result of a client's call is kept after the operation ran.
-const AnswerLifeMS = 120_000
+// AnswerRetentionMS is how long the machine stores the result of a client's call after the operation ran.
+const AnswerRetentionMS = 120_000
 
 // EntityAttempts is the retry policy of operations: so often may the worker of an operation be lost or give it back
 // before the operation fails.

@@ -9,7 +9,7 @@ import (
 	"perdure/recovery"
 )
 
-// Header is what the machine keeps of an execution besides its journal, promise and task: identity,
+// Header is what the machine stores of an execution in addition to its journal, promise and task: identity,
 // placement, and the answer to the last commit.
 type Header struct {
 	ID string

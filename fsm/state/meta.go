@@ -51,7 +51,7 @@ const (
 	MetaClock    = "clock"    // the machine's time
 	MetaChecksum = "checksum" // of every mutation so far
 	MetaFeature  = "feature"  // the feature level
-	MetaEvicted  = "evicted"  // stored replies up to this time are gone
+	MetaEvicted  = "evicted"  // stored replies up to this time were evicted
 	MetaReplies  = "replies"  // how many replies are stored
 
 	MetaReplyBytes = "reply_bytes" // and their bytes, of those stored at LevelReplies

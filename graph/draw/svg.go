@@ -24,7 +24,7 @@ const (
 	keyRoom   = 40 // below it, if it has a legend
 )
 
-// SVG draws a graph as a stand-alone picture. State is the state of each node; nil: the graph alone. Each box
+// SVG draws a graph as a self-contained picture. State is the state of each node; nil: the graph alone. Each box
 // is a group of the class "node" with its id in data-node and its state in data-state.
 func SVG(g *perdurev1.Graph, state func(node string) string, opts Options) []byte {
 	if state == nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The rules of the file form that a [Problem] may name, besides those of package graph.
+// The rules of the file form that a [Problem] may name, in addition to those of package graph.
 const (
 	RuleSyntax = "file_syntax" // the file is one document of YAML or JSON in UTF-8
 	RuleKey    = "file_key"    // every key is known

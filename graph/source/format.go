@@ -215,7 +215,7 @@ func member(name string) string {
 // reserved are words that some YAML reader takes for something other than text.
 var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// word writes text: bare if it has no other reading, otherwise quoted.
+// word writes text: plain if it has no other reading, otherwise quoted.
 func word(s string) string {
 	for i := range len(s) {
 		c := s[i]

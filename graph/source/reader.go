@@ -19,7 +19,7 @@ const (
 	maxValues = 4_000_000
 )
 
-// A reader turns a tree into a graph and records the problems.
+// A reader converts a tree to a graph and records the problems.
 type reader struct {
 	file     string
 	problems []Problem

@@ -105,7 +105,7 @@ var entityBugs = []mutation.Bug{
 		From: `now && len(s.Lane) < LaneLength {`, To: `now {`, Tests: "TestLane",
 	},
 	{
-		File: "entity/commit.go", Rule: "lane: due signals do not run under a lock",
+		File: "entity/commit.go", Rule: "lane: scheduled signals do not run under a lock",
 		From: `case c.Lane && s.Lock.Held():`, To: `case c.Lane && s.Lock.Held() && s.ID == "":`, Tests: "TestLane",
 	},
 }

@@ -15,7 +15,7 @@ var machineBugs = []mutation.Bug{
 		Tests: "TestStaleTokens",
 	},
 	{
-		File: "fsm/machine/commit.go", Rule: "commit: nothing follows what ends the turn",
+		File: "fsm/machine/commit.go", Rule: "commit: nothing follows what ends the activation",
 		From: `		if c.over {`, To: `		if c.over && c.state == recovery.TaskFulfilled {`, Tests: "TestMalformedWait",
 	},
 	{
@@ -91,7 +91,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "deadline index: a settled promise has none",
-		From: `s.t.remove(due)`, To: `_ = due`, Tests: "TestPromiseDeadline",
+		From: `s.t.remove(deadline)`, To: `_ = deadline`, Tests: "TestPromiseDeadline",
 	},
 	{
 		File: "fsm/machine/store.go", Rule: "ready queue: who is taken leaves it",
@@ -185,7 +185,7 @@ var machineBugs = []mutation.Bug{
 	},
 	{
 		File: "fsm/state/channel.go", Rule: "channel: the outbox is read from its first message on",
-		From: `for there-gone > 1 {`, To: `for there-gone > 2 {`, Tests: "TestOutboxFront",
+		From: `for present-absent > 1 {`, To: `for present-absent > 2 {`, Tests: "TestOutboxFront",
 	},
 	{
 		File: "fsm/machine/execution.go", Rule: "section: the end of an execution, by any path, gives its locks back",
@@ -224,7 +224,7 @@ var machineBugs = []mutation.Bug{
 		From: "t.halt(ns, req.Task.Id)\n\t\treturn", To: "return", Tests: "TestEntityOfClients",
 	},
 	{
-		File: "fsm/machine/entity_commit.go", Rule: "entity: due signals that a lock has overtaken are no error of their worker",
+		File: "fsm/machine/entity_commit.go", Rule: "entity: scheduled signals that a lock has overtaken are no error of their worker",
 		From: `e.Rule == entity.RuleLane {`, To: `e.Rule == "" {`, Tests: "TestBankSimulation",
 	},
 	{
@@ -236,7 +236,7 @@ var machineBugs = []mutation.Bug{
 		From: "ns, call))\n\tt.forget(ns, call)", To: "ns, call))", Tests: "TestEntityOfClients",
 	},
 	{
-		File: "fsm/machine/tick.go", Rule: "entity: a tick queues due signals",
-		From: "t.queueScheduled(due.Namespace, due.ID)", To: "_ = due", Tests: "TestEntityOfClients",
+		File: "fsm/machine/tick.go", Rule: "entity: a tick queues scheduled signals",
+		From: "t.queueScheduled(object.Namespace, object.ID)", To: "_ = object", Tests: "TestEntityOfClients",
 	},
 }
