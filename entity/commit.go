@@ -1,9 +1,6 @@
 package entity
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
 // Commit is what a worker brings back of a [Batch] (durable functions semantics, section 5.1.3).
 type Commit struct {
@@ -54,6 +51,13 @@ func (s *State) Commit(now int64, c Commit) ([]Message, error) {
 	if refused != nil {
 		refused.Op, refused.Entity = "commit", s.ID
 		return nil, refused
+	}
+	from := s.Queue
+	if c.Lane {
+		from = s.Lane
+	}
+	for _, at := range taken {
+		s.left(from[at].Message.(operation))
 	}
 	s.Tick(now)
 	if c.Lane {
@@ -114,17 +118,20 @@ func (s *State) check(c Commit) (taken []int, out []Message, refused *Error) {
 	return taken, out, nil
 }
 
-// without removes the entries at the given indexes, which ascend, in place.
+// without returns a list without the entries at the given indexes, which ascend.
 func without(list []Entry, indexes []int) []Entry {
-	at := -1
-	return slices.DeleteFunc(list, func(Entry) bool {
-		at++
-		if len(indexes) == 0 || indexes[0] != at {
-			return false
+	if n := len(indexes); n == 0 || indexes[n-1] == n-1 {
+		return behind(list, n)
+	}
+	rest := make([]Entry, 0, len(list)-len(indexes))
+	for at, e := range list {
+		if len(indexes) > 0 && indexes[0] == at {
+			indexes = indexes[1:]
+			continue
 		}
-		indexes = indexes[1:]
-		return true
-	})
+		rest = append(rest, e)
+	}
+	return rest
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -62,7 +62,7 @@ func (s *State) settle() []Message {
 	if !ok {
 		return nil
 	}
-	s.Queue = slices.Delete(s.Queue, 0, 1)
+	s.Queue = behind(s.Queue, 1)
 	s.Lock = Lock{Section: m.Section}
 	return []Message{m.next()}
 }

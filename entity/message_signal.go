@@ -60,7 +60,12 @@ func (m Signal) arrive(s *State, now int64) []Message {
 	s.NextSeq++
 	// Its number is the greatest, so it goes behind all signals that are scheduled no later.
 	i, _ := slices.BinarySearchFunc(s.Delayed, e, compareDelayed)
-	s.Delayed = slices.Insert(s.Delayed, i, e)
+	if i == len(s.Delayed) {
+		s.Delayed = append(s.Delayed, e)
+	} else {
+		s.Delayed = slices.Concat(s.Delayed[:i], []Entry{e}, s.Delayed[i:])
+	}
+	s.joined(m)
 	s.Tick(now)
 	return nil
 }

@@ -1,7 +1,5 @@
 package entity
 
-import "slices"
-
 // Withdraw cancels an unanswered [LockRequest] whose holder has ended. It follows the request's path: every
 // entity that forwarded the request unlocks and forwards the withdrawal. The entity at which the request
 // still waits removes it, and the path ends. Each hop has one sender and one receiver, whose messages keep
@@ -32,7 +30,7 @@ func (m Withdraw) refusal(*State) (Code, string, string) { return 0, "", "" }
 // holder may have been answered already, so the next entity may still be locked.
 func (m Withdraw) arrive(s *State, _ int64) []Message {
 	if i := s.requestOf(m.Section); i >= 0 {
-		s.Queue = slices.Delete(s.Queue, i, i+1)
+		s.Queue = without(s.Queue, []int{i})
 		return s.settle()
 	}
 	s.release(m.Section)

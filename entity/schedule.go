@@ -35,6 +35,14 @@ func (s *State) Tick(now int64) bool {
 		s.NextSeq++
 		n++
 	}
-	s.Delayed = append([]Entry(nil), s.Delayed[n:]...)
+	s.Delayed = behind(s.Delayed, n)
 	return n > 0
+}
+
+// behind returns a list without its first n entries.
+func behind(list []Entry, n int) []Entry {
+	if n == len(list) {
+		return nil
+	}
+	return list[n:]
 }

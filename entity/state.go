@@ -8,7 +8,8 @@ import (
 // State is one entity: its value, what waits for it, and its lock (durable functions semantics, section
 // 4.4: the component E with queue q and execution state x). There is no busy state: an operation is under
 // way while a worker has a batch, and the entity knows nothing of it until the commit (section 5.1). Its
-// methods change it in place; none is safe for concurrent use. The fields are for reading and storing.
+// methods change it in place; none is safe for concurrent use. The fields are for reading and storing. An element of a
+// list never changes: a caller that keeps a list's former slice can compare the two.
 type State struct {
 	ID ID
 	// Incarnation distinguishes this record from earlier ones of the same id; at least 1.
@@ -29,6 +30,8 @@ type State struct {
 	Lane []Entry
 	// Delayed holds the signals whose scheduled time is still to come, by DueAt and then Seq.
 	Delayed []Entry
+	// waiting indexes the operations in the three lists; nil while there are few. It is derived from them.
+	waiting map[requestKey]bool
 }
 
 // LaneLength bounds State.Lane. Signals whose time comes while it is full stay delayed until a commit shortens it.
@@ -72,6 +75,7 @@ func (s *State) Clone() *State {
 	c.Queue = slices.Clone(s.Queue)
 	c.Lane = slices.Clone(s.Lane)
 	c.Delayed = slices.Clone(s.Delayed)
+	c.waiting = nil
 	return &c
 }
 
@@ -113,12 +117,8 @@ func refuse(op string, m Message, code Code, rule, detail string) error {
 
 // refuseTwin refuses an operation that waits here already.
 func (s *State) refuseTwin(m operation) (Code, string, string) {
-	for _, list := range [...][]Entry{s.Queue, s.Lane, s.Delayed} {
-		for _, e := range list {
-			if o, ok := e.Message.(operation); ok && o.request() == m.request() && o.From() == m.From() {
-				return Conflict, RuleRequestOnce, "an operation of this origin and request is waiting"
-			}
-		}
+	if s.waitsFor(m) {
+		return Conflict, RuleRequestOnce, "an operation of this origin and request is waiting"
 	}
 	return 0, "", ""
 }
@@ -126,6 +126,7 @@ func (s *State) refuseTwin(m operation) (Code, string, string) {
 func (s *State) enqueue(m Message) {
 	s.Queue = append(s.Queue, Entry{Seq: s.NextSeq, Message: m})
 	s.NextSeq++
+	s.joined(m)
 }
 
 // eligible yields the index and the message of each operation of one list that may run now, in the order in which

@@ -103,7 +103,7 @@ func (t *txn) entity(ns string, entityID entity.ID, create bool) (*entityObject,
 	}
 	if !o.touched {
 		o.touched, o.before = true, o.EntityWork
-		o.queue, o.lane, o.delayed = slices.Clone(o.Queue), slices.Clone(o.Lane), slices.Clone(o.Delayed)
+		o.queue, o.lane, o.delayed = o.Queue, o.Lane, o.Delayed
 		t.entities = append(t.entities, o)
 		t.m.entities.keep(o)
 	}
@@ -222,22 +222,43 @@ func (t *txn) putEntity(o *entityObject) (deleted bool) {
 
 // putItems writes the difference between two versions of a list, whose entries never change.
 func (t *txn) putItems(o *entityObject, in keys.EntityList, before, after []entity.Entry) {
+	gone, added := changes(before, after)
+	for _, e := range added {
+		t.putFresh(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq), entity.AppendEntry(nil, e))
+	}
+	for _, e := range gone {
+		t.remove(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq))
+	}
+}
+
+// changes returns the entries that only one of two versions of a list has. Mostly they are the first ones of the former
+// and the last ones of the latter; then it allocates nothing.
+func changes(before, after []entity.Entry) (gone, added []entity.Entry) {
+	n := 0 // entries at the front of before that are gone
+	for n < len(before) && (len(after) == 0 || before[n].Seq != after[0].Seq) {
+		n++
+	}
+	kept := len(before) - n
+	same := func(a, b entity.Entry) bool { return a.Seq == b.Seq }
+	if len(before) == 0 || len(after) == 0 || kept > 0 && kept <= len(after) && slices.EqualFunc(before[n:], after[:kept], same) {
+		return before[:n], after[kept:]
+	}
 	had := make(map[uint64]bool, len(before))
 	for _, e := range before {
 		had[e.Seq] = true
 	}
 	for _, e := range after {
-		if had[e.Seq] {
-			delete(had, e.Seq)
-			continue
+		if !had[e.Seq] {
+			added = append(added, e)
 		}
-		t.putFresh(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq), entity.AppendEntry(nil, e))
+		delete(had, e.Seq)
 	}
 	for _, e := range before {
 		if had[e.Seq] {
-			t.remove(keys.EntityItemOf(o.ns, string(o.ID), in, e.Seq))
+			gone = append(gone, e)
 		}
 	}
+	return gone, added
 }
 
 // scheduleEntity brings an entity's task in step with what it has to run: pending while a worker is needed, halted

@@ -33,8 +33,22 @@ var entityBugs = []mutation.Bug{
 		From: "} else if !ok {\n\t\t\t\treturn\n", To: "} else if !ok {\n\t\t\t\tcontinue\n", Tests: "TestLockQueues",
 	},
 	{
-		File: "entity/state.go", Rule: "request_once: among the delayed, too",
-		From: `[...][]Entry{s.Queue, s.Lane, s.Delayed} {`, To: `[...][]Entry{s.Queue} {`, Tests: "TestRequestOnce",
+		File: "entity/waiting.go", Rule: "request_once: among the delayed, too",
+		From: `[...][]Entry{s.Queue, s.Lane, s.Delayed}`, To: `[...][]Entry{s.Queue}`, Tests: "TestRequestOnce",
+	},
+	{
+		File: "entity/waiting.go", Rule: "request_once: the index of a long backlog knows what waited before it",
+		From: `s.waiting[keyOf(o)] = true
+				}`, To: `s.waiting[keyOf(m)] = true
+				}`, Tests: "TestRequestsOfLongBacklog",
+	},
+	{
+		File: "entity/state.go", Rule: "request_once: the index of a long backlog learns of arrivals",
+		From: "s.joined(m)", To: "_ = m", Tests: "TestRequestsOfLongBacklog",
+	},
+	{
+		File: "entity/commit.go", Rule: "request_once: what ran may come again",
+		From: "s.left(from[at].Message.(operation))", To: "_ = from[at]", Tests: "TestRequestsOfLongBacklog",
 	},
 	{
 		File: "entity/state.go", Rule: "collect: not while a signal is scheduled",

@@ -228,6 +228,10 @@ var machineBugs = []mutation.Bug{
 		From: `e.Rule == entity.RuleLane {`, To: `e.Rule == "" {`, Tests: "TestBankSimulation",
 	},
 	{
+		File: "fsm/machine/entity.go", Rule: "entity: a list with an entry in its middle is not its former self",
+		From: "slices.EqualFunc(before[n:], after[:kept], same)", To: "same(before[len(before)-1], after[kept-1])", Tests: "TestChanges",
+	},
+	{
 		File: "fsm/machine/entity.go", Rule: "entity: one that is as good as new is not stored",
 		From: "if o.Collectable() {", To: "if o.Collectable() && !ok {", Tests: "TestEntityOfClients",
 	},
