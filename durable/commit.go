@@ -258,16 +258,23 @@ func (t *activation) await(kind perdurev1.AwaitKind, ns ...uint32) error {
 			}
 			return nil
 		}
-		if t.cancelling() {
-			return ErrCancelled
+		if tries == maxWaits {
+			t.failTask(fmt.Errorf("durable: %s: %d commits found the wait satisfied, but the journal lacks %v", t.info.ID, maxWaits, open))
 		}
-		if tries == 3 {
-			t.failTask(fmt.Errorf("durable: %s: three commits found the wait satisfied, but the journal lacks %v", t.info.ID, open))
-		}
-		wait := &perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}
-		err := t.commit(commit{mayEnd: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
-		if err != nil {
+		if err := t.awaitOnce(&perdurev1.ExecutionAwaiting{WaitingOn: open, Kind: kind}); err != nil {
 			return err
 		}
 	}
+}
+
+// maxWaits is how often a wait is committed: a reply that leaves the task here brings the results.
+const maxWaits = 3
+
+// awaitOnce commits a wait. It returns nil when the wait is satisfied already, and ErrCancelled; otherwise the activation
+// ends here.
+func (t *activation) awaitOnce(wait *perdurev1.ExecutionAwaiting) error {
+	if t.cancelling() {
+		return ErrCancelled
+	}
+	return t.commit(commit{mayEnd: true, events: []*perdurev1.Event{{Kind: &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: wait}}}})
 }

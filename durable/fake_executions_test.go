@@ -93,7 +93,8 @@ func toJournal(ev *perdurev1.Event) journal.Event {
 		e := k.SignalReceived
 		return journal.SignalReceived{Promise: pid(e.GetPromiseId()), Name: e.GetName(), Payload: outcome(e.GetPayload()), DeliveryID: e.GetDeliveryId()}
 	case *perdurev1.Event_ExecutionAwaiting:
-		e := journal.ExecutionAwaiting{Wait: journal.AwaitKind(k.ExecutionAwaiting.GetKind()), Signal: k.ExecutionAwaiting.GetSignalName()}
+		e := journal.ExecutionAwaiting{Wait: journal.AwaitKind(k.ExecutionAwaiting.GetKind()), Signal: k.ExecutionAwaiting.GetSignalName(),
+			Set: journal.JoinSetID(k.ExecutionAwaiting.GetJoinSetId())}
 		for _, p := range k.ExecutionAwaiting.GetWaitingOn() {
 			e.On = append(e.On, pid(p))
 		}

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -246,11 +247,8 @@ func (f *fakeServer) apply(ex *fakeExec, m *perdurev1.Commit) *perdurev1.CommitR
 			continue
 		}
 		if w := ev.GetExecutionAwaiting(); w != nil {
-			var on []id.PromiseID
-			for _, p := range w.GetWaitingOn() {
-				on = append(on, id.PromiseID(p))
-			}
-			if ex.j.Satisfied(journal.AwaitKind(w.GetKind()), on, w.GetSignalName()) {
+			var needless *journal.Violation
+			if errors.As(ex.j.Check(ex.j.NextSeq(), toJournal(ev)), &needless) && needless.Rule == journal.RuleNeedlessWait {
 				if w.GetKind() == perdurev1.AwaitKind_AWAIT_KIND_SIGNAL {
 					add(f.receipt(ex, w.GetWaitingOn()[0], w.GetSignalName()))
 				}

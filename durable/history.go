@@ -52,6 +52,7 @@ func (k opKind) describe(name string) string {
 
 // record is the journal's content about one child number.
 type record struct {
+	n    uint32 // the child number
 	kind opKind
 	name string
 	// policy, attempt (the last started), open (started and not ended) and retryAt are of invocations.
@@ -85,6 +86,8 @@ type history struct {
 	started bool
 	input   []byte
 	ops     []*record
+	// settled are the numbers of the operations whose results came after they began, in the order of the journal.
+	settled []uint32
 	// next is the sequence number of the first entry not seen.
 	next uint64
 	// cancelled says that CancelRequested was seen; reason is its reason.
@@ -225,7 +228,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 			return err
 		}
 		rec.open = false
-		rec.resolve(seq, e.InvokeCompleted.GetResult())
+		r.resolve(rec, seq, e.InvokeCompleted.GetResult())
 
 	case *perdurev1.Event_RandomGenerated:
 		return r.take(e.RandomGenerated.GetPromiseId(), &record{kind: opRandom, random: e.RandomGenerated.GetValue(), done: true})
@@ -238,7 +241,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 		if err != nil {
 			return err
 		}
-		rec.resolve(seq, nil)
+		r.resolve(rec, seq, nil)
 	case *perdurev1.Event_JoinSetCreated:
 		return r.take(e.JoinSetCreated.GetJoinSetId(), &record{kind: opJoinSet, done: true})
 
@@ -258,7 +261,7 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 				return err
 			}
 		}
-		rec.resolve(seq, s.GetPayload())
+		r.resolve(rec, seq, s.GetPayload())
 
 	case *perdurev1.Event_JoinSetSubmitted:
 		return r.join(e.JoinSetSubmitted.GetJoinSetId(), e.JoinSetSubmitted.GetPromiseId(), func(set *record, n uint32) { set.submitted = append(set.submitted, n) })
@@ -273,9 +276,10 @@ func (r *history) add(seq uint64, ev *perdurev1.Event) error {
 	return nil
 }
 
-func (rec *record) resolve(seq uint64, o *perdurev1.Outcome) {
+func (r *history) resolve(rec *record, seq uint64, o *perdurev1.Outcome) {
 	if !rec.done {
 		rec.done, rec.doneSeq, rec.outcome = true, seq, o
+		r.settled = append(r.settled, rec.n)
 	}
 }
 
@@ -285,6 +289,7 @@ func (r *history) take(promiseID string, rec *record) error {
 	if !ok || int(n) != len(r.ops) {
 		return fmt.Errorf("id %q is not the next child, %s", promiseID, r.id.Child(uint32(len(r.ops))))
 	}
+	rec.n = n
 	r.ops = append(r.ops, rec)
 	return nil
 }

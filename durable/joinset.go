@@ -3,7 +3,6 @@ package durable
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/id"
@@ -14,11 +13,20 @@ import (
 type JoinSet[T any] struct {
 	t *activation
 	n uint32
-	// members are the futures submitted; taken says which of them Next has returned.
-	members []*Future[T]
-	taken   map[uint32]bool
-	closed  bool
+	// members are the futures submitted, positions their places by child number.
+	members   []*Future[T]
+	positions map[uint32]int
+	// taken says by position which members Next has returned; count is how many.
+	taken []bool
+	count int
+	// lowest: no member below this position is without a result. seen: nor is one among the first seen results of the
+	// journal a member that was not taken.
+	lowest, seen int
+	closed       bool
 }
+
+// maxNamed is how many members a wait names. A wait for more names the join set, so that its size does not depend on theirs.
+const maxNamed = 64
 
 // ErrJoinSetEmpty is the error of Next when each member's result was taken.
 var ErrJoinSetEmpty = errors.New("durable: the join set has no member whose result was not taken")
@@ -40,7 +48,7 @@ func NewJoinSet[T any](ctx Context) (*JoinSet[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &JoinSet[T]{t: t, n: n, taken: map[uint32]bool{}}
+	s := &JoinSet[T]{t: t, n: n, positions: map[uint32]int{}}
 	if rec != nil {
 		return s, nil
 	}
@@ -48,7 +56,7 @@ func NewJoinSet[T any](ctx Context) (*JoinSet[T], error) {
 }
 
 // Len is the number of members whose results Next has not returned.
-func (s *JoinSet[T]) Len() int { return len(s.members) - len(s.taken) }
+func (s *JoinSet[T]) Len() int { return len(s.members) - s.count }
 
 // Submit adds a future: of a child, a step, a call, a signal or a promise, but not of a timer. A future belongs to one set
 // at most, and a set takes no more of them once Next was called. An *Error of type TypeJoinSet says which rule was broken.
@@ -60,7 +68,7 @@ func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
 	switch {
 	case s.t != t:
 		return joinSetError("the join set is of another execution, or of an earlier activation of this one")
-	case s.closed || len(s.taken) > 0:
+	case s.closed || s.count > 0:
 		return joinSetError("join set %s takes no more members: Next or Close was called", t.child(s.n))
 	case t.joined[f.n]:
 		return joinSetError("%s is in a join set already", f.ID())
@@ -86,7 +94,8 @@ func (s *JoinSet[T]) Submit(ctx Context, f *Future[T]) error {
 		t.joined = map[uint32]bool{}
 	}
 	t.joined[f.n] = true
-	s.members = append(s.members, f)
+	s.positions[f.n] = len(s.members)
+	s.members, s.taken, s.seen = append(s.members, f), append(s.taken, false), 0
 	return nil
 }
 
@@ -105,35 +114,71 @@ func (s *JoinSet[T]) Next(ctx Context) (*Future[T], error) {
 	case s.Len() == 0:
 		return nil, ErrJoinSetEmpty
 	}
-	if taken := t.journal.op(s.n).results(); len(s.taken) < len(taken) {
-		n := taken[len(s.taken)]
-		i := slices.IndexFunc(s.members, func(f *Future[T]) bool { return f.n == n })
-		if i < 0 {
+	if taken := t.journal.op(s.n).results(); s.count < len(taken) {
+		n := taken[s.count]
+		i, ok := s.positions[n]
+		if !ok {
 			t.failTask(&MismatchError{ID: t.child(s.n), Journal: "join set with member " + t.child(n), Code: "the code has not submitted it"})
 		}
-		s.taken[n] = true
-		return s.members[i], nil
+		return s.take(i), nil
 	}
-	var open []Awaitable
-	for _, f := range s.members {
-		if !s.taken[f.n] {
-			open = append(open, f)
+	i, ready := s.firstDone()
+	for tries := 0; !ready; tries++ {
+		if tries == maxWaits {
+			t.failTask(fmt.Errorf("durable: %s: %d commits found the wait satisfied, but the journal has no result", t.child(s.n), maxWaits))
 		}
-	}
-	if err := t.await(perdurev1.AwaitKind_AWAIT_KIND_ANY, numbers(open)...); err != nil {
-		return nil, err
+		if err := s.await(); err != nil {
+			return nil, err
+		}
+		i, ready = s.firstDone()
 	}
 	if t.cancelAsked.Load() {
 		return nil, ErrCancelled // no marker can be recorded
 	}
-	f := open[firstDone(t, open)].(*Future[T])
+	f := s.members[i]
 	err = t.stage(nil, nil, &perdurev1.Event{Kind: &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
 		JoinSetId: t.child(s.n), PromiseId: f.ID(), Result: t.journal.op(f.n).outcome}}})
 	if err != nil {
 		return nil, err
 	}
-	s.taken[f.n] = true
-	return f, nil
+	return s.take(i), nil
+}
+
+func (s *JoinSet[T]) take(i int) *Future[T] {
+	s.taken[i] = true
+	s.count++
+	return s.members[i]
+}
+
+// firstDone is the position of the member whose result is first in the journal, of those that were not taken; ok is false
+// if none has one. Later entries come later in the journal, so a replay that knows more results chooses the same one.
+func (s *JoinSet[T]) firstDone() (i int, ok bool) {
+	for settled := s.t.journal.settled; s.seen < len(settled); s.seen++ {
+		if i, ok := s.positions[settled[s.seen]]; ok && !s.taken[i] {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// await waits for a member's result; none of those that were not taken has one. It returns nil or ErrCancelled; when it
+// has to wait, the activation ends here.
+func (s *JoinSet[T]) await() error {
+	t := s.t
+	for s.taken[s.lowest] {
+		s.lowest++
+	}
+	if open := s.Len(); open > maxNamed && len(t.background.open) == 0 {
+		return t.awaitOnce(&perdurev1.ExecutionAwaiting{WaitingOn: []string{s.members[s.lowest].ID()},
+			Kind: perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET, JoinSetId: t.child(s.n)})
+	}
+	var open []Awaitable
+	for i := s.lowest; i < len(s.members); i++ {
+		if !s.taken[i] {
+			open = append(open, s.members[i])
+		}
+	}
+	return t.await(perdurev1.AwaitKind_AWAIT_KIND_ANY, numbers(open)...)
 }
 
 // Close ends the use of the set. Members whose results were not taken go on; their futures may still be read.

@@ -160,7 +160,7 @@ func (b *book) checkState(e Entry) {
 	if blocked != (w.status() == StatusBlocked) || s.WaitSatisfied() != (blocked && w.satisfied(w.wait())) {
 		b.t.Fatalf("after %#v: blocked %v, satisfied %v", e.Event, blocked, s.WaitSatisfied())
 	}
-	if open := (ExecutionAwaiting{on, kind, signal}); blocked && !reflect.DeepEqual(open, w.wait()) {
+	if open := (ExecutionAwaiting{on, kind, signal, s.waitedSet()}); blocked && !reflect.DeepEqual(open, w.wait()) {
 		b.t.Fatalf("the open wait is %#v", open)
 	} else if !blocked && !reflect.DeepEqual(open, ExecutionAwaiting{}) {
 		b.t.Fatalf("a wait without being blocked: %#v", open)
@@ -176,6 +176,14 @@ func (b *book) checkState(e Entry) {
 	if !reflect.DeepEqual(withoutEmpty(back.Event), withoutEmpty(e.Event)) {
 		b.t.Fatalf("%#v was read back as %#v", e, back)
 	}
+}
+
+// waitedSet is the join set of the open wait.
+func (s *State) waitedSet() JoinSetID {
+	if s.waitKind != AwaitJoinSet {
+		return ""
+	}
+	return JoinSetID(s.eid.Child(s.waitSet))
 }
 
 func (b *book) checkChild(p id.PromiseID) {

@@ -113,8 +113,41 @@ func resolution(ev Event) (id.PromiseID, bool) {
 	return "", false
 }
 
+// results are what a journal has resolved so far. ready counts the join sets' members with results that were not consumed.
+type results struct {
+	resolved map[id.PromiseID]bool
+	owner    map[id.PromiseID]JoinSetID
+	ready    map[JoinSetID]int
+}
+
+func newResults() *results {
+	return &results{map[id.PromiseID]bool{}, map[id.PromiseID]JoinSetID{}, map[JoinSetID]int{}}
+}
+
+func (r *results) add(ev Event) {
+	switch e := ev.(type) {
+	case JoinSetSubmitted:
+		r.owner[e.Promise] = e.Set
+		if r.resolved[e.Promise] {
+			r.ready[e.Set]++
+		}
+	case JoinSetAwaited:
+		r.ready[e.Set]--
+	default:
+		p, ok := resolution(ev)
+		if ok && !r.resolved[p] {
+			r.resolved[p] = true
+			r.ready[r.owner[p]]++
+		}
+	}
+}
+
 // satisfied reports whether the promises resolved so far satisfy a wait.
-func satisfied(e ExecutionAwaiting, resolved map[id.PromiseID]bool) bool {
+func (r *results) satisfied(e ExecutionAwaiting) bool {
+	resolved := r.resolved
+	if e.Wait == AwaitJoinSet {
+		return r.ready[e.Set] > 0
+	}
 	missing := 0
 	for _, p := range e.On {
 		if !resolved[p] {

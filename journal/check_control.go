@@ -111,8 +111,26 @@ func checkWaitable(a *audit) {
 		case TimerScheduled:
 			position[e.Promise] = i
 		case ExecutionAwaiting:
-			if e.Wait != AwaitSignal {
+			if e.Wait != AwaitSignal && e.Wait != AwaitJoinSet {
 				a.checkMembers(i, e, position)
+			}
+		}
+	}
+	a.checkSetWaits()
+}
+
+// A wait for a join set names one of its members that was not consumed.
+func (a *audit) checkSetWaits() {
+	open := map[member]bool{}
+	for i, entry := range a.entries {
+		switch e := entry.Event.(type) {
+		case JoinSetSubmitted:
+			open[member{e.Set, e.Promise}] = true
+		case JoinSetAwaited:
+			delete(open, member{e.Set, e.Promise})
+		case ExecutionAwaiting:
+			if e.Wait == AwaitJoinSet && (len(e.On) != 1 || !open[member{e.Set, e.On[0]}]) {
+				a.report(i, RuleWaitable, id.PromiseID(e.Set), "a wait for a join set names one member that was not consumed")
 			}
 		}
 	}
@@ -138,7 +156,7 @@ func (a *audit) checkMembers(i int, e ExecutionAwaiting, position map[id.Promise
 
 // R13: no wait is satisfied already, by resolved promises or by an unconsumed delivery.
 func checkNeedlessWait(a *audit) {
-	resolved := map[id.PromiseID]bool{}
+	so := newResults()
 	buffered := map[string]int{}
 	for i, entry := range a.entries {
 		switch e := entry.Event.(type) {
@@ -148,21 +166,19 @@ func checkNeedlessWait(a *audit) {
 			buffered[e.Name]--
 		case ExecutionAwaiting:
 			switch {
-			case len(e.On) > 0 && satisfied(e, resolved):
+			case len(e.On) > 0 && so.satisfied(e):
 				a.report(i, RuleNeedlessWait, e.On[0], "the wait of kind "+e.Wait.String()+" is satisfied already")
 			case e.Wait == AwaitSignal && buffered[e.Signal] > 0:
 				a.report(i, RuleNeedlessWait, "", "a delivery of signal "+quoted(e.Signal)+" is not consumed yet")
 			}
 		}
-		if p, ok := resolution(entry.Event); ok {
-			resolved[p] = true
-		}
+		so.add(entry.Event)
 	}
 }
 
 // K9: ExecutionResumed ends a wait, and a satisfied one.
 func checkResumable(a *audit) {
-	resolved := map[id.PromiseID]bool{}
+	so := newResults()
 	var open ExecutionAwaiting
 	for i, entry := range a.entries {
 		switch e := entry.Event.(type) {
@@ -172,13 +188,11 @@ func checkResumable(a *audit) {
 			switch {
 			case a.before[i] != StatusBlocked:
 				a.report(i, RuleResumable, "", "the execution is "+a.before[i].String()+", not Blocked")
-			case !satisfied(open, resolved):
+			case !so.satisfied(open):
 				a.report(i, RuleResumable, "", "the wait of kind "+open.Wait.String()+" is not satisfied")
 			}
 		}
-		if p, ok := resolution(entry.Event); ok {
-			resolved[p] = true
-		}
+		so.add(entry.Event)
 	}
 }
 

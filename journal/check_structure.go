@@ -16,6 +16,8 @@ func checkVocabulary(a *audit) {
 			switch {
 			case !e.Wait.Valid():
 				a.report(i, RuleVocabulary, "", "unknown kind of wait "+e.Wait.String())
+			case (e.Set != "") != (e.Wait == AwaitJoinSet):
+				a.report(i, RuleVocabulary, id.PromiseID(e.Set), "a wait of kind "+e.Wait.String()+" for join set "+shownID(id.PromiseID(e.Set)))
 			case e.Wait != AwaitSignal && e.Signal != "":
 				a.report(i, RuleVocabulary, "", "a wait of kind "+e.Wait.String()+" names no signal")
 			}

@@ -36,8 +36,10 @@ type child struct {
 	// submitted is an invocation's: it is in the join set with number set. consumed: it was awaited there.
 	submitted, consumed bool
 	// closed is a join set's: it was awaited, so it takes no more members (JS-2).
-	closed         bool
-	set            uint32
+	closed bool
+	set    uint32
+	// ready is a join set's: how many of its members are resolved and not consumed.
+	ready          uint32
 	retries, bound uint32
 	waitEpoch      uint32
 	result         fingerprint
@@ -107,24 +109,34 @@ func (s *State) take(c child) { s.children = append(s.children, c) }
 // change returns the child p, which the guard has found, for changing.
 func (s *State) change(p id.PromiseID) *child {
 	n, _ := p.IsChildOf(s.eid)
+	return s.changeNumber(n)
+}
+
+func (s *State) changeNumber(n uint32) *child {
 	if s.undo != nil {
 		s.undo.saveChild(n, s.children[n])
 	}
 	return &s.children[n]
 }
 
-// resolve marks a child as resolved and counts it for the open wait.
+// resolve marks a child as resolved and counts it for its join set and for the open wait.
 func (s *State) resolve(c *child) {
 	c.resolved = true
-	if s.status == StatusBlocked && c.waitEpoch == s.waitEpoch {
+	if c.submitted {
+		s.changeNumber(c.set).ready++
+	}
+	if s.status != StatusBlocked {
+		return
+	}
+	if c.waitEpoch == s.waitEpoch || s.waitKind == AwaitJoinSet && c.submitted && c.set == s.waitSet {
 		s.waitResolved++
 	}
 }
 
 // block opens a wait.
-func (s *State) block(kind AwaitKind, on []id.PromiseID, signal string) {
+func (s *State) block(kind AwaitKind, on []id.PromiseID, signal string, set uint32) {
 	s.status = StatusBlocked
-	s.waitKind, s.waitOn, s.waitSignal = kind, on, signal
+	s.waitKind, s.waitOn, s.waitSignal, s.waitSet = kind, on, signal, set
 	s.waitEpoch++
 	s.waitResolved = 0
 	for _, p := range on {
@@ -139,7 +151,7 @@ func (s *State) block(kind AwaitKind, on []id.PromiseID, signal string) {
 // unblock ends the open wait, if there is one, and sets the status that follows.
 func (s *State) unblock(next Status) {
 	s.status = next
-	s.waitKind, s.waitOn, s.waitSignal, s.waitResolved = 0, nil, "", 0
+	s.waitKind, s.waitOn, s.waitSignal, s.waitSet, s.waitResolved = 0, nil, "", 0, 0
 }
 
 func shownID(p id.PromiseID) string {

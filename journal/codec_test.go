@@ -42,10 +42,11 @@ var golden = []struct {
 	{"TimerFired", Entry{9, 3, TimerFired{"order-42:3"}}},
 	{"SignalDelivered", Entry{10, 3, SignalDelivered{"approval", []byte("yes"), 1}}},
 	{"SignalReceived", Entry{11, 3, SignalReceived{"order-42:4", "approval", []byte("yes"), 300}}},
-	{"ExecutionAwaiting single", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:0"}, AwaitSingle, ""}}},
-	{"ExecutionAwaiting any", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:9", "order-42:10"}, AwaitAny, ""}}},
-	{"ExecutionAwaiting all", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"a:0.2", "a:0.3", "a:0.11"}, AwaitAll, ""}}},
-	{"ExecutionAwaiting signal", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:4"}, AwaitSignal, "approval"}}},
+	{"ExecutionAwaiting single", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:0"}, AwaitSingle, "", ""}}},
+	{"ExecutionAwaiting any", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:9", "order-42:10"}, AwaitAny, "", ""}}},
+	{"ExecutionAwaiting all", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"a:0.2", "a:0.3", "a:0.11"}, AwaitAll, "", ""}}},
+	{"ExecutionAwaiting signal", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:4"}, AwaitSignal, "approval", ""}}},
+	{"ExecutionAwaiting join set", Entry{12, 3, ExecutionAwaiting{[]id.PromiseID{"order-42:6"}, AwaitJoinSet, "", "order-42:5"}}},
 	{"ExecutionResumed", Entry{13, 3, ExecutionResumed{}}},
 	{"JoinSetCreated", Entry{14, 3, JoinSetCreated{"order-42:5"}}},
 	{"JoinSetSubmitted", Entry{15, 3, JoinSetSubmitted{"order-42:5", "order-42:6"}}},
@@ -162,7 +163,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{fields(KindInvokeScheduled, "\x03a:0\x00\x00\x00\x00"), "unknown kind of invocation"},
 		{fields(KindInvokeScheduled, "\x03a:0\x06\x00\x00\x00"), "unknown kind of invocation"},
 		{fields(KindExecutionAwaiting, "\x01\x03a:0\x00"), "unknown kind of wait"},
-		{fields(KindExecutionAwaiting, "\x01\x03a:0\x05"), "unknown kind of wait"},
+		{fields(KindExecutionAwaiting, "\x01\x03a:0\x06"), "unknown kind of wait"},
 		{fields(KindExecutionAwaiting, "\x7f\x03a:0\x01"), "do not fit"},
 		{fields(KindExecutionAwaiting, "\x02\x03a:1\x03a:0\x02"), "ascending"},
 		{fields(KindExecutionAwaiting, "\x02\x03a:1\x03a:1\x02"), "ascending"},
@@ -268,7 +269,11 @@ func anyEvent(k Kind, ms int64, n, m uint32, text string, payload []byte) Event 
 		if m < n {
 			on = append(on, eid.Child(n))
 		}
-		if wait := AwaitKind(1 + n%4); wait != AwaitSignal {
+		switch wait := AwaitKind(1 + n%5); wait {
+		case AwaitSignal:
+		case AwaitJoinSet:
+			return ExecutionAwaiting{On: on, Wait: wait, Set: JoinSetID(q)}
+		default:
 			return ExecutionAwaiting{On: on, Wait: wait}
 		}
 		return ExecutionAwaiting{On: on, Wait: AwaitSignal, Signal: text}

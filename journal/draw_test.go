@@ -90,7 +90,12 @@ func drawEvent(t *rapid.T, s *State) Event {
 	case KindSignalReceived:
 		return drawReceipt(t, s, fresh(), pick("a", "b"), payload())
 	case KindExecutionAwaiting:
-		return drawWait(t, fresh, child, pick("a", "b"))
+		if p := taken(callInvoke); oneIn(t, 4) {
+			if c := s.child(p); c != nil && c.submitted {
+				return ExecutionAwaiting{On: []id.PromiseID{p}, Wait: AwaitJoinSet, Set: set(c.set)}
+			}
+		}
+		return drawWait(t, fresh, child, func() id.PromiseID { return taken(callJoinSet) }, pick("a", "b"))
 	case KindJoinSetCreated:
 		return JoinSetCreated{Set: JoinSetID(fresh())}
 	case KindJoinSetSubmitted:
@@ -171,13 +176,15 @@ func drawReceipt(t *rapid.T, s *State, p id.PromiseID, name string, payload []by
 }
 
 // drawWait draws a wait of any kind, mostly one that is well formed.
-func drawWait(t *rapid.T, fresh, child func() id.PromiseID, name string) Event {
-	e := ExecutionAwaiting{Wait: AwaitKind(among[uint8](t, 1, 1, 2, 2, 3, 3, 4, 4, 0, 5))}
+func drawWait(t *rapid.T, fresh, child, set func() id.PromiseID, name string) Event {
+	e := ExecutionAwaiting{Wait: AwaitKind(among[uint8](t, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 0, 6))}
 	switch e.Wait {
 	case AwaitSignal:
 		e.On, e.Signal = []id.PromiseID{fresh()}, name
 	case AwaitSingle:
 		e.On = []id.PromiseID{child()}
+	case AwaitJoinSet:
+		e.On, e.Set = []id.PromiseID{child()}, JoinSetID(set())
 	default:
 		for range even(t, 5) {
 			e.On = append(e.On, child())

@@ -10,12 +10,14 @@ import (
 // is satisfied already is not recorded (R13).
 type ExecutionAwaiting struct {
 	// On is a set of this execution's children, written in ascending order of child number. A signal wait
-	// names one: the number it takes itself.
+	// names one: the number it takes itself. A wait for a join set names one of its members that has no result.
 	On []id.PromiseID
 	// Wait says when the wait is satisfied.
 	Wait AwaitKind
 	// Signal is the name waited for if Wait is AwaitSignal, and "" otherwise.
 	Signal string
+	// Set is the join set waited for if Wait is AwaitJoinSet, and "" otherwise.
+	Set JoinSetID
 }
 
 // Kind returns KindExecutionAwaiting.
@@ -28,10 +30,14 @@ func (e ExecutionAwaiting) guard(s *State) *Violation {
 	switch {
 	case !e.Wait.Valid():
 		return broken(RuleVocabulary, "", "unknown kind of wait "+e.Wait.String())
+	case (e.Set != "") != (e.Wait == AwaitJoinSet):
+		return broken(RuleVocabulary, id.PromiseID(e.Set), "a wait of kind "+e.Wait.String()+" for join set "+shownID(id.PromiseID(e.Set)))
 	case e.Wait == AwaitSignal:
 		return e.guardSignal(s)
 	case e.Signal != "":
 		return broken(RuleVocabulary, "", "a wait of kind "+e.Wait.String()+" names no signal")
+	case e.Wait == AwaitJoinSet:
+		return e.guardSet(s)
 	}
 	return e.guardPromises(s)
 }
@@ -85,11 +91,36 @@ func (e ExecutionAwaiting) guardPromises(s *State) *Violation {
 	return nil
 }
 
+// A wait for a join set names one of its members (R12), and no member has a result that was not consumed (R13).
+func (e ExecutionAwaiting) guardSet(s *State) *Violation {
+	set, n := s.joinSet(e.Set)
+	switch {
+	case set == nil:
+		return broken(RuleWaitable, id.PromiseID(e.Set), noJoinSet(e.Set))
+	case len(e.On) != 1:
+		return broken(RuleWaitable, id.PromiseID(e.Set), "a wait for a join set names one member, not "+num(len(e.On)))
+	}
+	p := e.On[0]
+	switch c := s.child(p); {
+	case c == nil || !c.submitted || c.set != n:
+		return broken(RuleWaitable, p, "promise "+shownID(p)+" is not in join set "+string(e.Set))
+	case set.ready > 0:
+		return broken(RuleNeedlessWait, p, num(set.ready)+" members of join set "+string(e.Set)+" have results that were not consumed")
+	case c.consumed:
+		return broken(RuleWaitable, p, "promise "+string(p)+" was consumed from join set "+string(e.Set)+" before")
+	}
+	return nil
+}
+
 func (e ExecutionAwaiting) apply(s *State) {
+	set := uint32(0)
 	if e.Wait == AwaitSignal {
 		s.take(child{call: callSignal})
 	}
-	s.block(e.Wait, e.On, e.Signal)
+	if e.Wait == AwaitJoinSet {
+		_, set = s.joinSet(e.Set)
+	}
+	s.block(e.Wait, e.On, e.Signal, set)
 }
 
 func (e ExecutionAwaiting) encode(dst []byte) []byte {
@@ -98,8 +129,11 @@ func (e ExecutionAwaiting) encode(dst []byte) []byte {
 		dst = appendText(dst, p)
 	}
 	dst = append(dst, byte(e.Wait))
-	if e.Wait == AwaitSignal {
+	switch e.Wait {
+	case AwaitSignal:
 		dst = appendText(dst, e.Signal)
+	case AwaitJoinSet:
+		dst = appendText(dst, e.Set)
 	}
 	return dst
 }
@@ -125,8 +159,11 @@ func decodeExecutionAwaiting(d *decoder) Event {
 	if d.err == nil && !e.Wait.Valid() {
 		d.fail("unknown kind of wait " + e.Wait.String())
 	}
-	if e.Wait == AwaitSignal {
+	switch e.Wait {
+	case AwaitSignal:
 		e.Signal = d.text()
+	case AwaitJoinSet:
+		e.Set = JoinSetID(d.promise())
 	}
 	return e
 }

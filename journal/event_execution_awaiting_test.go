@@ -24,7 +24,7 @@ func TestExecutionAwaitingMembers(t *testing.T) {
 		b.refuse(RuleWaitable, ev)
 	}
 	b.refuse(RuleVocabulary, awaiting(0, 0))
-	b.refuse(RuleVocabulary, awaiting(5, 0))
+	b.refuse(RuleVocabulary, awaiting(6, 0))
 	b.refuse(RuleVocabulary, ExecutionAwaiting{On: []id.PromiseID{kid(0)}, Wait: AwaitSingle, Signal: "a"})
 	for _, ev := range []Event{awaiting(AwaitSingle, 1), awaiting(AwaitAny, 0, 1, 6), awaiting(AwaitAll, 0, 6)} {
 		started(t, history...).accept(ev)
@@ -73,4 +73,37 @@ func TestExecutionAwaitingCountsItsOwnMembers(t *testing.T) {
 	b.accept(awaiting(AwaitSingle, 2), TimerFired{Promise: kid(1)})
 	b.refuse(RuleResumable, ExecutionResumed{})
 	b.accept(TimerFired{Promise: kid(2)}, ExecutionResumed{})
+}
+
+// A wait for a join set names one member and ends with any, whose result was not consumed. Its cost and its bytes do not
+// depend on how many there are.
+func TestExecutionAwaitingJoinSet(t *testing.T) {
+	wait := func(s, p uint32) Event {
+		return ExecutionAwaiting{On: []id.PromiseID{kid(p)}, Wait: AwaitJoinSet, Set: set(s)}
+	}
+	b := started(t, JoinSetCreated{Set: set(0)}, JoinSetCreated{Set: set(1)}, scheduled(2), scheduled(3), scheduled(4), scheduled(5))
+	for n := uint32(2); n <= 5; n++ {
+		b.accept(attempted(n, 1))
+	}
+	b.refuse(RuleWaitable, wait(0, 2))
+	b.accept(completed(4, 1, "r4"), submitted(0, 2), submitted(0, 3), submitted(0, 4), submitted(1, 5))
+	b.refuse(RuleWaitable, wait(9, 2))
+	b.refuse(RuleWaitable, wait(2, 2))
+	b.refuse(RuleWaitable, wait(0, 5))
+	b.refuse(RuleWaitable, ExecutionAwaiting{Wait: AwaitJoinSet, Set: set(0)})
+	b.refuse(RuleWaitable, ExecutionAwaiting{On: []id.PromiseID{kid(2), kid(3)}, Wait: AwaitJoinSet, Set: set(0)})
+	b.refuse(RuleVocabulary, ExecutionAwaiting{On: []id.PromiseID{kid(2)}, Wait: AwaitJoinSet, Set: set(0), Signal: "s"})
+	b.refuse(RuleVocabulary, ExecutionAwaiting{On: []id.PromiseID{kid(2)}, Wait: AwaitAny, Set: set(0)})
+	b.refuse(RuleNeedlessWait, wait(0, 2)) // the result of 4, recorded before its submission
+	b.accept(awaited(0, 4, "r4"))
+	b.refuse(RuleWaitable, wait(0, 4))
+	b.accept(wait(0, 2))
+	b.refuse(RuleResumable, ExecutionResumed{})
+	b.accept(completed(5, 1, "")) // a member of the other set
+	b.refuse(RuleResumable, ExecutionResumed{})
+	b.accept(completed(3, 1, "r3"), ExecutionResumed{}) // not the one that the wait names
+	b.refuse(RuleNeedlessWait, wait(0, 2))
+	b.accept(awaited(0, 3, "r3"), wait(0, 2), completed(2, 1, "r2"), ExecutionResumed{}, awaited(0, 2, "r2"))
+	b.refuse(RuleWaitable, wait(0, 2))
+	unlessRunning(t, wait(0, 1))
 }

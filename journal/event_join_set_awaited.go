@@ -41,7 +41,9 @@ func (e JoinSetAwaited) guard(s *State) *Violation {
 }
 
 func (e JoinSetAwaited) apply(s *State) {
-	s.change(id.PromiseID(e.Set)).closed = true
+	set := s.change(id.PromiseID(e.Set))
+	set.closed = true
+	set.ready--
 	s.change(e.Promise).consumed = true
 }
 

@@ -40,6 +40,9 @@ func (e JoinSetSubmitted) apply(s *State) {
 	_, n := s.joinSet(e.Set)
 	c := s.change(e.Promise)
 	c.submitted, c.set = true, n
+	if c.resolved {
+		s.changeNumber(n).ready++
+	}
 }
 
 func (e JoinSetSubmitted) encode(dst []byte) []byte {

@@ -116,16 +116,20 @@ const (
 	AwaitAll AwaitKind = 3
 	// AwaitSignal waits for the next signal of a name; the wait takes a child number of its own.
 	AwaitSignal AwaitKind = 4
+	// AwaitJoinSet waits for the first member of a join set among those whose results were not consumed. It names one of
+	// them, so that its entry is small however many they are.
+	AwaitJoinSet AwaitKind = 5
 )
 
 var awaitKindNames = [...]string{
 	AwaitSingle: "Single", AwaitAny: "Any", AwaitAll: "All", AwaitSignal: "AwaitSignal",
+	AwaitJoinSet: "AwaitJoinSet",
 }
 
-// Valid reports whether k is one of the four kinds of waits.
-func (k AwaitKind) Valid() bool { return k >= AwaitSingle && k <= AwaitSignal }
+// Valid reports whether k is one of the five kinds of waits.
+func (k AwaitKind) Valid() bool { return k >= AwaitSingle && k <= AwaitJoinSet }
 
-// String returns the kind's name ("Single", "Any", "All", "AwaitSignal"), or "AwaitKind(n)".
+// String returns the kind's name ("Single", "Any", "All", "AwaitSignal", "AwaitJoinSet"), or "AwaitKind(n)".
 func (k AwaitKind) String() string {
 	if !k.Valid() {
 		return "AwaitKind(" + strconv.Itoa(int(k)) + ")"

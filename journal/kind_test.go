@@ -41,8 +41,8 @@ func TestNamesArePinned(t *testing.T) {
 	for _, c := range []struct{ got, want []string }{
 		{names(7, func(i int) string { return InvokeKind(i).String() }),
 			[]string{"InvokeKind(0)", "Function", "Http", "Step", "Send", "Signal", "InvokeKind(6)"}},
-		{names(6, func(i int) string { return AwaitKind(i).String() }),
-			[]string{"AwaitKind(0)", "Single", "Any", "All", "AwaitSignal", "AwaitKind(5)"}},
+		{names(7, func(i int) string { return AwaitKind(i).String() }),
+			[]string{"AwaitKind(0)", "Single", "Any", "All", "AwaitSignal", "AwaitJoinSet", "AwaitKind(6)"}},
 		{names(8, func(i int) string { return Status(i).String() }),
 			[]string{"None", "Running", "Blocked", "Cancelling", "Completed", "Failed", "Cancelled", "Status(7)"}},
 	} {

@@ -32,6 +32,8 @@ type head struct {
 	waitKind   AwaitKind
 	waitOn     []id.PromiseID
 	waitSignal string
+	// waitSet is the child number of the join set if waitKind is AwaitJoinSet, else 0.
+	waitSet uint32
 	// waitEpoch numbers the waits; a child that carries the current one is waited for.
 	waitEpoch uint32
 	// waitResolved counts the members of the open wait that are resolved.
@@ -171,7 +173,7 @@ func (s *State) WaitSatisfied() bool {
 	if s.status != StatusBlocked {
 		return false
 	}
-	if s.waitKind == AwaitAny {
+	if s.waitKind == AwaitAny || s.waitKind == AwaitJoinSet {
 		return s.waitResolved > 0
 	}
 	return s.waitResolved == len(s.waitOn)
@@ -179,7 +181,8 @@ func (s *State) WaitSatisfied() bool {
 
 // Satisfied reports whether a wait would be needless (R13): its promises are resolved as kind demands, or
 // there is an unconsumed signal of that name. Such an ExecutionAwaiting is not recorded; the program
-// continues. Satisfied does not check the wait's form; signal counts only for AwaitSignal.
+// continues. Satisfied does not check the wait's form; signal counts only for AwaitSignal. Of a join set it knows the
+// members in on only.
 func (s *State) Satisfied(kind AwaitKind, on []id.PromiseID, signal string) bool {
 	if kind == AwaitSignal {
 		if _, _, buffered := s.NextReceipt(signal); buffered || len(on) == 0 {
@@ -192,7 +195,7 @@ func (s *State) Satisfied(kind AwaitKind, on []id.PromiseID, signal string) bool
 			resolved++
 		}
 	}
-	if kind == AwaitAny {
+	if kind == AwaitAny || kind == AwaitJoinSet {
 		return resolved > 0
 	}
 	return resolved == len(on)

@@ -102,10 +102,19 @@ func (w *twin) resolved(p id.PromiseID) bool {
 }
 
 func (w *twin) satisfied(e ExecutionAwaiting) bool {
-	if e.Wait == AwaitAny {
+	switch e.Wait {
+	case AwaitAny:
 		return slices.ContainsFunc(e.On, w.resolved)
+	case AwaitJoinSet:
+		return w.exists(about(func(s JoinSetSubmitted) bool {
+			return s.Set == e.Set && w.resolved(s.Promise) && !w.consumed(s.Promise)
+		}))
 	}
 	return !slices.ContainsFunc(e.On, func(p id.PromiseID) bool { return !w.resolved(p) })
+}
+
+func (w *twin) consumed(p id.PromiseID) bool {
+	return w.exists(about(func(e JoinSetAwaited) bool { return e.Promise == p }))
 }
 
 func (w *twin) deliveries(name string) int {
@@ -220,7 +229,14 @@ func (w *twin) acceptsReceipt(status Status, e SignalReceived) bool {
 
 func (w *twin) acceptsWait(e ExecutionAwaiting) bool {
 	if e.Wait == AwaitSignal {
-		return len(e.On) == 1 && e.On[0] == w.next() && w.deliveries(e.Signal) == w.receipts(e.Signal)
+		return e.Set == "" && len(e.On) == 1 && e.On[0] == w.next() && w.deliveries(e.Signal) == w.receipts(e.Signal)
+	}
+	if (e.Wait == AwaitJoinSet) != (e.Set != "") {
+		return false
+	}
+	if e.Wait == AwaitJoinSet {
+		return e.Signal == "" && len(e.On) == 1 && !w.satisfied(e) && !w.consumed(e.On[0]) &&
+			w.exists(about(func(s JoinSetSubmitted) bool { return s.Set == e.Set && s.Promise == e.On[0] }))
 	}
 	if e.Wait < AwaitSingle || e.Wait > AwaitAll || e.Signal != "" || len(e.On) == 0 || e.Wait == AwaitSingle && len(e.On) > 1 {
 		return false

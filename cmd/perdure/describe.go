@@ -115,6 +115,8 @@ func awaitingText(w *perdurev1.ExecutionAwaiting) string {
 		return "any of " + on
 	case perdurev1.AwaitKind_AWAIT_KIND_ALL:
 		return "all of " + on
+	case perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET:
+		return fmt.Sprintf("the next of join set %s, %s or another member", printable(w.GetJoinSetId()), on)
 	default:
 		return on
 	}

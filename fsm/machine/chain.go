@@ -137,6 +137,10 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 	if inv, invoked := ex.j.Invoke(promise); invoked {
 		if inv.Open != 0 {
 			t.must(ex, journal.InvokeCompleted{Promise: promise, Result: state.OutcomeOf(p), Attempt: inv.Open})
+			if kind, _, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitJoinSet {
+				// It has a callback on one member, and every member wakes it.
+				t.wake(ns, ex.h.ID, p.ID)
+			}
 		}
 		return
 	}

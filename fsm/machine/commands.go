@@ -97,7 +97,11 @@ func LevelOf(cmd *commandv1.Command) (level uint64, ok bool) {
 
 // contentLevel is the feature level of a command's fields that are younger than its kind.
 func contentLevel(cmd *commandv1.Command) uint64 {
-	if cmd.GetCommit().GetCleanupMs() != 0 {
+	c := cmd.GetCommit()
+	if c.GetCleanupMs() != 0 {
+		return state.LevelFunctions
+	}
+	if n := len(c.GetEvents()); n > 0 && c.Events[n-1].GetExecutionAwaiting().GetKind() == perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET {
 		return state.LevelFunctions
 	}
 	return 0

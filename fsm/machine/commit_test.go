@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -235,6 +236,56 @@ func TestJoinSet(t *testing.T) {
 	v = w.only("w1", "f")
 	w.commitRefused(v, "taken 0 2 -> b", perdurev1.Reason_REASON_RULE_BROKEN, "JS-5")
 	w.commit(v, "taken 0 1 !app:sorry; return done")
+}
+
+// A wait for a join set is one entry with one callback, however many members there are, and ends with any of them.
+func TestJoinSetWait(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	ops := "set"
+	for n := 1; n <= 100; n++ {
+		ops += fmt.Sprintf("; child g; submit 0 %d", n)
+	}
+	if got := w.commit(v, ops+"; next 0 1"); got.State != suspended {
+		t.Fatalf("answered %v", got)
+	}
+	children := w.take("w2", 100, "g")
+	taken := map[string]bool{}
+	for _, k := range []int{57, 0, 99} {
+		w.commit(children[k], "return r")
+		v = w.only("w1", "f")
+		n := strings.TrimPrefix(children[k].token.Id, "e:")
+		taken[n] = true
+		if got := w.commit(v, "next 0 2"); got.State != acquired {
+			t.Fatalf("with the result of %s, it is answered %v", n, got)
+		}
+		if got := w.commit(v, "taken 0 "+n+" -> r; next 0 2"); got.State != suspended {
+			t.Fatalf("answered %v", got)
+		}
+	}
+	// All that are left end before the parent runs again. It takes their results without a wait between them.
+	for k, c := range children {
+		if k != 57 && k != 0 && k != 99 {
+			w.commit(c, "return r")
+		}
+	}
+	v = w.only("w1", "f")
+	for n := 1; n <= 100; n++ {
+		if !taken[strconv.Itoa(n)] {
+			w.commit(v, fmt.Sprintf("taken 0 %d -> r", n))
+		}
+	}
+	w.commit(v, "return done")
+	entry, largest := 0, 0
+	for _, e := range w.journal("e") {
+		if e.GetEvent().GetExecutionAwaiting() != nil {
+			entry++
+			largest = max(largest, len(e.GetEvent().GetExecutionAwaiting().WaitingOn))
+		}
+	}
+	if entry != 4 || largest != 1 {
+		t.Errorf("%d waits, of %d members", entry, largest)
+	}
 }
 
 // The promise of a local step is what the journal says of it.

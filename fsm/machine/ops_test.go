@@ -366,6 +366,10 @@ func (b *opsBuilder) op(text string) error {
 		b.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_ANY, "", b.children(arg(1))...))
 	case "all":
 		b.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_ALL, "", b.children(arg(1))...))
+	case "next":
+		wait := awaiting(perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET, "", b.child(arg(2)))
+		wait.GetExecutionAwaiting().JoinSetId = b.child(arg(1))
+		b.add(wait)
 	case "wait":
 		b.add(awaiting(perdurev1.AwaitKind_AWAIT_KIND_SIGNAL, arg(1), b.take()))
 		b.c.WaitTimeoutMs = num(options["timeout"])

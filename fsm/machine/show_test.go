@@ -95,6 +95,9 @@ func showEvent(ev *perdurev1.Event) string {
 		add("%s %s %d %s", k.SignalReceived.PromiseId, k.SignalReceived.Name, k.SignalReceived.DeliveryId, showOutcome(k.SignalReceived.Payload))
 	case *perdurev1.Event_ExecutionAwaiting:
 		add("%s %s", strings.ToLower(strings.TrimPrefix(k.ExecutionAwaiting.Kind.String(), "AWAIT_KIND_")), strings.Join(k.ExecutionAwaiting.WaitingOn, ","))
+		if k.ExecutionAwaiting.JoinSetId != "" {
+			add("of %s", k.ExecutionAwaiting.JoinSetId)
+		}
 		if k.ExecutionAwaiting.SignalName != "" {
 			add("%s", k.ExecutionAwaiting.SignalName)
 		}

@@ -518,7 +518,14 @@ func (r *run) joinSet(op simOp) {
 		r.add(&perdurev1.Event{Kind: &perdurev1.Event_JoinSetAwaited{JoinSetAwaited: &perdurev1.JoinSetAwaited{
 			JoinSetId: set, PromiseId: string(r.eid.Child(n)), Result: wire.EncodeOutcome(c.Result)}}})
 	}
-	if len(left) > 0 {
+	switch {
+	case len(left) > 0 && len(members)%2 == 0:
+		wait := awaiting(perdurev1.AwaitKind_AWAIT_KIND_JOIN_SET, "", string(r.eid.Child(left[0])))
+		wait.GetExecutionAwaiting().JoinSetId = set
+		r.add(wait)
+		r.done = true
+		return
+	case len(left) > 0:
 		r.wait(perdurev1.AwaitKind_AWAIT_KIND_ANY, left...)
 		return
 	}

@@ -136,13 +136,13 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("kind of invocation %v is %s on the wire", k, name)
 		}
 	}
-	for k, name := range map[journal.AwaitKind]string{journal.AwaitSingle: "SINGLE", journal.AwaitAny: "ANY", journal.AwaitAll: "ALL", journal.AwaitSignal: "SIGNAL"} {
+	for k, name := range map[journal.AwaitKind]string{journal.AwaitSingle: "SINGLE", journal.AwaitAny: "ANY", journal.AwaitAll: "ALL", journal.AwaitSignal: "SIGNAL", journal.AwaitJoinSet: "JOIN_SET"} {
 		if got := strings.TrimPrefix(perdurev1.AwaitKind(k).String(), "AWAIT_KIND_"); got != name {
 			t.Errorf("kind of wait %v is %s on the wire", k, got)
 		}
 	}
 	for enum, n := range map[protoreflect.Enum]int{
-		perdurev1.ExecutionStatus(0): 7, perdurev1.TaskState(0): 6, perdurev1.PromiseState(0): 6, perdurev1.InvokeKind(0): 6, perdurev1.AwaitKind(0): 5,
+		perdurev1.ExecutionStatus(0): 7, perdurev1.TaskState(0): 6, perdurev1.PromiseState(0): 6, perdurev1.InvokeKind(0): 6, perdurev1.AwaitKind(0): 6,
 	} {
 		if got := enum.Descriptor().Values().Len(); got != n {
 			t.Errorf("%s has %d values, must have %d", enum.Descriptor().Name(), got, n)

@@ -142,7 +142,7 @@ func encodeEvent(ev journal.Event) *perdurev1.Event {
 			on[i] = string(p)
 		}
 		out.Kind = &perdurev1.Event_ExecutionAwaiting{ExecutionAwaiting: &perdurev1.ExecutionAwaiting{
-			WaitingOn: on, Kind: perdurev1.AwaitKind(e.Wait), SignalName: e.Signal}}
+			WaitingOn: on, Kind: perdurev1.AwaitKind(e.Wait), SignalName: e.Signal, JoinSetId: string(e.Set)}}
 	case journal.ExecutionResumed:
 		out.Kind = &perdurev1.Event_ExecutionResumed{ExecutionResumed: &perdurev1.ExecutionResumed{}}
 	case journal.JoinSetCreated:
@@ -193,7 +193,7 @@ func DecodeEvent(w *perdurev1.Event) (journal.Event, error) {
 		for i, p := range e.WaitingOn {
 			on[i] = id.PromiseID(p)
 		}
-		return journal.ExecutionAwaiting{On: on, Wait: journal.AwaitKind(narrow(e.Kind)), Signal: e.SignalName}, nil
+		return journal.ExecutionAwaiting{On: on, Wait: journal.AwaitKind(narrow(e.Kind)), Signal: e.SignalName, Set: journal.JoinSetID(e.JoinSetId)}, nil
 	case *perdurev1.Event_JoinSetCreated:
 		return journal.JoinSetCreated{Set: journal.JoinSetID(k.JoinSetCreated.JoinSetId)}, nil
 	case *perdurev1.Event_JoinSetSubmitted:

@@ -113,7 +113,7 @@ func readAwaiting(f *fields) journal.Event {
 	e := journal.ExecutionAwaiting{On: f.ids("waiting_on")}
 	kind := f.object("kind")
 	name := kind.text("type")
-	for k := journal.AwaitKind(1); k.Valid(); k++ {
+	for k := journal.AwaitSingle; k <= journal.AwaitSignal; k++ { // the published kinds
 		if k.String() == name {
 			e.Wait = k
 		}

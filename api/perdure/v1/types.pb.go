@@ -152,6 +152,7 @@ const (
 	AwaitKind_AWAIT_KIND_ANY         AwaitKind = 2
 	AwaitKind_AWAIT_KIND_ALL         AwaitKind = 3
 	AwaitKind_AWAIT_KIND_SIGNAL      AwaitKind = 4
+	AwaitKind_AWAIT_KIND_JOIN_SET    AwaitKind = 5
 )
 
 // Enum value maps for AwaitKind.
@@ -162,6 +163,7 @@ var (
 		2: "AWAIT_KIND_ANY",
 		3: "AWAIT_KIND_ALL",
 		4: "AWAIT_KIND_SIGNAL",
+		5: "AWAIT_KIND_JOIN_SET",
 	}
 	AwaitKind_value = map[string]int32{
 		"AWAIT_KIND_UNSPECIFIED": 0,
@@ -169,6 +171,7 @@ var (
 		"AWAIT_KIND_ANY":         2,
 		"AWAIT_KIND_ALL":         3,
 		"AWAIT_KIND_SIGNAL":      4,
+		"AWAIT_KIND_JOIN_SET":    5,
 	}
 )
 
@@ -1842,7 +1845,10 @@ type ExecutionAwaiting struct {
 	WaitingOn []string               `protobuf:"bytes,1,rep,name=waiting_on,json=waitingOn,proto3" json:"waiting_on,omitempty"`
 	Kind      AwaitKind              `protobuf:"varint,2,opt,name=kind,proto3,enum=perdure.v1.AwaitKind" json:"kind,omitempty"`
 	// With AWAIT_KIND_SIGNAL: the signal's name; waiting_on is the one promise id the wait takes.
-	SignalName    string `protobuf:"bytes,3,opt,name=signal_name,json=signalName,proto3" json:"signal_name,omitempty"`
+	SignalName string `protobuf:"bytes,3,opt,name=signal_name,json=signalName,proto3" json:"signal_name,omitempty"`
+	// With AWAIT_KIND_JOIN_SET: the join set, of which any member without a consumed result ends the wait. waiting_on is one of
+	// those members. The server knows the kind from feature level 6 on.
+	JoinSetId     string `protobuf:"bytes,4,opt,name=join_set_id,json=joinSetId,proto3" json:"join_set_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1894,6 +1900,13 @@ func (x *ExecutionAwaiting) GetKind() AwaitKind {
 func (x *ExecutionAwaiting) GetSignalName() string {
 	if x != nil {
 		return x.SignalName
+	}
+	return ""
+}
+
+func (x *ExecutionAwaiting) GetJoinSetId() string {
+	if x != nil {
+		return x.JoinSetId
 	}
 	return ""
 }
@@ -2203,13 +2216,14 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
 	"\apayload\x18\x03 \x01(\v2\x13.perdure.v1.OutcomeR\apayload\x12\x1f\n" +
 	"\vdelivery_id\x18\x04 \x01(\x04R\n" +
-	"deliveryId\"~\n" +
+	"deliveryId\"\x9e\x01\n" +
 	"\x11ExecutionAwaiting\x12\x1d\n" +
 	"\n" +
 	"waiting_on\x18\x01 \x03(\tR\twaitingOn\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.perdure.v1.AwaitKindR\x04kind\x12\x1f\n" +
 	"\vsignal_name\x18\x03 \x01(\tR\n" +
-	"signalName\"\x12\n" +
+	"signalName\x12\x1e\n" +
+	"\vjoin_set_id\x18\x04 \x01(\tR\tjoinSetId\"\x12\n" +
 	"\x10ExecutionResumed\"0\n" +
 	"\x0eJoinSetCreated\x12\x1e\n" +
 	"\vjoin_set_id\x18\x01 \x01(\tR\tjoinSetId\"Q\n" +
@@ -2237,13 +2251,14 @@ const file_perdure_v1_types_proto_rawDesc = "" +
 	"\x10INVOKE_KIND_HTTP\x10\x02\x12\x14\n" +
 	"\x10INVOKE_KIND_STEP\x10\x03\x12\x14\n" +
 	"\x10INVOKE_KIND_SEND\x10\x04\x12\x16\n" +
-	"\x12INVOKE_KIND_SIGNAL\x10\x05*}\n" +
+	"\x12INVOKE_KIND_SIGNAL\x10\x05*\x96\x01\n" +
 	"\tAwaitKind\x12\x1a\n" +
 	"\x16AWAIT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AWAIT_KIND_SINGLE\x10\x01\x12\x12\n" +
 	"\x0eAWAIT_KIND_ANY\x10\x02\x12\x12\n" +
 	"\x0eAWAIT_KIND_ALL\x10\x03\x12\x15\n" +
-	"\x11AWAIT_KIND_SIGNAL\x10\x04*\xc7\x05\n" +
+	"\x11AWAIT_KIND_SIGNAL\x10\x04\x12\x17\n" +
+	"\x13AWAIT_KIND_JOIN_SET\x10\x05*\xc7\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_BAD_ID\x10\x01\x12\x16\n" +
