@@ -10,6 +10,7 @@ import (
 
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/fsm/wire"
 )
 
@@ -285,6 +286,17 @@ func TestJoinSetWait(t *testing.T) {
 	}
 	if entry != 4 || largest != 1 {
 		t.Errorf("%d waits, of %d members", entry, largest)
+	}
+}
+
+// A wait that names a join set is for clusters that know the kind.
+func TestJoinSetWaitLevel(t *testing.T) {
+	w := newWorld(t, 1)
+	v := w.begin("e", "f")
+	for ops, want := range map[string]uint64{"set; child g; submit 0 1; next 0 1": state.LevelFunctions, "set; child g; submit 0 1; any 1": state.LevelFirst} {
+		if level, ok := LevelOf(w.commitCmd(v, ops)); level != want || !ok {
+			t.Errorf("%s: level %d, want %d", ops, level, want)
+		}
 	}
 }
 

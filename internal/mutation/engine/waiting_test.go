@@ -39,7 +39,7 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/joinset.go", Rule: "join set: at replay the recorded order of results is the order",
-		From: `n := taken[len(s.taken)]`, To: `n := taken[0]`, Tests: "TestWaitingReplaysFromEveryPrefix", Hangs: hang,
+		From: `n := taken[s.count]`, To: `n := taken[0]`, Tests: "TestWaitingReplaysFromEveryPrefix", Hangs: hang,
 	},
 	{
 		File: "durable/joinset.go", Rule: "join set: a future is in one set at most",
@@ -47,6 +47,16 @@ var waitingBugs = []mutation.Bug{
 	},
 	{
 		File: "durable/joinset.go", Rule: "join set: it takes no members after the first result",
-		From: `case s.closed || len(s.taken) > 0:`, To: `case s.closed:`, Tests: "TestJoinSetRules",
+		From: `case s.closed || s.count > 0:`, To: `case s.closed:`, Tests: "TestJoinSetRules",
+	},
+	{
+		File: "durable/joinset.go", Rule: "join set: a wait for many members names their set",
+		From: `open > maxNamed &&`, To: `open < 0 &&`, Tests: "TestJoinSetOfMany",
+	},
+	{
+		File: "durable/joinset.go", Rule: "join set: the member that a wait names has no result",
+		From: `		s.lowest++
+`, To: `		break
+`, Tests: "TestJoinSetOfMany", Hangs: hang,
 	},
 }

@@ -71,7 +71,7 @@ var journalBugs = []mutation.Bug{
 	},
 	{
 		File: "journal/event_join_set_awaited.go", Rule: "JS-2 an awaited set is closed",
-		From: `s.change(id.PromiseID(e.Set)).closed = true`, To: `s.change(id.PromiseID(e.Set)).closed = false`,
+		From: `set.closed = true`, To: `set.closed = false`,
 		Tests: "TestJoinSetSubmitted",
 	},
 	{
@@ -171,7 +171,7 @@ var journalBugs = []mutation.Bug{
 	},
 	{
 		File: "journal/child.go", Rule: "K9 a wait counts its own members only",
-		From: `if s.status == StatusBlocked && c.waitEpoch == s.waitEpoch {`, To: `if s.status == StatusBlocked {`,
+		From: `if c.waitEpoch == s.waitEpoch ||`, To: `if c.waitEpoch > 0 ||`,
 		Tests: "TestExecutionAwaitingCountsItsOwnMembers",
 	},
 	{
