@@ -6,7 +6,7 @@ type Operation struct {
 	Request string
 	Name    string
 	Input   []byte
-	// Call says that the origin gets the result.
+	// Call reports that the origin gets the result.
 	Call bool
 }
 
@@ -19,7 +19,7 @@ type Batch struct {
 	// Exists and Value are the value to start from.
 	Exists bool
 	Value  []byte
-	// Lane says that the operations are scheduled signals, of [State.Lane].
+	// Lane reports that the operations are scheduled signals, of [State.Lane].
 	Lane       bool
 	Operations []Operation
 }

@@ -12,7 +12,7 @@ import (
 // that breaks one still decodes, so that it can be shown.
 const layout byte = 1
 
-// CorruptError says that bytes are not the encoding of any value.
+// CorruptError reports that bytes are not the encoding of any value.
 type CorruptError struct {
 	// What names the type that was decoded: "message", "state", "head", "entry" or "holder".
 	What string

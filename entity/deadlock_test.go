@@ -322,7 +322,7 @@ func (s *system) verify(n *node, final bool) {
 	}
 }
 
-// done says whether everything has been done and nothing is left behind.
+// done reports whether everything has been done and nothing is left behind.
 func (s *system) done(n *node) bool {
 	for i, h := range n.holders {
 		if h.Phase == Acquiring || h.Phase == Inside || n.next[i] < len(s.scripts[i].actions) {

@@ -9,7 +9,7 @@ type Reply struct {
 	Caller Party
 	// Request is the call's.
 	Request string
-	// Failed says that the operation failed; Output then describes the failure.
+	// Failed reports that the operation failed; Output then describes the failure.
 	Failed bool
 	Output []byte
 }

@@ -16,7 +16,7 @@ type State struct {
 	Incarnation uint64
 	// Version counts the commits.
 	Version uint64
-	// Exists says whether the entity has a value; the source's default () is having none.
+	// Exists reports whether the entity has a value; the source's default () is having none.
 	Exists bool
 	Value  []byte
 	// Lock is held by at most one critical section.

@@ -9,7 +9,7 @@ import (
 	"perdure/fsm/audit"
 )
 
-// ErrInterrupted says that an audit ended because the state is being closed or replaced.
+// ErrInterrupted reports that an audit ended because the state is being closed or replaced.
 var ErrInterrupted = errors.New("fsm: the audit gave way: the state is being closed or replaced")
 
 // Audit continues an audit (see audit.Auditor) on a snapshot of the state, which it holds until pause or the

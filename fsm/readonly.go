@@ -13,7 +13,7 @@ import (
 	"perdure/fsm/state"
 )
 
-// HeldError says that a running process has a state store open.
+// HeldError reports that a running process has a state store open.
 type HeldError struct {
 	Dir string
 	Err error
@@ -134,7 +134,7 @@ type readOnlyFS struct{ vfs.FS }
 
 var errReadOnly = errors.New("fsm: the store is open for reading only")
 
-// lockedError says that another holder has the lock.
+// lockedError reports that another holder has the lock.
 type lockedError struct{ err error }
 
 func (e *lockedError) Error() string { return e.err.Error() }

@@ -27,21 +27,21 @@ const (
 	metaReceived = "received"
 )
 
-// MissingError says that a required state store does not exist.
+// MissingError reports that a required state store does not exist.
 type MissingError struct{ Dir, Detail string }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("fsm: state store %s is missing: %s", e.Dir, e.Detail)
 }
 
-// ExistsError says that the directory for a new store already holds a stamped one.
+// ExistsError reports that the directory for a new store already holds a stamped one.
 type ExistsError struct{ Dir string }
 
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("fsm: %s holds a state store already", e.Dir)
 }
 
-// ForeignError says that a store belongs to another cluster, server or partition.
+// ForeignError reports that a store belongs to another cluster, server or partition.
 type ForeignError struct {
 	Dir        string
 	Have, Want []byte
@@ -51,7 +51,7 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("fsm: state store %s is stamped %q, this node expects %q: it belongs elsewhere", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError says that a store is damaged: it could not be read.
+// DamagedError reports that a store is damaged: it could not be read.
 type DamagedError struct {
 	Dir string
 	Err error

@@ -160,5 +160,5 @@ func badPath(path string) string {
 	return ""
 }
 
-// isJSON says whether b is one JSON value in UTF-8.
+// isJSON reports whether b is one JSON value in UTF-8.
 func isJSON(b []byte) bool { return utf8.Valid(b) && json.Valid(b) }

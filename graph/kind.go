@@ -94,7 +94,7 @@ func (v *validator) call(h *perdurev1.HttpNode) {
 	}
 }
 
-// isToken says whether s is a token of HTTP (RFC 9110, 5.6.2).
+// isToken reports whether s is a token of HTTP (RFC 9110, 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		if !isLetterOrDigit(s[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", s[i]) < 0 {

@@ -13,7 +13,7 @@ import (
 // durations zigzag varints, texts and payloads a uvarint length and the bytes. One entry has exactly one
 // encoding, and decoding accepts that one only, so equal journals are equal bytes on every replica.
 
-// CorruptError says that stored bytes are not an entry. It is never the caller's mistake: the bytes were
+// CorruptError reports that stored bytes are not an entry. It is never the caller's mistake: the bytes were
 // damaged or made by something else.
 type CorruptError struct {
 	// Offset is where in the bytes reading stopped.

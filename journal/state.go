@@ -215,7 +215,7 @@ type InvokeInfo struct {
 	Open uint32
 	// Retries counts the attempts recorded as failed; Bound is how many may be.
 	Retries, Bound uint32
-	// Started says that an attempt was started; Completed says that the result is recorded.
+	// Started reports that an attempt was started; Completed says that the result is recorded.
 	Started, Completed bool
 }
 

@@ -157,7 +157,7 @@ func (w *twin) retryBoundOf(p id.PromiseID) int {
 	return bound
 }
 
-// accepts says whether the specification's action for ev is enabled.
+// accepts reports whether the specification's action for ev is enabled.
 func (w *twin) accepts(seq uint64, ev Event) bool {
 	status := w.status()
 	if ev == nil || seq != uint64(len(w.journal)) || status.Terminal() {

@@ -44,7 +44,7 @@ type sample struct {
 	at   time.Duration // mono when it was taken
 }
 
-// observe takes in that the clock of name said nanos, half a round trip before mono. Of samples that agree
+// observe records that the clock of name showed nanos, half a round trip before mono. Of samples that agree
 // within their errors the one with the shortest round trip stays; one that disagrees shows that the clock
 // was set, and wins.
 func (c clocks) observe(name string, nanos int64, rtt, mono time.Duration) {

@@ -15,12 +15,12 @@ import (
 	"perdure/internal/clock"
 )
 
-// Config says where and how a node takes part in gossip.
+// Config configures a node's gossip.
 type Config struct {
 	// BindAddr is host:port for TCP and UDP alike; port 0 takes a free one. A host name is resolved once,
 	// at the start.
 	BindAddr string
-	// Advertise is the host:port at which the others reach this node, if BindAddr does not say it. Port 0 or
+	// Advertise is the host:port at which the others reach this node, if BindAddr does not name it. Port 0 or
 	// none means the bound port. Advertise is required when BindAddr is [::]; for 0.0.0.0 the default is a
 	// private address of the host.
 	Advertise string
@@ -31,7 +31,7 @@ type Config struct {
 	// the new key, then put it first, then drop the old one, each time on all nodes. Without keys gossip is
 	// neither secret nor protected from attackers.
 	Keys [][]byte
-	// Self is what to say of this node.
+	// Self describes this node to the others.
 	Self Member
 	// Logger gets the events; nil discards them.
 	Logger *slog.Logger
@@ -48,7 +48,7 @@ type Config struct {
 
 // Timing is how quick gossip is. A zero field takes its default.
 type Timing struct {
-	// ProbeInterval is how often one member, in turn, is probed; ProbeTimeout is how long its direct answer
+	// ProbeInterval is the interval of probes, one member after the other; ProbeTimeout is how long its direct answer
 	// may take before others are asked to probe it. A member that does not answer is given up about four
 	// ProbeIntervals later. 1 s, 500 ms.
 	ProbeInterval, ProbeTimeout time.Duration
@@ -88,15 +88,15 @@ func (e *ConfigError) Error() string {
 	return "membership: gossip cannot start: " + strings.Join(e.Problems, "; ")
 }
 
-// place is a Config's addresses, resolved.
-type place struct {
+// addresses are a Config's addresses, resolved.
+type addresses struct {
 	bind      netip.AddrPort
 	advertise netip.AddrPort // its Addr is invalid if it follows from bind
 }
 
 // check returns the resolved addresses, or a *ConfigError.
-func (c *Config) check() (place, error) {
-	var p place
+func (c *Config) check() (addresses, error) {
+	var p addresses
 	var bad ConfigError
 	complain := func(format string, args ...any) { bad.Problems = append(bad.Problems, fmt.Sprintf(format, args...)) }
 	var err error
@@ -110,7 +110,7 @@ func (c *Config) check() (place, error) {
 			complain("Advertise %q: no node can reach that address", c.Advertise)
 		}
 	} else if p.bind.Addr().Is6() && p.bind.Addr().IsUnspecified() {
-		complain("BindAddr %q takes all addresses, so Advertise must say which one the others use", c.BindAddr)
+		complain("BindAddr %q takes all addresses, so Advertise must name the one that the others use", c.BindAddr)
 	}
 	for _, join := range c.Join {
 		host, port, err := net.SplitHostPort(join)
@@ -133,15 +133,15 @@ func (c *Config) check() (place, error) {
 		complain("RejoinMin %v is longer than RejoinMax %v", t.RejoinMin, t.RejoinMax)
 	}
 	if bad.Problems != nil {
-		return place{}, &bad
+		return addresses{}, &bad
 	}
 	return p, nil
 }
 
-// resolveTimeout bounds a look-up of a name.
+// resolveTimeout bounds the resolution of a name.
 const resolveTimeout = 5 * time.Second
 
-// resolveOne turns host:port, or host alone, into one address; IPv4 is preferred, for memberlist takes only one.
+// resolveOne resolves host:port, or host alone, to one address; IPv4 is preferred, for memberlist takes only one.
 func resolveOne(hostport, emptyHost string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {

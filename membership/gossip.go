@@ -22,7 +22,7 @@ import (
 // label keeps the gossip of other programs apart.
 const label = "perdure"
 
-// ErrLeft says that the node has left gossip, or closed it.
+// ErrLeft reports that the node has left gossip, or closed it.
 var ErrLeft = errors.New("membership: this node has left gossip")
 
 // Gossip is a node's part in gossip. All methods may be called by several goroutines at once.
@@ -133,7 +133,7 @@ func Start(cfg Config) (*Gossip, error) {
 }
 
 // create makes the memberlist. It sets g.addr and g.list.
-func (g *Gossip) create(cfg Config, at place, logger *log.Logger) error {
+func (g *Gossip) create(cfg Config, at addresses, logger *log.Logger) error {
 	keys := cfg.Keys
 	if len(keys) == 0 {
 		keys = [][]byte{publicKey()}
@@ -340,7 +340,7 @@ func (g *Gossip) Close() error {
 	return nil
 }
 
-// isLoopback says whether only this host reaches addr.
+// isLoopback reports whether only this host reaches addr.
 func isLoopback(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	return err == nil && ap.Addr().IsLoopback()

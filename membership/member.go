@@ -77,7 +77,7 @@ func (m *Member) texts() []struct {
 	}
 }
 
-// check says whether m can be spread, as a *MemberError.
+// check reports whether m can be spread, as a *MemberError.
 func (m *Member) check() error {
 	bad := func(field, format string, args ...any) error {
 		return &MemberError{ServerID: m.ServerID, Field: field, Detail: fmt.Sprintf(format, args...)}
@@ -118,5 +118,5 @@ func (m Member) clone() Member {
 	return m
 }
 
-// foreign says whether two cluster ids forbid their nodes to know each other.
+// foreign reports whether two cluster ids forbid their nodes to know each other.
 func foreign(a, b string) bool { return a != "" && b != "" && a != b }

@@ -136,7 +136,7 @@ type lineKind int
 
 const (
 	lineRoutine  lineKind = iota
-	lineTrouble           // an operator should look
+	lineTrouble           // an operator should act
 	lineRefusal           // something came in that was not accepted
 	lineReported          // this package has reported it already
 )

@@ -17,7 +17,7 @@ import (
 
 // Bounds on streams, which any host that reaches the port can open.
 const (
-	maxStreams     = 64      // at once, inbound; one more takes the place of the oldest, of the host that has the most
+	maxStreams     = 64      // at once, inbound; one more replaces the oldest, of the host that has the most
 	maxStreamBytes = 4 << 20 // read from one; a view of 1,000 members has less than 1 MiB
 	// maxDial bounds a dial, so that a host that is down does not hold up the tries of others for long.
 	maxDial = 2 * time.Second

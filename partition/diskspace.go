@@ -112,7 +112,7 @@ func (d *diskSpace) report() *perdurev1.DiskStatus {
 		Reserve: uint64(st.Reserve), ReserveHeld: st.Held, Waiting: uint64(st.Waiting)}
 }
 
-// diskWatch tells the other members of a disk that fills, and hands leaderships to them.
+// diskWatch notifies the other members of a disk that fills, and transfers leaderships to them.
 type diskWatch struct{ n *Node }
 
 // run notifies the other members while this node's disk is low, and transfers its leaderships to

@@ -56,7 +56,7 @@ type Config struct {
 	SnapshotThreshold, TrailingLogs                               uint64
 	SnapshotInterval                                              time.Duration
 	// SnapshotBytes of log since the last marker ask for a new one. Of the log before a marker TrailingLogs entries are
-	// kept for followers that lag, and at most TrailingBytes.
+	// left for followers that lag, and at most TrailingBytes.
 	SnapshotBytes, TrailingBytes int64
 
 	CacheBytes         int64
@@ -82,7 +82,7 @@ type Config struct {
 	// Ahead is how far the clock is before the median of all members' clocks; nil for a node alone.
 	Ahead func() time.Duration
 
-	// DiskReserve is how many bytes of the disk are kept free for what must be written when it is full; 0 for 1 % of
+	// DiskReserve is how many bytes of the disk are reserved for what must be written when it is full; 0 for 1 % of
 	// the disk within disk.MinReserve and disk.MaxReserve. See package disk for what happens when.
 	DiskReserve int64
 	// DiskUsage reads the free and total bytes of the data directory's file system; nil for FS.GetDiskUsage.
@@ -335,7 +335,7 @@ func (n *Node) MembershipChecked() <-chan struct{} { return n.cluster.Checked() 
 // Directory is the cluster's directory as this node knows it; nil before there is one. The caller must not change it.
 func (n *Node) Directory() *commandv1.Directory { return n.cluster.Directory() }
 
-// InUseError says that another running process has the data directory open. Nothing was changed.
+// InUseError reports that another running process has the data directory open. Nothing was changed.
 type InUseError struct {
 	Dir string
 	Err error

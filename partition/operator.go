@@ -38,7 +38,7 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 	if server := n.cluster.Leader(); server != "" {
 		out.DirectoryLeader = n.cluster.NodeOf(server)
 	}
-	said, errs := memberClient{n}.askAll(ctx, members)
+	answers, errs := memberClient{n}.askAll(ctx, members)
 	hints := map[string]cluster.Hint{}
 	for _, h := range n.cluster.Gossip() {
 		hints[h.ServerID] = h
@@ -50,11 +50,11 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		if errs[i] != nil {
 			node.Problem = errs[i].Error()
 		}
-		node.Kept, node.Disk, node.FeatureLevel = said[i].GetKept(), said[i].GetDisk(), m.FeatureLevel
-		if said[i] != nil {
-			node.FeatureLevel = said[i].FeatureLevel
+		node.Kept, node.Disk, node.FeatureLevel = answers[i].GetKept(), answers[i].GetDisk(), m.FeatureLevel
+		if answers[i] != nil {
+			node.FeatureLevel = answers[i].FeatureLevel
 		}
-		for _, r := range said[i].GetReplicas() {
+		for _, r := range answers[i].GetReplicas() {
 			if r.Serving {
 				node.Leads++
 			}
@@ -62,13 +62,13 @@ func (o *Operator) ClusterStatus(ctx context.Context) (*perdurev1.ClusterStatus,
 		out.Nodes = append(out.Nodes, node)
 	}
 	for p := range uint32(len(n.router.slots)) {
-		out.Partitions = append(out.Partitions, o.partitionStatus(p, dir, members, said))
+		out.Partitions = append(out.Partitions, o.partitionStatus(p, dir, members, answers))
 	}
 	return out, nil
 }
 
 // partitionStatus merges the nodes' answers about one partition.
-func (o *Operator) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, said []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
+func (o *Operator) partitionStatus(p uint32, dir *commandv1.Directory, members []*commandv1.DirectoryMember, answers []*commandv1.NodeStatus) *perdurev1.ClusterPartition {
 	out := &perdurev1.ClusterPartition{Partition: p}
 	if dir != nil && int(p) < len(dir.Placements) {
 		out.Preferred = dir.Placements[p].Preferred
@@ -77,8 +77,8 @@ func (o *Operator) partitionStatus(p uint32, dir *commandv1.Directory, members [
 	var lead *commandv1.ReplicaStatus
 	for i, m := range members {
 		var r *commandv1.ReplicaStatus
-		if said[i] != nil && int(p) < len(said[i].Replicas) {
-			r = said[i].Replicas[p]
+		if answers[i] != nil && int(p) < len(answers[i].Replicas) {
+			r = answers[i].Replicas[p]
 		}
 		replicas = append(replicas, r)
 		if r != nil && r.Serving && (lead == nil || r.Term > lead.Term) {

@@ -98,8 +98,8 @@ func (e repairEnv) comparison() *repair.Comparison {
 					others = append(others, m)
 				}
 			}
-			said, _ := memberClient{n}.askAll(ctx, others)
-			return said
+			answers, _ := memberClient{n}.askAll(ctx, others)
+			return answers
 		},
 		Own: func() (out []repair.OwnReplica) {
 			for _, r := range n.router.Replicas() {

@@ -31,7 +31,7 @@ func (r report) replica(of *group.Replica) *commandv1.ReplicaStatus {
 	return st
 }
 
-// witness limits a status's ContactMs to the silence that this node can testify to; see
+// witness limits a status's ContactMs to the time without contact that this node can testify to; see
 // election.Failover.Witnessed.
 func (r report) witness(st *commandv1.ReplicaStatus) *commandv1.ReplicaStatus {
 	st.ContactMs = uint64(r.n.failover.Witnessed(time.Duration(st.ContactMs) * time.Millisecond).Milliseconds())

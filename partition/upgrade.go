@@ -137,8 +137,8 @@ func (o *Operator) routeUpgrade(ctx context.Context, in *perdurev1.UpgradeReques
 // below lists the partitions without a leader, and those whose leader's state is below a feature level.
 func (o *Operator) below(ctx context.Context, level uint64) (below []uint32) {
 	reached := map[uint32]bool{}
-	said, _ := memberClient{o.n}.askAll(ctx, o.n.Directory().GetMembers())
-	for _, st := range said {
+	answers, _ := memberClient{o.n}.askAll(ctx, o.n.Directory().GetMembers())
+	for _, st := range answers {
 		for _, r := range st.GetReplicas() {
 			if r.Serving && r.FeatureLevel >= level {
 				reached[r.Partition] = true

@@ -5,7 +5,7 @@ type Registered struct {
 	// Promise is the awaited promise at the time of the request. If it is settled, it has the answer and no
 	// notification follows.
 	Promise Promise
-	// Waiting says that the callback or listener is registered (by this request or an earlier one).
+	// Waiting reports that the callback or listener is registered (by this request or an earlier one).
 	Waiting bool
 }
 

@@ -20,7 +20,7 @@ const (
 	flagExternal byte = 2
 )
 
-// CorruptError says that bytes are not the encoding of any value.
+// CorruptError reports that bytes are not the encoding of any value.
 type CorruptError struct {
 	// The kind of the decoded value: "promise", "task" or "outcome".
 	What string

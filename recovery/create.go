@@ -25,9 +25,9 @@ type Created struct {
 	// Task is the task of the promise, if HasTask.
 	Task    Task
 	HasTask bool
-	// New says that this request created the promise.
+	// New reports that this request created the promise.
 	New bool
-	// Acquired says that this request acquired the task ([CreateAcquired] only).
+	// Acquired reports that this request acquired the task ([CreateAcquired] only).
 	Acquired bool
 }
 

@@ -81,7 +81,7 @@ type Promise struct {
 	Target string
 	// Timer makes the deadline resolve the promise instead of rejecting it.
 	Timer bool
-	// External says that a client will settle it: it may be awaited, and the server's clock runs its
+	// External reports that a client will settle it: it may be awaited, and the server's clock runs its
 	// deadline.
 	External bool
 	// TimeoutAt is the deadline, CreatedAt and SettledAt when it happened, in Unix milliseconds.

@@ -5,7 +5,7 @@ package recovery
 type Settlement struct {
 	// Promise is the promise after the operation.
 	Promise Promise
-	// Changed says that this operation settled it. If not, it was settled before (or its deadline has passed,
+	// Changed reports that this operation settled it. If not, it was settled before (or its deadline has passed,
 	// or [TimeoutPromise] found no expired deadline), and Awaiters and Listeners are empty.
 	Changed bool
 	// Awaiters are the tasks whose callbacks were consumed, ascending. The caller passes each to [Resume],

@@ -116,7 +116,7 @@ func (s *fakeServer) ForgetKept(_ context.Context, r *perdurev1.ForgetKeptReques
 	case r.GetNodeId() == "n9":
 		return nil, api.Errorf(perdurev1.Reason_REASON_NODE_NOT_FOUND, "there is no node n9").With("node", "n9")
 	case r.GetNodeId() == "n2":
-		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition 2 has halted on node n2, and what was kept of it stays until it has been rebuilt")
+		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED, "partition 2 has halted on node n2, and its quarantined files stay until it has been rebuilt")
 	case r.GetNodeId() == "n1":
 		all = nil
 	case r.GetName() != "":

@@ -45,7 +45,7 @@ func audited(t *testing.T, st state.Reader, cfg Config) []audit.Violation {
 	return report.Violations
 }
 
-// breaks says whether a violation of a rule is found by an object; "" is any object.
+// breaks reports whether a violation of a rule is found by an object; "" is any object.
 func breaks(found []audit.Violation, rule, objectID string) bool {
 	return slices.ContainsFunc(found, func(v audit.Violation) bool { return v.Rule == rule && (objectID == "" || v.ID == objectID) })
 }

@@ -13,7 +13,7 @@ func (e *encoder) i64(n int64)    { e.b = binary.AppendVarint(e.b, n) }
 func (e *encoder) str(s string)   { e.u64(uint64(len(s))); e.b = append(e.b, s...) }
 func (e *encoder) bytes(s []byte) { e.u64(uint64(len(s))); e.b = append(e.b, s...) }
 
-// CorruptError says that stored bytes are not what this program writes: damage, or a newer format. The
+// CorruptError reports that stored bytes are not what this program writes: damage, or a newer format. The
 // replica stops.
 type CorruptError struct {
 	What   string

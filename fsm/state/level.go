@@ -23,7 +23,7 @@ const (
 // BaseLevel is the level that every member of a cluster knows: commands up to it need no gate.
 const BaseLevel = LevelGraphs
 
-// LevelError says that a state or a cluster, as named by What, is at a feature level that this program does
+// LevelError reports that a state or a cluster, as named by What, is at a feature level that this program does
 // not know.
 type LevelError struct {
 	What         string

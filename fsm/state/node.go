@@ -24,8 +24,8 @@ type NodeRow struct {
 	// Wave is the number of the wave that recorded the result, in a graph that runs in waves. The result
 	// counts once the header has reached that number.
 	Wave uint64
-	// Kept says that the result is that of an earlier incarnation of the run, From, whose row has the output.
-	// Propagated says that the node failed because a node before it did.
+	// Kept reports that the result is that of an earlier incarnation of the run, From, whose row has the output.
+	// Propagated reports that the node failed because a node before it did.
 	Kept, Propagated bool
 	From             uint64
 	// Failure is an encoded outcome: why the node or its last attempt failed, or why it was skipped (type

@@ -96,7 +96,7 @@ func (r *reader) run(n *yaml.Node, at spot, out *perdurev1.NodeInput) {
 	}
 }
 
-// isSource says whether an input is a source rather than a literal.
+// isSource reports whether an input is a source rather than a literal.
 func (r *reader) isSource(n *yaml.Node, at spot) bool {
 	if n.Kind != yaml.MappingNode {
 		return false

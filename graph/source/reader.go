@@ -175,7 +175,7 @@ func describe(n *yaml.Node) string {
 	return "the number " + n.Value
 }
 
-// isText says whether a scalar is text: quoted, or like nothing else. A date is text.
+// isText reports whether a scalar is text: quoted, or like nothing else. A date is text.
 func isText(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode {
 		return false
@@ -194,7 +194,7 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Style == 0 && n.Tag == "!!null"
 }
 
-// isNumber says whether text is a number of JSON.
+// isNumber reports whether text is a number of JSON.
 func isNumber(s string) bool {
 	return s != "" && (s[0] == '-' || s[0] >= '0' && s[0] <= '9') && json.Valid([]byte(s)) && strings.TrimSpace(s) == s
 }

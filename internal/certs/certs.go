@@ -3,7 +3,7 @@
 //
 // It owns the checks of a certificate before its use: it fits its key and is valid now. For mutual
 // authentication the authority has signed it, for both ends. A new file that fails a check leaves the old
-// pair in use, and the log says so once (event "certificate_reload_failed"). The package writes nothing; a
+// pair in use, and logs that once (event "certificate_reload_failed"). The package writes nothing; a
 // crash loses nothing. Open connections stay open when the files change.
 //
 // A Handle is made for one purpose: ServerConfig for a port that clients call, PeerConfig for nodes that
@@ -199,7 +199,7 @@ func authorities(content []byte) (*x509.CertPool, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("holds a %s beside certificates; it should hold certificates of authorities only", block.Type)
+			return nil, fmt.Errorf("holds a %s and certificates; it must hold certificates of authorities only", block.Type)
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

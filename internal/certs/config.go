@@ -34,7 +34,7 @@ func (h *Handle) serving(minVersion uint16, protocols []string) *tls.Config {
 			}
 			return cfg, nil
 		},
-		// Some servers refuse a configuration without certificates before they look at the function above.
+		// Some servers refuse a configuration without certificates before they call the function above.
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if m := h.current.Get(); m.pair != nil {
 				return m.pair, nil
@@ -62,7 +62,7 @@ func (h *Handle) PeerConfig() *tls.Config {
 	return cfg
 }
 
-// VerifyPeerHost says whether the certificate that the other end has shown is one for host, a name or an
+// VerifyPeerHost reports whether the certificate that the other end has shown is one for host, a name or an
 // IP address. It is for a connection that was dialled by PeerConfig, after its handshake.
 func VerifyPeerHost(cs tls.ConnectionState, host string) error {
 	if len(cs.PeerCertificates) == 0 {

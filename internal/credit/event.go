@@ -17,21 +17,21 @@ type Task struct {
 type Event interface{ apply(l *Ledger, now int64) }
 
 type (
-	// Announced says that the worker can take N more tasks.
+	// Announced reports that the worker can take N more tasks.
 	Announced struct{ N int }
-	// Extended says that the worker can take N more tasks, and has granted that credit to the holder of Link itself.
+	// Extended reports that the worker can take N more tasks, and has granted that credit to the holder of Link itself.
 	Extended struct {
 		Link Link
 		N    int
 	}
-	// Shrunk says that the worker takes N units of its capacity back, which the holder of Link has just given up.
+	// Shrunk reports that the worker takes N units of its capacity back, which the holder of Link has just given up.
 	Shrunk struct {
 		Link Link
 		N    int
 	}
-	// Heard says that a message of the worker has arrived. A silent worker gets no grants.
+	// Heard reports that a message of the worker has arrived. A silent worker gets no grants.
 	Heard struct{}
-	// Tick says that the time of a Wake has come.
+	// Tick reports that the time of a Wake has come.
 	Tick struct{}
 
 	// LinkOpened says that tasks can come over Link from now on. Leads: its node leads partitions; Of is the number of
@@ -43,12 +43,12 @@ type (
 	}
 	// LinkLost says that nothing comes over Link any more. Its credit can be granted to others.
 	LinkLost struct{ Link Link }
-	// Leads says whether the node of Link leads partitions.
+	// Leads reports whether the node of Link leads partitions.
 	Leads struct {
 		Link  Link
 		Leads bool
 	}
-	// Wants says whether tasks wait at the node of Link that have no credit there.
+	// Wants reports whether tasks wait at the node of Link that have no credit there.
 	Wants struct {
 		Link  Link
 		Wants bool
@@ -59,20 +59,20 @@ type (
 		N    int
 	}
 
-	// Assigned says that Task is the worker's and has used a unit of Link. It may come twice, as Assigned or Resent.
+	// Assigned reports that Task is the worker's and has used a unit of Link. It may come twice, as Assigned or Resent.
 	Assigned struct {
 		Link Link
 		Task Task
 	}
-	// Resent says that Task is the worker's, and has used no credit that is known of.
+	// Resent reports that Task is the worker's, and has used no credit that is known of.
 	Resent struct{ Task Task }
-	// Dropped says that a task has used a unit of Link and is not the worker's.
+	// Dropped reports that a task has used a unit of Link and is not the worker's.
 	Dropped struct{ Link Link }
-	// Begun says that Task was sent to the worker.
+	// Begun reports that Task was sent to the worker.
 	Begun struct{ Task Task }
-	// Undelivered says that Task will not be sent to the worker.
+	// Undelivered reports that Task will not be sent to the worker.
 	Undelivered struct{ Task Task }
-	// Finished says that the worker does not hold Task any more. The worker announces the capacity itself.
+	// Finished reports that the worker does not hold Task any more. The worker announces the capacity itself.
 	Finished struct{ Task Task }
 )
 

@@ -25,7 +25,7 @@ type Ledger struct {
 	// worker yet: whether they have used credit.
 	held   Held
 	queued map[Task]cover
-	turn   int
+	next   int // index of the first link to consider in the next round of grants
 	waking bool
 	out    []Action
 }
@@ -49,7 +49,7 @@ const (
 	covered
 )
 
-// New makes a ledger of a worker that was heard from now. held are the tasks that the worker says it holds.
+// New makes a ledger of a worker that was heard from now. held are the tasks that the worker reports to hold.
 func New(cfg Config, now int64, held ...Task) *Ledger {
 	return &Ledger{cfg: cfg, heard: now, held: HeldBy(held...), queued: map[Task]cover{}}
 }
@@ -90,7 +90,7 @@ func (l *Ledger) Check() error {
 	return nil
 }
 
-// Holds reports whether a task is the worker's: as it says, or because it was assigned to it.
+// Holds reports whether a task is the worker's: the worker reported it, or a node assigned it.
 func (l *Ledger) Holds(t Task) bool { return l.held.Has(t) }
 
 // Announced is the capacity that no task has taken.
@@ -155,17 +155,17 @@ func (l *Ledger) settle(now int64) {
 	}
 }
 
-// grant grants idle credit: to the links that need some, in turn; otherwise where least is, of nodes that lead.
+// grant grants idle credit: round-robin to the links that need some; otherwise to the link with the least, of nodes that lead.
 func (l *Ledger) grant() {
 	if l.idle == 0 || len(l.links) == 0 {
 		return
 	}
-	l.turn++
+	l.next++
 	for l.idle > 0 {
 		var to *link
 		rivals, needy := 0, false
 		for i := range l.links {
-			k := l.links[(l.turn+i)%len(l.links)]
+			k := l.links[(l.next+i)%len(l.links)]
 			switch {
 			case k.needs() && !needy:
 				to, rivals, needy = k, 1, true
@@ -191,16 +191,16 @@ func (l *Ledger) grant() {
 // balance asks links that need no credit for some: one for each link that needs credit, and one for the tasks that are
 // overcommitted.
 func (l *Ledger) balance(now int64) {
-	open, starved := 0, 0
+	open, needy := 0, 0
 	for _, k := range l.links {
 		if k.needs() {
-			starved++
+			needy++
 		}
 		if k.revoking {
 			open--
 		}
 	}
-	if open += starved; len(l.overcommitted) > 0 {
+	if open += needy; len(l.overcommitted) > 0 {
 		open++
 	}
 	for ; open > 0; open-- {
@@ -213,7 +213,7 @@ func (l *Ledger) balance(now int64) {
 			return
 		}
 		n := len(l.overcommitted)
-		if starved > 0 {
+		if needy > 0 {
 			n = max(n, (from.granted+1)/2)
 		}
 		if l.revoke(from, n); from.name == Home {

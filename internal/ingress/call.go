@@ -11,7 +11,7 @@ const messageHeader = 5
 // call is one call from its headers to its end. The gate's lock guards it, except for the fields that only
 // the connection's reader uses.
 //
-//	charged = base + cost + reserved + held + kept
+//	charged = base + cost + reserved + held + retained
 type call struct {
 	conn   *Conn
 	stream uint32
@@ -26,7 +26,7 @@ type call struct {
 	cost     int64 // of frames that arrived and were not taken by the handler
 	reserved int64 // of the message that is being received: what has not arrived yet
 	held     int64 // of the message that the handler has
-	kept     int64 // of messages that outlive the next receive (Keep)
+	retained int64 // of messages that outlive the next receive (Keep)
 	wants    int64 // waits for such a reservation
 
 	raw     int64    // payload bytes that arrived and were not taken
@@ -44,9 +44,9 @@ type call struct {
 	why     string // RefusedBytes and so on
 	begun   bool   // a handler runs
 	over    bool
-	// wake is signalled when the handler that waits has something to look at; gone closes when over.
+	// wake is signalled when the handler that waits has something to handle; done closes when the call ends.
 	wake chan struct{}
-	gone chan struct{}
+	done chan struct{}
 }
 
 // arrive notes payload bytes.

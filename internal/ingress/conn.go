@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// HTTP/2, as far as it is looked at (RFC 9113).
+// the parts of HTTP/2 that the gate reads (RFC 9113).
 const (
 	prefaceBytes  = 24
 	frameHead     = 9
@@ -95,7 +95,7 @@ func (c *Conn) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// begin looks at a frame's header, before gRPC does.
+// begin reads a frame's header, before gRPC does.
 func (c *Conn) begin() {
 	c.left = int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
 	kind, flags := c.head[3], c.head[4]

@@ -15,7 +15,7 @@ type Options struct {
 	// that the call ends with. It runs on the call's goroutine before the request is read; ctx has the peer
 	// and the metadata.
 	Check func(ctx context.Context, method string) (class string, stranger bool, err error)
-	// Overloaded makes the error of a call for which there are no bytes or no place left.
+	// Overloaded makes the error of a call for which there are no bytes or no slot left.
 	Overloaded func(message string, retryAfter time.Duration) error
 	// Refused is called for each call that ends before its request was read, with the method, the error, and
 	// the reason: RefusedCheck and so on. It must not block.
@@ -43,7 +43,7 @@ const (
 	retryAfter  = 250 * time.Millisecond
 )
 
-// Gate counts what the calls of one server hold and ends those for which there is no place. All methods are safe for
+// Gate counts what the calls of one server hold and ends those for which there is no capacity. All methods are safe for
 // concurrent use.
 type Gate struct {
 	opts Options
@@ -82,7 +82,7 @@ func callOf(ctx context.Context) *call {
 // open begins a call whose headers have just been read from conn. It runs on the connection's reader.
 func (g *Gate) open(ctx context.Context, conn *Conn) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &call{conn: conn, stream: conn.headers, cancel: cancel, ended: conn.headersEnd, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	c := &call{conn: conn, stream: conn.headers, cancel: cancel, ended: conn.headersEnd, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	ctx = context.WithValue(ctx, callKey{}, c)
 	c.ctx = ctx
 	conn.opened = c
@@ -136,7 +136,7 @@ func (g *Gate) refuse(c *call, err error, why string) {
 	}
 }
 
-// frame charges a DATA frame that is about to be read. If there is no place for it, the call is refused, and the
+// frame charges a DATA frame that is about to be read. If there are no bytes for it, the call is refused, and the
 // connection waits a moment until the call has ended: gRPC then drops the frame.
 func (g *Gate) frame(conn *Conn, stream uint32, n int64, last bool) *call {
 	g.mu.Lock()
@@ -163,7 +163,7 @@ func (g *Gate) frame(conn *Conn, stream uint32, n int64, last bool) *call {
 	if last {
 		c.signal()
 	}
-	refused, gone := c.refused != nil, c.gone
+	refused, done := c.refused != nil, c.done
 	g.mu.Unlock()
 	if !refused {
 		return c
@@ -171,7 +171,7 @@ func (g *Gate) frame(conn *Conn, stream uint32, n int64, last bool) *call {
 	timer := time.NewTimer(refusedTimeout)
 	defer timer.Stop()
 	select {
-	case <-gone:
+	case <-done:
 	case <-timer.C:
 	}
 	return nil
@@ -247,9 +247,9 @@ func (g *Gate) endLocked(c *call) {
 		return
 	}
 	c.over = true
-	close(c.gone)
+	close(c.done)
 	g.ledger.end(c)
-	c.charged = c.kept
+	c.charged = c.retained
 	if c.conn.calls[c.stream] == c {
 		delete(c.conn.calls, c.stream)
 	}
@@ -472,11 +472,11 @@ func (g *Gate) Keep(ctx context.Context) (release func()) {
 	}
 	n := c.held
 	c.held = 0
-	c.kept += n
+	c.retained += n
 	return sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		c.kept -= n
+		c.retained -= n
 		g.ledger.add(c, -n)
 		g.grant()
 	})

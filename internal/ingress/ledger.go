@@ -30,9 +30,9 @@ const (
 	tinyFrame = 1 << 10
 	// maxFrame is the largest frame that gRPC accepts.
 	maxFrame = 16 << 10
-	// slowAge and slowRate say which requests give way when bytes are short: those that have taken longer than
+	// slowAge and slowRate select the requests that end when bytes are short: those that have taken longer than
 	// slowAge with fewer than slowRate bytes a second.
-	// maxPassedOver bounds how many waiting calls a release looks at that do not fit.
+	// maxPassedOver bounds how many waiting calls that do not fit a release passes over.
 	maxPassedOver = 64
 	slowAge       = time.Second
 	slowRate      = 1 << 20
@@ -169,7 +169,7 @@ func (l *ledger) end(c *call) {
 			break
 		}
 	}
-	l.add(c, c.kept-c.charged)
+	l.add(c, c.retained-c.charged)
 	l.calls--
 	if c.stranger {
 		l.strangers--

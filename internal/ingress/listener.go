@@ -165,7 +165,7 @@ func (l *Listener) accepting() {
 	}
 }
 
-// admit makes a place for a connection; nil if there is none.
+// admit returns a slot for a connection; nil if there is none.
 func (l *Listener) admit(raw net.Conn) *Peer {
 	p := &Peer{Conn: raw, in: l, host: raw.RemoteAddr().String()}
 	if host, _, err := net.SplitHostPort(p.host); err == nil {
@@ -228,7 +228,7 @@ func (l *Listener) evictOne(host string) bool {
 	if p == nil {
 		return false
 	}
-	_ = p.Close() // it said nothing for longest
+	_ = p.Close() // it has been silent for longest
 	l.refused(RefusedEvicted)
 	return true
 }
@@ -284,7 +284,7 @@ func (p *Peer) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// SetBusy says whether calls are under way on the connection: only idle ones give way to others.
+// SetBusy reports whether calls are under way on the connection: only idle ones are closed for others.
 func (p *Peer) SetBusy(busy bool) {
 	l := p.in
 	l.mu.Lock()

@@ -73,7 +73,7 @@ func checkDependencies(m *goMod, text []byte) []finding {
 	return out
 }
 
-// mentions says whether text contains the module path as a whole, not as a part of a longer one.
+// mentions reports whether text contains the module path as a whole, not as a part of a longer one.
 func mentions(text, path string) bool {
 	short := strings.TrimPrefix(path, "github.com/")
 	whole := regexp.MustCompile(`(?:^|[^\w./-]|github\.com/)` + regexp.QuoteMeta(short) + `(?:[^\w./-]|\.?(?:\s|$))`)

@@ -108,7 +108,7 @@ func placeOf(rows []place, dir string) (place, bool) {
 	return found, found.dir != ""
 }
 
-// under says whether path is root or below it.
+// under reports whether path is root or below it.
 func under(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
@@ -207,7 +207,7 @@ func checkForeign(p place, f *sourceFile, path string) string {
 	return ""
 }
 
-// hasSource says whether a place holds code: an exception for a package that is still to be written is
+// hasSource reports whether a place holds code: an exception for a package that is still to be written is
 // not idle.
 func hasSource(t *tree, dir string) bool {
 	return slices.ContainsFunc(t.goFiles(), func(f *sourceFile) bool {

@@ -15,7 +15,7 @@ var impureImports = []struct{ path, why string }{
 	{"math/rand", "replicas must not differ by chance"},
 	{"crypto/rand", "replicas must not differ by chance"},
 	{"hash/maphash", "its seed differs in every process"},
-	{"os", "where bytes are kept is decided above"},
+	{"os", "higher floors decide where bytes are stored"},
 	{"syscall", "the rules do not know the machine they run on"},
 	{"runtime", "the rules do not know the machine they run on"},
 	{"net", "the rules do not know the network"},
@@ -295,7 +295,7 @@ func (j *purist) float(e ast.Expr) {
 	}
 }
 
-// isMap says whether ranging over a value of type t ranges over a map; for a type parameter, whether it
+// isMap reports whether ranging over a value of type t ranges over a map; for a type parameter, whether it
 // may.
 func isMap(t types.Type) bool {
 	if t == nil {

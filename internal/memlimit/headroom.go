@@ -14,8 +14,8 @@ const (
 	leastHeadroom = 64 << 20
 	leastPercent  = 25
 	mostPercent   = 100
-	// lookEvery is how often the live heap is looked at.
-	lookEvery = 200 * time.Millisecond
+	// sampleEvery is the interval at which FollowHeap reads the live heap.
+	sampleEvery = 200 * time.Millisecond
 )
 
 // Percent is the growth, in percent of the live heap, at which the collector is to run: GOGC.
@@ -30,7 +30,7 @@ func Percent(live uint64) int {
 // takes precedence: do not call FollowHeap if it is set.
 func FollowHeap(ctx context.Context) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for now := mostPercent; ; {
 		metrics.Read(sample)

@@ -53,7 +53,7 @@ const (
 	testTime  = 2 * time.Minute
 	buildTime = 5 * time.Minute
 	// reserve is what is left of the time that the test binary has when no further row is begun: enough for
-	// those under way. A machine that is too slow for all rows tries what it can, and says so.
+	// those under way. A machine that is too slow for all rows tries what it can, and reports that.
 	reserve = 2 * time.Minute
 )
 

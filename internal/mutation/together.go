@@ -38,14 +38,14 @@ const (
 type binary struct {
 	path string
 	dir  string // of the package
-	// numbers are those of the rows that are in it, by their place in the list that it was built from.
+	// numbers are those of the rows that are in it, by their index in the list that it was built from.
 	numbers map[int]int
 }
 
 // span is a piece of a text.
 type span struct{ from, to int }
 
-// function is a function's place in a file's text, and how it is called from its own first statement.
+// function is a function's position in a file's text, and how it is called from its own first statement.
 type function struct {
 	whole, name, body span
 	call              string // with %s for the name

@@ -68,9 +68,9 @@ func (s *scheduler) grant() {
 
 func (s *scheduler) grantOne() bool {
 	s.mu.Lock()
-	room := s.hasCapacity()
+	free := s.hasCapacity()
 	s.mu.Unlock()
-	if !room {
+	if !free {
 		return false
 	}
 	if waiting, _ := s.db.GetWaitingCompaction(); !waiting || !s.db.Schedule(s) {

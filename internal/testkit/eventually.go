@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// maxPause is the longest time between two looks.
+// maxPause is the longest time between two checks.
 const maxPause = 5 * time.Millisecond
 
-// Eventually blocks until is returns true and fails the test after limit; see, if not nil, says what was seen last.
-// Looks begin close together and end up 5 ms apart.
+// Eventually blocks until is returns true and fails the test after limit; see, if not nil, returns what was seen last.
+// Checks begin close together and end up 5 ms apart.
 func Eventually(t testing.TB, limit time.Duration, what string, is func() bool, see func() string) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
@@ -35,9 +35,9 @@ func EventuallyNil(t testing.TB, limit time.Duration, what string, check func() 
 	Eventually(t, limit, what, func() bool { err = check(); return err == nil }, func() string { return err.Error() })
 }
 
-// EventuallySeen blocks until look returns true and fails the test after limit with the state that it saw last.
-func EventuallySeen(t testing.TB, limit time.Duration, what string, look func() (state string, ok bool)) {
+// EventuallySeen blocks until read returns true and fails the test after limit with the state that it saw last.
+func EventuallySeen(t testing.TB, limit time.Duration, what string, read func() (state string, ok bool)) {
 	t.Helper()
 	state, ok := "", false
-	Eventually(t, limit, what, func() bool { state, ok = look(); return ok }, func() string { return state })
+	Eventually(t, limit, what, func() bool { state, ok = read(); return ok }, func() string { return state })
 }

@@ -81,14 +81,14 @@ func (n *Network) Conns() int {
 
 func (n *Network) cut(which func(*memConn) bool) {
 	n.mu.Lock()
-	var gone []*memConn
+	var broken []*memConn
 	for c := range n.conns {
 		if which(c) {
-			gone = append(gone, c)
+			broken = append(broken, c)
 		}
 	}
 	n.mu.Unlock()
-	for _, c := range gone {
+	for _, c := range broken {
 		_ = c.Close()
 	}
 }

@@ -120,7 +120,7 @@ func (a *Auditor) background(r Replica) {
 		return a.pause(time.Duration(float64(worked) * auditOverhead * (1 - a.o.Share) / a.o.Share))
 	})
 	if err != nil {
-		return // the replica is halted or gives way, or the node stops: the next round looks again
+		return // the replica is halted or ends audits, or the node stops: the next round audits it
 	}
 	a.fill(out, report, begun)
 	a.log(out)

@@ -8,7 +8,7 @@ import (
 )
 
 // progress reports to the caller of a verification every verifyEvery, also while one object is checked: a
-// journal of many events takes longer than a caller waits in silence. It sends one event at a time.
+// journal of many events takes longer than a caller waits without a message. It sends one event at a time.
 type progress struct {
 	node  string
 	clock clock.Clock
@@ -29,7 +29,7 @@ func (v *progress) start() (stop func()) {
 			c, cancel := v.clock.After(verifyEvery)
 			select {
 			case <-c:
-				v.tell()
+				v.report()
 			case <-over:
 				cancel()
 				return
@@ -42,7 +42,7 @@ func (v *progress) start() (stop func()) {
 	}
 }
 
-func (v *progress) tell() {
+func (v *progress) report() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	_ = v.sayLocked(&perdurev1.VerifyEvent{NodeId: v.node,

@@ -27,7 +27,7 @@ const (
 )
 
 // Admit decides, as the directory's leader, whether a server becomes the member for its node id: the former server of
-// that node must be gone. Errors are *api.Error; a refusal has the reason MEMBERSHIP_REFUSED,
+// that node must not answer. Errors are *api.Error; a refusal has the reason MEMBERSHIP_REFUSED,
 // or FEATURE_LEVEL if the server does not know the cluster's level. A member announces its level in the same way.
 func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*commandv1.Directory, error) {
 	refuse := func(format string, args ...any) error {
@@ -69,7 +69,7 @@ func (m *Member) Admit(ctx context.Context, in *commandv1.JoinRequest) (*command
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		if there, err := m.port.Probe(ctx, m.AddressOf(old.ServerId)); err == nil && there == old.ServerId {
-			return nil, refuse("node %s is running, as server %s at %s: stop it before another server takes its place", asks.NodeId, old.ServerId, m.AddressOf(old.ServerId))
+			return nil, refuse("node %s is running, as server %s at %s: stop it before another server replaces it", asks.NodeId, old.ServerId, m.AddressOf(old.ServerId))
 		}
 	}
 	if err := m.Propose(ctx, &commandv1.DirectoryCommand{Kind: &commandv1.DirectoryCommand_Admit{Admit: &commandv1.AdmitMember{

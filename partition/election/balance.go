@@ -203,7 +203,7 @@ func (b *Balancer) checkStuck(g Group, now time.Time) error {
 	return nil
 }
 
-// StuckTransferError says that a transfer of a partition's leadership does not end, so the partition refuses
+// StuckTransferError reports that a transfer of a partition's leadership does not end, so the partition refuses
 // writes for as long as this process leads it. This is a known fault of the Raft library (v1.7.3); only a new
 // process ends it. The node halts, another one leads its groups at once, and a new process is healthy.
 type StuckTransferError struct {

@@ -44,7 +44,7 @@ func candidateOf(server, addr string, st *commandv1.ReplicaStatus) candidate {
 }
 
 // preferred returns the candidate that should campaign, judged by what me knows. try counts me's attempts from 0. The
-// bool says whether me should start that campaign now; if not, it waits. unreachable are the voters that did not answer.
+// bool reports whether me should start that campaign now; if not, it waits. unreachable are the voters that did not answer.
 func preferred(me candidate, others []candidate, unreachable []string, try int) (candidate, bool) {
 	best := me
 	for _, o := range others {

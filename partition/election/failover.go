@@ -30,7 +30,7 @@ const (
 	campaignPauseMax = 250 * time.Millisecond
 	// campaignTries bounds the campaigns of one server in one failover; after them the timeouts decide.
 	campaignTries = 5
-	// leaderPoll is the interval of looks for a new leader.
+	// leaderPoll is the interval of checks for a new leader.
 	leaderPoll = 5 * time.Millisecond
 )
 

@@ -32,7 +32,7 @@ func (f *Failover) checkLiveness() {
 	for clock.Wait(f.ctx, f.Clock, every) {
 		now := f.Clock.Now()
 		if now.Sub(last) > 2*every {
-			since = now // this process was delayed: silence proves nothing about others
+			since = now // this process was delayed: missing messages prove nothing about others
 		}
 		last = now
 		f.scanned.Store(&scan{last, since})
@@ -58,7 +58,7 @@ func (f *Failover) checkLiveness() {
 	}
 }
 
-// Witnessed returns how much of a silence this node can testify to: only the time since it was last delayed
+// Witnessed returns for how much of a time without contact this node can testify: only the time since it was last delayed
 // itself.
 func (f *Failover) Witnessed(silent time.Duration) time.Duration {
 	s, now := f.scanned.Load(), f.Clock.Now()

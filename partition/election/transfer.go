@@ -22,11 +22,11 @@ const (
 	retryPause = 50 * time.Millisecond
 	// retryAfter is how long a group is not transferred again to a server after that failed. In the library (v1.7.3) a
 	// transfer that timed out leaves a request for the goroutine that replicates to that server. If a second one finds it
-	// there, and the leadership ends before it is gone, the group refuses writes whenever this process leads it again.
+	// there, and the leadership ends before the transfer does, the group refuses writes whenever this process leads it again.
 	retryAfter = time.Minute
 )
 
-// ErrRetryLater says that a transfer of the group to that server failed less than a minute ago.
+// ErrRetryLater reports that a transfer of the group to that server failed less than a minute ago.
 var ErrRetryLater = errors.New("a transfer to that server failed less than a minute ago")
 
 // Transfers moves groups that this node leads. Its methods are safe for concurrent use.

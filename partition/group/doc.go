@@ -23,7 +23,7 @@
 //     share, lifecycle.go how it ends, open.go and stop.go the way in and out.
 //   - propose.go is the proposer: commands become entries, answers go to their callers. pending.go is its queue,
 //     which package admission bounds in bytes. space.go refuses for want of disk space, bulk.go has large
-//     commands take turns, inbound.go keeps shipments from entering the log twice.
+//     commands queue, inbound.go keeps shipments from entering the log twice.
 //   - leader.go is the leader: barrier, establish (read the state: held tasks, queues, outbox, deadlines), serve,
 //     revoke. A leader serves nothing before establish has finished; a leadership that is lost and regained is a new
 //     term. Its duties: timer.go, ship.go, level.go, tasks.go.

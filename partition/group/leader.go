@@ -277,12 +277,12 @@ func (l *leadership) load() error {
 		if err != nil {
 			return err
 		}
-		due, ok, err := query.NextExpiration(state)
+		at, ok, err := query.NextExpiration(state)
 		if err != nil {
 			return err
 		}
 		if ok {
-			l.timer.at(due)
+			l.timer.at(at)
 		}
 		l.ship.wake(outgoing)
 		r.dispatcher.Established(l, queues, held)

@@ -197,7 +197,7 @@ var gauges = []struct {
 		}
 		return oneIf(r.Serving()), true
 	}, true},
-	{"kept_bytes", "What is kept aside on this node's disk of former replicas.", func(r scraped) (float64, bool) {
+	{"kept_bytes", "Bytes of quarantined former replicas on this node's disk.", func(r scraped) (float64, bool) {
 		return float64(r.quarantined(r.id)), true
 	}, false},
 	{"audit_completed_timestamp_seconds", "When the last audit of this replica in the background ended, in Unix time.", audited(func(a *perdurev1.ReplicaAudit) float64 {
@@ -235,7 +235,7 @@ var gauges = []struct {
 	{"waiting_queues", "Queues that may hold unassigned tasks, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return float64(r.dispatcher.Waiting(r.id)), true
 	}, false},
-	{"deadline_lag_seconds", "How late the earliest deadline is that was not carried out, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
+	{"deadline_lag_seconds", "How late the earliest expired deadline is, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		if l := r.serving(); l != nil {
 			return l.timer.lag().Seconds(), true
 		}

@@ -113,7 +113,7 @@ func (r *Replica) Join(bootstrap bool) error {
 	return nil
 }
 
-// Fill makes a new state of fetched content, which takes the place of one that is gone. The state is durable and
+// Fill makes a new state of fetched content, which replaces a missing one. The state is durable and
 // covers the newest marker. Examine, Reconcile, Open and Join come after it.
 func (r *Replica) Fill(content string) error {
 	opts := r.stateOptions(true)

@@ -110,12 +110,12 @@ func (t *timer) tick() error {
 	r := t.l.r
 	t.next.Store(0)
 	for {
-		due, ok, err := t.nextExpiration()
+		at, ok, err := t.nextExpiration()
 		if err != nil || !ok {
 			return err
 		}
-		if due > r.env.Now().UnixMilli() {
-			t.at(due)
+		if at > r.env.Now().UnixMilli() {
+			t.at(at)
 			return nil
 		}
 		if _, err := r.commands.Propose(t.l.ctx, &commandv1.Command{Kind: &commandv1.Command_Tick{Tick: &commandv1.Tick{Limit: tickLimit}}}); err != nil {
@@ -141,12 +141,12 @@ func (t *timer) nextExpiration() (at int64, ok bool, err error) {
 
 // lag is how late the earliest known deadline is; 0 when it is still ahead, or none is known.
 func (t *timer) lag() time.Duration {
-	due := t.seen.Load()
-	if next := t.next.Load(); due == 0 || next != 0 && next < due {
-		due = next
+	earliest := t.seen.Load()
+	if next := t.next.Load(); earliest == 0 || next != 0 && next < earliest {
+		earliest = next
 	}
-	if due == 0 {
+	if earliest == 0 {
 		return 0
 	}
-	return time.Duration(max(t.l.r.env.Now().UnixMilli()-due, 0)) * time.Millisecond
+	return time.Duration(max(t.l.r.env.Now().UnixMilli()-earliest, 0)) * time.Millisecond
 }

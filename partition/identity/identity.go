@@ -84,7 +84,7 @@ func (id Identity) Replaced(dataDir string) error {
 		Successor: id.Successor.ServerID, Addr: id.Successor.PeerAddr, Epoch: id.Successor.Epoch, DataDir: dataDir}
 }
 
-// ReplacedError says that the cluster has made another server the member for this node: the node came back
+// ReplacedError reports that the cluster has made another server the member for this node: the node came back
 // with a new data directory, so the data of this one is obsolete. The server answers no call once it knows,
 // and every later start refuses its data directory.
 type ReplacedError struct {
@@ -107,7 +107,7 @@ func (e *ReplacedError) Error() string {
 // FileName is the name of the identity's file in a data directory.
 const FileName = "IDENTITY"
 
-// Error says that the identity file cannot be believed.
+// Error reports that the identity file cannot be believed.
 type Error struct {
 	Path   string
 	Detail string

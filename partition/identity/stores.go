@@ -46,7 +46,7 @@ func (id Identity) StateStores(dir string) []StateStore {
 	return out
 }
 
-// ForeignError says that a store belongs to another cluster, server or partition, or has no owner. A state
+// ForeignError reports that a store belongs to another cluster, server or partition, or has no owner. A state
 // store says so with *fsm.ForeignError.
 type ForeignError struct {
 	Path       string
@@ -79,7 +79,7 @@ func (id Identity) Check(s Stamped, name, path string, creating bool) error {
 	return nil
 }
 
-// StampFile is the file that holds the stamp of a folder which has no other place for one.
+// StampFile is the file that holds the stamp of a folder whose store cannot hold one.
 const StampFile = "STAMP"
 
 // StampedDir is a folder whose stamp is the file StampFile in it.

@@ -40,7 +40,7 @@ const (
 	onePeerBytes = 96 << 20
 	peerReserve  = 32 << 20
 	peerCalls    = 100_000
-	// The same for servers that are no members: they may ask for a place and for the directory.
+	// The same for servers that are no members: they may ask for a membership and for the directory.
 	strangerBytes   = 1 << 20
 	strangerReserve = 4 << 20
 	strangerCalls   = 64

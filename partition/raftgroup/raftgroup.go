@@ -56,7 +56,7 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// ErrDeposed says that this server does not lead in the term that was asked about.
+// ErrDeposed reports that this server does not lead in the term that was asked about.
 var ErrDeposed = errors.New("this server leads no more")
 
 // Leader is what a confirmation asks of a group: *raft.Raft.

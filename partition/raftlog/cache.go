@@ -12,7 +12,7 @@ import (
 
 // CacheOptions bound a Cache.
 type CacheOptions struct {
-	// Bytes bounds the data of the entries kept in memory, Entries their number; 8 MiB and 512 if 0. An entry larger
+	// Bytes bounds the data of the entries in memory, Entries their number; 8 MiB and 512 if 0. An entry larger
 	// than Bytes is not cached.
 	Bytes, Entries int
 	// Refer is the size in bytes above which GetLog returns a reference instead of a command entry: see
@@ -34,7 +34,7 @@ type CacheOptions struct {
 //
 //	_ = cache.GetLog(i, &l)          // Raft: index, term and type are the entry's
 //	size := raftlog.SizeOf(&l)       // transport, state machine: stop at a bound of bytes
-//	whole, err := cache.Load(&l)     // the entry itself, or raft.ErrLogNotFound if it is gone
+//	whole, err := cache.Load(&l)     // the entry itself, or raft.ErrLogNotFound if it was deleted
 //
 // A reference is never stored and never sent: StoreLogs refuses it.
 type Cache struct {

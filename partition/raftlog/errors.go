@@ -8,7 +8,7 @@ import (
 // ErrClosed is returned by every operation on a store after Close.
 var ErrClosed = errors.New("raftlog: store is closed")
 
-// MissingError says that a store which must be there is not. It is not a reason to make a new one: the
+// MissingError reports that a store which must be there is not. It is not a reason to make a new one: the
 // entries it held were acknowledged.
 type MissingError struct {
 	Store  string // directory
@@ -19,7 +19,7 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("raftlog: store %s is missing: %s", e.Store, e.Detail)
 }
 
-// ExistsError says that a store which was to be created is already there and in use.
+// ExistsError reports that a store which was to be created is already there and in use.
 type ExistsError struct {
 	Store  string
 	Detail string
@@ -92,7 +92,7 @@ func (e *TooLargeError) Error() string {
 		e.Store, e.Group, e.Index, e.Bytes, MaxEntryBytes)
 }
 
-// FatalError says that a write or sync failed. The store answers nothing else from then on: what was
+// FatalError reports that a write or sync failed. The store answers nothing else from then on: what was
 // being written may or may not be durable.
 type FatalError struct {
 	Store string

@@ -63,8 +63,8 @@ type chunk struct {
 	next    int // offset behind it
 }
 
-// place is 0 for a whole record, 1, 2, 3 for the first, a middle and the last chunk of one.
-func (c *chunk) place() byte { return (c.kind - 1) % 4 }
+// part is 0 for a whole record, 1, 2, 3 for the first, a middle and the last chunk of one.
+func (c *chunk) part() byte { return (c.kind - 1) % 4 }
 
 // chunkAt reads the chunk at offset o; false if there is no valid one.
 func chunkAt(b []byte, o int) (chunk, bool) {
@@ -167,7 +167,7 @@ func recordAt(b []byte, o int, number uint32, whole bool) (walRecord, bool) {
 	for first := true; ; first = false {
 		o = skipFill(b, o)
 		c, ok := chunkAt(b, o)
-		ok = ok && c.kind > 4 && c.log == number && (c.place() <= 1) == first
+		ok = ok && c.kind > 4 && c.log == number && (c.part() <= 1) == first
 		if !ok && (whole || first) {
 			return walRecord{}, false
 		}
@@ -178,7 +178,7 @@ func recordAt(b []byte, o int, number uint32, whole bool) (walRecord, bool) {
 			head = append(head, c.payload[:min(n, len(c.payload))]...)
 		}
 		o = c.next
-		if c.place() == 0 || c.place() == 3 || (!whole && len(head) == recordHead) {
+		if c.part() == 0 || c.part() == 3 || (!whole && len(head) == recordHead) {
 			break
 		}
 	}

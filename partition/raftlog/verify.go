@@ -30,7 +30,7 @@ type GroupReport struct {
 	Bytes       uint64 // as stored, without keys
 }
 
-// checkBatch is how many entries are read between two looks at the context.
+// checkBatch is how many entries are read between two checks of the context.
 const checkBatch = 4096
 
 // Verify reads every entry of every group and the backend's own structures. The error is the first damage

@@ -175,11 +175,11 @@ func (l *Logger) followPeer(server string, in *incident, about []any) {
 	for {
 		l.mu.Lock()
 		answered, now := in.answered, l.opts.Clock.Now()
-		due := report
+		at := report
 		if !answered.IsZero() {
-			due = answered.Add(answersFor)
+			at = answered.Add(answersFor)
 		}
-		if !now.Before(due) && !answered.IsZero() {
+		if !now.Before(at) && !answered.IsZero() {
 			delete(l.open, key)
 			lines := in.lines
 			l.mu.Unlock()
@@ -189,7 +189,7 @@ func (l *Logger) followPeer(server string, in *incident, about []any) {
 			return
 		}
 		l.mu.Unlock()
-		if !now.Before(due) {
+		if !now.Before(at) {
 			lines := l.takeUnreported(key, in)
 			if lines == 0 {
 				about[1] = "peer_untried"
@@ -201,7 +201,7 @@ func (l *Logger) followPeer(server string, in *incident, about []any) {
 			report = now.Add(reportEvery)
 			continue
 		}
-		if !l.wait(in.signal, due.Sub(now)) {
+		if !l.wait(in.signal, at.Sub(now)) {
 			return
 		}
 	}

@@ -26,7 +26,7 @@ func TryLater(partition uint32, why string) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_TRY_LATER, "partition %d: %s", partition, why)
 }
 
-// Unknown says that a command may or may not have been applied.
+// Unknown reports that a command may or may not have been applied.
 func Unknown(partition uint32, why string) *api.Error {
 	return api.Errorf(perdurev1.Reason_REASON_OUTCOME_UNKNOWN, "partition %d: %s: the request may or may not have been applied", partition, why)
 }

@@ -17,7 +17,7 @@ const compareEvery = 10 * time.Second
 // compareTimeout bounds one comparison.
 const compareTimeout = 10 * time.Second
 
-// DivergedError says that a replica's state differs from the majority's at the same index. The replica is not
+// DivergedError reports that a replica's state differs from the majority's at the same index. The replica is not
 // trusted any more; its files stay.
 type DivergedError struct {
 	Partition   uint32
@@ -65,9 +65,9 @@ func (c *Comparison) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	// The replicas are at different indexes, and so are their marks: check compares a mark that both have.
-	members, said := c.Members(), c.Others(ctx)
+	members, answers := c.Members(), c.Others(ctx)
 	for _, r := range c.Own() {
-		if d := check(r.Status, said, members); d != nil {
+		if d := check(r.Status, answers, members); d != nil {
 			c.Log.Error("replicas differ", "event", "replica_diverged", "partition", d.Partition, "index", d.Index,
 				"own", fmt.Sprintf("%016x", d.Have), "other", fmt.Sprintf("%016x", d.Other), "minority", d.minority)
 			if d.minority {
@@ -85,7 +85,7 @@ type difference struct {
 }
 
 // check compares a replica with the others' at each index that it has noted, the newest first.
-func check(own *commandv1.ReplicaStatus, said []*commandv1.NodeStatus, members int) *difference {
+func check(own *commandv1.ReplicaStatus, answers []*commandv1.NodeStatus, members int) *difference {
 	type point struct{ index, sum uint64 }
 	points := []point{{own.Applied, own.Checksum}}
 	for i := len(own.Marks) - 1; i >= 0; i-- {
@@ -95,7 +95,7 @@ func check(own *commandv1.ReplicaStatus, said []*commandv1.NodeStatus, members i
 	for _, p := range points {
 		votes := map[uint64]int{p.sum: 1}
 		other := p.sum ^ 1 // no replica's, until one differs
-		for _, s := range said {
+		for _, s := range answers {
 			if s == nil || int(own.Partition) >= len(s.Replicas) || s.Replicas[own.Partition].Halted != "" {
 				continue
 			}

@@ -37,7 +37,7 @@ func (c *Contents) path(partition uint32, kind, markerID string) string {
 func (c *Contents) Sweep() {
 	names, err := c.FS.List(c.Dir)
 	if err != nil {
-		return // the next step of a start says so
+		return // the next step of a start reports it
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, "fetched-") || strings.HasPrefix(name, "sending-") {

@@ -10,7 +10,7 @@ import (
 	"perdure/partition/snapshot"
 )
 
-// LostError says that two stores of a partition do not fit together: something acknowledged is missing.
+// LostError reports that two stores of a partition do not fit together: something acknowledged is missing.
 type LostError struct {
 	Partition uint32
 	Detail    string

@@ -33,7 +33,7 @@ func CopyLogs(id identity.Identity, dir, to string) (*LogCopy, error) {
 		return nil, fmt.Errorf("copying %s: %w", from, err)
 	}
 	store, err := raftlog.Open(to, raftlog.Options{
-		Backend: raftlog.Backend(id.LogStore), MustExist: true, OnFatal: func(error) {}, // what it would say is in the error
+		Backend: raftlog.Backend(id.LogStore), MustExist: true, OnFatal: func(error) {}, // the error reports the same
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the copy of %s: %w", from, err)

@@ -323,18 +323,18 @@ func (b *Rebuilder) Forget(p uint32, name string) (*perdurev1.ForgetKeptResponse
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running[p] {
-		return nil, refusal.TryLater(p, "the replica is being rebuilt; what was kept of it stays until that is done")
+		return nil, refusal.TryLater(p, "the replica is being rebuilt; its quarantined files stay until that is done")
 	}
 	if halted := b.o.Env.Replica(p).Halted(); halted != nil {
 		return nil, api.Errorf(perdurev1.Reason_REASON_MEMBERSHIP_REFUSED,
-			"partition %d has halted on node %s, and what was kept of it stays until it has been rebuilt: %v", p, b.o.NodeID, halted)
+			"partition %d has halted on node %s, and its quarantined files stay until it has been rebuilt: %v", p, b.o.NodeID, halted)
 	}
 	forgotten, err := b.o.Quarantine.forget(p, name)
 	for _, k := range forgotten {
 		b.o.Log.Info("former replica deleted", "event", "kept_forgotten", "partition", p, "name", k.Name, "bytes", k.Bytes)
 	}
 	if err != nil {
-		return nil, refusal.TryLater(p, "what is kept could not be deleted: "+err.Error())
+		return nil, refusal.TryLater(p, "cannot delete the quarantined files: "+err.Error())
 	}
 	return &perdurev1.ForgetKeptResponse{Forgotten: forgotten}, nil
 }

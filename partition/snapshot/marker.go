@@ -15,7 +15,7 @@ type Origin uint8
 
 const (
 	Local    Origin = 1 // the group's own state, which covers the index
-	Received Origin = 2 // content from another node, committed to the place the caller gave
+	Received Origin = 2 // content from another node, committed to the directory that the caller gave
 )
 
 func (o Origin) String() string {
@@ -33,7 +33,7 @@ type Marker struct {
 	raft.SnapshotMeta
 	Origin Origin
 	// Seq numbers the markers of a group in the order they were begun, and is never used twice. ID is
-	// made of it, so a place for received content may be named by ID.
+	// made of it, so a directory for received content may be named by ID.
 	Seq uint64
 }
 

@@ -22,12 +22,12 @@ const keep = 2
 
 const markerSuffix = ".marker"
 
-// MissingError says that a directory which must be there is not.
+// MissingError reports that a directory which must be there is not.
 type MissingError struct{ Dir string }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("snapshot: directory %s is missing", e.Dir) }
 
-// ExistsError says that a directory which was to be made holds markers already.
+// ExistsError reports that a directory which was to be made holds markers already.
 type ExistsError struct{ Dir string }
 
 func (e *ExistsError) Error() string {
@@ -47,7 +47,7 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// NotFoundError says that no marker has this id (any more).
+// NotFoundError reports that no marker has this id (any more).
 type NotFoundError struct {
 	Group uint32
 	ID    string
@@ -68,7 +68,7 @@ func (e *EmptyError) Error() string {
 	return fmt.Sprintf("snapshot: group %d: snapshot %s has no content", e.Group, e.ID)
 }
 
-// Receiver is a place for the content of one received snapshot. Exactly one of Commit and Abort is called,
+// Receiver takes the content of one received snapshot. Exactly one of Commit and Abort is called,
 // once, last.
 type Receiver interface {
 	io.Writer
@@ -101,7 +101,7 @@ type Options struct {
 	// Receive prepares a directory for the content of m, named by m.ID. Crashes leave directories without a
 	// marker; List shows which ones have one.
 	Receive func(m Marker) (Receiver, error)
-	// Discard is called when a received marker was retired and its place is no longer needed; may be nil.
+	// Discard is called when a received marker was retired and its content is no longer needed; may be nil.
 	Discard func(m Marker)
 }
 

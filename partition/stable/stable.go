@@ -57,12 +57,12 @@ type Store interface {
 	Close() error
 }
 
-// MissingError says that a file which must be there is not.
+// MissingError reports that a file which must be there is not.
 type MissingError struct{ Path string }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("stable: file %s is missing", e.Path) }
 
-// ExistsError says that a file which was to be made is there already, and stamped.
+// ExistsError reports that a file which was to be made is there already, and stamped.
 type ExistsError struct{ Path string }
 
 func (e *ExistsError) Error() string { return fmt.Sprintf("stable: file %s already exists", e.Path) }
@@ -83,7 +83,7 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// FatalError says that a write or sync failed. Nothing is answered from then on.
+// FatalError reports that a write or sync failed. Nothing is answered from then on.
 type FatalError struct {
 	Path string
 	Err  error

@@ -91,7 +91,7 @@ func (m *machine) all() string {
 	return fmt.Sprint(m.Applied)
 }
 
-// received says whether content has come from another member.
+// received reports whether content has come from another member.
 func (m *machine) received() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -113,7 +113,7 @@ type Peer struct {
 	Group    uint32 // meaningful when Kind is KindGroup
 	Kind     Kind
 	Dialled  bool // by this node
-	// Stranger says that the server of an accepted connection was no member at the handshake.
+	// Stranger reports that the server of an accepted connection was no member at the handshake.
 	Stranger bool
 }
 
@@ -184,7 +184,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 }
 
 // broke reports the end of a group's connection that this node did not bring about. A time-out is not
-// one: a host that vanished and a slow one look the same.
+// one: nothing distinguishes a host that vanished from a slow one.
 func (c *Conn) broke(err error) {
 	hook := c.owner.mux.opts.OnPeerConnClosed
 	if hook == nil || c.peer.Kind != KindGroup || c.closed.Load() || errors.Is(err, os.ErrDeadlineExceeded) {

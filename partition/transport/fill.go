@@ -15,7 +15,7 @@ const maxAppendBytes = 1 << 20
 // overwritten since the library's read.
 //
 // A follower regards the entries of its own log up to the leader's commit index as committed. It may hold
-// other entries in place of those that a shortened message omits, so the message's commit index is bounded by
+// other entries instead of those that a shortened message omits, so the message's commit index is bounded by
 // its entries:
 //
 //	LeaderCommitIndex <= index of the last entry, or PrevLogEntry without any

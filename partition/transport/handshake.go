@@ -70,7 +70,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// RefusedError is what a dialer gets when the other side answered and said no.
+// RefusedError is what a dialer gets when the other side refused.
 type RefusedError struct {
 	Addr string // who refused
 	Code Code

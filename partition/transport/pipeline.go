@@ -51,7 +51,7 @@ type message struct {
 }
 
 // AppendEntries implements raft.AppendPipeline. It sends the entries of args in as many messages as they need and reads
-// the data of one message at a time. It returns the future of the last; the library looks at the consumer's only.
+// the data of one message at a time. It returns the future of the last; the library reads the consumer's only.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	for from := 0; ; {
 		request, n, err := p.t.fill(args, from)

@@ -23,7 +23,7 @@ type RaftOptions struct {
 	Timeout time.Duration
 	// Addresses translates a server id to its present address; nil to use the configuration's.
 	Addresses raft.ServerAddressProvider
-	// Leading says whether this server still leads in a term. With it, entries for a server that is down wait
+	// Leading reports whether this server still leads in a term. With it, entries for a server that is down wait
 	// for its return; nil reports each failure to the library. It must not block.
 	Leading func(term uint64) bool
 	// Load reads the entry of a raftlog.Reference; nil if the log returns no references.
@@ -121,7 +121,7 @@ func (t *RaftTransport) SetHeartbeatHandler(func(rpc raft.RPC)) {}
 
 // Campaign has a server (this one, or another at addr) campaign at once, as if the leader had asked it to
 // take over: it does not first ask whether it would be elected (pre-vote), and the others vote although they
-// know a leader. So call it only when the leader is surely gone. The library has no call for it; a server's
+// know a leader. So call it only when the leader's process has surely ended. The library has no call for it; a server's
 // request to itself takes the way of all messages. Campaign blocks until Raft's main loop there has taken the
 // request, for Timeout at most; it does not await the election. A leader that campaigns ceases to lead; a
 // candidate stays one: see Concede.

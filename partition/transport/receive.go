@@ -43,8 +43,8 @@ func newPermits(c clock.Clock, medium, large int) *permits {
 	return &permits{clock: c, medium: make(chan struct{}, medium), large: make(chan struct{}, large)}
 }
 
-// take waits for a permit; false when gone closes or it takes too long.
-func (p *permits) take(of chan struct{}, bytes int64, gone <-chan struct{}) bool {
+// take waits for a permit; false when over closes or it takes too long.
+func (p *permits) take(of chan struct{}, bytes int64, over <-chan struct{}) bool {
 	select {
 	case of <- struct{}{}:
 	default:
@@ -52,7 +52,7 @@ func (p *permits) take(of chan struct{}, bytes int64, gone <-chan struct{}) bool
 		defer stop()
 		select {
 		case of <- struct{}{}:
-		case <-gone:
+		case <-over:
 			return false
 		case <-late:
 			return false
@@ -76,7 +76,7 @@ type meter struct {
 	// admitted is asked before each request of a server that is no member: its permits are those of members once it
 	// is one. It is nil of a member.
 	admitted func() *permits
-	gone     chan struct{}
+	over     chan struct{}
 
 	taken    int64 // since the last answer
 	snapshot bool  // the request is one to install a snapshot
@@ -87,7 +87,7 @@ type meter struct {
 }
 
 func newMeter(p *permits, snapshots bool) *meter {
-	return &meter{permits: p, snapshots: snapshots, gone: make(chan struct{})}
+	return &meter{permits: p, snapshots: snapshots, over: make(chan struct{})}
 }
 
 var (
@@ -120,7 +120,7 @@ func (m *meter) hold(held *bool, of chan struct{}, bytes int64) error {
 	if has {
 		return nil
 	}
-	if closed || !m.permits.take(of, bytes, m.gone) {
+	if closed || !m.permits.take(of, bytes, m.over) {
 		if closed {
 			return errMeterDone
 		}
@@ -170,6 +170,6 @@ func (m *meter) release(closes bool) {
 	m.medium, m.large = false, false
 	if closes && !m.closed {
 		m.closed = true
-		close(m.gone)
+		close(m.over)
 	}
 }

@@ -30,7 +30,7 @@ func hostOf(c net.Conn) string {
 }
 
 // crowding picks the oldest connection of the host that has the most, so that one host's connections give way to each
-// other before they give way for another host's. The zero value says that there is none.
+// other before they are closed for another host's. The zero value says that there is none.
 func crowding[C interface {
 	net.Conn
 	comparable
@@ -50,7 +50,7 @@ func crowding[C interface {
 	return out
 }
 
-// welcomeStranger makes a place for the connection of a server that is no member. The caller closes the connection that
+// welcomeStranger admits the connection of a server that is no member. The caller closes the connection that
 // gives way, if there is one, without the mux's lock.
 func (m *Mux) welcomeStranger(c *Conn) (evicted *Conn) {
 	m.mu.Lock()

@@ -69,7 +69,7 @@ func (l *link) signal() {
 // follow gives a worker a link to every other member.
 func (w *Worker) follow() {
 	d := w.d
-	kept := w.links[:0]
+	links := w.links[:0]
 	has := map[string]bool{}
 	for _, l := range w.links {
 		if !d.known.Members[l.server] {
@@ -77,9 +77,9 @@ func (w *Worker) follow() {
 			continue
 		}
 		has[l.server] = true
-		kept = append(kept, l)
+		links = append(links, l)
 	}
-	w.links = kept
+	w.links = links
 	for server := range d.known.Members {
 		if !has[server] && !w.over {
 			l := &link{w: w, server: server, wake: make(chan struct{}, 1)}

@@ -48,7 +48,7 @@ func (d *Dispatcher) canReturn(q Delivery) bool {
 	return led != nil && led.lead == q.lead && !led.resent.has(creditTask(q.Token))
 }
 
-// ErrNotReturned says that a task cannot be returned any more: its term is over, or it was sent again.
+// ErrNotReturned reports that a task cannot be returned any more: its term is over, or it was sent again.
 var ErrNotReturned = errors.New("the task is not returned")
 
 // Return puts a task back into its queue that another node acquired in a term of this node's replica and never sent to

@@ -62,7 +62,7 @@ var creditBugs = []mutation.Bug{
 	},
 	{
 		File: "internal/credit/ledger.go", Rule: "credit: credit is asked for where tasks wait for it",
-		From: `if open += starved; len(l.overcommitted) > 0 {`, To: `if open += 0; len(l.overcommitted) > 0 {`, Tests: "TestLedger",
+		From: `if open += needy; len(l.overcommitted) > 0 {`, To: `if open += 0; len(l.overcommitted) > 0 {`, Tests: "TestLedger",
 	},
 	{
 		File: "internal/credit/share.go", Rule: "credit: what an entry has reserved is not given back",

@@ -38,7 +38,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// MissingError says that the file is not there.
+// MissingError reports that the file is not there.
 type MissingError struct{ Path string }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("bolt file %s is missing", e.Path) }
