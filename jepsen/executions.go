@@ -226,7 +226,7 @@ func (r *ExecutionReport) hold(notes []StepNote, wounds []*Wound, longSteps bool
 			text = fmt.Sprintf("and %d more", len(r.Holding.Taken)-i)
 		}
 		if i <= 10 {
-			r.Violations = append(r.Violations, "taken from a living worker: "+text)
+			r.Violations = append(r.Violations, "taken from a running worker: "+text)
 		}
 	}
 	if len(breaks) > 0 && longSteps && r.Holding.Kept == 0 {
@@ -439,7 +439,7 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 			return fmt.Sprintf("entry %d follows entry %d", entry.GetSeq(), entries[i-1].GetSeq())
 		}
 		if ends > 0 {
-			return fmt.Sprintf("entry %d stands behind the end", entry.GetSeq())
+			return fmt.Sprintf("entry %d comes after the end", entry.GetSeq())
 		}
 		what := ""
 		switch e := entry.GetEvent().GetKind().(type) {
@@ -455,7 +455,7 @@ func CheckJournal(entries []*perdurev1.JournalEntry) string {
 			what, timers = "timer "+id, append(timers, id)
 			due[id] = entry.GetTimeMs() + e.TimerScheduled.GetDurationMs()
 			if at := e.TimerScheduled.GetFireAtMs(); at < due[id] {
-				return fmt.Sprintf("entry %d: timer %s of %d ms is due %d ms after it was scheduled", entry.GetSeq(), id,
+				return fmt.Sprintf("entry %d: timer %s of %d ms expires %d ms after it was scheduled", entry.GetSeq(), id,
 					e.TimerScheduled.GetDurationMs(), at-entry.GetTimeMs())
 			}
 		case *perdurev1.Event_TimerFired:
@@ -551,7 +551,7 @@ func (r *ExecutionReport) String() string {
 	fmt.Fprintf(&b, "  signals delivered %d, NOT EXACTLY ONCE %d; sleeps %d, too long by %s, TOO SHORT %d\n",
 		v.Delivered, len(v.Signals), v.Slept, v.Overslept, len(v.Early))
 	h := r.Holding
-	fmt.Fprintf(&b, "  tasks %d: held by one worker across a fault of a node %d, moved from a worker that was hit %d, given back %d, come again %d, TAKEN FROM A LIVING WORKER %d\n",
+	fmt.Fprintf(&b, "  tasks %d: held by one worker across a fault of a node %d, moved from a worker that was hit %d, given back %d, come again %d, TAKEN FROM A RUNNING WORKER %d\n",
 		h.Tasks, h.Kept, h.Moved, h.GivenBack, h.Again, len(h.Taken))
 	return b.String()
 }

@@ -123,10 +123,10 @@ func TestCheckJournal(t *testing.T) {
 		{"a timer", journal(timer(1, 2), fired, end), ""},
 		{"fired twice", journal(timer(1, 2), fired, fired, end), "fired a:0, for the second time"},
 		{"fired early", journal(timer(5, 6), fired, end), "timer a:0 fired 4 ms early"},
-		{"due early", journal(timer(5, 3), end), "is due 2 ms after"},
+		{"expires early", journal(timer(5, 3), end), "expires 2 ms after"},
 		{"never fired", journal(timer(1, 2), end), "a:0 has not fired"},
 		{"not completed", journal(scheduled("a:0"), end), "a:0 was scheduled and has not completed"},
-		{"after the end", journal(end, scheduled("a:0")), "stands behind the end"},
+		{"after the end", journal(end, scheduled("a:0")), "comes after the end"},
 		{"no end", journal(scheduled("a:0"), completed("a:0")), "no end"},
 		{"empty", nil, "no end"},
 	} {

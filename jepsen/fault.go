@@ -106,18 +106,18 @@ var Faults = []Fault{
 	{Name: "kill-all", About: "kill -9 of all nodes at once", Target: Everyone, Break: []Action{Kill}, Heal: []Action{Launch}},
 	{Name: "stop-leader", About: "an orderly stop of the node that leads most", Target: Leader,
 		Break: []Action{Stop}, Heal: []Action{Launch}, Quorum: true},
-	{Name: "pause-leader", About: "the process of the node that leads most stands still", Target: Leader,
+	{Name: "pause-leader", About: "the process of the node that leads most is stopped", Target: Leader,
 		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
-	{Name: "pause-follower", About: "the process of another node stands still", Target: Follower,
+	{Name: "pause-follower", About: "the process of another node is stopped", Target: Follower,
 		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
-	{Name: "pause-all", About: "all processes stand still", Target: Everyone, Break: []Action{Pause}, Heal: []Action{Resume}},
+	{Name: "pause-all", About: "all processes are stopped", Target: Everyone, Break: []Action{Pause}, Heal: []Action{Resume}},
 	{Name: "cut-leader", About: "the host of the node that leads most vanishes from the network", Target: Leader,
 		Break: []Action{Cut}, Heal: []Action{Join}, Quorum: true, Netns: true},
 	{Name: "cut-follower", About: "the host of another node vanishes", Target: Follower,
 		Break: []Action{Cut}, Heal: []Action{Join}, Quorum: true, Netns: true},
-	{Name: "isolate-leader", About: "the leader and the other nodes do not hear each other; clients reach all of them", Target: Leader,
+	{Name: "isolate-leader", About: "the leader and the other nodes get no messages from each other; clients reach all of them", Target: Leader,
 		Break: []Action{Isolate}, Heal: []Action{Unite}, Quorum: true, Netns: true},
-	{Name: "isolate-follower", About: "a follower and the other nodes do not hear each other; clients reach all of them", Target: Follower,
+	{Name: "isolate-follower", About: "a follower and the other nodes get no messages from each other; clients reach all of them", Target: Follower,
 		Break: []Action{Isolate}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "mute-leader", About: "what the leader sends to other nodes is lost, what they send it is not", Target: Leader,
 		Break: []Action{Mute}, Heal: []Action{Unite}, Quorum: true, Netns: true},
@@ -129,11 +129,11 @@ var Faults = []Fault{
 		Break: []Action{Deafen}, Heal: []Action{Unite}, Quorum: true, Netns: true},
 	{Name: "late-answers", About: "answers to the leader are lost until another node leads, then TCP delivers the old ones", Target: Leader,
 		Break: []Action{Deafen}, Heal: []Action{Unite}, Quorum: true, Netns: true, Lasts: lateHold},
-	{Name: "part-leader", About: "the leader and one follower do not hear each other; all others hear both (a follower is the bridge)", Target: LeaderAnd,
+	{Name: "part-leader", About: "the leader and one follower get no messages from each other; all others hear both (a follower is the bridge)", Target: LeaderAnd,
 		Break: []Action{Part}, Heal: []Action{Unite}, Quorum: true, Netns: true},
-	{Name: "part-followers", About: "the followers do not hear each other; all of them hear the leader (the leader is the bridge)", Target: Followers,
+	{Name: "part-followers", About: "the followers get no messages from each other; all of them hear the leader (the leader is the bridge)", Target: Followers,
 		Break: []Action{Part}, Heal: []Action{Unite}, Quorum: true, Netns: true},
-	{Name: "part-all", About: "no node hears another; clients reach all of them", Target: Everyone,
+	{Name: "part-all", About: "no node gets messages from another; clients reach all of them", Target: Everyone,
 		Break: []Action{Part}, Heal: []Action{Unite}, Netns: true},
 	{Name: "wipe-follower", About: "a node is killed and loses its disk", Target: Follower,
 		Break: []Action{Kill, Wipe}, Heal: []Action{Launch}, Quorum: true},
@@ -165,9 +165,9 @@ var Faults = []Fault{
 		Break: []Action{Behind}, Heal: []Action{Calm}, Quorum: true, Patched: true},
 	{Name: "kill-worker", About: "kill -9 of a worker's process", Target: AWorker,
 		Break: []Action{Kill}, Heal: []Action{Launch}, Quorum: true},
-	{Name: "pause-worker", About: "a worker's process stands still", Target: AWorker,
+	{Name: "pause-worker", About: "a worker's process is stopped", Target: AWorker,
 		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true},
-	{Name: "stop-worker", About: "a worker's process stands still for longer than its lease, then goes on", Target: AWorker,
+	{Name: "stop-worker", About: "a worker's process is stopped for longer than its lease, then continues", Target: AWorker,
 		Break: []Action{Pause}, Heal: []Action{Resume}, Quorum: true, OutlastsLease: true},
 }
 
@@ -304,10 +304,10 @@ func (c *Cluster) Inject(ctx context.Context, f Fault, rng *rand.Rand) (*Wound, 
 	if !f.InTurn {
 		return w, w.do(ctx, nodes, f.Break)
 	}
-	turns, cancel := context.WithTimeout(ctx, healTimeout)
+	breaking, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	for _, n := range nodes {
-		if err := w.do(turns, []*Node{n}, f.Break); err != nil {
+		if err := w.do(breaking, []*Node{n}, f.Break); err != nil {
 			return w, err
 		}
 	}

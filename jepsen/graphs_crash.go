@@ -82,7 +82,7 @@ func GraphCrash(ctx context.Context, c *Cluster, prefix string, out io.Writer) (
 		if story.cl, err = c.Client(30 * time.Second); err != nil {
 			return report, err
 		}
-		err := story.tell(ctx, p.wave)
+		err := story.run(ctx, p.wave)
 		report.Stories = append(report.Stories, story.GraphStory)
 		report.Violations = append(report.Violations, story.wrong...)
 		if err != nil {
@@ -160,7 +160,7 @@ func (s *crashStory) open(node string, err error) {
 	close(gate.open)
 }
 
-func (s *crashStory) tell(ctx context.Context, wave bool) error {
+func (s *crashStory) run(ctx context.Context, wave bool) error {
 	fmt.Fprintln(s.out, s.Title)
 	var opts []durable.GraphOption
 	if wave {

@@ -48,7 +48,7 @@ func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holdin
 	holders := map[string]*holder{}
 	for _, n := range notes {
 		by := holders[n.Execution]
-		same := by != nil && by.worker == n.Worker && by.process == n.Life
+		same := by != nil && by.worker == n.Worker && by.process == n.PID
 		switch n.Kind {
 		case NoteTask:
 			h.Tasks++
@@ -62,10 +62,10 @@ func CheckHolding(notes []StepNote, outages []Outage, breaks []time.Time) Holdin
 				h.Moved++
 			default:
 				h.Taken = append(h.Taken, fmt.Sprintf("%s came to %s (process %d) at %s, and %s (process %d) has held it since %s and runs; "+
-					"reported as lost: %v, begun: %v", n.Execution, n.Worker, n.Life, clockTime(n.At), by.worker, by.process, clockTime(by.since),
+					"reported as lost: %v, begun: %v", n.Execution, n.Worker, n.PID, clockTime(n.At), by.worker, by.process, clockTime(by.since),
 					by.lost, by.acted))
 			}
-			holders[n.Execution] = &holder{worker: n.Worker, process: n.Life, since: n.At}
+			holders[n.Execution] = &holder{worker: n.Worker, process: n.PID, since: n.At}
 		case NoteBack, NoteLost:
 			if same {
 				by.back, by.lost = by.back || n.Kind == NoteBack, by.lost || n.Kind == NoteLost

@@ -330,7 +330,7 @@ func (report *LateReport) add(r *lateRound, opened time.Duration, elected *[]tim
 	if when > 0 {
 		*elected = append(*elected, when-r.closed)
 	}
-	return fmt.Sprintf("%s heard nothing for %s, first settle by another leader after %s, %d of them, %d reads, %d at risk, %d STALE", r.old.Name, short3(opened-r.closed),
+	return fmt.Sprintf("%s got no message for %s, first settle by another leader after %s, %d of them, %d reads, %d at risk, %d STALE", r.old.Name, short3(opened-r.closed),
 		short3(max(0, when-r.closed)), moved, len(r.reads), risk, stale)
 }
 

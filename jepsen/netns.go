@@ -126,7 +126,7 @@ func (w *wires) join(ctx context.Context, i int) error {
 // nowhere is an unused hardware address. Packets to it are lost without an error.
 const nowhere = "02:00:00:00:00:fe"
 
-// mute drops everything that node i sends to node j. Both still hear from all others, and reach them.
+// mute drops everything that node i sends to node j. Both still exchange messages with all others.
 func (w *wires) mute(ctx context.Context, i, j int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

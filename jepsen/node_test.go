@@ -63,7 +63,7 @@ func TestNodeLife(t *testing.T) {
 	if err := n.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitFor(ctx, "the process to stand still", func(context.Context) error {
+	if err := waitFor(ctx, "the process to be stopped", func(context.Context) error {
 		if s := processState(t, n.cmd.Process.Pid); s != "T" {
 			return fmt.Errorf("it is %s", s)
 		}
@@ -72,7 +72,7 @@ func TestNodeLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := n.Ready(ctx); err == nil {
-		t.Error("a node that stands still is ready")
+		t.Error("a stopped node is ready")
 	}
 	if err := n.Wipe(); err == nil {
 		t.Error("the data of a running node was wiped")
@@ -116,7 +116,7 @@ func TestNodeLife(t *testing.T) {
 	}
 }
 
-// TestDeathIsNoticed sees that a node that ends by itself is unexpected, and ends the wait for it.
+// TestDeathIsNoticed: a node that ends by itself is recorded as unexpected, and ends the wait for it.
 func TestDeathIsNoticed(t *testing.T) {
 	c := fakeCluster(t, "weak", Options{Nodes: 1})
 	err := c.WaitReady(within(t, testTimeout))

@@ -28,7 +28,7 @@ var smallLogs = []string{"--snapshot-threshold", "500", "--snapshot-interval", "
 // RecoverCases is the table. A new case is a row.
 var RecoverCases = []RecoverCase{
 	{Name: "kill-all", About: "kill -9 of all nodes under load; all start again", run: (*recovery).killAll},
-	{Name: "wipe", About: "a node loses its disk, comes back empty, and must then stand in for another", Args: smallLogs, run: (*recovery).wipe},
+	{Name: "wipe", About: "a node loses its disk, comes back empty, and must then make up the majority", Args: smallLogs, run: (*recovery).wipe},
 	{Name: "lag", About: "a node misses so many writes that its log cannot be continued", Args: smallLogs, run: (*recovery).lag},
 	{Name: "flip", About: "a byte of one node's state is flipped while it is down", Args: smallLogs, run: (*recovery).flip},
 }

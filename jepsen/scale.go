@@ -412,11 +412,11 @@ func (r *scaleRun) timers(ctx context.Context, memory *memorySeries) error {
 				return err
 			}
 			if early++; p.GetState() != perdurev1.PromiseState_PROMISE_STATE_PENDING {
-				r.violate("%s is %s before it is due", t.ID, p.GetState())
+				r.violate("%s is %s before its deadline", t.ID, p.GetState())
 			}
 		}
 	}
-	r.note("%d promises read in the second before they were due, pending unless named below", early)
+	r.note("%d promises read in the second before their deadline, pending unless named below", early)
 	if err := pause(ctx, time.Until(at)); err != nil {
 		return err
 	}

@@ -186,11 +186,11 @@ func CheckScaleTimers(n int, timers []ScaleTimer) (wrong []string, lateMs []int6
 		case t.Sleeper:
 			lateMs = append(lateMs, t.FiredMs[0]-t.DueMs)
 		case t.State != perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT:
-			f.add("%s was due and is %s", t.ID, t.State)
+			f.add("%s has expired and is %s", t.ID, t.State)
 		case t.SettledMs < t.DueMs:
 			f.add("%s timed out %d ms early", t.ID, t.DueMs-t.SettledMs)
 		case t.HeardMs > 0 && t.HeardMs < t.DueMs-heardSlackMs:
-			f.add("%s: a client heard of its end %d ms early", t.ID, t.DueMs-t.HeardMs)
+			f.add("%s: a client was answered %d ms before its deadline", t.ID, t.DueMs-t.HeardMs)
 		case t.HeardMs > 0:
 			lateMs = append(lateMs, max(0, t.HeardMs-t.DueMs))
 		}

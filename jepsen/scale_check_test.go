@@ -112,9 +112,9 @@ func TestScaleTimersRefusesDoctoredResults(t *testing.T) {
 	}{
 		{"true", func(t []ScaleTimer) []ScaleTimer { return t }, ""},
 		{"one never set", func(t []ScaleTimer) []ScaleTimer { return t[:3] }, "3 timers were set"},
-		{"a promise still pending", func(t []ScaleTimer) []ScaleTimer { t[0].State = pending; return t }, "was due and is"},
+		{"a promise still pending", func(t []ScaleTimer) []ScaleTimer { t[0].State = pending; return t }, "has expired and is"},
 		{"a promise settled early", func(t []ScaleTimer) []ScaleTimer { t[0].SettledMs--; return t }, "timed out 1 ms early"},
-		{"a client answered early", func(t []ScaleTimer) []ScaleTimer { t[1].HeardMs -= 200; return t }, "heard of its end 197 ms early"},
+		{"a client answered early", func(t []ScaleTimer) []ScaleTimer { t[1].HeardMs -= 200; return t }, "was answered 197 ms before its deadline"},
 		{"a sleeper that did not wake", func(t []ScaleTimer) []ScaleTimer { t[2].FiredMs = nil; return t }, "fired 0 times"},
 		{"a sleeper that woke twice", func(t []ScaleTimer) []ScaleTimer { t[2].FiredMs = []int64{1001, 1002}; return t }, "fired 2 times"},
 		{"a sleeper that woke early", func(t []ScaleTimer) []ScaleTimer { t[2].FiredMs = []int64{999}; return t }, "fired 1 ms early"},

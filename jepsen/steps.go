@@ -87,9 +87,9 @@ const (
 // StepNote is a line of a worker's book of steps. Times of all workers are of one machine's clock.
 type StepNote struct {
 	At time.Time
-	// Worker is the worker's name, Life the id of its process.
+	// Worker is the worker's name, PID its process id.
 	Worker string
-	Life   int
+	PID    int
 	Kind   NoteKind
 	// Promise is of a step, or how many milliseconds a sleep takes; Proof is of an acknowledgement.
 	Execution, Promise, Proof string
@@ -275,7 +275,7 @@ func StepRecords(notes []StepNote) []StepRecord {
 			if ack := acked[n.Promise]; s.Receipt != "" && n.At.After(ack.At) {
 				s.RunAfterAck++
 				s.Late = append(s.Late, fmt.Sprintf("%s (process %d) acted at %s, %s after %s (process %d) had its acknowledgement",
-					n.Worker, n.Life, clockTime(n.At), short3(n.At.Sub(ack.At)), ack.Worker, ack.Life))
+					n.Worker, n.PID, clockTime(n.At), short3(n.At.Sub(ack.At)), ack.Worker, ack.PID))
 			}
 		case s.Receipt == "":
 			s.Receipt, acked[n.Promise] = n.Proof, n

@@ -23,7 +23,7 @@ func notesOf(lines string) []StepNote {
 		if strings.HasSuffix(w[1], "'") {
 			number = 2
 		}
-		out = append(out, StepNote{At: at(ms), Worker: strings.TrimSuffix(w[1], "'"), Life: number, Kind: NoteKind(w[2]), Execution: w[3],
+		out = append(out, StepNote{At: at(ms), Worker: strings.TrimSuffix(w[1], "'"), PID: number, Kind: NoteKind(w[2]), Execution: w[3],
 			Promise: w[4], Proof: w[5]})
 	}
 	return out

@@ -20,7 +20,7 @@ func graphsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Active, "active", 24, "runs under way at a time")
 	set.IntVar(&o.Workers, "workers", 3, "worker processes")
 	set.IntVar(&o.Samplers, "samplers", 3, "clients that read statuses all the time")
-	set.DurationVar(&o.Lease, "lease", 2*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Lease, "lease", 2*time.Second, "how long a task is held without a heartbeat")
 	set.DurationVar(&o.Bound, "bound", time.Minute, "when all runs have to have ended, after the last fault")
 	times(set, &o.Warm, &o.Hold, &o.Cool, time.Second, time.Second, time.Second)
 	co.opts.Args = jepsen.SavedOften

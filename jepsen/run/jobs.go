@@ -87,7 +87,7 @@ func executionsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Journals, "journals", 500, "journals that are read through afterwards")
 	set.DurationVar(&o.StepTime, "step", 2*time.Millisecond, "how long a step takes")
 	set.IntVar(&o.LongEvery, "long-every", 32, "every so manieth execution has steps of a third of the lease; -1 for none")
-	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
 	set.DurationVar(&o.Timeout, "call-timeout", time.Minute, "timeout of one execution")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 8*time.Second, 2*time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
@@ -110,7 +110,7 @@ func bankJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Auditors, "auditors", 1, "audits at a time")
 	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all transfers are made (default: each once)")
 	set.IntVar(&o.Workers, "workers", 3, "workers")
-	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
 	set.DurationVar(&o.Timeout, "call-timeout", 2*time.Minute, "timeout of one transfer or audit")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 8*time.Second, 2*time.Second)
 	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
@@ -152,7 +152,7 @@ func lateJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	co.netns = "on"
 	set.IntVar(&o.Rounds, "rounds", 10, "rounds, one after the other")
 	set.IntVar(&o.Promises, "promises", 24, "promises that are settled and read in each round")
-	set.DurationVar(&o.From, "from", 1200*time.Millisecond, "how long the leader hears no answer, at least")
+	set.DurationVar(&o.From, "from", 1200*time.Millisecond, "how long the leader gets no answer, at least")
 	set.DurationVar(&o.To, "to", 2800*time.Millisecond, "and at most")
 	return func(ctx context.Context, c *jepsen.Cluster, _ []jepsen.Fault) (fmt.Stringer, []string, error) {
 		o.Seed = co.opts.Seed
@@ -209,7 +209,7 @@ func callersJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	co.opts.Nodes = 1
 	set.IntVar(&o.Unfinished, "unfinished", 1000, "requests that are begun and not finished, without a token")
 	set.Int64Var(&o.Size, "size", 20<<20, "bytes of each")
-	set.IntVar(&o.Idle, "idle", 10_000, "connections that are silent, idle or slow")
+	set.IntVar(&o.Idle, "idle", 10_000, "connections that send nothing, are idle or slow")
 	set.Int64Var(&o.MaxBytes, "max-bytes", 0, "what the node may hold while requests are unfinished (default 150 MB with --token, else 220 MB)")
 	set.DurationVar(&o.Hold, "hold", 10*time.Second, "how long each of the two lasts")
 	set.BoolFunc("token", "the node asks for tokens", func(string) error {
