@@ -354,7 +354,7 @@ func TestNodeRestarts(t *testing.T) {
 	}
 }
 
-// A caller that gives up ends its call at once, and hears what may have happened.
+// A caller whose context ends gets its answer at once, and the error says whether the call may have applied.
 func TestCallerCancels(t *testing.T) {
 	c := newCluster(t, "a")
 	ctx, cancel := context.WithCancel(t.Context())

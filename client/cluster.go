@@ -72,7 +72,7 @@ func (c *Client) RebuildReplica(ctx context.Context, nodeID string, partition ui
 
 // Upgrade raises the cluster's feature level: to level, or with 0 to the newest that any node knows. It answers the level
 // before and now, and the partitions that have not reached it yet. Repeating it is safe. Errors: *api.Error with
-// FEATURE_LEVEL if a node does not know the level or was not heard from; others as with Start.
+// FEATURE_LEVEL if a node does not know the level or was never reached; others as with Start.
 func (c *Client) Upgrade(ctx context.Context, level uint64) (*perdurev1.UpgradeResponse, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -126,15 +126,15 @@ func (c *Client) Verify(ctx context.Context, event func(*perdurev1.VerifyEvent))
 	var events []*perdurev1.VerifyEvent
 	ctx, cancel := context.WithTimeout(ctx, verifyWait)
 	defer cancel()
-	silence := time.AfterFunc(c.opts.Timeout, cancel)
-	defer silence.Stop()
+	timeout := time.AfterFunc(c.opts.Timeout, cancel)
+	defer timeout.Stop()
 	err := c.call(ctx, "verify", "", false, c.longest(ctx, verifyWait), func(ctx context.Context, n *node) error {
 		events = nil
 		stream, err := n.cluster.Verify(ctx, &perdurev1.VerifyRequest{})
 		for err == nil {
 			var ev *perdurev1.VerifyEvent
 			if ev, err = stream.Recv(); err == nil {
-				silence.Reset(c.opts.Timeout)
+				timeout.Reset(c.opts.Timeout)
 				if event != nil {
 					event(ev)
 				}

@@ -361,7 +361,7 @@ type Restarted struct {
 	Kept uint64
 }
 
-// Restart begins a new incarnation of an execution of a function, open or ended, under the same id. Whoever
+// Restart begins a new incarnation of an execution of a function, open or ended, under the same id. A caller that
 // waits for an open execution's result gets the new incarnation's. Errors: *api.Error with RULE_BROKEN when
 // the execution is part of another one, or its journal cannot be cut there.
 func (c *Client) Restart(ctx context.Context, id string, o RestartOptions) (Restarted, error) {

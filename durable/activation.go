@@ -34,7 +34,7 @@ type activation struct {
 	loseOnce sync.Once
 	// cancelAsked is set when the journal or the node says that the execution is cancelling; live when replay has ended.
 	cancelAsked, live atomic.Bool
-	// misuse is the first operation that was called from a forbidden place.
+	// misuse is the first operation that was called where it is not allowed.
 	misuse atomic.Pointer[MisuseError]
 
 	// leaseFrom is the latest moment from which the lease holds for its whole length, the zero time if none is known.

@@ -110,7 +110,7 @@ func TestCancelOvertakesCommit(t *testing.T) {
 			return err
 		}
 		if err := AwaitAll(ctx, a, b); !errors.Is(err, ErrCancelled) {
-			return errors.New("AwaitAll went on")
+			return errors.New("AwaitAll continued")
 		}
 		_, err = b.Get(ctx)
 		return err
@@ -158,12 +158,12 @@ func TestCancelledChild(t *testing.T) {
 	f.worker(WorkerOptions{}, NewFunction("f", func(ctx Context, _ string) (string, error) {
 		_, err := CallName[string](ctx, "c", nil)
 		if errors.Is(err, ErrCancelled) && ctx.Err() == nil {
-			return "told", nil
+			return "reported", nil
 		}
 		return "", err
 	}))
 	f.start("x", "f", "")
-	if o := f.finished("x"); string(o.GetValue()) != `"told"` {
+	if o := f.finished("x"); string(o.GetValue()) != `"reported"` {
 		t.Error(o)
 	}
 }

@@ -55,7 +55,7 @@ func StepInfo(ctx context.Context) Step {
 }
 
 // enter begins an operation: it returns the activation, or an error when the operation is called from a
-// forbidden place. It does not return when the activation is over or its task is to be released.
+// wrong goroutine or step. It does not return when the activation is over or its task is to be released.
 func enter(ctx Context, what string) (*activation, error) {
 	t := ctx.activation()
 	misuse := func(why string) error {

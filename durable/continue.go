@@ -8,9 +8,9 @@ import (
 
 // ContinueAsNew ends this incarnation of the execution and begins the next one, under the same id and with in as its
 // input, which the function's own input type must be able to decode. The journal begins again, so a function that runs
-// for ever stays small. Signals that were not received are carried over; whoever awaits the execution gets the result of
-// the last incarnation; its deadline stays. Other operations end with the incarnation: a child that still runs is ended
-// (a spread child runs on without a caller), so await what matters before.
+// for ever stays small. Signals that were not received are carried over. A caller that awaits the execution gets the
+// result of the last incarnation; its deadline stays. Other operations end with the incarnation: a child that still
+// runs is ended (a spread child runs on without a caller), so await what matters before.
 //
 // ContinueAsNew does not return, unless the execution is cancelled: then it returns ErrCancelled. So a function calls it
 // as its last operation, in its return statement.

@@ -169,7 +169,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("durable: journal mismatch: %s is %s in the journal, %s", e.ID, e.Journal, e.Code)
 }
 
-// MisuseError says that a durable operation was called from a forbidden place: another goroutine than the
+// MisuseError says that a durable operation was called where it is not allowed: another goroutine than the
 // function's, inside a step, or after the function ended. The worker releases the task with it.
 type MisuseError struct {
 	// ID is the execution, What the operation, Why the reason.

@@ -252,7 +252,7 @@ func (f *fakeServer) newExec(eid, function string) *fakeExec {
 	return ex
 }
 
-// restore begins an execution from a journal that was cut off: entries the server owes follow at once.
+// restore begins an execution from a journal that was cut off; the server's missing entries follow at once.
 func (f *fakeServer) restore(eid, function string, entries []*perdurev1.JournalEntry) *fakeExec {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -120,7 +120,7 @@ func (b *background) running() (n int) {
 	return n
 }
 
-// launch begins the attempts that are due, while the buffer is empty: what they may act upon is recorded.
+// launch begins the attempts whose time has come, while the buffer is empty: what they may act upon is recorded.
 func (t *activation) launch() {
 	b := &t.background
 	for _, s := range b.open {

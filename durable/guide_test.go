@@ -128,7 +128,7 @@ var bestOffer = durable.NewFunction("best-offer", func(ctx durable.Context, in T
 	err = durable.Select(ctx,
 		durable.On(offer, func(o Offer, err error) error { best = o.Carrier; return err }),
 		durable.On(cached, func(carrier string, err error) error { best = carrier; return err }),
-		durable.On(enough, func(struct{}, error) error { return &durable.Error{Type: "no_offer", Message: "nobody answered"} }))
+		durable.On(enough, func(struct{}, error) error { return &durable.Error{Type: "no_offer", Message: "no carrier answered"} }))
 	return best, err
 })
 

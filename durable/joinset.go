@@ -181,7 +181,7 @@ func (s *JoinSet[T]) await() error {
 	return t.await(perdurev1.AwaitKind_AWAIT_KIND_ANY, numbers(open)...)
 }
 
-// Close ends the use of the set. Members whose results were not taken go on; their futures may still be read.
+// Close ends the use of the set. Members without a taken result stay open; their futures may still be read.
 func (s *JoinSet[T]) Close() { s.closed = true }
 
 // members are the recorded members of a join set; none while its creation is not recorded.

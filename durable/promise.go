@@ -8,7 +8,7 @@ import (
 	"perdure/client"
 )
 
-// Promise is a value that a function awaits and that somebody outside gives: a person, a webhook. NewPromise makes one.
+// Promise is a value that a function awaits and that a client settles, for a person or a webhook. NewPromise makes one.
 type Promise[T any] struct{ *Future[T] }
 
 // Token is what the outside settles the promise by: `perdure promise resolve TOKEN`, or client.SettlePromise. It is the
@@ -18,7 +18,7 @@ func (p Promise[T]) Token() string { return p.ID() }
 // PromiseOption is an option of NewPromise.
 type PromiseOption func(*perdurev1.NewPromise)
 
-// PromiseTimeout bounds the wait for somebody to settle the promise: its error then matches ErrTimeout.
+// PromiseTimeout bounds the wait for a client to settle the promise: its error then matches ErrTimeout.
 func PromiseTimeout(d time.Duration) PromiseOption {
 	return func(o *perdurev1.NewPromise) { o.TimeoutMs = max(1, client.Millis(d)) }
 }

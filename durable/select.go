@@ -15,7 +15,7 @@ func On[T any](f *Future[T], handle func(value T, err error) error) Case {
 
 // Select waits until one of the cases' futures has its result, and calls that case's handle with it; the first to have it,
 // the same one at every replay. It returns what handle returns. ErrCancelled means that no handle was called. The other
-// futures go on: a later Select or Get may have them.
+// futures stay open: a later Select or Get may have them.
 func Select(ctx Context, cases ...Case) error {
 	if len(cases) == 0 {
 		return errors.New("durable: Select of no cases would wait for ever")

@@ -522,7 +522,7 @@ func (w *Worker) drainedNode(id string) {
 	}
 }
 
-// drainedLinkLocked records that a session without credit has begun in the place of one that the stop has ended.
+// drainedLinkLocked records that a session without credit has replaced one that the stop ended.
 func (w *Worker) drainedLinkLocked(l credit.Link) {
 	if delete(w.undrained, l); len(w.undrained) == 0 {
 		w.drainedOnce()

@@ -176,7 +176,7 @@ func TestWaitingReplaysFromEveryPrefix(t *testing.T) {
 	}
 }
 
-// Steps of GoStep run at once, and beside one of Run.
+// Steps of GoStep run concurrently with each other and with one of Run.
 func TestGoStepsRunAtOnce(t *testing.T) {
 	f := newFake(t)
 	const n = 5

@@ -159,6 +159,6 @@ func (s *Server) gateMetrics(reg prometheus.Registerer) error {
 	if err := gauge("grpc_calls", "gRPC calls under way.", nil, func() float64 { return float64(s.gate.Stats().Calls) }); err != nil {
 		return err
 	}
-	return gauge("requests_waiting", "gRPC requests that wait until there is room for their bytes.", nil,
+	return gauge("requests_waiting", "gRPC requests that wait until their bytes are admitted.", nil,
 		func() float64 { return float64(s.gate.Stats().Waiting) })
 }

@@ -19,7 +19,7 @@ func TestHungWorker(t *testing.T) {
 	for i := range many {
 		elsewhere.start(fmt.Sprint("x", i), "f")
 	}
-	// It may count as silent before all have reached it, on a busy machine.
+	// On a busy machine it may count as hung before all tasks have reached it.
 	held := map[string]*perdurev1.TaskToken{}
 	first := hung.task().Token
 	held[first.Id] = first
@@ -52,6 +52,6 @@ func TestHungWorker(t *testing.T) {
 	elsewhere.start("again", "f")
 	receive(t, "answer to a heartbeat", hung.ask(&perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}))
 	if task := hung.task(); task.Token.Id != "again" {
-		t.Errorf("the worker that is heard from again received %v", task.Token)
+		t.Errorf("the worker that sends heartbeats again received %v", task.Token)
 	}
 }

@@ -30,7 +30,7 @@ func newServerMetrics(reg prometheus.Registerer, d *workers.Dispatcher) (*server
 	m.unread = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Subsystem: "grpc", Name: "unread_total",
 		Help: "gRPC calls ended before their request was read, by why."}, []string{"why"})
 	m.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "perdure", Name: "connections_closed_total",
-		Help: "Connections of callers closed because there were too many or because they were silent, by port and why."}, []string{"port", "why"})
+		Help: "Connections of callers closed because there were too many or because they sent nothing, by port and why."}, []string{"port", "why"})
 	workers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "perdure", Name: "worker_streams",
 		Help: "Worker streams attached to this node."}, func() float64 { return float64(d.Workers()) })
 	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.unread, m.closed, workers} {

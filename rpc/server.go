@@ -184,7 +184,7 @@ const (
 
 // Close refuses new calls, drains the workers' sessions and waits for calls under way until ctx ends. Then it
 // closes the remaining connections: calls that took too long, and those that it does not wait for (watchers
-// of the health service, profiles, connections that are silent or send no valid request).
+// of the health service, profiles, connections that send no valid request).
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() { close(s.stopping) })
 	s.grpcListener.CloseUnserved()

@@ -118,7 +118,7 @@ func payload(what string, b []byte) error {
 	return nil
 }
 
-// failure checks the size of a failure, which takes the place of a payload.
+// failure checks the size of a failure, which replaces a payload.
 func failure(what string, f *perdurev1.Failure) error {
 	if len(f.GetType()) > maxNameBytes {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the type of %s of %d bytes exceeds %d", what, len(f.GetType()), maxNameBytes)

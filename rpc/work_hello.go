@@ -132,7 +132,7 @@ func (w *session) register(h *perdurev1.Hello) error {
 	}
 	functions := slices.DeleteFunc(slices.Clone(h.Functions), func(fn string) bool {
 		_, cleanup := state.CleanedUp(fn)
-		return cleanup // nobody starts one by name
+		return cleanup // no client starts one by name
 	})
 	return w.everywhere("functions", helloPartitionsTimeout, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; registering again is harmless.

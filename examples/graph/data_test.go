@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the generated files and the pictures anew")
+var update = flag.Bool("update", false, "write the generated files and the pictures again")
 
 // TestData checks that the files in data/ are what generate makes.
 func TestData(t *testing.T) {

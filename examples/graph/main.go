@@ -87,7 +87,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.work, "work", "", "`folder` for the files, the report and the node's data (default \"graph-run\", and with --strict \"graph-run-strict\")")
 	flags.StringVar(&o.id, "id", "", "`id` of the run (default \"report-2025-06\", and with --strict \"strict-2025-06\")")
 	flags.DurationVar(&o.latency, "latency", 300*time.Millisecond, "how much longer than it needs each function takes")
-	flags.DurationVar(&o.lease, "lease", 2*time.Second, "how long the cluster waits for a silent worker, 1s at least")
+	flags.DurationVar(&o.lease, "lease", 2*time.Second, "how long a task is held without a heartbeat, 1s at least")
 	flags.BoolVar(&o.strict, "strict", false, "let the run fail with the branch that fails; then repair it and retry")
 	flags.BoolVar(&o.wait, "wait-for-signal", false, "leave the approval to you")
 	flags.BoolVar(&o.fresh, "fresh", false, "forget earlier runs: first remove what they left in the work folder")
@@ -98,7 +98,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, "Usage: graph [flags]\n\nRuns a month's report as a graph of 17 nodes. Kill it and start it again: it goes on.\n\n")
+		fmt.Fprint(stdout, "Usage: graph [flags]\n\nRuns a month's report as a graph of 17 nodes. Kill it and start it again: it continues.\n\n")
 		flags.SetOutput(stdout)
 		flags.PrintDefaults()
 		return o, err

@@ -42,7 +42,7 @@ func validateOrders(in OrdersInput) (Orders, error) {
 	for _, row := range in.Table.Rows {
 		o, why := orderOf(row, in.Period)
 		if first := seen[o.ID]; why == "" && first > 0 {
-			why = fmt.Sprintf("order %s stands in line %d already", o.ID, first)
+			why = fmt.Sprintf("order %s is in line %d already", o.ID, first)
 		}
 		if why != "" {
 			out.Rejected = append(out.Rejected, Reject{in.Table.File, row.Line, why})

@@ -30,7 +30,7 @@ type Report struct {
 	Reruns []Effect
 	// Torn counts half lines, left by a process that was killed while it wrote.
 	Torn int
-	// Differences from Expect, and all other violations. Empty: all is well.
+	// Differences from Expect, and all other violations. Empty: no problem.
 	Differences []string
 }
 

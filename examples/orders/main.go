@@ -84,7 +84,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.pickDelay, "pick-delay", 200*time.Millisecond, "how long the warehouse takes to pick an order")
 	flags.DurationVar(&o.pickTimeout, "pick-timeout", 3*time.Second, "how long an order waits for the warehouse before it calls")
 	flags.DurationVar(&o.latency, "latency", 10*time.Millisecond, "how long the outside world takes to answer a step")
-	flags.DurationVar(&o.lease, "lease", 3*time.Second, "how long the cluster waits for a silent worker, 1s at least")
+	flags.DurationVar(&o.lease, "lease", 3*time.Second, "how long a task is held without a heartbeat, 1s at least")
 	flags.StringVar(&o.name, "name", "shop", "this worker's `name` in the world's files; the process id is added")
 	flags.BoolVar(&o.worker, "worker", false, "only run the functions of orders that others start at --addr")
 	flags.BoolVar(&o.driver, "driver", false, "only start the orders and be the warehouse; workers at --addr run the functions")
@@ -96,7 +96,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, "Usage: orders [flags]\n\nBrings a book of orders to their end, durably. Kill it and start it again: it goes on.\n\n")
+		fmt.Fprint(stdout, "Usage: orders [flags]\n\nBrings a book of orders to their end, durably. Kill it and start it again: it continues.\n\n")
 		flags.SetOutput(stdout)
 		flags.PrintDefaults()
 		return o, err

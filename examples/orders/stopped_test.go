@@ -72,7 +72,7 @@ func stopWorkerIn(t *testing.T, step string, attempt uint32) {
 		return true, ""
 	})
 	slow.signal(syscall.SIGSTOP)
-	waitFor(t, ctx, "the worker to stand still", func() (bool, string) { s := stateOf(t, slow); return s == "T", s })
+	waitFor(t, ctx, "the worker to be stopped", func() (bool, string) { s := stateOf(t, slow); return s == "T", s })
 	if n := len(effects.read()); effects.all[n-1] != frozen {
 		t.Fatalf("the worker was frozen too late, after %v", effects.all[n-1])
 	}
@@ -153,7 +153,7 @@ func checkJournal(t *testing.T, ctx context.Context, c *client.Client, id, promi
 			t.Fatal(err)
 		}
 		if last.GetExecutionCompleted() != nil {
-			t.Errorf("%s: entry %d stands behind the end: %v", id, entry.GetSeq(), entry.GetEvent())
+			t.Errorf("%s: entry %d comes after the end: %v", id, entry.GetSeq(), entry.GetEvent())
 		}
 		last = entry.GetEvent()
 		switch e := last.GetKind().(type) {
