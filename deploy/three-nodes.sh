@@ -14,12 +14,12 @@ Start a cluster of three nodes on this machine, until Ctrl-C.
   --base-port N   n1 uses the ports N to N+3, n2 from N+10, n3 from N+20 (default 7400)
   NODE FLAGS      given to every node, e.g. -- --log-level debug
 
-The data stays, so the next start goes on where this one stopped. Each node logs to DIR/NAME.log.
+The data stays, so the next start continues from it. Each node logs to DIR/NAME.log.
 Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a node failed, 2 bad usage.
 HELP
 }
 
-# What is said goes to this copy of stderr: where bash itself would tell of jobs that ended, stderr is shut.
+# The script writes to this copy of stderr. It closes stderr itself, because bash reports ended jobs there.
 exec 4>&2
 fail() { printf 'three-nodes: %s\n' "$*" >&4; exit 1; }
 misuse() { printf 'three-nodes: %s\nsee deploy/three-nodes.sh --help\n' "$*" >&4; exit 2; }
@@ -81,7 +81,7 @@ reap() {
   pids[$1]=""
 }
 
-# Does somebody listen at host:port $1? In a subshell, so that a refused connection ends only that.
+# Does a process listen at host:port $1? In a subshell, so that a refused connection ends only that.
 listens() (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null
 
 # Prints the process id of node number $1 if it was started by hand, as this script says it can be; else nothing.
@@ -93,7 +93,7 @@ by_hand() {
 }
 
 # Says which nodes run that this script did not start.
-tell_by_hand() {
+print_by_hand() {
   local i pid
   for i in 0 1 2; do
     listens "${http[i]}" || continue
@@ -115,7 +115,7 @@ is_ready() (
 ) 2>/dev/null
 
 # Says on stderr why node number $1 is not ready, as far as it says so itself.
-tell_not_ready() (
+print_not_ready() (
   printf 'three-nodes: %s is not ready after %d s, see %s:\n' "${names[$1]}" "$timeout" "$data/${names[$1]}.log" >&4
   exec 3<>"/dev/tcp/${http[$1]%:*}/${http[$1]##*:}" || exit 0
   printf 'GET /readyz HTTP/1.0\r\nHost: %s\r\n\r\n' "${http[$1]}" >&3
@@ -160,13 +160,13 @@ kill_all() {
 asked() {
   echo
   stop_all
-  tell_by_hand
+  print_by_hand
   echo "the data stays in $data"
   exit 0
 }
 
-# A node that has ended: says so, and why. One that was killed had no time to write that to its log.
-tell_ended() {
+# Report a node that has ended, and why. A killed one had no time to log that.
+report_ended() {
   if ((code > 128)); then
     printf 'three-nodes: %s was killed by signal %d (%s)\n' "${names[$1]}" $((code - 128)) "$(kill -l $((code - 128)))" >&4
     return
@@ -209,7 +209,7 @@ for i in 0 1 2; do
   pids[i]=$!
 done
 set +m
-# Bash tells of a killed job at a time of its own choosing, with its whole command line; tell_ended says it better.
+# Bash reports a killed job at an arbitrary time, with its whole command line; report_ended is shorter.
 exec 2>/dev/null
 
 echo "waiting for n1, n2 and n3 …"
@@ -219,7 +219,7 @@ while :; do
   for i in 0 1 2; do
     if ! running "$i"; then
       reap "$i"
-      tell_ended "$i"
+      report_ended "$i"
       stop_all
       exit 1
     fi
@@ -228,9 +228,9 @@ while :; do
   ((ready < 3)) || break
   if ((SECONDS - began > timeout)); then
     for i in 0 1 2; do
-      is_ready "${http[i]}" || tell_not_ready "$i" || true
+      is_ready "${http[i]}" || print_not_ready "$i" || true
     done
-    # With two of three the cluster works, and what ails the third can be looked at.
+    # With two of three nodes the cluster works, and the user can examine the third.
     ((ready < 2)) || break
     stop_all
     exit 1
@@ -252,7 +252,7 @@ cat <<TEXT
 Next, in another terminal, in $repo:
   go run ./cmd/perdure cluster status --addr $addrs
   go run ./examples/orders --addr $addrs
-  kill -9 ${pids[0]}     # n1 dies; the others go on
+  kill -9 ${pids[0]}     # n1 dies; the others continue
 Ctrl-C stops all three; the data stays.
 TEXT
 
@@ -265,7 +265,7 @@ while :; do
       continue
     fi
     reap "$i"
-    tell_ended "$i"
+    report_ended "$i"
     node_line "$i"
     printf 'to start it again, in another terminal (then Ctrl-C there stops it, not here):\n ' >&4
     for word in "${line[@]}"; do
@@ -274,7 +274,7 @@ while :; do
     echo >&4
   done
   if ((left == 0)); then
-    tell_by_hand
+    print_by_hand
     fail "no node is left that was started here"
   fi
   pause 1

@@ -147,7 +147,7 @@ type Config struct {
 	HTTPNetworks []string
 
 	// AuditShare is the most of one processor that audits in the background take: each replica's state is checked by
-	// all rules, piece by piece. NoShare turns them off. Their results are in the metrics and in `cluster status`.
+	// all rules, piece by piece. NoShare disables them. Their results are in the metrics and in `cluster status`.
 	AuditShare Percent
 	// AuditInterval is how long after the beginning of one round over all replicas the next begins, unless the
 	// round takes longer: 1 s to 168 h.

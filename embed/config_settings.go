@@ -107,7 +107,7 @@ var settings = []Setting{
 
 	{Flag: "lease", Unit: "duration", Help: "default lease of a worker's tasks, 1s to 10m",
 		at: func(c *Config) any { return &c.Lease }, check: durationBetween(minLease, maxLease)},
-	{Flag: "heartbeat-timeout", Unit: "duration", Help: "silence after which a follower suspects its leader",
+	{Flag: "heartbeat-timeout", Unit: "duration", Help: "time without contact until a follower suspects its leader",
 		at: func(c *Config) any { return &c.HeartbeatTimeout }, check: durationBetween(minRaftTimeout, maxRaftTimeout)},
 	{Flag: "election-timeout", Unit: "duration", Help: "wait for votes, at least the heartbeat timeout",
 		at: func(c *Config) any { return &c.ElectionTimeout }, check: durationBetween(minRaftTimeout, maxRaftTimeout)},

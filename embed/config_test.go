@@ -225,7 +225,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 	}
 }
 
-// An operator gets everything wrong at once, in three places, and gets all problems in one answer.
+// An operator makes every mistake at once, in three sources, and gets all problems in one answer.
 func TestAllProblemsInOneAnswer(t *testing.T) {
 	_, err := Load(Sources{
 		Flags: map[string]string{

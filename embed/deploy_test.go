@@ -67,7 +67,7 @@ func TestDeployedConfig(t *testing.T) {
 			continue
 		}
 		if seen[m[2]] {
-			t.Errorf("%q stands there twice", m[2])
+			t.Errorf("%q is there twice", m[2])
 		}
 		seen[m[2]] = true
 		defaults := DefaultConfig()

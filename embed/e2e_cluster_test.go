@@ -76,7 +76,7 @@ func clusterClient(t *testing.T, cfgs ...embed.Config) *client.Client {
 }
 
 // TestThreeMembers: three nodes find each other by gossip and become one cluster; a fourth is refused; one
-// whose data is gone takes its place again as a new server; all of them restart.
+// whose data is gone becomes a member again as a new server; all of them restart.
 func TestThreeMembers(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	cfgs := memberConfigs(t)
@@ -118,7 +118,7 @@ func TestThreeMembers(t *testing.T) {
 	} else if !strings.Contains(err.Error(), "n4 is not one of them") {
 		t.Fatalf("a fourth node: %v", err)
 	}
-	// One with other settings than the cluster's, in the place of a member that runs.
+	// A node with other settings than the cluster's, and the node id of a running member.
 	second := fourth
 	second.NodeID, second.DataDir = "n1", t.TempDir()
 	if n, err := start(second); err == nil {

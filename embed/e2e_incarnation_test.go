@@ -14,7 +14,7 @@ import (
 )
 
 // TestFormerWorker: a worker is held up in a step while its execution begins a new incarnation, by a restart or
-// by a start that replaces it. When it goes on, it effects nothing: the new incarnation alone is recorded.
+// by a start that replaces it. When it continues, it effects nothing: the new incarnation alone is recorded.
 func TestFormerWorker(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	for _, by := range []string{"restart", "reuse"} {
@@ -169,7 +169,7 @@ func TestVersion(t *testing.T) {
 	both.noProblems()
 	both.stop()
 
-	// Without the old version the last one cannot go on, and is listed with the reason.
+	// Without the old version the last one cannot continue, and is listed with the reason.
 	without := w.work(durable.WorkerOptions{Name: "v2"}, versioned(1))
 	w.signal("last", "end", "1")
 	without.saw(durable.EventProblem, "last", 1)

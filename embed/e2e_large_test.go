@@ -116,7 +116,7 @@ func TestWideAndDeep(t *testing.T) {
 		v, err := durable.Call(ctx, deep, n-1)
 		return v + 1, err
 	})
-	// One function at a time: who waits gives its place up.
+	// One function at a time: a waiting function frees its slot.
 	x := w.work(durable.WorkerOptions{Concurrency: 1}, leaf, wide, deep)
 	near := begin(w, wide, "near", false)
 	far := begin(w, wide, "far", true)

@@ -13,7 +13,7 @@ import (
 )
 
 // approve asks a person outside for a decision: it gives the token of a promise to a service, and waits for three days at
-// most. Whoever has the token settles the promise.
+// most. Any client with the token settles the promise.
 func approve(ask func(token string)) *durable.Function[string, string] {
 	return durable.NewFunction("approve", func(ctx durable.Context, what string) (string, error) {
 		decision, err := durable.NewPromise[string](ctx, durable.PromiseTimeout(72*time.Hour))
@@ -32,8 +32,8 @@ func approve(ask func(token string)) *durable.Function[string, string] {
 	})
 }
 
-// A client settles the promise of a function while no worker runs; another worker goes on with its value. Other functions
-// that await the promise and the execution by their ids, in whatever partition, get the values too.
+// A client settles the promise of a function while no worker runs; another worker continues with its value. Other
+// functions that await the promise and the execution by their ids, in whatever partition, get the values too.
 func TestPromiseForTheOutside(t *testing.T) {
 	w := newWorld(t)
 	tokens := make(chan string, 10)
@@ -83,7 +83,7 @@ func TestPromiseForTheOutside(t *testing.T) {
 	}
 }
 
-// A promise that nobody settles times out; one that is rejected is the function's *Error.
+// A promise that stays pending times out; one that is rejected is the function's *Error.
 func TestPromiseTimesOut(t *testing.T) {
 	w := newWorld(t)
 	fn := durable.NewFunction("impatient", func(ctx durable.Context, _ string) (string, error) {
@@ -92,7 +92,7 @@ func TestPromiseTimesOut(t *testing.T) {
 			return "", err
 		}
 		if _, err = p.Get(ctx); !errors.Is(err, durable.ErrTimeout) {
-			return "", fmt.Errorf("a promise that nobody settled: %w", err)
+			return "", fmt.Errorf("a promise that stayed pending: %w", err)
 		}
 		return "timed out", nil
 	})

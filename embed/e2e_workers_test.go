@@ -106,7 +106,7 @@ func TestWorkerVanishes(t *testing.T) {
 	}
 	// The last heartbeat was at most a third of a lease before, and may have been on its way.
 	if took := time.Since(frozen); took < lease/3 {
-		t.Errorf("b got the task %v after a was last heard of, the lease is %v", took, lease)
+		t.Errorf("b got the task %v after a last sent a message, the lease is %v", took, lease)
 	}
 	before := w.journal("vanishing")
 	p.thaw()
@@ -165,7 +165,7 @@ func TestWorkerReconnects(t *testing.T) {
 		return nil
 	})
 	if e := w.describe("kept"); e.GetTask().GetVersion() != held.GetVersion() {
-		t.Errorf("without an answer the task went on: %v", e)
+		t.Errorf("without an answer the task continued: %v", e)
 	}
 	p.heal()
 	p.cut()

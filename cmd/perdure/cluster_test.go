@@ -200,11 +200,11 @@ func TestClusterStatus(t *testing.T) {
 	s.statuses = []*perdurev1.ClusterStatus{wellCluster(), rebuiltCluster(), aloneCluster(), unhealthyCluster(), unhealthyCluster(), wellCluster()}
 	sh.story(t, "cluster_status",
 		"# All is well.", "cluster status",
-		"# Well, with something to tell.", "cluster status",
+		"# Well, with a note.", "cluster status",
 		"# One node.", "cluster status",
 		"# Nothing is well.", "cluster status", "cluster status --json",
 		"cluster status --json",
-		"# What cannot be meant.",
+		"# Invalid arguments.",
 		"cluster", "cluster stauts", "cluster status n1", "cluster status --every 0s")
 
 	none := &shell{addr: newFakeServer().serve(t)}
@@ -302,7 +302,7 @@ func TestReplicaForgetKept(t *testing.T) {
 		"replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678",
 		"# Nothing is quarantined.", "replica forget-kept --node n1 --partition 2", "replica forget-kept --node n1 --partition 2 --json",
 		"# Refused.", "replica forget-kept --node n2 --partition 2", "replica forget-kept --node n9 --partition 2",
-		"# What cannot be meant.",
+		"# Invalid arguments.",
 		"replica forget-kept", "replica forget-kept --node n3", "replica forget-kept --partition 2", "replica forget-kept --node n3 --partition 2 --name ''",
 		"replica forget-kept --help")
 	want := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n9"}
@@ -388,7 +388,7 @@ func TestClusterTransfer(t *testing.T) {
 		"cluster transfer --from n1", "cluster transfer --from n1 --json", "cluster transfer --from n9",
 		"# The one that was to lead did not win.", "cluster transfer --partition 1 --to n3",
 		"cluster transfer --partition 7", "cluster transfer --partition 7 --json",
-		"# What cannot be meant.",
+		"# Invalid arguments.",
 		"cluster transfer", "cluster transfer --to n1", "cluster transfer --partition 1 --from n1", "cluster transfer --partition one",
 		"cluster transfer --partition -1", "cluster transfer --partition 1 --to ''")
 	if _, stderr, code := sh.run("cluster", "transfer", "--partition", "0", "--to", "n1"); code != exitDone {
@@ -407,7 +407,7 @@ func TestUpgradeCommand(t *testing.T) {
 		"cluster upgrade", "cluster upgrade --json", "cluster upgrade --level 4",
 		"# Some partitions need longer.", "cluster upgrade --level 6", "cluster upgrade --level 6 --json",
 		"# Too early.", "cluster upgrade --level 7", "cluster upgrade --level 7 --json",
-		"# What cannot be meant.", "cluster upgrade --level 0", "cluster upgrade --level=-1", "cluster upgrade 5",
+		"# Invalid arguments.", "cluster upgrade --level 0", "cluster upgrade --level=-1", "cluster upgrade 5",
 		"cluster upgrade --help")
 }
 
@@ -421,7 +421,7 @@ func TestReplicaRebuild(t *testing.T) {
 		"replica rebuild --node n1 --partition 2", "replica rebuild --node n1 --partition 2 --json",
 		"# There is none.",
 		"replica rebuild --node n9 --partition 2",
-		"# What cannot be meant.",
+		"# Invalid arguments.",
 		"replica", "replica rebuild", "replica rebuild --node n3", "replica rebuild --partition 2", "replica rebuild --node n3 --partition 2 --wait 0s")
 	want := &perdurev1.RebuildReplicaRequest{Partition: 2, NodeId: "n9"}
 	if got := s.last["RebuildReplicaRequest"]; !proto.Equal(got, want) {
@@ -464,7 +464,7 @@ func TestReplicaRebuildTakesLong(t *testing.T) {
 	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "NOT_FINISHED") || !strings.Contains(stderr, "it may not have begun, or be done already") {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
-	if got := rebuildText(wellCluster(), "n7", 3); got != "partition 3 on n7: nothing heard of it" {
+	if got := rebuildText(wellCluster(), "n7", 3); got != "partition 3 on n7: no status yet" {
 		t.Error(got)
 	}
 }

@@ -56,7 +56,7 @@ func (a *app) upgrade(ctx context.Context, c *client.Client, level uint64) error
 		fmt.Fprintf(a.out, "the cluster is at feature level %d, it was at %d\n", up.GetLevel(), up.GetFrom())
 	}
 	if n := len(up.GetWaiting()); n > 0 {
-		fmt.Fprintf(a.out, "%s not reached it yet: the leaders go on\n", map[bool]string{true: "1 partition has", false: nounText(n, "partition") + " have"}[n == 1])
+		fmt.Fprintf(a.out, "%s not reached it yet; the leaders continue\n", map[bool]string{true: "1 partition has", false: nounText(n, "partition") + " have"}[n == 1])
 	}
 	return nil
 }

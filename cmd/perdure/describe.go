@@ -151,7 +151,7 @@ func (a *app) taskText(t *perdurev1.TaskInfo) string {
 		text += ", lease ends " + a.since(t.GetLeaseUntilMs())
 	}
 	if t.GetRetryAtMs() != 0 {
-		text += ", offered again " + a.since(t.GetRetryAtMs())
+		text += ", assigned again " + a.since(t.GetRetryAtMs())
 	}
 	return text
 }

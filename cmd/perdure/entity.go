@@ -34,7 +34,7 @@ func (a *app) entityGetCommand() *cobra.Command {
 		Use:   "get ID",
 		Short: "Show an entity: its value, queue and lock",
 		Long: `Show an entity: its value, what waits for it, and which execution has locked it. It
-exits with 3 if the entity has no value and nobody uses it.`,
+exits with 3 if the entity has no value and is not in use.`,
 		Example: `  perdure entity get counter@visits
   perdure entity get account@alice --json`,
 		Args: exactly("ID"),
@@ -163,7 +163,7 @@ func (a *app) entityDeleteCommand() *cobra.Command {
 		Use:   "delete ID",
 		Short: "Delete an entity's value",
 		Long: `Delete an entity's value, by its operation "delete": after the operations that were
-queued before. An entity without a value that nobody uses is no longer stored.`,
+queued before. An unused entity without a value is no longer stored.`,
 		Example: `  perdure entity delete counter@visits`,
 		Args:    exactly("ID"),
 	}

@@ -16,7 +16,7 @@ func TestPromise(t *testing.T) {
 		`promise create approval-7 --timeout 24h --param '{"order": 42}' --tag team=billing`,
 		"promise create approval-8 --timeout 1500ms --json",
 		"promise get approval-7 --json",
-		"# Waiting for what nobody settles: exit 5.",
+		"# Waiting for a promise that stays pending: exit 5.",
 		"promise get approval-7 --wait 20ms",
 		"# Settling is once. The same again is well; another value is a conflict.",
 		"promise resolve approval-7 --value true",

@@ -175,7 +175,7 @@ func rebuildText(s *perdurev1.ClusterStatus, node string, partition uint32) stri
 			}
 		}
 	}
-	return text + ": nothing heard of it"
+	return text + ": no status yet"
 }
 
 // hintedError is an error with a hint of the command that met it.

@@ -32,7 +32,7 @@ promises, repair replicas, and check what the cluster stores.
 Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 conflict,
 5 unavailable or not finished in time (retry).
 
-Global flags stand before or after the command. start, graph submit and promise
+Global flags may come before or after the command. start, graph submit and promise
 create have a --timeout of their own: before the command it bounds the request,
 after it the execution or promise. After verify, --namespace takes several names.`,
 		Example: `  perdure start charge --id order-42 --input '{"amount": 5}' --wait

@@ -43,13 +43,13 @@ func (a *app) auditReplicas(ctx context.Context) (*auditReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	tell := a.newProgress()
+	progress := a.newProgress()
 	audited := 0
 	events, err := c.Verify(ctx, func(ev *perdurev1.VerifyEvent) {
 		if ev.GetAudit() != nil {
 			audited++
 		}
-		tell.at(func() string {
+		progress.at(func() string {
 			if p := ev.GetProgress(); p != nil {
 				return fmt.Sprintf("%s, node %s is at %d keys of partition %d", nounText(audited, "replica"), ev.GetNodeId(), p.GetKeys(), p.GetPartition())
 			}

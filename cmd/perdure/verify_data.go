@@ -55,7 +55,7 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 		}
 		states = append(states, s)
 	}
-	d := &dataVerification{states: states, tell: a.newProgress()}
+	d := &dataVerification{states: states, progress: a.newProgress()}
 	inOrder, err := repair.StoppedInOrder(o.data)
 	if err != nil {
 		return err
@@ -84,8 +84,8 @@ func (a *app) verifyData(ctx context.Context, o verifyOptions) error {
 type dataVerification struct {
 	states []*fsm.ReadOnly
 	// log holds what the states do not have yet; nil if they have everything.
-	log  *repair.LogCopy
-	tell *progress
+	log      *repair.LogCopy
+	progress *progress
 	// seen counts keys, replayed log entries.
 	seen, replayed atomic.Uint64
 }
@@ -115,7 +115,7 @@ func (d *dataVerification) run(ctx context.Context, parallel int) (verdict, erro
 func (d *dataVerification) audit(ctx context.Context, p int) (report *audit.Report, err error) {
 	cfg := machine.Config{Partition: uint32(p), Partitions: uint32(len(d.states))}
 	check := func(r state.Reader) error {
-		found, err := audit.Run(&watched{r, ctx, &d.seen, d.tell}, 0, state.Partition{Number: cfg.Partition, Count: cfg.Partitions})
+		found, err := audit.Run(&watched{r, ctx, &d.seen, d.progress}, 0, state.Partition{Number: cfg.Partition, Count: cfg.Partitions})
 		if err == nil {
 			report = &found
 		}
@@ -129,7 +129,7 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *audit.Repo
 	err = s.Replay(cfg, func(apply func(uint64, []byte) error) error {
 		return d.log.Commands(uint32(p), s.Status(), func(index uint64, data []byte) error {
 			n := d.replayed.Add(1)
-			d.tell.at(func() string { return fmt.Sprintf("%d log entries so far", n) })
+			d.progress.at(func() string { return fmt.Sprintf("%d log entries so far", n) })
 			return errors.Join(ctx.Err(), apply(index, data))
 		})
 	}, check)
@@ -143,9 +143,9 @@ func (d *dataVerification) audit(ctx context.Context, p int) (report *audit.Repo
 // watched is a state that is readable until ctx ends and whose reads print progress.
 type watched struct {
 	state.Reader
-	ctx  context.Context
-	seen *atomic.Uint64
-	tell *progress
+	ctx      context.Context
+	seen     *atomic.Uint64
+	progress *progress
 }
 
 // Get implements state.Reader.
@@ -162,7 +162,7 @@ func (w *watched) Scan(lower, upper []byte, fn func(key, value []byte) bool) err
 	var stopped error
 	err := w.Reader.Scan(lower, upper, func(key, value []byte) bool {
 		if n := w.seen.Add(1); n%tellEvery == 0 {
-			w.tell.at(func() string { return fmt.Sprintf("%d keys so far", n) })
+			w.progress.at(func() string { return fmt.Sprintf("%d keys so far", n) })
 		}
 		if stopped = w.ctx.Err(); stopped != nil {
 			return false

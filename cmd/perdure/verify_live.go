@@ -24,7 +24,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 	if len(o.namespaces) == 0 {
 		o.namespaces = []string{a.namespace} // "" leaves it to dial
 	}
-	l := &liveVerification{tell: a.newProgress()}
+	l := &liveVerification{progress: a.newProgress()}
 	audits, err := a.auditReplicas(ctx)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (a *app) verifyLive(ctx context.Context, o verifyOptions) error {
 
 // liveVerification is one under way.
 type liveVerification struct {
-	tell *progress
+	progress *progress
 
 	mu sync.Mutex
 	// gone counts executions that were purged between their listing and their reading.
@@ -189,7 +189,7 @@ func (l *liveVerification) check(ns string, described *perdurev1.Execution, entr
 		l.findings = append(l.findings, finding{Violation: v, partition: -1})
 	}
 	executions, events := l.executions, l.events
-	l.tell.at(func() string { return fmt.Sprintf("%d executions, %d events so far", executions, events) })
+	l.progress.at(func() string { return fmt.Sprintf("%d executions, %d events so far", executions, events) })
 }
 
 // ended reports whether a status is final.

@@ -145,7 +145,7 @@ func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time
 	pause := time.NewTicker(compareEvery)
 	defer pause.Stop()
 	seen := newComparer(time.Now)
-	tell := a.newProgress()
+	progress := a.newProgress()
 	for {
 		s, err := a.clusterStatus(looking, c)
 		switch {
@@ -158,7 +158,7 @@ func (a *app) compareReplicas(ctx context.Context, c *client.Client, within time
 		}
 		verdicts, final := seen.verdicts()
 		if !final {
-			tell.at(func() string { return "not all replicas could be compared yet" })
+			progress.at(func() string { return "not all replicas could be compared yet" })
 			select {
 			case <-pause.C:
 				continue

@@ -134,7 +134,7 @@ func TestVerify(t *testing.T) {
 		"verify --namespace acme,default --namespace acme --json",
 		"--namespace acme verify",
 		"verify --namespace nobody",
-		"# What cannot be meant.",
+		"# Invalid arguments.",
 		"verify order-42",
 		"verify --parallel 0",
 		"verify --compare-within 0s",

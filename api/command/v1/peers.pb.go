@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: command/v1/peers.proto
 
-// What nodes of one cluster ask each other, in addition to Raft's own messages.
+// Calls between nodes of one cluster, in addition to Raft's own messages.
 
 package commandv1
 
@@ -1036,7 +1036,7 @@ type ReplicaStatus struct {
 	Checksum   uint64   `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	Voters     []string `protobuf:"bytes,13,rep,name=voters,proto3" json:"voters,omitempty"`
 	Rebuilding bool     `protobuf:"varint,14,opt,name=rebuilding,proto3" json:"rebuilding,omitempty"`
-	// How long ago this replica last heard from a leader; 0 on the leader.
+	// The time since this replica's last contact with a leader; 0 on the leader.
 	ContactMs uint64 `protobuf:"varint,15,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
 	// The last background audit; absent before the first has ended.
 	Audit *v1.ReplicaAudit `protobuf:"bytes,16,opt,name=audit,proto3" json:"audit,omitempty"`

@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: command/v1/peers.proto
 
-// What nodes of one cluster ask each other, in addition to Raft's own messages.
+// Calls between nodes of one cluster, in addition to Raft's own messages.
 
 package commandv1
 

@@ -958,7 +958,7 @@ type ReplicaAudit struct {
 	// When it ended, in unix milliseconds, and how long it took, pauses included.
 	EndedMs int64 `protobuf:"varint,5,opt,name=ended_ms,json=endedMs,proto3" json:"ended_ms,omitempty"`
 	TookMs  int64 `protobuf:"varint,6,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
-	// What was checked.
+	// The objects that were checked.
 	Keys       uint64 `protobuf:"varint,7,opt,name=keys,proto3" json:"keys,omitempty"`
 	Executions uint64 `protobuf:"varint,8,opt,name=executions,proto3" json:"executions,omitempty"`
 	Open       uint64 `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`
@@ -1568,7 +1568,7 @@ func (x *ForgetKeptRequest) GetName() string {
 
 type ForgetKeptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was deleted; empty if there was nothing.
+	// The deleted folders; empty if there were none.
 	Forgotten     []*KeptReplica `protobuf:"bytes,1,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

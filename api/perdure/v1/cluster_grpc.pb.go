@@ -50,7 +50,7 @@ type ClusterClient interface {
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyEvent], error)
 	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier
 	// version can serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the
-	// level or were not heard from. Repeating it is safe.
+	// level or were never reached. Repeating it is safe.
 	Upgrade(ctx context.Context, in *UpgradeRequest, opts ...grpc.CallOption) (*UpgradeResponse, error)
 }
 
@@ -154,7 +154,7 @@ type ClusterServer interface {
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyEvent]) error
 	// Upgrade raises the cluster's feature level, after all nodes run the new version: from then on no earlier
 	// version can serve in the cluster. It refuses with FEATURE_LEVEL, naming the nodes that do not know the
-	// level or were not heard from. Repeating it is safe.
+	// level or were never reached. Repeating it is safe.
 	Upgrade(context.Context, *UpgradeRequest) (*UpgradeResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }

@@ -552,7 +552,7 @@ func (x *CallEntityRequest) GetWaitMs() int64 {
 type CallEntityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Done  bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
-	// What the operation returned, or its failure; absent while it is not done.
+	// The operation's result or failure; absent while it is not done.
 	Outcome       *Outcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -738,7 +738,7 @@ func (x *ListEntitiesResponse) GetCursor() []byte {
 type EntityBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What the commit presents.
+	// The commit repeats it.
 	Version    uint64             `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	Exists     bool               `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
 	Value      []byte             `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
@@ -828,7 +828,7 @@ type EntityOperation struct {
 	Input   []byte                 `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
 	// The sender gets the result.
 	Call bool `protobuf:"varint,4,opt,name=call,proto3" json:"call,omitempty"`
-	// Who sent it: an execution's id, an entity's, or "client".
+	// The sender: an execution's id, an entity's, or "client".
 	Sender        string `protobuf:"bytes,5,opt,name=sender,proto3" json:"sender,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

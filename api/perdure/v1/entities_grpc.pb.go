@@ -33,7 +33,7 @@ const (
 // entity's id is NAME@KEY: the name that workers register, and a key of the caller's choice. An entity needs no creation:
 // it exists as soon as an operation has given it a value.
 type EntitiesClient interface {
-	// Get reads an entity: its value, its queue, its lock. An entity without a value that nobody uses is answered too.
+	// Get reads an entity: its value, its queue, its lock. An unused entity without a value is answered too.
 	Get(ctx context.Context, in *GetEntityRequest, opts ...grpc.CallOption) (*GetEntityResponse, error)
 	// Signal queues an operation and does not wait for it.
 	Signal(ctx context.Context, in *SignalEntityRequest, opts ...grpc.CallOption) (*SignalEntityResponse, error)
@@ -100,7 +100,7 @@ func (c *entitiesClient) List(ctx context.Context, in *ListEntitiesRequest, opts
 // entity's id is NAME@KEY: the name that workers register, and a key of the caller's choice. An entity needs no creation:
 // it exists as soon as an operation has given it a value.
 type EntitiesServer interface {
-	// Get reads an entity: its value, its queue, its lock. An entity without a value that nobody uses is answered too.
+	// Get reads an entity: its value, its queue, its lock. An unused entity without a value is answered too.
 	Get(context.Context, *GetEntityRequest) (*GetEntityResponse, error)
 	// Signal queues an operation and does not wait for it.
 	Signal(context.Context, *SignalEntityRequest) (*SignalEntityResponse, error)

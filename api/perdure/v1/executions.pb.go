@@ -689,11 +689,11 @@ type Execution struct {
 	Tags            map[string]string      `protobuf:"bytes,11,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Outcome         *Outcome               `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	ComponentDigest string                 `protobuf:"bytes,13,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
-	// What it waits for, when Blocked.
+	// The awaited operations, when Blocked.
 	Waiting *ExecutionAwaiting `protobuf:"bytes,14,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Task    *TaskInfo          `protobuf:"bytes,15,opt,name=task,proto3" json:"task,omitempty"`
-	// What will wake it next: "task", "timer", "child", "signal", "delivery to" (the target of a signal that it sent),
-	// "no worker", "cancel grace", "finished".
+	// The event that resumes it next: "task", "timer", "child", "signal", "delivery to" (the target of a signal that it
+	// sent), "no worker", "cancel grace", "finished".
 	WakeSource string `protobuf:"bytes,16,opt,name=wake_source,json=wakeSource,proto3" json:"wake_source,omitempty"`
 	// The last problem a worker reported when it gave the task back (for example a mismatch between code
 	// and journal); empty after the next successful commit.
@@ -1133,7 +1133,7 @@ type JournalResponse struct {
 	// The journal's length now; entries are complete when the last one's seq is next_seq - 1.
 	NextSeq   uint64 `protobuf:"varint,2,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
 	ReadIndex uint64 `protobuf:"varint,3,opt,name=read_index,json=readIndex,proto3" json:"read_index,omitempty"`
-	// Whose journal it is: another incarnation's begins at 0 again.
+	// The incarnation that the journal belongs to; each begins at 0.
 	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1814,13 +1814,13 @@ type RestartRequest struct {
 	Request   *RequestID             `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Id        string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	// What the new incarnation keeps of the journal.
+	// The part of the journal that the new incarnation keeps.
 	From RestartFrom `protobuf:"varint,4,opt,name=from,proto3,enum=perdure.v1.RestartFrom" json:"from,omitempty"`
 	// With RESTART_FROM_EVENT: the first entry that it does not keep. A cut within a wait moves back to the wait's
 	// beginning; one after a request to cancel is refused.
 	Event uint64 `protobuf:"varint,5,opt,name=event,proto3" json:"event,omitempty"`
-	// What becomes of children that are open at the cut: false keeps them, with the results that they have by now; true starts
-	// each of them again.
+	// The treatment of children that are open at the cut: false keeps them, with the results that they have by now; true
+	// starts each of them again.
 	NewChildren bool `protobuf:"varint,6,opt,name=new_children,json=newChildren,proto3" json:"new_children,omitempty"`
 	// The component digest of the new incarnation; empty keeps the previous incarnation's.
 	ComponentDigest string `protobuf:"bytes,7,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`

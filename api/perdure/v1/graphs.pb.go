@@ -272,7 +272,7 @@ type GraphNode struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The nodes that this one comes after.
 	After []string `protobuf:"bytes,2,rep,name=after,proto3" json:"after,omitempty"`
-	// What the node gets: a JSON object with one member for each. Without inputs a function gets null.
+	// The node's input: a JSON object with one member for each. Without inputs a function gets null.
 	Inputs []*NodeInput `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	Retry  *NodeRetry   `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"`
 	// Of one attempt; of a signal node, of the wait. 0: none.

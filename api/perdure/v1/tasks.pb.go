@@ -126,7 +126,7 @@ func (x *ListNodesRequest) GetNamespace() string {
 // NodeList is the cluster as a node sees it.
 type NodeList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that says so.
+	// The node that answers.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// All nodes, this one too, by node id.
 	Nodes         []*ClusterAddress `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -181,8 +181,8 @@ func (x *NodeList) GetNodes() []*ClusterAddress {
 type ClusterAddress struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Where the node says that workers reach it, host:port; empty if unknown. Only who can open a connection there, and is
-	// answered by a node of this id, reaches it.
+	// The address, host:port, that the node gives for workers; empty if unknown. A worker has reached the node only if a
+	// node of this id answers there.
 	GrpcAddr string `protobuf:"bytes,2,opt,name=grpc_addr,json=grpcAddr,proto3" json:"grpc_addr,omitempty"`
 	// How many partitions it leads.
 	Leads         uint32 `protobuf:"varint,3,opt,name=leads,proto3" json:"leads,omitempty"`
@@ -702,7 +702,7 @@ type Hello struct {
 	Functions []string `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	// How many tasks it can take now; 100,000 at most.
 	Capacity uint32 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// 1,000 to 600,000; 0 means 10,000. A task without a heartbeat for so long goes to another worker.
+	// 1,000 to 600,000; 0 means 10,000. A task whose worker sends no heartbeat for this long goes to another worker.
 	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	// Tasks that this process still holds from an earlier stream, 100,000 at most. The node sends other tasks
@@ -713,8 +713,8 @@ type Hello struct {
 	// The worker runs the clean-ups of cancelled executions of its functions (Task.cleanup_of).
 	Cleanups bool `protobuf:"varint,8,opt,name=cleanups,proto3" json:"cleanups,omitempty"`
 	// The worker has a stream to each node that leads partitions, and splits its capacity over them itself. The node sends
-	// the tasks of the partitions that it leads and lends no credit to other nodes. A stream of the worker to another node
-	// does not end this one.
+	// the tasks of the partitions that it leads and grants no credit to other nodes. A stream of the worker to another
+	// node does not end this one.
 	SplitsCredit  bool `protobuf:"varint,30,opt,name=splits_credit,json=splitsCredit,proto3" json:"splits_credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,7 +926,7 @@ func (x *Credit) GetTasks() uint32 {
 	return 0
 }
 
-// RevokeCredit asks for up to so much granted credit that no task will use. CreditReturned answers it, once: at once, or
+// RevokeCredit asks for the return of up to this much granted credit. CreditReturned answers it, once: at once, or
 // when the node's log entries that may use the credit have been applied. At most one may be unanswered.
 type RevokeCredit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -972,7 +972,7 @@ func (x *RevokeCredit) GetTasks() uint32 {
 	return 0
 }
 
-// CreditReturned takes so much credit off what the node may use; 0 if it had none.
+// CreditReturned reduces the credit that the node may use by this much; 0 if it had none.
 type CreditReturned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         uint32                 `protobuf:"varint,1,opt,name=tasks,proto3" json:"tasks,omitempty"`
@@ -1017,7 +1017,7 @@ func (x *CreditReturned) GetTasks() uint32 {
 	return 0
 }
 
-// CreditWanted says whether tasks wait for this worker at the node, and it has no credit for them.
+// CreditWanted says whether tasks wait for this worker at a node without credit for them.
 type CreditWanted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Wanted        bool                   `protobuf:"varint,1,opt,name=wanted,proto3" json:"wanted,omitempty"`
@@ -1086,8 +1086,8 @@ type Task struct {
 	// Set if this execution is the clean-up of a cancelled one: the worker replays that one's journal, then runs what its
 	// function registered, recording it in the journal of this execution.
 	CleanupOf *CleanupOf `protobuf:"bytes,11,opt,name=cleanup_of,json=cleanupOf,proto3" json:"cleanup_of,omitempty"`
-	// The task is sent again, because the worker holds it by the leader's state, and has used no credit. Only if the Hello
-	// has splits_credit.
+	// A repeated delivery of a task that the worker holds by the leader's state; it uses no credit. Only if the Hello has
+	// splits_credit.
 	Again         bool `protobuf:"varint,30,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
