@@ -123,6 +123,32 @@ func bankJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	}
 }
 
+func entitySignalsJob(set *flag.FlagSet, co *common, out io.Writer) job {
+	o := jepsen.EntitySignalOptions{Out: out}
+	co.faults = jepsen.EntitySignalFaults
+	set.IntVar(&o.N, "n", 20_000, "signals")
+	set.IntVar(&o.Functions, "functions", 8, "executions that send")
+	set.IntVar(&o.Clients, "clients", 2, "clients that send")
+	set.IntVar(&o.Entities, "entities", 10, "entities that receive")
+	set.IntVar(&o.ClientShare, "client-share", 2, "signals of a hundred that clients send")
+	set.IntVar(&o.Every, "every", 50, "every so manieth signal to an entity is scheduled")
+	set.IntVar(&o.Chunk, "chunk", 2000, "signals of an incarnation of an execution")
+	set.IntVar(&o.Workers, "workers", 3, "workers")
+	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all signals have run (default: each once)")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Bound, "bound", 20*time.Minute, "when all signals have to have run")
+	set.Int64Var(&o.MaxMemory, "max-memory", 800_000_000, "bytes that a node may take")
+	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 4*time.Second, 2*time.Second)
+	return func(ctx context.Context, c *jepsen.Cluster, faults []jepsen.Fault) (fmt.Stringer, []string, error) {
+		o.Faults, o.Seed = faults, co.opts.Seed
+		r, err := jepsen.EntitySignals(ctx, c, o)
+		if r == nil {
+			return nil, nil, err
+		}
+		return r, r.Violations, err
+	}
+}
+
 func recoverJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.RecoverOptions{Out: out}
 	var rc jepsen.RecoverCase
