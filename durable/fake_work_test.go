@@ -47,9 +47,11 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 	welcome := &perdurev1.Welcome{NodeId: f.split.name(), LeaseMs: hello.GetLeaseMs()}
 	held := map[tokenKey]bool{}
 	for _, token := range hello.GetHeld() {
-		if f.holds(token, c.worker) {
+		switch {
+		case f.split.owner(token) != nil: // that node answers for it
+		case f.holds(token, c.worker):
 			held[keyOf(token)] = true
-		} else {
+		default:
 			welcome.Lost = append(welcome.Lost, token)
 		}
 	}
@@ -71,6 +73,9 @@ func (f *fakeServer) Work(stream perdurev1.Tasks_WorkServer) error {
 			m, err := stream.Recv()
 			if err != nil {
 				break
+			}
+			if f.split.forward(c, m) {
+				continue
 			}
 			f.mu.Lock()
 			c.stamp = max(c.stamp, m.GetTimestamp())
@@ -125,7 +130,9 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		}
 		r := &perdurev1.HeartbeatReply{}
 		for _, token := range k.Heartbeat.GetTasks() {
-			if f.unknown {
+			if f.split.owner(token) != nil {
+				continue
+			} else if f.unknown {
 				r.Unknown = append(r.Unknown, token)
 			} else if !f.holds(token, c.worker) {
 				r.Lost = append(r.Lost, token)
@@ -152,6 +159,7 @@ func (f *fakeServer) handle(c *fakeConn, m *perdurev1.WorkRequest) {
 		ex.parked = r.GetProblem() != "" || r.GetDelayMs() > 0
 		f.releases = append(f.releases, r)
 		c.credit += int(r.GetCredit())
+		f.touch()
 		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Release{Release: &perdurev1.ReleaseReply{}}})
 		f.dispatch()
 	case *perdurev1.WorkRequest_Commit:
@@ -166,10 +174,11 @@ func (f *fakeServer) commit(c *fakeConn, m *perdurev1.Commit, reply func(*perdur
 		f.t.Errorf("fake: request id of %d bytes", len(rid))
 	}
 	answer := func(r *perdurev1.CommitReply) {
-		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
 		if r.GetState() != perdurev1.TaskState_TASK_STATE_ACQUIRED {
 			c.credit += int(m.GetCredit())
 		}
+		f.touch() // before the worker learns of it, and grants the credit to another node
+		reply(&perdurev1.WorkResponse{Kind: &perdurev1.WorkResponse_Commit{Commit: r}})
 	}
 	if r := f.replies[rid]; r != nil {
 		answer(r)

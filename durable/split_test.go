@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,8 +22,8 @@ import (
 
 func init() { credit.Assert = true }
 
-// fakeCluster is several nodes, each of which leads executions of its own and knows nothing of the others': what comes to
-// a node for another one fails the test.
+// fakeCluster is several nodes, each of which leads executions of its own, whose ids begin with its name. A node forwards
+// what a worker sends it for another node's task: a worker does that while it has no session with the owner.
 type fakeCluster struct {
 	t     *testing.T
 	limit int // the worker's capacity
@@ -75,6 +76,45 @@ func (n *fakeNode) name() string {
 		return "fake"
 	}
 	return n.id
+}
+
+// owner is the other node whose task a token names; nil if it is n's own, or if there is only one node.
+func (n *fakeNode) owner(token *perdurev1.TaskToken) *fakeNode {
+	if n == nil {
+		return nil
+	}
+	k := slices.IndexFunc(n.c.nodes, func(o *fakeNode) bool { return o != n && strings.HasPrefix(token.GetId(), o.id+"-") })
+	if k < 0 {
+		return nil
+	}
+	return n.c.nodes[k]
+}
+
+// forward has the owner handle a message for its task, and reports whether there is one. The credit in it is n's. No
+// lock is held: forward takes the owner's, then n's.
+func (n *fakeNode) forward(c *fakeConn, m *perdurev1.WorkRequest) bool {
+	var token *perdurev1.TaskToken
+	switch k := m.GetKind().(type) {
+	case *perdurev1.WorkRequest_Commit:
+		token = k.Commit.GetTask()
+	case *perdurev1.WorkRequest_Release:
+		token = k.Release.GetTask()
+	case *perdurev1.WorkRequest_ReadJournal:
+		token = &perdurev1.TaskToken{Id: k.ReadJournal.GetId()}
+	}
+	owner := n.owner(token)
+	if owner == nil {
+		return false
+	}
+	at := &fakeConn{f: owner.fakeServer, worker: c.worker, functions: c.functions, out: c.out, broken: c.broken}
+	owner.mu.Lock()
+	owner.handle(at, m)
+	owner.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.credit += at.credit
+	n.dispatch()
+	return true
 }
 
 func (n *fakeNode) welcomed(c *fakeConn) {
