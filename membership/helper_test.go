@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.WaitingTests(6)
+	testkit.WaitingTests(12)
 	// memberlist ends a probe that is under way at its own time-out, and not when it shuts down.
 	testkit.Main(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
@@ -173,7 +173,8 @@ func (n *node) member(server string) (Member, bool) {
 	return Member{}, false
 }
 
-// noLeaks fails if goroutines are left when the test and its later cleanups are done. Call it first.
+// noLeaks fails if goroutines are left when the test and its later cleanups are done. Call it first, and not in a
+// parallel test, which sees the others' goroutines.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	ours := func() (string, int) {

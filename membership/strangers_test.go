@@ -98,6 +98,7 @@ func TestAnotherKeyIsRefused(t *testing.T) {
 		"a key alone": {withKeys(), withKeys(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
 			a := start(t, "a", both(calm, keys[0]))
 			b := start(t, "b", both(calm, keys[0], join(a)))
 			a.sees(t, "a-1", "b-1")

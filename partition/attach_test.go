@@ -430,6 +430,7 @@ func TestAttachNodeDies(t *testing.T) {
 // TestAttachLeaderKilled: a node is killed that leads a partition and has a worker. The next leader delivers
 // the tasks that it had assigned and not sent, once, long before any lease ends.
 func TestAttachLeaderKilled(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	// The killed leader gives up after a while without contact; it is closed after that.
 	all := newClusterWith(t, 3, neverActs, func(cfg *Config) { cfg.LeaderLease = soon / 3 })
 	gone := leaderOf(t, all, 1)

@@ -92,6 +92,7 @@ func waitLevel(t *testing.T, m *member, want disk.Level) {
 // TestDiskLow: below the low mark the node refuses by name commands that grow the state, accepts those that
 // end something, and reports its disk. Above the mark it accepts all by itself.
 func TestDiskLow(t *testing.T) {
+	t.Parallel() // it waits for the disk most of the time
 	d := newFakeDisk()
 	cfg := memConfig(t, vfs.NewMem(), nil, 3)
 	cfg.DataDir, cfg.FS = t.TempDir(), vfs.Default

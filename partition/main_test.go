@@ -13,6 +13,7 @@ var abandoned []goleak.Option
 
 // A future of Raft that is queued while its group shuts down may stay without an answer for ever.
 func TestMain(m *testing.M) {
+	testkit.WaitingTests(4)
 	code := m.Run()
 	testkit.Exit(code, append(abandoned, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))...)
 }

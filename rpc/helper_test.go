@@ -44,7 +44,7 @@ var shared = sync.OnceValues(func() (*embed.Node, error) {
 var sharedDir string
 
 func TestMain(m *testing.M) {
-	testkit.WaitingTests(4)
+	testkit.WaitingTests(8)
 	code := m.Run()
 	if sharedDir != "" {
 		if n, err := shared(); err == nil {

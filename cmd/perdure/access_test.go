@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,10 +121,15 @@ func TestSecuredCluster(t *testing.T) {
 		{"both", nil, []string{"list", "--tls=false", "--tls-ca", s.file("ca")}, exitUsage, "--tls=false"},
 		{"an odd environment", map[string]string{client.EnvTLS: "perhaps"}, []string{"list"}, exitUsage, client.EnvTLS},
 	} {
-		sh := &shell{addr: s.addr, env: c.env}
-		_, stderr, code := sh.run(c.args...)
-		if code != c.exit || !strings.Contains(stderr, c.says) || strings.Contains(stderr, "the-token-of") {
-			t.Errorf("%s: exit %d, want %d: %s", c.name, code, c.exit, stderr)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if slices.Contains(c.args, "--timeout") {
+				t.Parallel() // it waits for that time
+			}
+			sh := &shell{addr: s.addr, env: c.env}
+			_, stderr, code := sh.run(c.args...)
+			if code != c.exit || !strings.Contains(stderr, c.says) || strings.Contains(stderr, "the-token-of") {
+				t.Errorf("exit %d, want %d: %s", code, c.exit, stderr)
+			}
+		})
 	}
 }

@@ -47,29 +47,29 @@ func TestEveryReasonHasItsExitCode(t *testing.T) {
 
 // The same over a connection, through the client's retries.
 func TestRefusalsOverTheWire(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	s := shop()
-	sh := &shell{addr: s.serve(t)}
 	for name, want := range exitOf {
-		reason := perdurev1.Reason(perdurev1.Reason_value["REASON_"+name])
-		s.mu.Lock()
-		s.refuse = api.Errorf(reason, "refused for the test").With("id", "order-42")
-		s.mu.Unlock()
-		timeout := deadline.String() // a refusal for good comes at once
-		if want == exitUnavailable {
-			timeout = "2s" // one that is retried comes when the time is up
-		}
-		_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", timeout)
-		if code != want {
-			t.Errorf("%s exits %d, want %d: %s", name, code, want, stderr)
-		}
-		// Also when the time is up while the server is being asked once more.
-		if !strings.Contains(stderr, "refused for the test") {
-			t.Errorf("%s: the server's words are missing in %s", name, stderr)
-		}
-		if want != exitUnavailable && reason != 0 && !strings.Contains(stderr, "reason: "+name+"\n  id: order-42\n") {
-			t.Errorf("%s: reason and id are missing in %s", name, stderr)
-		}
+		t.Run(name, func(t *testing.T) {
+			timeout := deadline.String() // a refusal for good comes at once
+			if want == exitUnavailable {
+				t.Parallel()
+				timeout = "2s" // one that is retried comes when the time is up
+			}
+			reason := perdurev1.Reason(perdurev1.Reason_value["REASON_"+name])
+			s := shop()
+			s.refuse = api.Errorf(reason, "refused for the test").With("id", "order-42")
+			sh := &shell{addr: s.serve(t)}
+			_, stderr, code := sh.run("signal", "order-42", "go", "--timeout", timeout)
+			if code != want {
+				t.Errorf("exit %d, want %d: %s", code, want, stderr)
+			}
+			// Also when the time is up while the server is being asked once more.
+			if !strings.Contains(stderr, "refused for the test") {
+				t.Errorf("the server's words are missing in %s", stderr)
+			}
+			if want != exitUnavailable && reason != 0 && !strings.Contains(stderr, "reason: "+name+"\n  id: order-42\n") {
+				t.Errorf("reason and id are missing in %s", stderr)
+			}
+		})
 	}
 }
 

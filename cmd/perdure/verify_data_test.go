@@ -93,7 +93,7 @@ func copyAlive(ctx context.Context, from, to string) error {
 }
 
 func TestMain(m *testing.M) {
-	testkit.WaitingTests(4)
+	testkit.WaitingTests(8)
 	code := m.Run()
 	if used {
 		if n, err := theNode(); err == nil {

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beExample) != "" {
 		main()
 	}
+	testkit.WaitingTests(4)
 	testkit.Main(m)
 }
 

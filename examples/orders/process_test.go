@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beExample) != "" {
 		main()
 	}
-	testkit.WaitingTests(4)
+	testkit.WaitingTests(8)
 	testkit.Main(m)
 }
 

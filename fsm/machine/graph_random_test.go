@@ -260,7 +260,7 @@ func drawer(t *rapid.T) func(n int) int {
 // Random graphs with random outcomes, in any order and with restarts, reach the result of the reduction over
 // these outcomes. Every following replica reaches the same bytes.
 func TestGraphsReduce(t *testing.T) {
-	testkit.Checks(t, testkit.Choose(100, 30, 100))
+	testkit.Checks(t, testkit.Choose(50, 30, 100)) // of which -short tries a fifth
 	rapid.Check(t, func(rt *rapid.T) {
 		d := &graphDriver{world: newWorld(rt, 1), draw: drawer(rt), ends: map[string][]string{}, reopen: 20}
 		g := drawGraph(d.draw, d.ends, "", 0)
@@ -281,7 +281,7 @@ func TestGraphsReduce(t *testing.T) {
 
 // The same outcomes lead to the same end, one by one and in waves, whatever runs at once.
 func TestGraphSchedulesAgree(t *testing.T) {
-	testkit.Checks(t, testkit.Choose(100, 30, 100))
+	testkit.Checks(t, testkit.Choose(50, 30, 100)) // of which -short tries a fifth
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := drawer(rt)
 		ends := map[string][]string{}
@@ -305,7 +305,7 @@ func TestGraphSchedulesAgree(t *testing.T) {
 
 // Runs that are cancelled, terminated, timed out and retried at any moment end, and leave nothing behind.
 func TestGraphsEnd(t *testing.T) {
-	testkit.Checks(t, testkit.Choose(100, 30, 100))
+	testkit.Checks(t, testkit.Choose(50, 30, 100)) // of which -short tries a fifth
 	rapid.Check(t, func(rt *rapid.T) {
 		d := &graphDriver{world: newWorld(rt, 1), draw: drawer(rt), ends: map[string][]string{}, reopen: 20}
 		cmd := submitCmd(d.request(), "run", drawGraph(d.draw, d.ends, "", 0), "")

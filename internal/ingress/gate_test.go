@@ -288,6 +288,7 @@ func TestRefusedUnread(t *testing.T) {
 // Unfinished messages hold no more than the bounds of connection, class and node, and small calls are served
 // concurrently; large ones are, as soon as the slow ones have been closed.
 func TestUnfinished(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := serve(t, nil)
 	var wg sync.WaitGroup
 	one := s.raw(0)
@@ -367,6 +368,7 @@ func TestHeadersOnly(t *testing.T) {
 
 // Handlers hold their messages' bytes until they end.
 func TestHandledBytes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := serve(t, nil)
 	s.hold = make(chan struct{})
 	results := make(chan error, 8)

@@ -80,6 +80,7 @@ func delivered(t *testing.T, n *node, target string, want int) {
 
 // A shipment is bounded by bytes; one message above the bound travels by itself. All arrive once.
 func TestShipmentsByBytes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newMemNode(t, 2)
 	var s shipped
 	s.spy(n.router.Replicas()[0])
@@ -105,6 +106,7 @@ func TestShipmentsByBytes(t *testing.T) {
 
 // A shipment that is not known to have arrived is tried again with half of it, down to one message, and grows again.
 func TestShipmentsHalve(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := newMemNode(t, 2)
 	s := shipped{refuse: 5}
 	s.spy(n.router.Replicas()[0])

@@ -17,6 +17,7 @@ import (
 // TestBoltDamage flips bytes of, cuts and removes the files of a boltdb store: it is refused, or the entry is
 // named, or nothing was lost. No damage ends the process.
 func TestBoltDamage(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	base := t.TempDir()
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	s, err := raftlog.Open(base, raftlog.Options{Backend: raftlog.BoltDB, MustCreate: true, OnFatal: fatal})

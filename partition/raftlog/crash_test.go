@@ -25,6 +25,7 @@ import (
 // compactions. Every clone must open (nothing legitimate is taken for damage), without holes, with every
 // entry that was acknowledged, and accept further writes.
 func TestPowerLoss(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	fs := crashfs.New()
 	rng := rand.New(rand.NewPCG(11, 12))
 	const groups, crashes = 4, 25
@@ -221,6 +222,7 @@ func TestCrashWhileCreating(t *testing.T) {
 
 // TestCrashWhileOpening crashes at every step of opening and closing a store that was closed or crashed.
 func TestCrashWhileOpening(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
 			mem := crashfs.New()

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"perdure/internal/testkit"
 	"perdure/partition/raftlog"
 	"perdure/partition/raftlog/logtest"
 )
@@ -178,6 +179,7 @@ func kindOf(fs vfs.FS, path string) string {
 // TestFlippedByte flips single bytes all over a store that was closed. Whatever is hit, the store is
 // refused, or the entry is named when it is read, or nothing was lost.
 func TestFlippedByte(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	base := vfs.NewMem()
 	s, want := filled(t, base)
 	if err := s.Close(); err != nil {
@@ -253,6 +255,7 @@ func TestLostFile(t *testing.T) {
 // TestFlippedByteAfterCrash does the same to a store that was not closed. Here damage at the very end of
 // the write-ahead log is like a write that was cut short, and may cost the last commit; nothing more.
 func TestFlippedByteAfterCrash(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	live := vfs.NewCrashableMem()
 	s, want := filled(t, live)
 	base := live.CrashClone(vfs.CrashCloneCfg{})
@@ -300,9 +303,9 @@ func TestFlippedByteAfterCrash(t *testing.T) {
 func flips(kind string) int {
 	switch kind {
 	case "MANIFEST", "wal":
-		return 100
+		return testkit.Choose(30, 100, 100)
 	case "seal":
-		return 40
+		return testkit.Choose(15, 40, 40)
 	}
 	return 6
 }
@@ -310,6 +313,7 @@ func flips(kind string) int {
 // TestFlippedByteLargeCommits is about write-ahead logs of large batches, each synced, in which Pebble
 // finds hardly any damage by itself; and about flipped log numbers, which it takes for an orderly end.
 func TestFlippedByteLargeCommits(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	live := vfs.NewCrashableMem()
 	s, err := raftlog.Open(damageDir, raftlog.Options{FS: live, MustCreate: true, MemTableBytes: 8 << 20,
 		OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})

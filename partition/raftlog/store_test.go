@@ -27,12 +27,14 @@ func TestPebbleInMemory(t *testing.T) {
 }
 
 func TestPebble(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	logtest.Run(t, func(t testing.TB) logtest.Opener {
 		return opener(t, filepath.Join(t.TempDir(), "raftlog"), raftlog.Options{MustExist: false})
 	})
 }
 
 func TestBoltDB(t *testing.T) {
+	t.Parallel() // it waits for files and goroutines much of the time
 	logtest.Run(t, func(t testing.TB) logtest.Opener {
 		return opener(t, filepath.Join(t.TempDir(), "raftlog"), raftlog.Options{Backend: raftlog.BoltDB})
 	})

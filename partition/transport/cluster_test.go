@@ -288,6 +288,7 @@ func threeNodes(t *testing.T, timeout time.Duration) []*member {
 }
 
 func TestThreeNodes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	nodes := threeNodes(t, 600*time.Millisecond)
 	const each = 60
 	for i := range each {

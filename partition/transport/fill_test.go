@@ -76,6 +76,7 @@ func padded(what string, bytes int) string {
 // A follower that was away gets the entries it lacks in messages of bounded size: one entry above the bound by itself,
 // many small ones together. Every member applies the same.
 func TestAppendEntriesByBytes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	nodes := threeNodes(t, time.Second)
 	apply(t, nodes, 0, "begin")
 	wantSeen(t, nodes, 0, 1)
@@ -129,6 +130,7 @@ func TestAppendEntriesByBytes(t *testing.T) {
 // A follower whose log ends with entries that were never committed gets those of the new leader instead, also when the
 // messages that bring them are cut.
 func TestAppendEntriesByBytesDivergent(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	nodes := threeNodes(t, 600*time.Millisecond)
 	apply(t, nodes, 0, "begin")
 	wantSeen(t, nodes, 0, 1)

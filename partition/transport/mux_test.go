@@ -231,6 +231,7 @@ func TestRefusals(t *testing.T) {
 // TestSilentStrangers: connections that send nothing, or too slowly, are closed in time and do not keep peers
 // out.
 func TestSilentStrangers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 3 * time.Second, MaxPending: 8})
 	addr := b.Addr().String()
@@ -312,6 +313,7 @@ func TestMaxConns(t *testing.T) {
 // TestNoAccept: an endpoint that does not accept holds a bounded number of connections for a bounded time,
 // and others still work.
 func TestNoAccept(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	a := listen(t, Options{ServerID: "a"})
 	b := listen(t, Options{ServerID: "b", HandshakeTimeout: 2 * time.Second})
 	_ = b.Raft(1)

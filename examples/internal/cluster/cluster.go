@@ -37,13 +37,17 @@ func SplitAddrs(text string) (addrs []string, err error) {
 
 // Which asks the cluster behind opts for its id, and returns the namespace of the options.
 func Which(ctx context.Context, opts client.Options) (cluster, namespace string, err error) {
+	return which(ctx, opts, answerTime)
+}
+
+func which(ctx context.Context, opts client.Options, wait time.Duration) (cluster, namespace string, err error) {
 	opts.Logger = slog.New(slog.DiscardHandler) // what goes wrong is said once, at the end
 	c, err := client.Dial(opts)
 	if err != nil {
 		return "", "", err
 	}
 	defer c.Close()
-	cluster, err = ID(ctx, c)
+	cluster, err = idWithin(ctx, c, wait)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		err = errors.New("stopped before a node answered")
@@ -55,8 +59,10 @@ func Which(ctx context.Context, opts client.Options) (cluster, namespace string,
 }
 
 // ID is the unique id that a cluster got when it was founded.
-func ID(ctx context.Context, c *client.Client) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func ID(ctx context.Context, c *client.Client) (string, error) { return idWithin(ctx, c, answerTime) }
+
+func idWithin(ctx context.Context, c *client.Client, wait time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	s, err := c.ClusterStatus(ctx)
 	if err == nil && s.GetClusterId() == "" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"perdure/client"
 )
@@ -40,7 +41,7 @@ func TestNode(t *testing.T) {
 		first = id
 		Stop(node, log)
 	}
-	if _, _, err := Which(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "no node answers at "+opts.Addrs[0]) {
+	if _, _, err := which(t.Context(), opts, time.Second); err == nil || !strings.Contains(err.Error(), "no node answers at "+opts.Addrs[0]) {
 		t.Errorf("gone: %v", err)
 	}
 }
