@@ -506,7 +506,7 @@ func plantings() []planting {
 		{"another failure than the attempt's", audit.RuleGraph, "lost", "", -1, func(s *plot) { s.row("lost", 0, "it broke", "it brake") }, "its failure has"},
 		{"a timer that did not fire as its promise says", audit.RuleResult, "caller", "", -1, func(s *plot) {
 			s.promise("caller:1", func(p *recovery.Promise) { p.TimeoutAt, p.SettledAt = p.TimeoutAt+1, p.SettledAt+1 })
-		}, "the journal has a timer due at"},
+		}, "the journal has a timer for"},
 		{"a child of another input", audit.RuleInput, "caller:0", "", -1, func(s *plot) {
 			s.replace("caller:0", journal.KindExecutionStarted, func(ev journal.Event) journal.Event {
 				started := ev.(journal.ExecutionStarted)
