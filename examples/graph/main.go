@@ -306,7 +306,7 @@ func (r *theRun) toTheEnd(ctx context.Context) (*perdurev1.GraphStatus, error) {
 		fmt.Fprintf(r.say, "The run %s: %d nodes of %s. Look into it from another terminal:\n  go run ./cmd/perdure graph watch %s --addr %s\n",
 			r.id, total, graphFile, r.id, r.addr)
 	default:
-		fmt.Fprintf(r.say, "The run %s goes on: %d of %d nodes had ended before.\n", r.id, n, total)
+		fmt.Fprintf(r.say, "The run %s continues: %d of %d nodes had ended before.\n", r.id, n, total)
 	}
 	for p := (&progress{w: r.say, began: time.Now()}); ; p.last = nil {
 		if s, err = r.follow(ctx, p); err != nil {
@@ -369,7 +369,7 @@ func (r *theRun) approve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.say, "\nThe run is suspended: nothing can go on before the signal %q. What it is about:\n  %s\n  rejected: %s\n  picture: %s\n",
+	fmt.Fprintf(r.say, "\nThe run is suspended: nothing can continue before the signal %q. What it is about:\n  %s\n  rejected: %s\n  picture: %s\n",
 		signalApproved, joined.Note, rejected.Note, filepath.Join(r.work, pictureName))
 	if r.wait {
 		fmt.Fprintf(r.say, "Approve it from another terminal:\n  go run ./cmd/perdure signal %s %s --payload '{\"by\": \"you\"}' --addr %s\n\n", r.id, signalApproved, r.addr)

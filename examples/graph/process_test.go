@@ -142,7 +142,7 @@ func TestKilled(t *testing.T) {
 	if code := p.cmd.ProcessState.ExitCode(); code != exitDone || s.Check != "ok" || s.Status != "completed" {
 		t.Fatalf("exit %d: %+v", code, s)
 	}
-	if !strings.Contains(p.stderr.String(), "goes on: ") {
+	if !strings.Contains(p.stderr.String(), "continues: ") {
 		t.Error("the last process does not say that it continues")
 	}
 	if len(done) < 6 {

@@ -147,7 +147,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	if run, err := claim(dir, mine()); err != nil || run != runs[0] {
-		t.Errorf("the run goes on as %q, %v; it was %q", run, err, runs[0])
+		t.Errorf("the run continues as %q, %v; it was %q", run, err, runs[0])
 	}
 	if err := os.Remove(filepath.Join(dir, claimName)); err != nil {
 		t.Fatal(err)
