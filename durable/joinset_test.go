@@ -62,9 +62,16 @@ func joined(t *testing.T, entries []*perdurev1.JournalEntry) (taken []int, waits
 // takes the members in the recorded order.
 func TestJoinSetOfMany(t *testing.T) {
 	const n = maxNamed + 6
-	echo := NewFunction("echo", func(_ Context, i int) (int, error) { return i, nil })
+	// The first child ends alone: the second wait cannot name it.
+	second := make(chan struct{})
+	echo := NewFunction("echo", func(_ Context, i int) (int, error) {
+		if i > 0 {
+			<-second
+		}
+		return i, nil
+	})
 	run := func(f *fakeServer) []int {
-		f.worker(WorkerOptions{Concurrency: 8}, joining(echo), echo)
+		f.worker(WorkerOptions{Concurrency: n + 1}, joining(echo), echo)
 		var out []int
 		if err := json.Unmarshal(f.finished("w").GetValue(), &out); err != nil {
 			t.Fatal(err)
@@ -73,6 +80,13 @@ func TestJoinSetOfMany(t *testing.T) {
 	}
 	whole := newFake(t)
 	whole.start("w", "joining", fmt.Sprint(n))
+	go func() {
+		defer close(second)
+		whole.wait("the second wait", func() bool {
+			_, waits := joined(t, whole.execs["w"].entries)
+			return len(waits) > 1
+		})
+	}()
 	got := run(whole)
 	full := whole.journalOf("w")
 	taken, waits := joined(t, full)

@@ -24,10 +24,12 @@ import (
 type ScaleOptions struct {
 	// Case is one of ScaleCases.
 	Case string
-	// N signals, steps, children or timers. Defaults: 50,000, 20,000, 5,000 and 100,000.
+	// N signals, steps, children, timers or members of a join set. Defaults: 50,000, 20,000, 5,000, 100,000 and 10,000.
 	N int
 	// Clients send signals or set timers; default 32. A client sends its signals one after the other.
 	Clients int
+	// AtOnce has the children of the case joinset end at one instant.
+	AtOnce bool
 	// Pause is the time between two signals of a client. With one client and a pause of 10 ms, every signal finds the
 	// receiver waiting.
 	Pause time.Duration
@@ -44,12 +46,12 @@ type ScaleOptions struct {
 }
 
 // ScaleCases are the cases by name, with their default N.
-var ScaleCases = map[string]int{"signals": 50_000, "steps": 20_000, "children": 5_000, "timers": 100_000}
+var ScaleCases = map[string]int{"signals": 50_000, "steps": 20_000, "children": 5_000, "timers": 100_000, "joinset": 10_000}
 
 func (o *ScaleOptions) fill() error {
 	n, ok := ScaleCases[o.Case]
 	if !ok {
-		return fmt.Errorf("scale: case %q is none of signals, steps, children and timers", o.Case)
+		return fmt.Errorf("scale: case %q is none of signals, steps, children, timers and joinset", o.Case)
 	}
 	o.N = fallback(o.N, n)
 	o.Clients, o.Batch = fallback(o.Clients, 32), fallback(o.Batch, o.N)
@@ -134,6 +136,8 @@ func Scale(ctx context.Context, c *Cluster, o ScaleOptions) (*ScaleReport, error
 		err = r.children(ctx, memory)
 	case "timers":
 		err = r.timers(ctx, memory)
+	case "joinset":
+		err = r.joinSet(ctx, memory)
 	}
 	stop()
 	watch.Wait()
@@ -250,6 +254,7 @@ func (r *scaleRun) steps(ctx context.Context, memory *memorySeries) error {
 		}
 	}
 	r.pace("steps", at)
+	r.checkLatency(at)
 	notes, err := r.c.Steps(id)
 	if err != nil {
 		return err

@@ -103,6 +103,52 @@ func TestScaleChildrenRefusesDoctoredResults(t *testing.T) {
 	}
 }
 
+func TestScaleJoinSetRefusesDoctoredResults(t *testing.T) {
+	whole := func() (JoinCourse, string) {
+		c := JoinCourse{Results: map[string]string{}, Consumed: map[string]string{}, Completed: []string{"p:2", "p:0", "p:1"}, Taken: []string{"p:2", "p:0", "p:1"}}
+		for n := range 3 {
+			id := fmt.Sprintf("p:%d", n)
+			c.Scheduled = append(c.Scheduled, id)
+			c.Results[id], c.Consumed[id] = scaleChildResult("p", n), scaleChildResult("p", n)
+		}
+		return c, scaleDigest([]string{c.Consumed["p:2"], c.Consumed["p:0"], c.Consumed["p:1"]})
+	}
+	for _, c := range []struct {
+		name   string
+		doctor func(c *JoinCourse, result *string)
+		want   string
+	}{
+		{"true", func(*JoinCourse, *string) {}, ""},
+		{"a member not taken", func(c *JoinCourse, _ *string) { c.Taken = c.Taken[:2] }, "2 taken"},
+		{"taken out of order", func(c *JoinCourse, _ *string) { c.Taken = []string{"p:0", "p:2", "p:1"} }, "order in which they completed"},
+		{"another result taken", func(c *JoinCourse, _ *string) { c.Consumed["p:1"] = "x" }, `and "x" was taken`},
+		{"another order at replay", func(c *JoinCourse, result *string) {
+			*result = scaleDigest([]string{c.Consumed["p:0"], c.Consumed["p:2"], c.Consumed["p:1"]})
+		}, "the replayed function returned"},
+	} {
+		course, result := whole()
+		c.doctor(&course, &result)
+		refused(t, c.name, CheckScaleJoinSet("p", 3, course, result), c.want)
+	}
+}
+
+// A step that takes longer and longer is seen.
+func TestStepLatencies(t *testing.T) {
+	even, growing := make([]int64, 2000), make([]int64, 2000)
+	for i := 1; i < len(even); i++ {
+		even[i], growing[i] = even[i-1]+3, growing[i-1]+3+int64(i)/500
+	}
+	if _, ratio := stepLatencies(even); ratio != 1 {
+		t.Errorf("even steps: %.2f", ratio)
+	}
+	if _, ratio := stepLatencies(growing); ratio <= maxSlowdown {
+		t.Errorf("growing steps: %.2f", ratio)
+	}
+	if tenths, _ := stepLatencies(even[:999]); tenths != nil {
+		t.Errorf("of few steps: %v", tenths)
+	}
+}
+
 func TestScaleTimersRefusesDoctoredResults(t *testing.T) {
 	const timedout, pending = perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT, perdurev1.PromiseState_PROMISE_STATE_PENDING
 	for _, c := range []struct {

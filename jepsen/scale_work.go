@@ -17,6 +17,8 @@ const (
 	scaleChildrenName = "jepsen-scale-children"
 	scaleChildName    = "jepsen-scale-child"
 	scaleSleeperName  = "jepsen-scale-sleeper"
+	scaleJoinerName   = "jepsen-scale-joiner"
+	scaleMemberName   = "jepsen-scale-member"
 	scaleSignal       = "scale"
 )
 
@@ -28,7 +30,7 @@ type scaleInput struct {
 	N int `json:"n"`
 	// Batch is how many children run at a time.
 	Batch int `json:"batch,omitempty"`
-	// AtMs is the Unix time at which a sleeper wakes, in milliseconds.
+	// AtMs is the Unix time at which a sleeper wakes, or the members of a join set end, in milliseconds; 0 for at once.
 	AtMs int64 `json:"at,omitempty"`
 }
 
@@ -48,7 +50,7 @@ func scaleChildResult(parent string, n int) string {
 
 // scaleFunctions are the functions of the scale workload. A nil note is for a caller that only starts them.
 type scaleFunctions struct {
-	signals, steps, children, child, sleeper *durable.Function[scaleInput, string]
+	signals, steps, children, child, sleeper, joiner, member *durable.Function[scaleInput, string]
 }
 
 func newScaleFunctions(note notes) scaleFunctions {
@@ -111,12 +113,13 @@ func newScaleFunctions(note notes) scaleFunctions {
 		}
 		return in.ID, durable.Sleep(ctx, left)
 	})
+	f.joiner, f.member = joinFunctions()
 	return f
 }
 
 // register adds all of them to a worker.
 func (f scaleFunctions) register(w *durable.Worker) {
-	for _, fn := range []*durable.Function[scaleInput, string]{f.signals, f.steps, f.children, f.child, f.sleeper} {
+	for _, fn := range []*durable.Function[scaleInput, string]{f.signals, f.steps, f.children, f.child, f.sleeper, f.joiner, f.member} {
 		w.Register(fn)
 	}
 }

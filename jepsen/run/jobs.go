@@ -212,8 +212,9 @@ func payloadJob(set *flag.FlagSet, co *common, out io.Writer) job {
 
 func scaleJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	o := jepsen.ScaleOptions{Out: out}
-	set.StringVar(&o.Case, "case", "", "signals, steps, children or timers")
-	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers)")
+	set.StringVar(&o.Case, "case", "", "signals, steps, children, timers or joinset")
+	set.IntVar(&o.N, "n", 0, "how many (default 50,000 signals, 20,000 steps, 5,000 children, 100,000 timers, 10,000 members of a join set)")
+	set.BoolVar(&o.AtOnce, "at-once", false, "the members of the join set end at one instant")
 	set.IntVar(&o.Clients, "clients", 32, "clients that send signals or set timers")
 	set.DurationVar(&o.Pause, "pause", 0, "what a client waits for between two signals")
 	set.IntVar(&o.Batch, "batch", 0, "children that are started before the parent waits for them (default: all)")

@@ -39,7 +39,7 @@ const usage = `usage: go run ./jepsen/run COMMAND [flags]
   upgrade      --newer BINARY --server BINARY   the previous version to this one and back, node by node, under load
   late         --rounds 10                      answers that come late must not confirm a read
   payload      --signals 120 --bytes 3900000    large signals to one execution: memory, delivery, others' latency
-  scale        --case signals|steps|children|timers  tens of thousands of one thing: rates, memory, nothing lost
+  scale        --case signals|steps|children|timers|joinset  tens of thousands of one thing: rates, memory, nothing lost
   callers      --unfinished 1000 --idle 10000   callers that hold requests and connections; --token asks for tokens
   faults                                        lists the faults
   build        --out FILE                       builds a server whose clock and disk can be disturbed
