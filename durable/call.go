@@ -15,6 +15,7 @@ type callOptions struct {
 	spread  bool
 	timeout time.Duration
 	tags    map[string]string
+	retry   *RetryPolicy
 }
 
 // Spread places the child by a root id of its own, so that wide fan-outs use every partition. Without
@@ -91,9 +92,10 @@ func startChild[Out any](ctx Context, op, name string, codec Codec, in any, opts
 		return f, nil
 	}
 	var child *perdurev1.ChildOptions
-	if o.spread || o.timeout > 0 || len(o.tags) > 0 {
-		child = &perdurev1.ChildOptions{PromiseId: t.child(n), TimeoutMs: client.Millis(o.timeout), Tags: o.tags, Spread: o.spread}
+	policy, retry := o.policy()
+	if o.spread || o.timeout > 0 || len(o.tags) > 0 || retry != nil {
+		child = &perdurev1.ChildOptions{PromiseId: t.child(n), TimeoutMs: client.Millis(o.timeout), Tags: o.tags, Spread: o.spread, Retry: retry}
 	}
 	return f, t.stage(child, nil, &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
-		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, FunctionName: name, Input: input, RetryPolicy: "attempts=1"}}})
+		PromiseId: t.child(n), Kind: perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, FunctionName: name, Input: input, RetryPolicy: policy}}})
 }

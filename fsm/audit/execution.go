@@ -256,8 +256,12 @@ func (a *auditor) operation(ns string, h state.Header, r journal.Recorded) {
 		}
 	case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction:
 		switch child, here := a.storedHeader(ns, string(r.Promise)); {
-		case !pending || r.Open != 1:
+		case ok && !pending && r.Open == 0 && h.Status == journal.StatusCancelling:
+			// It ended before a worker began it, and nothing begins while its caller is cancelling.
+		case !pending:
 			bad("child")
+		case here && h.Attached == 0 && h.Status != journal.StatusCancelling && r.Retries != child.FailedAttempts:
+			a.found(ns, h.ID, RuleOperation, "child %q has failed %d times, the journal has %d", r.Promise, child.FailedAttempts, r.Retries)
 		case p.Target == "" && (!p.External || !h.Belongs(p.Incarnation)):
 			bad("child elsewhere")
 		case p.Target != "" && (!here || child.ParentPromise != string(r.Promise) || !h.Belongs(child.ParentIncarnation)):

@@ -38,6 +38,9 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			if err != nil {
 				continue
 			}
+			if held.Task.Version == 1 {
+				t.firstAcquired(o.Namespace, w.id)
+			}
 			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
 		}
 		// Unused capacity does not imply an empty queue: a picked task may have ended.

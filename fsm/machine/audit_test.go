@@ -438,7 +438,7 @@ func (c *census) children(h state.Header, s *journal.State, replay *journal.Repl
 				c.problem("%q: an open node with the promise %+v", child, p)
 			}
 		case r.Call == journal.KindInvokeScheduled && r.Invoke == journal.InvokeFunction:
-			if !pending || r.Open != 1 {
+			if !pending && !(r.Open == 0 && h.Status == journal.StatusCancelling) {
 				c.problem("%q: an open child with the promise %+v, attempt %d", child, p, r.Open)
 			}
 		case r.Call == journal.KindExecutionAwaiting && h.Status == journal.StatusBlocked:

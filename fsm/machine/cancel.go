@@ -57,6 +57,10 @@ func (t *txn) requestCancel(ex *execution, reason string, graceMS int64) error {
 		_, fx := recovery.Resume(s, t.now, ex.h.ID, ex.h.ID, retryMS)
 		t.effects(ex.ns, fx)
 		return t.abandon(ex, wait)
+	case recovery.TaskPending:
+		if ex.h.RetryAt > t.now && task.Version == 0 {
+			return t.cancelled(ex, reason) // no worker has begun the attempt
+		}
 	case recovery.TaskAcquired:
 		t.fx.Cancelling = append(t.fx.Cancelling, Assignment{Worker: task.PID, Function: ex.h.Function, Token: wire.Token(ex.ns, task)})
 	}

@@ -134,13 +134,11 @@ func (t *txn) notifyCaller(ns string, p recovery.Promise) {
 		}
 		return
 	}
-	if inv, invoked := ex.j.Invoke(promise); invoked {
-		if inv.Open != 0 {
-			t.must(ex, journal.InvokeCompleted{Promise: promise, Result: state.OutcomeOf(p), Attempt: inv.Open})
-			if kind, _, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitJoinSet {
-				// It has a callback on one member, and every member wakes it.
-				t.wake(ns, ex.h.ID, p.ID)
-			}
+	if _, invoked := ex.j.Invoke(promise); invoked {
+		t.invocationEnded(ex, promise, state.OutcomeOf(p))
+		if kind, _, _, blocked := ex.j.Wait(); blocked && kind == journal.AwaitJoinSet {
+			// It has a callback on one member, and every member wakes it.
+			t.wake(ns, ex.h.ID, p.ID)
 		}
 		return
 	}

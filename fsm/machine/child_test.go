@@ -71,7 +71,7 @@ func TestChildOutcomes(t *testing.T) {
 				if rejected := w.promise("e:1").State != perdurev1.PromiseState_PROMISE_STATE_RESOLVED; rejected != strings.HasPrefix(c.want, "!") {
 					t.Errorf("the promise is %v", w.promise("e:1"))
 				}
-				if got := showOutcome(last.GetResult()); got != c.want || last.GetPromiseId() != "e:1" || !strings.HasSuffix(w.kinds("e"), "ExecutionAwaiting InvokeCompleted ExecutionResumed") {
+				if got := showOutcome(last.GetResult()); got != c.want || last.GetPromiseId() != "e:1" || !strings.HasSuffix(w.kinds("e"), "ExecutionAwaiting InvokeStarted InvokeCompleted ExecutionResumed") {
 					t.Errorf("the caller got %s, must be %s: %s", got, c.want, w.kinds("e"))
 				}
 				w.commit(w.only("w1", "f"), "return x")
@@ -336,7 +336,9 @@ func TestSpreadEndsPastDeadline(t *testing.T) {
 	w.commit(v, "child g spread timeout=2000; await 0")
 	home := int(w.at("e").cfg.Partition)
 	w.ship()
-	w.commit(w.only("w2", "g"), "return r")
+	child := w.only("w2", "g")
+	w.ship()
+	w.commit(child, "return r")
 	cmd := w.deliverCmd(1-home, home, 1)
 	if len(cmd.GetDeliver().Messages) == 0 {
 		t.Fatal("the child is at home: choose another id")

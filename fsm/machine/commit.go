@@ -22,6 +22,8 @@ type commit struct {
 	t   *txn
 	ex  *execution
 	req *perdurev1.Commit
+	// request is the id of the request.
+	request []byte
 	// first is the journal's length before the commit.
 	first uint64
 	// own are the sequence numbers of the worker's events, ascending. The answer carries all other entries
@@ -32,6 +34,8 @@ type commit struct {
 	// over: an event that ends the activation was written; no event may follow.
 	over  bool
 	state recovery.TaskState
+	// next is the incarnation that follows, if the commit ended a child's attempt and another one is left.
+	next *execution
 }
 
 // applyCommit applies one step of an execution: its worker's events and their consequences. The guard is the
@@ -61,7 +65,7 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 	if req.ContinueAsNew != nil {
 		return t.continueAsNew(ex, cmd)
 	}
-	c := &commit{t: t, ex: ex, req: req, first: ex.j.NextSeq(), state: recovery.TaskAcquired}
+	c := &commit{t: t, ex: ex, req: req, request: cmd.GetRequest().GetId(), first: ex.j.NextSeq(), state: recovery.TaskAcquired}
 	if err := c.arm(); err != nil {
 		return nil, err
 	}
@@ -77,6 +81,9 @@ func applyCommit(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) 
 		if err != nil {
 			return nil, ruleError(ns, err)
 		}
+	}
+	if c.next != nil {
+		return continuedReply(c.next), nil
 	}
 	ex.h.LastCommit, ex.h.LastState = cmd.GetRequest().GetId(), c.state
 	ex.h.Problem, ex.h.Releases = "", 0
@@ -214,6 +221,9 @@ func (c *commit) event(ev journal.Event) error {
 		if cancelling {
 			return c.end(journal.ExecutionCancelled{Reason: c.ex.endReason("cancelled")})
 		}
+		if retried, err := c.retryChild(e, c.request); retried || err != nil {
+			return err
+		}
 		return c.end(e)
 	case journal.ExecutionCancelled:
 		return c.end(e)
@@ -276,8 +286,10 @@ func (c *commit) invoke(e journal.InvokeScheduled) error {
 	case journal.InvokeStep, journal.InvokeHTTP:
 		return nil
 	case journal.InvokeFunction:
-		if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
-			return err
+		if c.t.m.feature < state.LevelFunctions {
+			if err := c.add(journal.InvokeStarted{Promise: e.Promise, Attempt: 1}); err != nil {
+				return err
+			}
 		}
 		return c.child(e)
 	default:

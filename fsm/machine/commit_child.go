@@ -37,6 +37,10 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if err := c.mayStartChild(); err != nil {
 		return err
 	}
+	retry, err := c.retryOf(e, opts.Retry)
+	if err != nil {
+		return err
+	}
 	deadline := t.deadline(opts.TimeoutMs)
 	if !opts.Spread {
 		if _, taken := t.store(ex.ns).Promise(string(e.Promise)); taken {
@@ -45,7 +49,7 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 		_, err := t.start(ex.ns, birth{
 			id: string(e.Promise), function: e.Function, digest: ex.h.Digest, input: e.Input,
 			tags: wire.DecodeTags(opts.Tags), deadlineMS: deadline,
-			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise),
+			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
 		})
 		return err
 	}
@@ -56,12 +60,12 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 	if _, err := c.promise(recovery.CreateRequest{ID: string(e.Promise), External: true, TimeoutAt: timeout}); err != nil {
 		return err
 	}
-	return t.sendStart(ex, e.Promise, e, deadline, opts.Tags)
+	return t.sendStart(ex, e.Promise, e, deadline, opts.Tags, retry)
 }
 
 // sendStart asks the partition of a spread child to start it. The child's id depends on its parent's
 // incarnation.
-func (t *txn) sendStart(ex *execution, promise id.PromiseID, e journal.InvokeScheduled, deadlineMS int64, tags map[string]string) error {
+func (t *txn) sendStart(ex *execution, promise id.PromiseID, e journal.InvokeScheduled, deadlineMS int64, tags map[string]string, retry state.Retry) error {
 	key := string(promise) + "#" + strconv.FormatUint(ex.h.Incarnation, 10)
 	root := id.SpreadRoot(ex.h.Digest, ex.h.ID, key)
 	return t.send(ex.ns, root, &commandv1.Message{
@@ -69,6 +73,7 @@ func (t *txn) sendStart(ex *execution, promise id.PromiseID, e journal.InvokeSch
 		Kind: &commandv1.Message_StartChild{StartChild: &commandv1.StartChild{
 			Function: e.Function, Input: e.Input, PromiseId: string(promise), DeadlineMs: deadlineMS,
 			Tags: tags, ComponentDigest: ex.h.Digest, IdempotencyKey: key,
+			Retry: retryToWire(retry), Attempts: retry.Attempts,
 		}},
 	})
 }

@@ -53,23 +53,21 @@ func (t *txn) continueAsNew(ex *execution, cmd *commandv1.Command) (*commandv1.R
 	next := t.succeed(ex, succession{
 		function: ex.h.Function, digest: ex.h.Digest, input: req.ContinueAsNew.Input, request: ex.h.StartRequest,
 		startInput: startInput, signals: signals, lastCommit: cmd.GetRequest().GetId(),
+		failedAttempts: ex.h.FailedAttempts, begunAttempt: ex.h.BegunAttempt,
 	})
 	return continuedReply(next), nil
 }
 
-// continuedReply is the answer to a commit that continued as new.
+// continuedReply is the answer to a commit that began the next incarnation.
 func continuedReply(next *execution) *commandv1.Reply {
 	return &commandv1.Reply{Kind: &commandv1.Reply_Commit{Commit: &perdurev1.CommitReply{
 		State: perdurev1.TaskState_TASK_STATE_PENDING, Status: wire.EncodeStatus(next.h.Status),
 	}}}
 }
 
-// continued answers a repeated commit that began the present incarnation; nil if this one did not.
+// continued answers a repeated commit that began the present incarnation, as new or as the next attempt; nil if this one did not.
 func (t *txn) continued(ns string, cmd *commandv1.Command) *commandv1.Reply {
 	req := cmd.GetCommit()
-	if req.ContinueAsNew == nil {
-		return nil
-	}
 	ex, ok := t.execution(ns, req.GetTask().GetId())
 	if !ok || ex.h.Former != req.Task.Incarnation || len(ex.h.LastCommit) == 0 || !bytes.Equal(ex.h.LastCommit, cmd.GetRequest().GetId()) {
 		return nil

@@ -50,6 +50,11 @@ func (t *txn) receive(msg *commandv1.Message) error {
 		return t.receiveStartChild(msg, w.StartChild)
 	case *commandv1.Message_ChildDone:
 		return t.receiveChildDone(msg, w.ChildDone)
+	case *commandv1.Message_ChildStarted:
+		t.receiveChildStarted(msg)
+		return nil
+	case *commandv1.Message_ChildRetrying:
+		return t.receiveChildRetrying(msg, w.ChildRetrying)
 	case *commandv1.Message_Signal:
 		t.runExpirations(msg.Namespace, msg.ToId)
 		ex, ok := t.execution(msg.Namespace, msg.ToId)
@@ -100,7 +105,7 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 	_, err := t.start(ns, birth{
 		id: msg.ToId, function: w.Function, digest: w.ComponentDigest, input: w.Input, tags: wire.DecodeTags(w.Tags),
 		deadlineMS: w.DeadlineMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
-		parentPromise: w.PromiseId, key: w.IdempotencyKey,
+		parentPromise: w.PromiseId, key: w.IdempotencyKey, retry: retryFromWire(w.Retry, w.Attempts),
 	})
 	return err
 }

@@ -28,7 +28,7 @@ func TestEndings(t *testing.T) {
 		}, started, false},
 		{"blocked on a child", func(w *world, v *view) {
 			w.commit(v, "child f; await 0")
-		}, started + "InvokeScheduled InvokeStarted ExecutionAwaiting ", false},
+		}, started + "InvokeScheduled ExecutionAwaiting ", false},
 		{"blocked on a timer", func(w *world, v *view) {
 			w.commit(v, "sleep 500000; await 0")
 		}, started + "TimerScheduled ExecutionAwaiting ", false},
@@ -258,6 +258,7 @@ func TestCommitWhileCancelling(t *testing.T) {
 	w := newWorld(t, 1)
 	v := w.begin("e", "f")
 	w.commit(v, "intent pay; intent mail; child f")
+	child := w.only("w2", "f")
 	w.do(cancelCmd("e", "why", 0))
 	reply := w.commit(v, "done 0#1 -> paid; done 1#2 -> wrong attempt; retrying 1#1 !io; done 2#1 -> not yours; step more; sleep 5; child f; wait s")
 	if reply.Status != perdurev1.ExecutionStatus_EXECUTION_STATUS_CANCELLING || reply.State != perdurev1.TaskState_TASK_STATE_ACQUIRED || reply.NextChild != 3 {
@@ -268,7 +269,6 @@ func TestCommitWhileCancelling(t *testing.T) {
 		t.Errorf("the journal is %s, must be %s", got, want)
 	}
 	// Its child continues; the child's end is a fact, too.
-	child := w.only("w2", "f")
 	w.commit(child, "return late")
 	w.commit(v, "done 1#1 -> sent; return whatever")
 	if got := w.kinds("e"); got != want+" InvokeCompleted InvokeCompleted ExecutionCancelled" {

@@ -192,6 +192,7 @@ type birth struct {
 	parentPromise        string
 	key                  string
 	request              []byte
+	retry                state.Retry
 	// graph makes it a graph run, which has no task. spec is the graph's encoding; the other fields are for a
 	// run that continues an earlier incarnation.
 	graph      *perdurev1.Graph
@@ -228,6 +229,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 			ID: b.id, Incarnation: t.index, Function: b.function, Digest: b.digest, CreatedMS: t.now,
 			DeadlineMS: b.deadlineMS, Tags: b.tags, Parent: b.parent, ParentIncarnation: b.parentIncarnation,
 			ParentPromise: b.parentPromise, StartRequest: b.request, Kind: kind, Generation: b.generation, Former: b.former,
+			HeaderMore: state.HeaderMore{Retry: b.retry},
 		},
 		j: newJournal(b.id),
 	})

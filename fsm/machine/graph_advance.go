@@ -214,26 +214,10 @@ func policyOf(n *perdurev1.GraphNode) string {
 	return "attempts=" + strconv.FormatUint(uint64(attemptsOf(n)), 10)
 }
 
-// pauseOf is the pause after an attempt, in milliseconds: the first, times the factor for each that follows,
-// up to the bound.
+// pauseOf is the pause after an attempt, in milliseconds.
 func pauseOf(n *perdurev1.GraphNode, attempt uint32) int64 {
-	orElse := func(given, otherwise int64) int64 {
-		if given <= 0 {
-			return otherwise
-		}
-		return min(given, 1<<40)
-	}
-	most := orElse(n.GetRetry().GetMaxMs(), 60_000)
-	pause := min(orElse(n.GetRetry().GetInitialMs(), 1000), most)
-	factor := min(orElse(int64(n.GetRetry().GetFactorPercent()), 200), 100_000)
-	for i := uint32(1); i < attempt && pause < most; i++ {
-		next := min(pause*factor/100, most)
-		if next == pause {
-			break
-		}
-		pause = next
-	}
-	return max(pause, 1)
+	p := n.GetRetry()
+	return state.Retry{InitialMS: p.GetInitialMs(), MaxMS: p.GetMaxMs(), FactorPercent: p.GetFactorPercent()}.Pause(attempt)
 }
 
 // endNode records the end of a node that has a promise and an open invocation. why is the reason that its row

@@ -31,6 +31,9 @@ type succession struct {
 	parentIncarnation uint64
 	// lastCommit is the request of the commit that ended the former incarnation.
 	lastCommit []byte
+	// failedAttempts, begunAttempt and retryAt are those of the header. The task is announced at retryAt.
+	failedAttempts, begunAttempt uint32
+	retryAt                      int64
 }
 
 // succeed begins a new incarnation of a function's execution. If that is open, its promise stays, so all that
@@ -66,6 +69,7 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 		ParentPromise: h.ParentPromise, StartRequest: s.request, Former: h.Incarnation, Generation: h.Generation + 1,
 		Kept: s.kept, Attached: s.attached, StartInput: s.startInput, LastCommit: s.lastCommit,
 	}
+	next.Retry, next.FailedAttempts, next.BegunAttempt, next.RetryAt = h.Retry, s.failedAttempts, s.begunAttempt, s.retryAt
 	if len(s.lastCommit) > 0 {
 		next.LastState = recovery.TaskPending
 	}
@@ -92,6 +96,11 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 		t.must(ex, signal)
 	}
 	t.put(keys.VisibilityOf(ns, keys.Open, next.CreatedMS, h.ID), state.ListingOpen(s.function))
+	for _, young := range t.touched {
+		if young.born && young != ex {
+			t.put(keys.Of(keys.Header, young.ns, young.h.ID), young.h.Encode()) // where the sweep finds it
+		}
+	}
 	ex.h.Sweep = sweepBegin
 	t.sweep(ex)
 	return ex

@@ -270,7 +270,7 @@ func (b *opsBuilder) op(text string) error {
 		switch {
 		case word == "spread":
 			options[word] = word
-		case isOption && (key == "policy" || key == "timeout" || key == "at"):
+		case isOption && (key == "policy" || key == "timeout" || key == "at" || key == "attempts" || key == "pause"):
 			options[key] = val
 		case strings.HasPrefix(word, "!"):
 			result = failure(word[1:])
@@ -315,8 +315,13 @@ func (b *opsBuilder) op(text string) error {
 			PromiseId: b.child(name), FailedAttempt: attempt, Error: result.GetFailure(), RetryAtMs: num(options["at"])}}})
 	case "child":
 		p := b.take()
-		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, arg(1), arg(2), "attempts=1"))
-		b.c.Children = append(b.c.Children, &perdurev1.ChildOptions{PromiseId: p, Spread: options["spread"] != "", TimeoutMs: num(options["timeout"])})
+		child := &perdurev1.ChildOptions{PromiseId: p, Spread: options["spread"] != "", TimeoutMs: num(options["timeout"])}
+		attempts := "1"
+		if options["attempts"] != "" {
+			attempts, child.Retry = options["attempts"], &perdurev1.ChildRetry{InitialMs: num(options["pause"])}
+		}
+		b.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, arg(1), arg(2), "attempts="+attempts))
+		b.c.Children = append(b.c.Children, child)
 	case "kind":
 		b.add(scheduled(b.take(), perdurev1.InvokeKind(num(arg(1))), "f", "", ""))
 	case "signal":

@@ -225,6 +225,8 @@ type openCall struct {
 	promise id.PromiseID
 	invoke  journal.InvokeScheduled // of an invocation
 	started bool
+	// begun: an attempt of it began after the cut.
+	begun bool
 	// result ends it in the new journal at once; nil leaves it open.
 	result journal.Event
 	// again starts the child again.
@@ -236,11 +238,13 @@ type openCall struct {
 func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.RestartRequest) (out []openCall, kept uint32, refused *api.Error) {
 	replay, err := journal.NewReplay(id.PromiseID(old.h.ID), past.entries[:cut], journal.WithRetryBound(state.RetryBound))
 	t.mustNot(old, err)
-	later := map[id.PromiseID]journal.Event{}
+	later, begun := map[id.PromiseID]journal.Event{}, map[id.PromiseID]bool{}
 	for _, e := range past.entries[cut:] {
 		switch ev := e.Event.(type) {
 		case journal.InvokeCompleted:
 			later[ev.Promise] = ev
+		case journal.InvokeStarted:
+			begun[ev.Promise] = true
 		case journal.TimerFired:
 			later[ev.Promise] = ev
 		}
@@ -253,7 +257,7 @@ func (t *txn) openCalls(old *execution, past history, cut int, req *perdurev1.Re
 		if !ok || r.Resolved {
 			continue
 		}
-		call := openCall{promise: promise, result: later[promise]}
+		call := openCall{promise: promise, result: later[promise], begun: begun[promise]}
 		switch {
 		case r.Call == journal.KindTimerScheduled:
 		case r.Call != journal.KindInvokeScheduled || runsLocally(r.Invoke):
@@ -297,7 +301,14 @@ func settledEvent(r journal.Recorded, p recovery.Promise) journal.Event {
 // takeOver continues an open operation in a new incarnation: it records the result that came after the cut,
 // starts a child again, or leaves the operation open.
 func (t *txn) takeOver(ex *execution, call openCall) {
-	if call.invoke.Invoke != 0 && !call.started {
+	if done, ok := call.result.(journal.InvokeCompleted); ok {
+		t.invocationEnded(ex, call.promise, done.Result)
+		return
+	}
+	switch {
+	case call.invoke.Invoke == journal.InvokeFunction && call.begun && !call.again:
+		t.attemptBegun(ex, call.promise)
+	case call.invoke.Invoke != 0 && call.invoke.Invoke != journal.InvokeFunction && !call.started:
 		t.must(ex, journal.InvokeStarted{Promise: call.promise, Attempt: 1})
 	}
 	if call.result != nil {
@@ -337,5 +348,5 @@ func (t *txn) startChildAgain(ex *execution, call openCall) {
 	if timeout == state.Never {
 		deadline = 0
 	}
-	t.mustNot(ex, t.sendStart(ex, call.promise, call.invoke, deadline, nil))
+	t.mustNot(ex, t.sendStart(ex, call.promise, call.invoke, deadline, nil, state.Retry{}))
 }

@@ -223,6 +223,10 @@ func showMessage(m *commandv1.Message) string {
 		s += fmt.Sprintf(" start child %s for %s", k.StartChild.Function, k.StartChild.PromiseId)
 	case *commandv1.Message_ChildDone:
 		s += " child done " + showOutcome(k.ChildDone.Outcome)
+	case *commandv1.Message_ChildStarted:
+		s += " child started"
+	case *commandv1.Message_ChildRetrying:
+		s += fmt.Sprintf(" child retrying at %d", k.ChildRetrying.RetryAtMs)
 	case *commandv1.Message_Signal:
 		s += fmt.Sprintf(" signal %s %q", k.Signal.Name, k.Signal.Payload)
 	case *commandv1.Message_SignalCall:

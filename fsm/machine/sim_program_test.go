@@ -105,6 +105,9 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 				op.timeout = int64(1 + draw(20_000))
 			}
 			op.program = b.write(draw, depth-1, targets)
+			if op.attempts = 1 + max(draw(6)-3, 0); b.sends(op.program) {
+				op.attempts = 1 // each attempt would send again
+			}
 			handles++
 		case simTimer, simSleep:
 			op.timeout = int64(draw(30_000))
@@ -132,6 +135,13 @@ func (b *book) write(draw func(n int) int, depth int, targets []string) int {
 	p.fails = draw(8) == 0
 	b.programs = append(b.programs, p)
 	return len(b.programs) - 1
+}
+
+// sends reports whether a program or one of its children's signals another execution.
+func (b *book) sends(program int) bool {
+	return slices.ContainsFunc(b.programs[program].ops, func(op simOp) bool {
+		return op.kind == simSend || (op.kind == simCall || op.kind == simGo) && b.sends(op.program)
+	})
 }
 
 // expect is a program's result without timeouts and cancels; certain is false if the result depends on the
@@ -467,8 +477,9 @@ func (r *run) step(op simOp) {
 func (r *run) child(i int, op simOp) {
 	n, p, rec, known := r.take()
 	if !known {
-		r.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "f"+strconv.Itoa(op.program%2), strconv.Itoa(op.program), "attempts=1"))
-		r.c.Children = append(r.c.Children, &perdurev1.ChildOptions{PromiseId: p, Spread: op.spread, TimeoutMs: op.timeout})
+		r.add(scheduled(p, perdurev1.InvokeKind_INVOKE_KIND_FUNCTION, "f"+strconv.Itoa(op.program%2), strconv.Itoa(op.program), fmt.Sprintf("attempts=%d", op.attempts)))
+		r.c.Children = append(r.c.Children, &perdurev1.ChildOptions{PromiseId: p, Spread: op.spread, TimeoutMs: op.timeout,
+			Retry: &perdurev1.ChildRetry{InitialMs: 100, JitterPercent: 50}})
 	}
 	r.handles, r.children[i] = append(r.handles, n), n
 	if rec.Resolved {

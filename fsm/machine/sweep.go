@@ -29,7 +29,7 @@ var sweepStages = []struct {
 }{{family: keys.Header}, {family: keys.Promise}, {family: keys.Journal, former: true}, {family: keys.Journal}}
 
 // sweep deletes the next part of an execution's former incarnations. After the last part it announces the task of
-// the current one; else the deadline index leads to the next part.
+// the current one, or sets its retry timer; else the deadline index leads to the next part.
 func (t *txn) sweep(ex *execution) {
 	if t.sweepLeft == 0 {
 		t.sweepLeft = sweepBudget + 1
@@ -55,6 +55,11 @@ func (t *txn) sweep(ex *execution) {
 	task, ok := s.Task(ex.h.ID)
 	if !ok || task.State != recovery.TaskPending {
 		return // ended meanwhile
+	}
+	if ex.h.RetryAt > t.now {
+		task.RetryAt = ex.h.RetryAt
+		s.PutTask(task)
+		return
 	}
 	task.RetryAt = t.now + retryMS
 	s.PutTask(task)

@@ -63,6 +63,7 @@ func TestNeedlessWait(t *testing.T) {
 	v := w.begin("e", "f")
 	w.commit(v, "child g; child g; sleep 400000")
 	child := w.take("w2", 2, "g")[0]
+	w.read(v)
 	// The result arrives between two commits of the worker: its next commit is still valid.
 	w.commit(child, "return a")
 	reply := w.commit(v, "step s -> t; await 0")
@@ -95,10 +96,10 @@ func TestWaitOnExpired(t *testing.T) {
 		got               string
 	}{
 		{"timer", "sleep 3000", "await 0", acquired, "TimerFired ExecutionResumed"},
-		{"child", "child g timeout=3000", "await 0", acquired, "InvokeCompleted ExecutionResumed"},
-		{"spread child", "child g spread timeout=3000", "await 0", acquired, "InvokeCompleted ExecutionResumed"},
+		{"child", "child g timeout=3000", "await 0", acquired, "InvokeStarted InvokeCompleted ExecutionResumed"},
+		{"spread child", "child g spread timeout=3000", "await 0", acquired, "InvokeStarted InvokeCompleted ExecutionResumed"},
 		{"any", "sleep 3000; sleep 400000", "any 0,1", acquired, "TimerFired ExecutionResumed"},
-		{"two of two", "sleep 3000; child g timeout=2000", "all 0,1", acquired, "TimerFired InvokeCompleted ExecutionResumed"},
+		{"two of two", "sleep 3000; child g timeout=2000", "all 0,1", acquired, "TimerFired InvokeStarted InvokeCompleted ExecutionResumed"},
 		{"one of two", "sleep 3000; sleep 400000", "all 0,1", suspended, ""},
 		{"at once", "sleep 0", "await 0", acquired, "TimerFired"},
 	} {

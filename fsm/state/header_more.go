@@ -9,6 +9,45 @@ type HeaderMore struct {
 	CleanupMS int64
 	// CleanupChild is the child number of the clean-up that was started; 0: none was.
 	CleanupChild uint32
+	// Retry says how a failed attempt of a child is repeated. FailedAttempts counts those that were, RetryAt is when the
+	// present one begins; 0 for the first.
+	Retry          Retry
+	FailedAttempts uint32
+	RetryAt        int64
+	// BegunAttempt is the attempt of which the caller in another partition knows that it has begun; 0: none.
+	BegunAttempt uint32
+}
+
+// Retry is how a failed attempt is repeated. The zero Retry: never.
+type Retry struct {
+	// Attempts counts the first attempt, too.
+	Attempts uint32
+	// The pause after the first attempt is InitialMS; each later one is FactorPercent of the one before, up to MaxMS.
+	InitialMS, MaxMS int64
+	FactorPercent    uint32
+	// JitterPercent is the part of each pause that is drawn.
+	JitterPercent uint32
+}
+
+// Pause is the pause after the n-th attempt (from 1), in milliseconds, without its jitter: at least 1.
+func (r Retry) Pause(n uint32) int64 {
+	orElse := func(given, otherwise int64) int64 {
+		if given <= 0 {
+			return otherwise
+		}
+		return min(given, 1<<40)
+	}
+	most := orElse(r.MaxMS, 60_000)
+	pause := min(orElse(r.InitialMS, 1000), most)
+	factor := min(orElse(int64(r.FactorPercent), 200), 100_000)
+	for i := uint32(1); i < n && pause < most; i++ {
+		next := min(pause*factor/100, most)
+		if next == pause {
+			break
+		}
+		pause = next
+	}
+	return max(pause, 1)
 }
 
 // The tags of HeaderMore's fields.
@@ -16,6 +55,11 @@ const (
 	tagCancelReason = 1 + iota
 	tagCleanupMS
 	tagCleanupChild
+
+	tagRetry          = 20
+	tagFailedAttempts = 21
+	tagRetryAt        = 22
+	tagBegunAttempt   = 23
 )
 
 func (m *HeaderMore) encode(e *encoder) {
@@ -30,6 +74,26 @@ func (m *HeaderMore) encode(e *encoder) {
 	if m.CleanupChild != 0 {
 		e.u64(tagCleanupChild)
 		e.u64(uint64(m.CleanupChild))
+	}
+	if r := m.Retry; r != (Retry{}) {
+		e.u64(tagRetry)
+		e.u64(uint64(r.Attempts))
+		e.i64(r.InitialMS)
+		e.i64(r.MaxMS)
+		e.u64(uint64(r.FactorPercent))
+		e.u64(uint64(r.JitterPercent))
+	}
+	if m.FailedAttempts != 0 {
+		e.u64(tagFailedAttempts)
+		e.u64(uint64(m.FailedAttempts))
+	}
+	if m.RetryAt != 0 {
+		e.u64(tagRetryAt)
+		e.i64(m.RetryAt)
+	}
+	if m.BegunAttempt != 0 {
+		e.u64(tagBegunAttempt)
+		e.u64(uint64(m.BegunAttempt))
 	}
 }
 
@@ -53,6 +117,18 @@ func (m *HeaderMore) decode(d *decoder) {
 		case tagCleanupChild:
 			m.CleanupChild = d.u32()
 			empty = m.CleanupChild == 0
+		case tagRetry:
+			m.Retry = Retry{Attempts: d.u32(), InitialMS: d.i64(), MaxMS: d.i64(), FactorPercent: d.u32(), JitterPercent: d.u32()}
+			empty = m.Retry == (Retry{})
+		case tagFailedAttempts:
+			m.FailedAttempts = d.u32()
+			empty = m.FailedAttempts == 0
+		case tagRetryAt:
+			m.RetryAt = d.i64()
+			empty = m.RetryAt == 0
+		case tagBegunAttempt:
+			m.BegunAttempt = d.u32()
+			empty = m.BegunAttempt == 0
 		default:
 			d.fail("a field of a header that this program does not know")
 		}

@@ -1038,6 +1038,8 @@ type Message struct {
 	//	*Message_Entity
 	//	*Message_AwaitPromise
 	//	*Message_PromiseDone
+	//	*Message_ChildStarted
+	//	*Message_ChildRetrying
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1203,6 +1205,24 @@ func (x *Message) GetPromiseDone() *PromiseDone {
 	return nil
 }
 
+func (x *Message) GetChildStarted() *ChildStarted {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_ChildStarted); ok {
+			return x.ChildStarted
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetChildRetrying() *ChildRetrying {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_ChildRetrying); ok {
+			return x.ChildRetrying
+		}
+	}
+	return nil
+}
+
 type isMessage_Kind interface {
 	isMessage_Kind()
 }
@@ -1243,6 +1263,14 @@ type Message_PromiseDone struct {
 	PromiseDone *PromiseDone `protobuf:"bytes,31,opt,name=promise_done,json=promiseDone,proto3,oneof"`
 }
 
+type Message_ChildStarted struct {
+	ChildStarted *ChildStarted `protobuf:"bytes,50,opt,name=child_started,json=childStarted,proto3,oneof"`
+}
+
+type Message_ChildRetrying struct {
+	ChildRetrying *ChildRetrying `protobuf:"bytes,51,opt,name=child_retrying,json=childRetrying,proto3,oneof"`
+}
+
 func (*Message_StartChild) isMessage_Kind() {}
 
 func (*Message_ChildDone) isMessage_Kind() {}
@@ -1260,6 +1288,10 @@ func (*Message_Entity) isMessage_Kind() {}
 func (*Message_AwaitPromise) isMessage_Kind() {}
 
 func (*Message_PromiseDone) isMessage_Kind() {}
+
+func (*Message_ChildStarted) isMessage_Kind() {}
+
+func (*Message_ChildRetrying) isMessage_Kind() {}
 
 // AwaitPromise asks for the value of the promise to_id. A PromiseDone answers it: at once if the promise is settled or
 // missing, else at its settlement.
@@ -1509,8 +1541,11 @@ type StartChild struct {
 	Tags            map[string]string `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ComponentDigest string            `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	IdempotencyKey  string            `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// How the child's partition repeats a failed attempt, and how many attempts there are.
+	Retry         *v1.ChildRetry `protobuf:"bytes,20,opt,name=retry,proto3" json:"retry,omitempty"`
+	Attempts      uint32         `protobuf:"varint,21,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartChild) Reset() {
@@ -1592,6 +1627,20 @@ func (x *StartChild) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *StartChild) GetRetry() *v1.ChildRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *StartChild) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
 type ChildDone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcome       *v1.Outcome            `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
@@ -1636,6 +1685,96 @@ func (x *ChildDone) GetOutcome() *v1.Outcome {
 	return nil
 }
 
+// ChildStarted says that a worker has acquired the task of a child's attempt for the first time. to_id is the proxy promise.
+type ChildStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildStarted) Reset() {
+	*x = ChildStarted{}
+	mi := &file_command_v1_command_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildStarted) ProtoMessage() {}
+
+func (x *ChildStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildStarted.ProtoReflect.Descriptor instead.
+func (*ChildStarted) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+}
+
+// ChildRetrying says that an attempt of a child has failed, and that another follows. to_id is the proxy promise.
+type ChildRetrying struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *v1.Failure            `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	RetryAtMs     int64                  `protobuf:"varint,2,opt,name=retry_at_ms,json=retryAtMs,proto3" json:"retry_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildRetrying) Reset() {
+	*x = ChildRetrying{}
+	mi := &file_command_v1_command_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildRetrying) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildRetrying) ProtoMessage() {}
+
+func (x *ChildRetrying) ProtoReflect() protoreflect.Message {
+	mi := &file_command_v1_command_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildRetrying.ProtoReflect.Descriptor instead.
+func (*ChildRetrying) Descriptor() ([]byte, []int) {
+	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ChildRetrying) GetError() *v1.Failure {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ChildRetrying) GetRetryAtMs() int64 {
+	if x != nil {
+		return x.RetryAtMs
+	}
+	return 0
+}
+
 // Reply answers one command.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1671,7 +1810,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1822,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[19]
+	mi := &file_command_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1835,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reply) GetKind() isReply_Kind {
@@ -2070,7 +2209,7 @@ type PromiseAnswer struct {
 
 func (x *PromiseAnswer) Reset() {
 	*x = PromiseAnswer{}
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2221,7 @@ func (x *PromiseAnswer) String() string {
 func (*PromiseAnswer) ProtoMessage() {}
 
 func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[20]
+	mi := &file_command_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2234,7 @@ func (x *PromiseAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseAnswer.ProtoReflect.Descriptor instead.
 func (*PromiseAnswer) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PromiseAnswer) GetId() string {
@@ -2129,7 +2268,7 @@ type RaiseLevelReply struct {
 
 func (x *RaiseLevelReply) Reset() {
 	*x = RaiseLevelReply{}
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2280,7 @@ func (x *RaiseLevelReply) String() string {
 func (*RaiseLevelReply) ProtoMessage() {}
 
 func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[21]
+	mi := &file_command_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2293,7 @@ func (x *RaiseLevelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelReply.ProtoReflect.Descriptor instead.
 func (*RaiseLevelReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RaiseLevelReply) GetLevel() uint64 {
@@ -2176,7 +2315,7 @@ type InheritLeasesReply struct {
 
 func (x *InheritLeasesReply) Reset() {
 	*x = InheritLeasesReply{}
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2327,7 @@ func (x *InheritLeasesReply) String() string {
 func (*InheritLeasesReply) ProtoMessage() {}
 
 func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[22]
+	mi := &file_command_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2340,7 @@ func (x *InheritLeasesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InheritLeasesReply.ProtoReflect.Descriptor instead.
 func (*InheritLeasesReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *InheritLeasesReply) GetExtended() uint32 {
@@ -2228,7 +2367,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2379,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[23]
+	mi := &file_command_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2392,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeartbeatReply) GetLost() []*v1.TaskToken {
@@ -2279,7 +2418,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2430,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[24]
+	mi := &file_command_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2443,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TickReply) GetDone() uint32 {
@@ -2322,7 +2461,7 @@ type RegisterFunctionsReply struct {
 
 func (x *RegisterFunctionsReply) Reset() {
 	*x = RegisterFunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2473,7 @@ func (x *RegisterFunctionsReply) String() string {
 func (*RegisterFunctionsReply) ProtoMessage() {}
 
 func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[25]
+	mi := &file_command_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2486,7 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 type DeliverReply struct {
@@ -2359,7 +2498,7 @@ type DeliverReply struct {
 
 func (x *DeliverReply) Reset() {
 	*x = DeliverReply{}
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2510,7 @@ func (x *DeliverReply) String() string {
 func (*DeliverReply) ProtoMessage() {}
 
 func (x *DeliverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[26]
+	mi := &file_command_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2523,7 @@ func (x *DeliverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverReply.ProtoReflect.Descriptor instead.
 func (*DeliverReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeliverReply) GetThrough() uint64 {
@@ -2402,7 +2541,7 @@ type TrimReply struct {
 
 func (x *TrimReply) Reset() {
 	*x = TrimReply{}
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2553,7 @@ func (x *TrimReply) String() string {
 func (*TrimReply) ProtoMessage() {}
 
 func (x *TrimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[27]
+	mi := &file_command_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2566,7 @@ func (x *TrimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimReply.ProtoReflect.Descriptor instead.
 func (*TrimReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 type AssignReply struct {
@@ -2438,7 +2577,7 @@ type AssignReply struct {
 
 func (x *AssignReply) Reset() {
 	*x = AssignReply{}
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2589,7 @@ func (x *AssignReply) String() string {
 func (*AssignReply) ProtoMessage() {}
 
 func (x *AssignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[28]
+	mi := &file_command_v1_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2602,7 @@ func (x *AssignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReply.ProtoReflect.Descriptor instead.
 func (*AssignReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
 }
 
 // Error is a refusal: the command changed nothing.
@@ -2478,7 +2617,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2629,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[29]
+	mi := &file_command_v1_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2642,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{29}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Error) GetReason() v1.Reason {
@@ -2537,7 +2676,7 @@ type Detail struct {
 
 func (x *Detail) Reset() {
 	*x = Detail{}
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2688,7 @@ func (x *Detail) String() string {
 func (*Detail) ProtoMessage() {}
 
 func (x *Detail) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[30]
+	mi := &file_command_v1_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2701,7 @@ func (x *Detail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detail.ProtoReflect.Descriptor instead.
 func (*Detail) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{30}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Detail) GetKey() string {
@@ -2607,7 +2746,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2758,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[31]
+	mi := &file_command_v1_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2771,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{31}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Query) GetNamespace() string {
@@ -2881,7 +3020,7 @@ type EntityAnswerQuery struct {
 
 func (x *EntityAnswerQuery) Reset() {
 	*x = EntityAnswerQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3032,7 @@ func (x *EntityAnswerQuery) String() string {
 func (*EntityAnswerQuery) ProtoMessage() {}
 
 func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[32]
+	mi := &file_command_v1_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3045,7 @@ func (x *EntityAnswerQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityAnswerQuery.ProtoReflect.Descriptor instead.
 func (*EntityAnswerQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{32}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
 }
 
 type TaskQuery struct {
@@ -2919,7 +3058,7 @@ type TaskQuery struct {
 
 func (x *TaskQuery) Reset() {
 	*x = TaskQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3070,7 @@ func (x *TaskQuery) String() string {
 func (*TaskQuery) ProtoMessage() {}
 
 func (x *TaskQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[33]
+	mi := &file_command_v1_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3083,7 @@ func (x *TaskQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskQuery.ProtoReflect.Descriptor instead.
 func (*TaskQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{33}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskQuery) GetIncarnation() uint64 {
@@ -2970,7 +3109,7 @@ type HeldQuery struct {
 
 func (x *HeldQuery) Reset() {
 	*x = HeldQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3121,7 @@ func (x *HeldQuery) String() string {
 func (*HeldQuery) ProtoMessage() {}
 
 func (x *HeldQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[34]
+	mi := &file_command_v1_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3134,7 @@ func (x *HeldQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldQuery.ProtoReflect.Descriptor instead.
 func (*HeldQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{34}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HeldQuery) GetWorker() string {
@@ -3014,7 +3153,7 @@ type FunctionsQuery struct {
 
 func (x *FunctionsQuery) Reset() {
 	*x = FunctionsQuery{}
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3165,7 @@ func (x *FunctionsQuery) String() string {
 func (*FunctionsQuery) ProtoMessage() {}
 
 func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[35]
+	mi := &file_command_v1_command_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3178,7 @@ func (x *FunctionsQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsQuery.ProtoReflect.Descriptor instead.
 func (*FunctionsQuery) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{35}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FunctionsQuery) GetFunctions() []string {
@@ -3075,7 +3214,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3226,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[36]
+	mi := &file_command_v1_command_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3239,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{36}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueryReply) GetKind() isQueryReply_Kind {
@@ -3348,7 +3487,7 @@ type HeldReply struct {
 
 func (x *HeldReply) Reset() {
 	*x = HeldReply{}
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3499,7 @@ func (x *HeldReply) String() string {
 func (*HeldReply) ProtoMessage() {}
 
 func (x *HeldReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[37]
+	mi := &file_command_v1_command_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3512,7 @@ func (x *HeldReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReply.ProtoReflect.Descriptor instead.
 func (*HeldReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{37}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HeldReply) GetTasks() []*v1.TaskToken {
@@ -3393,7 +3532,7 @@ type FunctionsReply struct {
 
 func (x *FunctionsReply) Reset() {
 	*x = FunctionsReply{}
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3544,7 @@ func (x *FunctionsReply) String() string {
 func (*FunctionsReply) ProtoMessage() {}
 
 func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_command_v1_command_proto_msgTypes[38]
+	mi := &file_command_v1_command_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3557,7 @@ func (x *FunctionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionsReply.ProtoReflect.Descriptor instead.
 func (*FunctionsReply) Descriptor() ([]byte, []int) {
-	return file_command_v1_command_proto_rawDescGZIP(), []int{38}
+	return file_command_v1_command_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FunctionsReply) GetUnknown() []string {
@@ -3497,7 +3636,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x04Trim\x12 \n" +
 	"\vdestination\x18\x01 \x01(\rR\vdestination\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\athrough\x18\x03 \x01(\x04R\athrough\"\xf7\x05\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\x8c\a\n" +
 	"\aMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x17\n" +
@@ -3518,7 +3657,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"signalDone\x12;\n" +
 	"\x06entity\x18\x14 \x01(\v2!.perdure.command.v1.EntityMessageH\x00R\x06entity\x12G\n" +
 	"\rawait_promise\x18\x1e \x01(\v2 .perdure.command.v1.AwaitPromiseH\x00R\fawaitPromise\x12D\n" +
-	"\fpromise_done\x18\x1f \x01(\v2\x1f.perdure.command.v1.PromiseDoneH\x00R\vpromiseDoneB\x06\n" +
+	"\fpromise_done\x18\x1f \x01(\v2\x1f.perdure.command.v1.PromiseDoneH\x00R\vpromiseDone\x12G\n" +
+	"\rchild_started\x182 \x01(\v2 .perdure.command.v1.ChildStartedH\x00R\fchildStarted\x12J\n" +
+	"\x0echild_retrying\x183 \x01(\v2!.perdure.command.v1.ChildRetryingH\x00R\rchildRetryingB\x06\n" +
 	"\x04kind\"-\n" +
 	"\fAwaitPromise\x12\x1d\n" +
 	"\n" +
@@ -3534,7 +3675,7 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"promise_id\x18\x02 \x01(\tR\tpromiseId\";\n" +
 	"\n" +
 	"SignalDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xc9\x02\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x93\x03\n" +
 	"\n" +
 	"StartChild\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
@@ -3545,12 +3686,18 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"deadlineMs\x12<\n" +
 	"\x04tags\x18\x05 \x03(\v2(.perdure.command.v1.StartChild.TagsEntryR\x04tags\x12)\n" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x1a7\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12,\n" +
+	"\x05retry\x18\x14 \x01(\v2\x16.perdure.v1.ChildRetryR\x05retry\x12\x1a\n" +
+	"\battempts\x18\x15 \x01(\rR\battempts\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\tChildDone\x12-\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\xbf\v\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x13.perdure.v1.OutcomeR\aoutcome\"\x0e\n" +
+	"\fChildStarted\"Z\n" +
+	"\rChildRetrying\x12)\n" +
+	"\x05error\x18\x01 \x01(\v2\x13.perdure.v1.FailureR\x05error\x12\x1e\n" +
+	"\vretry_at_ms\x18\x02 \x01(\x03R\tretryAtMs\"\xbf\v\n" +
 	"\x05Reply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x121\n" +
 	"\x05start\x18\x10 \x01(\v2\x19.perdure.v1.StartResponseH\x00R\x05start\x121\n" +
@@ -3670,7 +3817,7 @@ func file_command_v1_command_proto_rawDescGZIP() []byte {
 	return file_command_v1_command_proto_rawDescData
 }
 
-var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_command_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_command_v1_command_proto_goTypes = []any{
 	(*Entry)(nil),                   // 0: perdure.command.v1.Entry
 	(*Grant)(nil),                   // 1: perdure.command.v1.Grant
@@ -3691,185 +3838,193 @@ var file_command_v1_command_proto_goTypes = []any{
 	(*SignalDone)(nil),              // 16: perdure.command.v1.SignalDone
 	(*StartChild)(nil),              // 17: perdure.command.v1.StartChild
 	(*ChildDone)(nil),               // 18: perdure.command.v1.ChildDone
-	(*Reply)(nil),                   // 19: perdure.command.v1.Reply
-	(*PromiseAnswer)(nil),           // 20: perdure.command.v1.PromiseAnswer
-	(*RaiseLevelReply)(nil),         // 21: perdure.command.v1.RaiseLevelReply
-	(*InheritLeasesReply)(nil),      // 22: perdure.command.v1.InheritLeasesReply
-	(*HeartbeatReply)(nil),          // 23: perdure.command.v1.HeartbeatReply
-	(*TickReply)(nil),               // 24: perdure.command.v1.TickReply
-	(*RegisterFunctionsReply)(nil),  // 25: perdure.command.v1.RegisterFunctionsReply
-	(*DeliverReply)(nil),            // 26: perdure.command.v1.DeliverReply
-	(*TrimReply)(nil),               // 27: perdure.command.v1.TrimReply
-	(*AssignReply)(nil),             // 28: perdure.command.v1.AssignReply
-	(*Error)(nil),                   // 29: perdure.command.v1.Error
-	(*Detail)(nil),                  // 30: perdure.command.v1.Detail
-	(*Query)(nil),                   // 31: perdure.command.v1.Query
-	(*EntityAnswerQuery)(nil),       // 32: perdure.command.v1.EntityAnswerQuery
-	(*TaskQuery)(nil),               // 33: perdure.command.v1.TaskQuery
-	(*HeldQuery)(nil),               // 34: perdure.command.v1.HeldQuery
-	(*FunctionsQuery)(nil),          // 35: perdure.command.v1.FunctionsQuery
-	(*QueryReply)(nil),              // 36: perdure.command.v1.QueryReply
-	(*HeldReply)(nil),               // 37: perdure.command.v1.HeldReply
-	(*FunctionsReply)(nil),          // 38: perdure.command.v1.FunctionsReply
-	nil,                             // 39: perdure.command.v1.StartChild.TagsEntry
-	(*v1.RequestID)(nil),            // 40: perdure.v1.RequestID
-	(*v1.StartRequest)(nil),         // 41: perdure.v1.StartRequest
-	(*v1.Commit)(nil),               // 42: perdure.v1.Commit
-	(*v1.Release)(nil),              // 43: perdure.v1.Release
-	(*v1.SignalRequest)(nil),        // 44: perdure.v1.SignalRequest
-	(*v1.CancelRequest)(nil),        // 45: perdure.v1.CancelRequest
-	(*v1.TerminateRequest)(nil),     // 46: perdure.v1.TerminateRequest
-	(*v1.CreatePromiseRequest)(nil), // 47: perdure.v1.CreatePromiseRequest
-	(*v1.SettlePromiseRequest)(nil), // 48: perdure.v1.SettlePromiseRequest
-	(*v1.SubmitGraphRequest)(nil),   // 49: perdure.v1.SubmitGraphRequest
-	(*v1.RetryGraphRequest)(nil),    // 50: perdure.v1.RetryGraphRequest
-	(*v1.SignalEntityRequest)(nil),  // 51: perdure.v1.SignalEntityRequest
-	(*v1.CallEntityRequest)(nil),    // 52: perdure.v1.CallEntityRequest
-	(*v1.CommitEntity)(nil),         // 53: perdure.v1.CommitEntity
-	(*v1.RestartRequest)(nil),       // 54: perdure.v1.RestartRequest
-	(*v1.TaskToken)(nil),            // 55: perdure.v1.TaskToken
-	(*v1.SignalSend)(nil),           // 56: perdure.v1.SignalSend
-	(*v1.StartSend)(nil),            // 57: perdure.v1.StartSend
-	(*v1.Outcome)(nil),              // 58: perdure.v1.Outcome
-	(*v1.StartResponse)(nil),        // 59: perdure.v1.StartResponse
-	(*v1.CommitReply)(nil),          // 60: perdure.v1.CommitReply
-	(*v1.ReleaseReply)(nil),         // 61: perdure.v1.ReleaseReply
-	(*v1.SignalResponse)(nil),       // 62: perdure.v1.SignalResponse
-	(*v1.CancelResponse)(nil),       // 63: perdure.v1.CancelResponse
-	(*v1.TerminateResponse)(nil),    // 64: perdure.v1.TerminateResponse
-	(*v1.PromiseResponse)(nil),      // 65: perdure.v1.PromiseResponse
-	(*v1.SubmitGraphResponse)(nil),  // 66: perdure.v1.SubmitGraphResponse
-	(*v1.RetryGraphResponse)(nil),   // 67: perdure.v1.RetryGraphResponse
-	(*v1.SignalEntityResponse)(nil), // 68: perdure.v1.SignalEntityResponse
-	(*v1.CallEntityResponse)(nil),   // 69: perdure.v1.CallEntityResponse
-	(*v1.CommitEntityReply)(nil),    // 70: perdure.v1.CommitEntityReply
-	(*v1.RestartResponse)(nil),      // 71: perdure.v1.RestartResponse
-	(v1.Reason)(0),                  // 72: perdure.v1.Reason
-	(*v1.DescribeRequest)(nil),      // 73: perdure.v1.DescribeRequest
-	(*v1.ResultRequest)(nil),        // 74: perdure.v1.ResultRequest
-	(*v1.JournalRequest)(nil),       // 75: perdure.v1.JournalRequest
-	(*v1.ListRequest)(nil),          // 76: perdure.v1.ListRequest
-	(*v1.GetPromiseRequest)(nil),    // 77: perdure.v1.GetPromiseRequest
-	(*v1.GraphStatusRequest)(nil),   // 78: perdure.v1.GraphStatusRequest
-	(*v1.GetGraphRequest)(nil),      // 79: perdure.v1.GetGraphRequest
-	(*v1.NodeOutcomeRequest)(nil),   // 80: perdure.v1.NodeOutcomeRequest
-	(*v1.GetEntityRequest)(nil),     // 81: perdure.v1.GetEntityRequest
-	(*v1.ListEntitiesRequest)(nil),  // 82: perdure.v1.ListEntitiesRequest
-	(*v1.DescribeResponse)(nil),     // 83: perdure.v1.DescribeResponse
-	(*v1.ResultResponse)(nil),       // 84: perdure.v1.ResultResponse
-	(*v1.JournalResponse)(nil),      // 85: perdure.v1.JournalResponse
-	(*v1.ListResponse)(nil),         // 86: perdure.v1.ListResponse
-	(*v1.Task)(nil),                 // 87: perdure.v1.Task
-	(*v1.GraphStatus)(nil),          // 88: perdure.v1.GraphStatus
-	(*v1.GetGraphResponse)(nil),     // 89: perdure.v1.GetGraphResponse
-	(*v1.NodeOutcome)(nil),          // 90: perdure.v1.NodeOutcome
-	(*v1.GetEntityResponse)(nil),    // 91: perdure.v1.GetEntityResponse
-	(*v1.ListEntitiesResponse)(nil), // 92: perdure.v1.ListEntitiesResponse
+	(*ChildStarted)(nil),            // 19: perdure.command.v1.ChildStarted
+	(*ChildRetrying)(nil),           // 20: perdure.command.v1.ChildRetrying
+	(*Reply)(nil),                   // 21: perdure.command.v1.Reply
+	(*PromiseAnswer)(nil),           // 22: perdure.command.v1.PromiseAnswer
+	(*RaiseLevelReply)(nil),         // 23: perdure.command.v1.RaiseLevelReply
+	(*InheritLeasesReply)(nil),      // 24: perdure.command.v1.InheritLeasesReply
+	(*HeartbeatReply)(nil),          // 25: perdure.command.v1.HeartbeatReply
+	(*TickReply)(nil),               // 26: perdure.command.v1.TickReply
+	(*RegisterFunctionsReply)(nil),  // 27: perdure.command.v1.RegisterFunctionsReply
+	(*DeliverReply)(nil),            // 28: perdure.command.v1.DeliverReply
+	(*TrimReply)(nil),               // 29: perdure.command.v1.TrimReply
+	(*AssignReply)(nil),             // 30: perdure.command.v1.AssignReply
+	(*Error)(nil),                   // 31: perdure.command.v1.Error
+	(*Detail)(nil),                  // 32: perdure.command.v1.Detail
+	(*Query)(nil),                   // 33: perdure.command.v1.Query
+	(*EntityAnswerQuery)(nil),       // 34: perdure.command.v1.EntityAnswerQuery
+	(*TaskQuery)(nil),               // 35: perdure.command.v1.TaskQuery
+	(*HeldQuery)(nil),               // 36: perdure.command.v1.HeldQuery
+	(*FunctionsQuery)(nil),          // 37: perdure.command.v1.FunctionsQuery
+	(*QueryReply)(nil),              // 38: perdure.command.v1.QueryReply
+	(*HeldReply)(nil),               // 39: perdure.command.v1.HeldReply
+	(*FunctionsReply)(nil),          // 40: perdure.command.v1.FunctionsReply
+	nil,                             // 41: perdure.command.v1.StartChild.TagsEntry
+	(*v1.RequestID)(nil),            // 42: perdure.v1.RequestID
+	(*v1.StartRequest)(nil),         // 43: perdure.v1.StartRequest
+	(*v1.Commit)(nil),               // 44: perdure.v1.Commit
+	(*v1.Release)(nil),              // 45: perdure.v1.Release
+	(*v1.SignalRequest)(nil),        // 46: perdure.v1.SignalRequest
+	(*v1.CancelRequest)(nil),        // 47: perdure.v1.CancelRequest
+	(*v1.TerminateRequest)(nil),     // 48: perdure.v1.TerminateRequest
+	(*v1.CreatePromiseRequest)(nil), // 49: perdure.v1.CreatePromiseRequest
+	(*v1.SettlePromiseRequest)(nil), // 50: perdure.v1.SettlePromiseRequest
+	(*v1.SubmitGraphRequest)(nil),   // 51: perdure.v1.SubmitGraphRequest
+	(*v1.RetryGraphRequest)(nil),    // 52: perdure.v1.RetryGraphRequest
+	(*v1.SignalEntityRequest)(nil),  // 53: perdure.v1.SignalEntityRequest
+	(*v1.CallEntityRequest)(nil),    // 54: perdure.v1.CallEntityRequest
+	(*v1.CommitEntity)(nil),         // 55: perdure.v1.CommitEntity
+	(*v1.RestartRequest)(nil),       // 56: perdure.v1.RestartRequest
+	(*v1.TaskToken)(nil),            // 57: perdure.v1.TaskToken
+	(*v1.SignalSend)(nil),           // 58: perdure.v1.SignalSend
+	(*v1.StartSend)(nil),            // 59: perdure.v1.StartSend
+	(*v1.Outcome)(nil),              // 60: perdure.v1.Outcome
+	(*v1.ChildRetry)(nil),           // 61: perdure.v1.ChildRetry
+	(*v1.Failure)(nil),              // 62: perdure.v1.Failure
+	(*v1.StartResponse)(nil),        // 63: perdure.v1.StartResponse
+	(*v1.CommitReply)(nil),          // 64: perdure.v1.CommitReply
+	(*v1.ReleaseReply)(nil),         // 65: perdure.v1.ReleaseReply
+	(*v1.SignalResponse)(nil),       // 66: perdure.v1.SignalResponse
+	(*v1.CancelResponse)(nil),       // 67: perdure.v1.CancelResponse
+	(*v1.TerminateResponse)(nil),    // 68: perdure.v1.TerminateResponse
+	(*v1.PromiseResponse)(nil),      // 69: perdure.v1.PromiseResponse
+	(*v1.SubmitGraphResponse)(nil),  // 70: perdure.v1.SubmitGraphResponse
+	(*v1.RetryGraphResponse)(nil),   // 71: perdure.v1.RetryGraphResponse
+	(*v1.SignalEntityResponse)(nil), // 72: perdure.v1.SignalEntityResponse
+	(*v1.CallEntityResponse)(nil),   // 73: perdure.v1.CallEntityResponse
+	(*v1.CommitEntityReply)(nil),    // 74: perdure.v1.CommitEntityReply
+	(*v1.RestartResponse)(nil),      // 75: perdure.v1.RestartResponse
+	(v1.Reason)(0),                  // 76: perdure.v1.Reason
+	(*v1.DescribeRequest)(nil),      // 77: perdure.v1.DescribeRequest
+	(*v1.ResultRequest)(nil),        // 78: perdure.v1.ResultRequest
+	(*v1.JournalRequest)(nil),       // 79: perdure.v1.JournalRequest
+	(*v1.ListRequest)(nil),          // 80: perdure.v1.ListRequest
+	(*v1.GetPromiseRequest)(nil),    // 81: perdure.v1.GetPromiseRequest
+	(*v1.GraphStatusRequest)(nil),   // 82: perdure.v1.GraphStatusRequest
+	(*v1.GetGraphRequest)(nil),      // 83: perdure.v1.GetGraphRequest
+	(*v1.NodeOutcomeRequest)(nil),   // 84: perdure.v1.NodeOutcomeRequest
+	(*v1.GetEntityRequest)(nil),     // 85: perdure.v1.GetEntityRequest
+	(*v1.ListEntitiesRequest)(nil),  // 86: perdure.v1.ListEntitiesRequest
+	(*v1.DescribeResponse)(nil),     // 87: perdure.v1.DescribeResponse
+	(*v1.ResultResponse)(nil),       // 88: perdure.v1.ResultResponse
+	(*v1.JournalResponse)(nil),      // 89: perdure.v1.JournalResponse
+	(*v1.ListResponse)(nil),         // 90: perdure.v1.ListResponse
+	(*v1.Task)(nil),                 // 91: perdure.v1.Task
+	(*v1.GraphStatus)(nil),          // 92: perdure.v1.GraphStatus
+	(*v1.GetGraphResponse)(nil),     // 93: perdure.v1.GetGraphResponse
+	(*v1.NodeOutcome)(nil),          // 94: perdure.v1.NodeOutcome
+	(*v1.GetEntityResponse)(nil),    // 95: perdure.v1.GetEntityResponse
+	(*v1.ListEntitiesResponse)(nil), // 96: perdure.v1.ListEntitiesResponse
 }
 var file_command_v1_command_proto_depIdxs = []int32{
-	2,  // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
-	1,  // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
-	40, // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
-	41, // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
-	42, // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
-	43, // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
-	5,  // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
-	44, // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
-	45, // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
-	46, // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
-	47, // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
-	48, // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
-	6,  // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
-	7,  // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
-	9,  // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
-	10, // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
-	8,  // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
-	49, // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
-	50, // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
-	4,  // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
-	3,  // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
-	51, // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
-	52, // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
-	53, // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
-	54, // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
-	55, // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	11, // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
-	17, // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
-	18, // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
-	56, // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
-	57, // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
-	15, // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
-	16, // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
-	14, // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
-	12, // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
-	13, // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
-	58, // 36: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
-	56, // 37: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
-	58, // 38: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
-	39, // 39: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
-	58, // 40: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
-	29, // 41: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
-	59, // 42: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
-	60, // 43: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
-	61, // 44: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
-	23, // 45: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
-	62, // 46: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
-	63, // 47: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
-	64, // 48: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
-	65, // 49: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
-	24, // 50: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
-	25, // 51: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
-	26, // 52: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
-	27, // 53: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
-	28, // 54: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
-	66, // 55: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
-	67, // 56: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
-	22, // 57: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
-	21, // 58: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
-	20, // 59: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
-	68, // 60: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
-	69, // 61: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
-	70, // 62: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
-	71, // 63: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
-	55, // 64: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	55, // 65: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	72, // 66: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
-	30, // 67: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
-	73, // 68: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
-	74, // 69: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
-	75, // 70: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
-	76, // 71: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
-	77, // 72: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
-	33, // 73: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
-	34, // 74: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
-	35, // 75: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
-	78, // 76: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
-	79, // 77: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
-	80, // 78: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
-	81, // 79: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
-	82, // 80: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
-	32, // 81: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
-	29, // 82: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
-	83, // 83: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
-	84, // 84: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
-	85, // 85: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
-	86, // 86: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
-	65, // 87: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
-	87, // 88: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
-	37, // 89: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
-	38, // 90: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
-	88, // 91: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
-	89, // 92: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
-	90, // 93: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
-	91, // 94: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
-	92, // 95: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
-	69, // 96: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
-	55, // 97: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
-	98, // [98:98] is the sub-list for method output_type
-	98, // [98:98] is the sub-list for method input_type
-	98, // [98:98] is the sub-list for extension type_name
-	98, // [98:98] is the sub-list for extension extendee
-	0,  // [0:98] is the sub-list for field type_name
+	2,   // 0: perdure.command.v1.Entry.commands:type_name -> perdure.command.v1.Command
+	1,   // 1: perdure.command.v1.Entry.grants:type_name -> perdure.command.v1.Grant
+	42,  // 2: perdure.command.v1.Command.request:type_name -> perdure.v1.RequestID
+	43,  // 3: perdure.command.v1.Command.start:type_name -> perdure.v1.StartRequest
+	44,  // 4: perdure.command.v1.Command.commit:type_name -> perdure.v1.Commit
+	45,  // 5: perdure.command.v1.Command.release:type_name -> perdure.v1.Release
+	5,   // 6: perdure.command.v1.Command.heartbeat:type_name -> perdure.command.v1.Heartbeat
+	46,  // 7: perdure.command.v1.Command.signal:type_name -> perdure.v1.SignalRequest
+	47,  // 8: perdure.command.v1.Command.cancel:type_name -> perdure.v1.CancelRequest
+	48,  // 9: perdure.command.v1.Command.terminate:type_name -> perdure.v1.TerminateRequest
+	49,  // 10: perdure.command.v1.Command.create_promise:type_name -> perdure.v1.CreatePromiseRequest
+	50,  // 11: perdure.command.v1.Command.settle_promise:type_name -> perdure.v1.SettlePromiseRequest
+	6,   // 12: perdure.command.v1.Command.tick:type_name -> perdure.command.v1.Tick
+	7,   // 13: perdure.command.v1.Command.register_functions:type_name -> perdure.command.v1.RegisterFunctions
+	9,   // 14: perdure.command.v1.Command.deliver:type_name -> perdure.command.v1.Deliver
+	10,  // 15: perdure.command.v1.Command.trim:type_name -> perdure.command.v1.Trim
+	8,   // 16: perdure.command.v1.Command.assign:type_name -> perdure.command.v1.Assign
+	51,  // 17: perdure.command.v1.Command.submit_graph:type_name -> perdure.v1.SubmitGraphRequest
+	52,  // 18: perdure.command.v1.Command.retry_graph:type_name -> perdure.v1.RetryGraphRequest
+	4,   // 19: perdure.command.v1.Command.inherit_leases:type_name -> perdure.command.v1.InheritLeases
+	3,   // 20: perdure.command.v1.Command.raise_level:type_name -> perdure.command.v1.RaiseLevel
+	53,  // 21: perdure.command.v1.Command.signal_entity:type_name -> perdure.v1.SignalEntityRequest
+	54,  // 22: perdure.command.v1.Command.call_entity:type_name -> perdure.v1.CallEntityRequest
+	55,  // 23: perdure.command.v1.Command.commit_entity:type_name -> perdure.v1.CommitEntity
+	56,  // 24: perdure.command.v1.Command.restart:type_name -> perdure.v1.RestartRequest
+	57,  // 25: perdure.command.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	11,  // 26: perdure.command.v1.Deliver.messages:type_name -> perdure.command.v1.Message
+	17,  // 27: perdure.command.v1.Message.start_child:type_name -> perdure.command.v1.StartChild
+	18,  // 28: perdure.command.v1.Message.child_done:type_name -> perdure.command.v1.ChildDone
+	58,  // 29: perdure.command.v1.Message.signal:type_name -> perdure.v1.SignalSend
+	59,  // 30: perdure.command.v1.Message.start:type_name -> perdure.v1.StartSend
+	15,  // 31: perdure.command.v1.Message.signal_call:type_name -> perdure.command.v1.SignalCall
+	16,  // 32: perdure.command.v1.Message.signal_done:type_name -> perdure.command.v1.SignalDone
+	14,  // 33: perdure.command.v1.Message.entity:type_name -> perdure.command.v1.EntityMessage
+	12,  // 34: perdure.command.v1.Message.await_promise:type_name -> perdure.command.v1.AwaitPromise
+	13,  // 35: perdure.command.v1.Message.promise_done:type_name -> perdure.command.v1.PromiseDone
+	19,  // 36: perdure.command.v1.Message.child_started:type_name -> perdure.command.v1.ChildStarted
+	20,  // 37: perdure.command.v1.Message.child_retrying:type_name -> perdure.command.v1.ChildRetrying
+	60,  // 38: perdure.command.v1.PromiseDone.outcome:type_name -> perdure.v1.Outcome
+	58,  // 39: perdure.command.v1.SignalCall.signal:type_name -> perdure.v1.SignalSend
+	60,  // 40: perdure.command.v1.SignalDone.outcome:type_name -> perdure.v1.Outcome
+	41,  // 41: perdure.command.v1.StartChild.tags:type_name -> perdure.command.v1.StartChild.TagsEntry
+	61,  // 42: perdure.command.v1.StartChild.retry:type_name -> perdure.v1.ChildRetry
+	60,  // 43: perdure.command.v1.ChildDone.outcome:type_name -> perdure.v1.Outcome
+	62,  // 44: perdure.command.v1.ChildRetrying.error:type_name -> perdure.v1.Failure
+	31,  // 45: perdure.command.v1.Reply.error:type_name -> perdure.command.v1.Error
+	63,  // 46: perdure.command.v1.Reply.start:type_name -> perdure.v1.StartResponse
+	64,  // 47: perdure.command.v1.Reply.commit:type_name -> perdure.v1.CommitReply
+	65,  // 48: perdure.command.v1.Reply.release:type_name -> perdure.v1.ReleaseReply
+	25,  // 49: perdure.command.v1.Reply.heartbeat:type_name -> perdure.command.v1.HeartbeatReply
+	66,  // 50: perdure.command.v1.Reply.signal:type_name -> perdure.v1.SignalResponse
+	67,  // 51: perdure.command.v1.Reply.cancel:type_name -> perdure.v1.CancelResponse
+	68,  // 52: perdure.command.v1.Reply.terminate:type_name -> perdure.v1.TerminateResponse
+	69,  // 53: perdure.command.v1.Reply.promise:type_name -> perdure.v1.PromiseResponse
+	26,  // 54: perdure.command.v1.Reply.tick:type_name -> perdure.command.v1.TickReply
+	27,  // 55: perdure.command.v1.Reply.register_functions:type_name -> perdure.command.v1.RegisterFunctionsReply
+	28,  // 56: perdure.command.v1.Reply.deliver:type_name -> perdure.command.v1.DeliverReply
+	29,  // 57: perdure.command.v1.Reply.trim:type_name -> perdure.command.v1.TrimReply
+	30,  // 58: perdure.command.v1.Reply.assign:type_name -> perdure.command.v1.AssignReply
+	70,  // 59: perdure.command.v1.Reply.submit_graph:type_name -> perdure.v1.SubmitGraphResponse
+	71,  // 60: perdure.command.v1.Reply.retry_graph:type_name -> perdure.v1.RetryGraphResponse
+	24,  // 61: perdure.command.v1.Reply.inherit_leases:type_name -> perdure.command.v1.InheritLeasesReply
+	23,  // 62: perdure.command.v1.Reply.raise_level:type_name -> perdure.command.v1.RaiseLevelReply
+	22,  // 63: perdure.command.v1.Reply.promise_answer:type_name -> perdure.command.v1.PromiseAnswer
+	72,  // 64: perdure.command.v1.Reply.signal_entity:type_name -> perdure.v1.SignalEntityResponse
+	73,  // 65: perdure.command.v1.Reply.call_entity:type_name -> perdure.v1.CallEntityResponse
+	74,  // 66: perdure.command.v1.Reply.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	75,  // 67: perdure.command.v1.Reply.restart:type_name -> perdure.v1.RestartResponse
+	57,  // 68: perdure.command.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	57,  // 69: perdure.command.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	76,  // 70: perdure.command.v1.Error.reason:type_name -> perdure.v1.Reason
+	32,  // 71: perdure.command.v1.Error.details:type_name -> perdure.command.v1.Detail
+	77,  // 72: perdure.command.v1.Query.describe:type_name -> perdure.v1.DescribeRequest
+	78,  // 73: perdure.command.v1.Query.result:type_name -> perdure.v1.ResultRequest
+	79,  // 74: perdure.command.v1.Query.journal:type_name -> perdure.v1.JournalRequest
+	80,  // 75: perdure.command.v1.Query.list:type_name -> perdure.v1.ListRequest
+	81,  // 76: perdure.command.v1.Query.promise:type_name -> perdure.v1.GetPromiseRequest
+	35,  // 77: perdure.command.v1.Query.task:type_name -> perdure.command.v1.TaskQuery
+	36,  // 78: perdure.command.v1.Query.held:type_name -> perdure.command.v1.HeldQuery
+	37,  // 79: perdure.command.v1.Query.functions:type_name -> perdure.command.v1.FunctionsQuery
+	82,  // 80: perdure.command.v1.Query.graph_status:type_name -> perdure.v1.GraphStatusRequest
+	83,  // 81: perdure.command.v1.Query.graph:type_name -> perdure.v1.GetGraphRequest
+	84,  // 82: perdure.command.v1.Query.node_outcome:type_name -> perdure.v1.NodeOutcomeRequest
+	85,  // 83: perdure.command.v1.Query.entity:type_name -> perdure.v1.GetEntityRequest
+	86,  // 84: perdure.command.v1.Query.entities:type_name -> perdure.v1.ListEntitiesRequest
+	34,  // 85: perdure.command.v1.Query.entity_answer:type_name -> perdure.command.v1.EntityAnswerQuery
+	31,  // 86: perdure.command.v1.QueryReply.error:type_name -> perdure.command.v1.Error
+	87,  // 87: perdure.command.v1.QueryReply.describe:type_name -> perdure.v1.DescribeResponse
+	88,  // 88: perdure.command.v1.QueryReply.result:type_name -> perdure.v1.ResultResponse
+	89,  // 89: perdure.command.v1.QueryReply.journal:type_name -> perdure.v1.JournalResponse
+	90,  // 90: perdure.command.v1.QueryReply.list:type_name -> perdure.v1.ListResponse
+	69,  // 91: perdure.command.v1.QueryReply.promise:type_name -> perdure.v1.PromiseResponse
+	91,  // 92: perdure.command.v1.QueryReply.task:type_name -> perdure.v1.Task
+	39,  // 93: perdure.command.v1.QueryReply.held:type_name -> perdure.command.v1.HeldReply
+	40,  // 94: perdure.command.v1.QueryReply.functions:type_name -> perdure.command.v1.FunctionsReply
+	92,  // 95: perdure.command.v1.QueryReply.graph_status:type_name -> perdure.v1.GraphStatus
+	93,  // 96: perdure.command.v1.QueryReply.graph:type_name -> perdure.v1.GetGraphResponse
+	94,  // 97: perdure.command.v1.QueryReply.node_outcome:type_name -> perdure.v1.NodeOutcome
+	95,  // 98: perdure.command.v1.QueryReply.entity:type_name -> perdure.v1.GetEntityResponse
+	96,  // 99: perdure.command.v1.QueryReply.entities:type_name -> perdure.v1.ListEntitiesResponse
+	73,  // 100: perdure.command.v1.QueryReply.entity_answer:type_name -> perdure.v1.CallEntityResponse
+	57,  // 101: perdure.command.v1.HeldReply.tasks:type_name -> perdure.v1.TaskToken
+	102, // [102:102] is the sub-list for method output_type
+	102, // [102:102] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_command_v1_command_proto_init() }
@@ -3911,8 +4066,10 @@ func file_command_v1_command_proto_init() {
 		(*Message_Entity)(nil),
 		(*Message_AwaitPromise)(nil),
 		(*Message_PromiseDone)(nil),
+		(*Message_ChildStarted)(nil),
+		(*Message_ChildRetrying)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[19].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[21].OneofWrappers = []any{
 		(*Reply_Error)(nil),
 		(*Reply_Start)(nil),
 		(*Reply_Commit)(nil),
@@ -3937,7 +4094,7 @@ func file_command_v1_command_proto_init() {
 		(*Reply_CommitEntity)(nil),
 		(*Reply_Restart)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[31].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[33].OneofWrappers = []any{
 		(*Query_Describe)(nil),
 		(*Query_Result)(nil),
 		(*Query_Journal)(nil),
@@ -3953,7 +4110,7 @@ func file_command_v1_command_proto_init() {
 		(*Query_Entities)(nil),
 		(*Query_EntityAnswer)(nil),
 	}
-	file_command_v1_command_proto_msgTypes[36].OneofWrappers = []any{
+	file_command_v1_command_proto_msgTypes[38].OneofWrappers = []any{
 		(*QueryReply_Error)(nil),
 		(*QueryReply_Describe)(nil),
 		(*QueryReply_Result)(nil),
@@ -3976,7 +4133,7 @@ func file_command_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_command_v1_command_proto_rawDesc), len(file_command_v1_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

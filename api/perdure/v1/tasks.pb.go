@@ -1495,7 +1495,10 @@ type ChildOptions struct {
 	TimeoutMs int64                  `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	Tags      map[string]string      `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Place the child by a root id of its own, so that wide fan-outs use every partition.
-	Spread        bool `protobuf:"varint,4,opt,name=spread,proto3" json:"spread,omitempty"`
+	Spread bool `protobuf:"varint,4,opt,name=spread,proto3" json:"spread,omitempty"`
+	// How a failed attempt of the child is repeated; none: the first failure is final. How many attempts there are, is in
+	// the retry policy of its InvokeScheduled: "attempts=N" comes first.
+	Retry         *ChildRetry `protobuf:"bytes,20,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,6 +1561,85 @@ func (x *ChildOptions) GetSpread() bool {
 	return false
 }
 
+func (x *ChildOptions) GetRetry() *ChildRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// ChildRetry is how the server repeats a child whose attempt has failed: as a new incarnation of the child, after a pause.
+type ChildRetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pause after the first attempt; 0 means 1,000. Each later one is factor_percent as long as the one before it, up to
+	// max_ms; 0 means 200 % and 60,000.
+	InitialMs     int64  `protobuf:"varint,1,opt,name=initial_ms,json=initialMs,proto3" json:"initial_ms,omitempty"`
+	MaxMs         int64  `protobuf:"varint,2,opt,name=max_ms,json=maxMs,proto3" json:"max_ms,omitempty"`
+	FactorPercent uint32 `protobuf:"varint,3,opt,name=factor_percent,json=factorPercent,proto3" json:"factor_percent,omitempty"`
+	// The part of each pause that is random, at most 100.
+	JitterPercent uint32 `protobuf:"varint,4,opt,name=jitter_percent,json=jitterPercent,proto3" json:"jitter_percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildRetry) Reset() {
+	*x = ChildRetry{}
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildRetry) ProtoMessage() {}
+
+func (x *ChildRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildRetry.ProtoReflect.Descriptor instead.
+func (*ChildRetry) Descriptor() ([]byte, []int) {
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ChildRetry) GetInitialMs() int64 {
+	if x != nil {
+		return x.InitialMs
+	}
+	return 0
+}
+
+func (x *ChildRetry) GetMaxMs() int64 {
+	if x != nil {
+		return x.MaxMs
+	}
+	return 0
+}
+
+func (x *ChildRetry) GetFactorPercent() uint32 {
+	if x != nil {
+		return x.FactorPercent
+	}
+	return 0
+}
+
+func (x *ChildRetry) GetJitterPercent() uint32 {
+	if x != nil {
+		return x.JitterPercent
+	}
+	return 0
+}
+
 // Send is the content of an invocation of kind send. The server writes its InvokeStarted in the commit. It
 // writes the InvokeCompleted of a start there too, and that of a signal when the target's partition has
 // answered: with an empty value, or a failure of type "target_not_found" or "target_finished". The promise
@@ -1582,7 +1664,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1676,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[16]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1689,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{16}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Send) GetPromiseId() string {
@@ -1759,7 +1841,7 @@ type NewPromise struct {
 
 func (x *NewPromise) Reset() {
 	*x = NewPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1853,7 @@ func (x *NewPromise) String() string {
 func (*NewPromise) ProtoMessage() {}
 
 func (x *NewPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[17]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1866,7 @@ func (x *NewPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewPromise.ProtoReflect.Descriptor instead.
 func (*NewPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{17}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NewPromise) GetTimeoutMs() int64 {
@@ -1804,7 +1886,7 @@ type AwaitedPromise struct {
 
 func (x *AwaitedPromise) Reset() {
 	*x = AwaitedPromise{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1898,7 @@ func (x *AwaitedPromise) String() string {
 func (*AwaitedPromise) ProtoMessage() {}
 
 func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[18]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1911,7 @@ func (x *AwaitedPromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitedPromise.ProtoReflect.Descriptor instead.
 func (*AwaitedPromise) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AwaitedPromise) GetId() string {
@@ -1850,7 +1932,7 @@ type SignalSend struct {
 
 func (x *SignalSend) Reset() {
 	*x = SignalSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1944,7 @@ func (x *SignalSend) String() string {
 func (*SignalSend) ProtoMessage() {}
 
 func (x *SignalSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[19]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1957,7 @@ func (x *SignalSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalSend.ProtoReflect.Descriptor instead.
 func (*SignalSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignalSend) GetId() string {
@@ -1912,7 +1994,7 @@ type StartSend struct {
 
 func (x *StartSend) Reset() {
 	*x = StartSend{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2006,7 @@ func (x *StartSend) String() string {
 func (*StartSend) ProtoMessage() {}
 
 func (x *StartSend) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[20]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2019,7 @@ func (x *StartSend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartSend.ProtoReflect.Descriptor instead.
 func (*StartSend) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StartSend) GetId() string {
@@ -1990,7 +2072,7 @@ type CommitReply struct {
 
 func (x *CommitReply) Reset() {
 	*x = CommitReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2084,7 @@ func (x *CommitReply) String() string {
 func (*CommitReply) ProtoMessage() {}
 
 func (x *CommitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[21]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2097,7 @@ func (x *CommitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitReply.ProtoReflect.Descriptor instead.
 func (*CommitReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CommitReply) GetState() TaskState {
@@ -2064,7 +2146,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2158,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[22]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2171,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Heartbeat) GetTasks() []*TaskToken {
@@ -2113,7 +2195,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2207,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[23]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2220,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HeartbeatReply) GetLost() []*TaskToken {
@@ -2178,7 +2260,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2272,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[24]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2285,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Release) GetTask() *TaskToken {
@@ -2242,7 +2324,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2336,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[25]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2349,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{25}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 type ReadJournal struct {
@@ -2282,7 +2364,7 @@ type ReadJournal struct {
 
 func (x *ReadJournal) Reset() {
 	*x = ReadJournal{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2376,7 @@ func (x *ReadJournal) String() string {
 func (*ReadJournal) ProtoMessage() {}
 
 func (x *ReadJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[26]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2389,7 @@ func (x *ReadJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournal.ProtoReflect.Descriptor instead.
 func (*ReadJournal) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{26}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadJournal) GetNamespace() string {
@@ -2348,7 +2430,7 @@ type JournalPage struct {
 
 func (x *JournalPage) Reset() {
 	*x = JournalPage{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2442,7 @@ func (x *JournalPage) String() string {
 func (*JournalPage) ProtoMessage() {}
 
 func (x *JournalPage) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[27]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2455,7 @@ func (x *JournalPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalPage.ProtoReflect.Descriptor instead.
 func (*JournalPage) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{27}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JournalPage) GetEntries() []*JournalEntry {
@@ -2398,7 +2480,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2492,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[28]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2505,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{28}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
 }
 
 type CallError struct {
@@ -2439,7 +2521,7 @@ type CallError struct {
 
 func (x *CallError) Reset() {
 	*x = CallError{}
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2533,7 @@ func (x *CallError) String() string {
 func (*CallError) ProtoMessage() {}
 
 func (x *CallError) ProtoReflect() protoreflect.Message {
-	mi := &file_perdure_v1_tasks_proto_msgTypes[29]
+	mi := &file_perdure_v1_tasks_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2546,7 @@ func (x *CallError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallError.ProtoReflect.Descriptor instead.
 func (*CallError) Descriptor() ([]byte, []int) {
-	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{29}
+	return file_perdure_v1_tasks_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CallError) GetCode() int32 {
@@ -2608,17 +2690,25 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x0fcontinue_as_new\x18\n" +
 	" \x01(\v2\x19.perdure.v1.ContinueAsNewR\rcontinueAsNew\"%\n" +
 	"\rContinueAsNew\x12\x14\n" +
-	"\x05input\x18\x01 \x01(\fR\x05input\"\xd5\x01\n" +
+	"\x05input\x18\x01 \x01(\fR\x05input\"\x83\x02\n" +
 	"\fChildOptions\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x126\n" +
 	"\x04tags\x18\x03 \x03(\v2\".perdure.v1.ChildOptions.TagsEntryR\x04tags\x12\x16\n" +
-	"\x06spread\x18\x04 \x01(\bR\x06spread\x1a7\n" +
+	"\x06spread\x18\x04 \x01(\bR\x06spread\x12,\n" +
+	"\x05retry\x18\x14 \x01(\v2\x16.perdure.v1.ChildRetryR\x05retry\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
+	"\n" +
+	"ChildRetry\x12\x1d\n" +
+	"\n" +
+	"initial_ms\x18\x01 \x01(\x03R\tinitialMs\x12\x15\n" +
+	"\x06max_ms\x18\x02 \x01(\x03R\x05maxMs\x12%\n" +
+	"\x0efactor_percent\x18\x03 \x01(\rR\rfactorPercent\x12%\n" +
+	"\x0ejitter_percent\x18\x04 \x01(\rR\rjitterPercent\"\x8b\x04\n" +
 	"\x04Send\x12\x1d\n" +
 	"\n" +
 	"promise_id\x18\x01 \x01(\tR\tpromiseId\x120\n" +
@@ -2716,7 +2806,7 @@ func file_perdure_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_perdure_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_perdure_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_perdure_v1_tasks_proto_goTypes = []any{
 	(TaskState)(0),            // 0: perdure.v1.TaskState
 	(*ListNodesRequest)(nil),  // 1: perdure.v1.ListNodesRequest
@@ -2735,104 +2825,106 @@ var file_perdure_v1_tasks_proto_goTypes = []any{
 	(*Commit)(nil),            // 14: perdure.v1.Commit
 	(*ContinueAsNew)(nil),     // 15: perdure.v1.ContinueAsNew
 	(*ChildOptions)(nil),      // 16: perdure.v1.ChildOptions
-	(*Send)(nil),              // 17: perdure.v1.Send
-	(*NewPromise)(nil),        // 18: perdure.v1.NewPromise
-	(*AwaitedPromise)(nil),    // 19: perdure.v1.AwaitedPromise
-	(*SignalSend)(nil),        // 20: perdure.v1.SignalSend
-	(*StartSend)(nil),         // 21: perdure.v1.StartSend
-	(*CommitReply)(nil),       // 22: perdure.v1.CommitReply
-	(*Heartbeat)(nil),         // 23: perdure.v1.Heartbeat
-	(*HeartbeatReply)(nil),    // 24: perdure.v1.HeartbeatReply
-	(*Release)(nil),           // 25: perdure.v1.Release
-	(*ReleaseReply)(nil),      // 26: perdure.v1.ReleaseReply
-	(*ReadJournal)(nil),       // 27: perdure.v1.ReadJournal
-	(*JournalPage)(nil),       // 28: perdure.v1.JournalPage
-	(*Drain)(nil),             // 29: perdure.v1.Drain
-	(*CallError)(nil),         // 30: perdure.v1.CallError
-	nil,                       // 31: perdure.v1.Task.TagsEntry
-	nil,                       // 32: perdure.v1.ChildOptions.TagsEntry
-	nil,                       // 33: perdure.v1.StartSend.TagsEntry
-	nil,                       // 34: perdure.v1.CallError.MetadataEntry
-	(*CommitEntity)(nil),      // 35: perdure.v1.CommitEntity
-	(*CommitEntityReply)(nil), // 36: perdure.v1.CommitEntityReply
-	(*TaskToken)(nil),         // 37: perdure.v1.TaskToken
-	(ExecutionStatus)(0),      // 38: perdure.v1.ExecutionStatus
-	(*JournalEntry)(nil),      // 39: perdure.v1.JournalEntry
-	(*EntityBatch)(nil),       // 40: perdure.v1.EntityBatch
-	(*RequestID)(nil),         // 41: perdure.v1.RequestID
-	(*Event)(nil),             // 42: perdure.v1.Event
-	(*EntityCall)(nil),        // 43: perdure.v1.EntityCall
-	(*EntitySignal)(nil),      // 44: perdure.v1.EntitySignal
-	(*EntityLocks)(nil),       // 45: perdure.v1.EntityLocks
-	(*EntityUnlock)(nil),      // 46: perdure.v1.EntityUnlock
-	(Reason)(0),               // 47: perdure.v1.Reason
+	(*ChildRetry)(nil),        // 17: perdure.v1.ChildRetry
+	(*Send)(nil),              // 18: perdure.v1.Send
+	(*NewPromise)(nil),        // 19: perdure.v1.NewPromise
+	(*AwaitedPromise)(nil),    // 20: perdure.v1.AwaitedPromise
+	(*SignalSend)(nil),        // 21: perdure.v1.SignalSend
+	(*StartSend)(nil),         // 22: perdure.v1.StartSend
+	(*CommitReply)(nil),       // 23: perdure.v1.CommitReply
+	(*Heartbeat)(nil),         // 24: perdure.v1.Heartbeat
+	(*HeartbeatReply)(nil),    // 25: perdure.v1.HeartbeatReply
+	(*Release)(nil),           // 26: perdure.v1.Release
+	(*ReleaseReply)(nil),      // 27: perdure.v1.ReleaseReply
+	(*ReadJournal)(nil),       // 28: perdure.v1.ReadJournal
+	(*JournalPage)(nil),       // 29: perdure.v1.JournalPage
+	(*Drain)(nil),             // 30: perdure.v1.Drain
+	(*CallError)(nil),         // 31: perdure.v1.CallError
+	nil,                       // 32: perdure.v1.Task.TagsEntry
+	nil,                       // 33: perdure.v1.ChildOptions.TagsEntry
+	nil,                       // 34: perdure.v1.StartSend.TagsEntry
+	nil,                       // 35: perdure.v1.CallError.MetadataEntry
+	(*CommitEntity)(nil),      // 36: perdure.v1.CommitEntity
+	(*CommitEntityReply)(nil), // 37: perdure.v1.CommitEntityReply
+	(*TaskToken)(nil),         // 38: perdure.v1.TaskToken
+	(ExecutionStatus)(0),      // 39: perdure.v1.ExecutionStatus
+	(*JournalEntry)(nil),      // 40: perdure.v1.JournalEntry
+	(*EntityBatch)(nil),       // 41: perdure.v1.EntityBatch
+	(*RequestID)(nil),         // 42: perdure.v1.RequestID
+	(*Event)(nil),             // 43: perdure.v1.Event
+	(*EntityCall)(nil),        // 44: perdure.v1.EntityCall
+	(*EntitySignal)(nil),      // 45: perdure.v1.EntitySignal
+	(*EntityLocks)(nil),       // 46: perdure.v1.EntityLocks
+	(*EntityUnlock)(nil),      // 47: perdure.v1.EntityUnlock
+	(Reason)(0),               // 48: perdure.v1.Reason
 }
 var file_perdure_v1_tasks_proto_depIdxs = []int32{
 	3,  // 0: perdure.v1.NodeList.nodes:type_name -> perdure.v1.ClusterAddress
 	6,  // 1: perdure.v1.WorkRequest.hello:type_name -> perdure.v1.Hello
 	8,  // 2: perdure.v1.WorkRequest.credit:type_name -> perdure.v1.Credit
 	14, // 3: perdure.v1.WorkRequest.commit:type_name -> perdure.v1.Commit
-	23, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
-	25, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
-	27, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
-	35, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
+	24, // 4: perdure.v1.WorkRequest.heartbeat:type_name -> perdure.v1.Heartbeat
+	26, // 5: perdure.v1.WorkRequest.release:type_name -> perdure.v1.Release
+	28, // 6: perdure.v1.WorkRequest.read_journal:type_name -> perdure.v1.ReadJournal
+	36, // 7: perdure.v1.WorkRequest.commit_entity:type_name -> perdure.v1.CommitEntity
 	9,  // 8: perdure.v1.WorkRequest.revoke_credit:type_name -> perdure.v1.RevokeCredit
 	7,  // 9: perdure.v1.WorkResponse.welcome:type_name -> perdure.v1.Welcome
 	12, // 10: perdure.v1.WorkResponse.task:type_name -> perdure.v1.Task
-	22, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
-	24, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
-	26, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
-	28, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
-	30, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
-	29, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
-	36, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
+	23, // 11: perdure.v1.WorkResponse.commit:type_name -> perdure.v1.CommitReply
+	25, // 12: perdure.v1.WorkResponse.heartbeat:type_name -> perdure.v1.HeartbeatReply
+	27, // 13: perdure.v1.WorkResponse.release:type_name -> perdure.v1.ReleaseReply
+	29, // 14: perdure.v1.WorkResponse.journal:type_name -> perdure.v1.JournalPage
+	31, // 15: perdure.v1.WorkResponse.error:type_name -> perdure.v1.CallError
+	30, // 16: perdure.v1.WorkResponse.drain:type_name -> perdure.v1.Drain
+	37, // 17: perdure.v1.WorkResponse.commit_entity:type_name -> perdure.v1.CommitEntityReply
 	10, // 18: perdure.v1.WorkResponse.credit_returned:type_name -> perdure.v1.CreditReturned
 	11, // 19: perdure.v1.WorkResponse.credit_wanted:type_name -> perdure.v1.CreditWanted
 	2,  // 20: perdure.v1.WorkResponse.nodes:type_name -> perdure.v1.NodeList
-	37, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
-	37, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
-	37, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
-	38, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
-	39, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
-	31, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
-	40, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
+	38, // 21: perdure.v1.Hello.held:type_name -> perdure.v1.TaskToken
+	38, // 22: perdure.v1.Welcome.lost:type_name -> perdure.v1.TaskToken
+	38, // 23: perdure.v1.Task.token:type_name -> perdure.v1.TaskToken
+	39, // 24: perdure.v1.Task.status:type_name -> perdure.v1.ExecutionStatus
+	40, // 25: perdure.v1.Task.entries:type_name -> perdure.v1.JournalEntry
+	32, // 26: perdure.v1.Task.tags:type_name -> perdure.v1.Task.TagsEntry
+	41, // 27: perdure.v1.Task.entity:type_name -> perdure.v1.EntityBatch
 	13, // 28: perdure.v1.Task.cleanup_of:type_name -> perdure.v1.CleanupOf
-	41, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
-	37, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
-	42, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
+	42, // 29: perdure.v1.Commit.request:type_name -> perdure.v1.RequestID
+	38, // 30: perdure.v1.Commit.task:type_name -> perdure.v1.TaskToken
+	43, // 31: perdure.v1.Commit.events:type_name -> perdure.v1.Event
 	16, // 32: perdure.v1.Commit.children:type_name -> perdure.v1.ChildOptions
-	17, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
+	18, // 33: perdure.v1.Commit.sends:type_name -> perdure.v1.Send
 	15, // 34: perdure.v1.Commit.continue_as_new:type_name -> perdure.v1.ContinueAsNew
-	32, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
-	20, // 36: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
-	21, // 37: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
-	43, // 38: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
-	44, // 39: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
-	45, // 40: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
-	46, // 41: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
-	18, // 42: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
-	19, // 43: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
-	33, // 44: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
-	0,  // 45: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
-	38, // 46: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
-	39, // 47: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
-	37, // 48: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
-	37, // 49: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
-	37, // 50: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
-	37, // 51: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
-	37, // 52: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
-	39, // 53: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
-	47, // 54: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
-	34, // 55: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
-	4,  // 56: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
-	1,  // 57: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
-	5,  // 58: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
-	2,  // 59: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
-	58, // [58:60] is the sub-list for method output_type
-	56, // [56:58] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	33, // 35: perdure.v1.ChildOptions.tags:type_name -> perdure.v1.ChildOptions.TagsEntry
+	17, // 36: perdure.v1.ChildOptions.retry:type_name -> perdure.v1.ChildRetry
+	21, // 37: perdure.v1.Send.signal:type_name -> perdure.v1.SignalSend
+	22, // 38: perdure.v1.Send.start:type_name -> perdure.v1.StartSend
+	44, // 39: perdure.v1.Send.entity_call:type_name -> perdure.v1.EntityCall
+	45, // 40: perdure.v1.Send.entity_signal:type_name -> perdure.v1.EntitySignal
+	46, // 41: perdure.v1.Send.entity_locks:type_name -> perdure.v1.EntityLocks
+	47, // 42: perdure.v1.Send.entity_unlock:type_name -> perdure.v1.EntityUnlock
+	19, // 43: perdure.v1.Send.new_promise:type_name -> perdure.v1.NewPromise
+	20, // 44: perdure.v1.Send.awaited_promise:type_name -> perdure.v1.AwaitedPromise
+	34, // 45: perdure.v1.StartSend.tags:type_name -> perdure.v1.StartSend.TagsEntry
+	0,  // 46: perdure.v1.CommitReply.state:type_name -> perdure.v1.TaskState
+	39, // 47: perdure.v1.CommitReply.status:type_name -> perdure.v1.ExecutionStatus
+	40, // 48: perdure.v1.CommitReply.entries:type_name -> perdure.v1.JournalEntry
+	38, // 49: perdure.v1.Heartbeat.tasks:type_name -> perdure.v1.TaskToken
+	38, // 50: perdure.v1.HeartbeatReply.lost:type_name -> perdure.v1.TaskToken
+	38, // 51: perdure.v1.HeartbeatReply.cancelling:type_name -> perdure.v1.TaskToken
+	38, // 52: perdure.v1.HeartbeatReply.unknown:type_name -> perdure.v1.TaskToken
+	38, // 53: perdure.v1.Release.task:type_name -> perdure.v1.TaskToken
+	40, // 54: perdure.v1.JournalPage.entries:type_name -> perdure.v1.JournalEntry
+	48, // 55: perdure.v1.CallError.reason:type_name -> perdure.v1.Reason
+	35, // 56: perdure.v1.CallError.metadata:type_name -> perdure.v1.CallError.MetadataEntry
+	4,  // 57: perdure.v1.Tasks.Work:input_type -> perdure.v1.WorkRequest
+	1,  // 58: perdure.v1.Tasks.ListNodes:input_type -> perdure.v1.ListNodesRequest
+	5,  // 59: perdure.v1.Tasks.Work:output_type -> perdure.v1.WorkResponse
+	2,  // 60: perdure.v1.Tasks.ListNodes:output_type -> perdure.v1.NodeList
+	59, // [59:61] is the sub-list for method output_type
+	57, // [57:59] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_perdure_v1_tasks_proto_init() }
@@ -2867,7 +2959,7 @@ func file_perdure_v1_tasks_proto_init() {
 		(*WorkResponse_CreditWanted)(nil),
 		(*WorkResponse_Nodes)(nil),
 	}
-	file_perdure_v1_tasks_proto_msgTypes[16].OneofWrappers = []any{
+	file_perdure_v1_tasks_proto_msgTypes[17].OneofWrappers = []any{
 		(*Send_Signal)(nil),
 		(*Send_Start)(nil),
 		(*Send_EntityCall)(nil),
@@ -2883,7 +2975,7 @@ func file_perdure_v1_tasks_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perdure_v1_tasks_proto_rawDesc), len(file_perdure_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -96,8 +96,8 @@ var graphBugs = []mutation.Bug{
 		From: `&& !failure.NonRetryable &&`, To: `&& failure.Type != "" &&`, Tests: "TestGraphRetry",
 	},
 	{
-		File: "fsm/machine/graph_advance.go", Rule: "pauses grow from the second on",
-		From: `for i := uint32(1); i < attempt && pause < most; i++ {`, To: `for i := uint32(0); i < attempt && pause < most; i++ {`, Tests: "TestGraphPauses",
+		File: "fsm/state/header_more.go", Rule: "pauses grow from the second on",
+		From: `for i := uint32(1); i < n && pause < most; i++ {`, To: `for i := uint32(0); i < n && pause < most; i++ {`, Pkg: "fsm/machine", Tests: "TestGraphPauses",
 	},
 	{
 		File: "fsm/machine/graph_advance.go", Rule: "failure policy: a failed node counts as skipped if it says so",

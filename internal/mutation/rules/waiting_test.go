@@ -29,4 +29,36 @@ var waitingBugs = []mutation.Bug{
 		From: `text, ok := strings.CutPrefix(address, askerScheme)`, To: `text, ok := strings.CutPrefix(address, askerScheme+"x")`,
 		Tests: "TestAwaitPromise",
 	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: one that nobody has acquired has not begun",
+		From: `if ok && !inv.Completed && inv.Open == 0 && caller`, To: `if ok && !inv.Completed && inv.Open == 0 && inv.Retries == 0 && caller`, Tests: "TestChildRetry",
+	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: the policy says how many there are",
+		From: `if attempt >= ex.h.Retry.Attempts ||`, To: `if attempt > ex.h.Retry.Attempts ||`, Tests: "TestChildRetryEnds TestChildRetry",
+	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: a failure that says so is final",
+		From: `err != nil || o.Failure != nil && o.Failure.NonRetryable {`, To: `err != nil {`, Tests: "TestChildRetryEnds",
+	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: none begins while the caller is cancelling",
+		From: `if here && caller.h.Status == journal.StatusCancelling {`, To: `if here && caller.h.Status.Terminal() {`, Tests: "TestChildRetryEnds",
+	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: the next one gets the signals",
+		From: `signals: signals, lastCommit: request,`, To: `lastCommit: request,`, Tests: "TestChildRetry",
+	},
+	{
+		File: "fsm/machine/sweep.go", Rule: "attempt: the next one begins after its pause",
+		From: `if ex.h.RetryAt > t.now {`, To: `if ex.h.RetryAt < 0 {`, Tests: "TestChildRetry",
+	},
+	{
+		File: "fsm/machine/attempt.go", Rule: "attempt: what a message says is for one incarnation of the caller",
+		From: `p.Incarnation != msg.ToIncarnation || p.Target`, To: `p.Target`, Tests: "TestChildAttemptMessages",
+	},
+	{
+		File: "fsm/machine/incarnation.go", Rule: "attempt: what the failing commit started goes with it",
+		From: `if young.born && young != ex {`, To: `if young.born && young == ex {`, Tests: "TestChildRetrySweeps",
+	},
 }
