@@ -377,7 +377,7 @@ func (r *recovery) flipOnce(readRebuilt, readDamaged bool) error {
 	if err := r.c.waitCalm(r.ctx); err != nil {
 		return err
 	}
-	if err := r.forgetKept(n, partition); err != nil {
+	if err := r.forgetQuarantined(n, partition); err != nil {
 		return err
 	}
 	if !readRebuilt {
@@ -412,8 +412,8 @@ func (r *recovery) calmOrHalted(n *Node, partition uint32) error {
 	return err
 }
 
-// forgetKept deletes the files that the rebuilds of a replica have quarantined.
-func (r *recovery) forgetKept(n *Node, partition uint32) error {
+// forgetQuarantined deletes the files that the rebuilds of a replica have quarantined.
+func (r *recovery) forgetQuarantined(n *Node, partition uint32) error {
 	cl, err := r.c.Client(time.Minute, n)
 	if err != nil {
 		return err

@@ -165,7 +165,7 @@ func keptNotes(s *perdurev1.ClusterStatus) (notes []string) {
 			}
 			kept = kept[count:]
 			notes = append(notes, fmt.Sprintf("node %s keeps %s of partition %d (%s): %s deletes the files",
-				orDash(n.GetNodeId()), nounText(count, "quarantined replica"), p, bytesText(bytes), forgetKeptLine(n.GetNodeId(), p)))
+				orDash(n.GetNodeId()), nounText(count, "quarantined replica"), p, bytesText(bytes), forgetQuarantinedLine(n.GetNodeId(), p)))
 		}
 	}
 	return notes

@@ -297,14 +297,14 @@ func TestClusterStates(t *testing.T) {
 func TestReplicaForgetKept(t *testing.T) {
 	s := newFakeServer()
 	sh := &shell{addr: s.serve(t)}
-	sh.story(t, "replica_forget_kept",
-		"replica forget-kept --node n3 --partition 2", "replica forget-kept --node n3 --partition 2 --json",
-		"replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678",
-		"# Nothing is quarantined.", "replica forget-kept --node n1 --partition 2", "replica forget-kept --node n1 --partition 2 --json",
-		"# Refused.", "replica forget-kept --node n2 --partition 2", "replica forget-kept --node n9 --partition 2",
+	sh.story(t, "replica_forget_quarantined",
+		"replica forget-quarantined --node n3 --partition 2", "replica forget-quarantined --node n3 --partition 2 --json",
+		"replica forget-quarantined --node n3 --partition 2 --name kept-0002-20260102T030405.678",
+		"# Nothing is quarantined.", "replica forget-quarantined --node n1 --partition 2", "replica forget-quarantined --node n1 --partition 2 --json",
+		"# Refused.", "replica forget-quarantined --node n2 --partition 2", "replica forget-quarantined --node n9 --partition 2",
 		"# Invalid arguments.",
-		"replica forget-kept", "replica forget-kept --node n3", "replica forget-kept --partition 2", "replica forget-kept --node n3 --partition 2 --name ''",
-		"replica forget-kept --help")
+		"replica forget-quarantined", "replica forget-quarantined --node n3", "replica forget-quarantined --partition 2", "replica forget-quarantined --node n3 --partition 2 --name ''",
+		"replica forget-quarantined --help")
 	want := &perdurev1.ForgetKeptRequest{Partition: 2, NodeId: "n9"}
 	if got := s.last["ForgetKeptRequest"]; !proto.Equal(got, want) {
 		t.Errorf("asked for %v, want %v", got, want)

@@ -37,7 +37,7 @@ because its store is damaged or its state differs. Meanwhile the node serves its
 other partitions, and the other nodes serve this one.
 
 The files of the replaced replica are quarantined in the node's data directory, as
-kept-PARTITION-TIME, for inspection. "perdure replica forget-kept" deletes them.
+kept-PARTITION-TIME, for inspection. "perdure replica forget-quarantined" deletes them.
 
 The command waits until the replica has caught up and shows its progress. When --wait
 ends first, the rebuild continues; the same command waits for it again. If a rebuild
@@ -116,7 +116,7 @@ func (a *app) rebuild(ctx context.Context, c *client.Client, node string, partit
 		fmt.Fprintf(a.out, "partition %d on %s is rebuilt and has caught up: %d entries applied\n", partition, printable(node), done.Applied)
 	}
 	fmt.Fprintf(a.out, "its former files are quarantined in the data directory of %s, as kept-%04d-TIME; to delete them:\n  %s\n",
-		printable(node), partition, forgetKeptLine(node, partition))
+		printable(node), partition, forgetQuarantinedLine(node, partition))
 	return nil
 }
 

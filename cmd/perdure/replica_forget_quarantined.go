@@ -9,14 +9,15 @@ import (
 	"perdure/client"
 )
 
-func (a *app) replicaForgetKeptCommand() *cobra.Command {
+func (a *app) replicaForgetQuarantinedCommand() *cobra.Command {
 	var (
 		node, name string
 		partition  uint32
 	)
 	cmd := &cobra.Command{
-		Use:   "forget-kept",
-		Short: "Delete quarantined replicas of a partition",
+		Use:     "forget-quarantined",
+		Aliases: []string{"forget-kept"}, // its earlier name
+		Short:   "Delete quarantined replicas of a partition",
 		Long: `Delete a node's quarantined replicas of a partition. "replica rebuild" quarantines
 the files of the replica that it replaces; this command deletes them. "perdure
 cluster status" lists them.
@@ -26,8 +27,8 @@ is refused, because the quarantined files may be the node's best copy.
 
 Exit codes: 0 done, or nothing to delete, 2 bad usage, 3 no such partition or node,
 4 refused, 5 unavailable (retry).`,
-		Example: `  perdure replica forget-kept --node n3 --partition 2
-  perdure replica forget-kept --node n3 --partition 2 --name kept-0002-20260102T030405.678`,
+		Example: `  perdure replica forget-quarantined --node n3 --partition 2
+  perdure replica forget-quarantined --node n3 --partition 2 --name kept-0002-20260102T030405.678`,
 		Args: exactly(),
 	}
 	flags := cmd.Flags()
@@ -37,19 +38,19 @@ Exit codes: 0 done, or nothing to delete, 2 bad usage, 3 no such partition or no
 	cmd.RunE = a.doClient(func(ctx context.Context, c *client.Client, _ []string) error {
 		switch {
 		case node == "":
-			return usagef("--node is missing: who keeps them?")
+			return usagef("--node is missing")
 		case !flags.Changed("partition"):
-			return usagef("--partition is missing: former replicas of which one?")
+			return usagef("--partition is missing")
 		case flags.Changed("name") && name == "":
 			return usagef("--name: names none")
 		}
-		return a.forgetKept(ctx, c, node, partition, name)
+		return a.forgetQuarantined(ctx, c, node, partition, name)
 	})
 	return cmd
 }
 
-// forgetKept deletes quarantined replicas and prints which.
-func (a *app) forgetKept(ctx context.Context, c *client.Client, node string, partition uint32, name string) error {
+// forgetQuarantined deletes quarantined replicas and prints which.
+func (a *app) forgetQuarantined(ctx context.Context, c *client.Client, node string, partition uint32, name string) error {
 	forgotten, err := c.ForgetKept(ctx, node, partition, name)
 	if err != nil {
 		return hintSteered(err)
@@ -70,9 +71,9 @@ func (a *app) forgetKept(ctx context.Context, c *client.Client, node string, par
 	return nil
 }
 
-// forgetKeptLine is the command line that deletes a node's quarantined replicas of a partition.
-func forgetKeptLine(node string, partition uint32) string {
-	return fmt.Sprintf("perdure replica forget-kept --node %s --partition %d", shellWord(node), partition)
+// forgetQuarantinedLine is the command line that deletes a node's quarantined replicas of a partition.
+func forgetQuarantinedLine(node string, partition uint32) string {
+	return fmt.Sprintf("perdure replica forget-quarantined --node %s --partition %d", shellWord(node), partition)
 }
 
 // bytesText is a number of bytes for people: "912 B", "13.4 MB".
