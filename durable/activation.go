@@ -85,6 +85,8 @@ type activation struct {
 type taskRelease struct {
 	problem string
 	delay   time.Duration
+	// mismatch: the code does not fit the journal.
+	mismatch bool
 }
 
 func newActivation(w *Worker, task *perdurev1.Task) *activation {

@@ -224,6 +224,12 @@ func serve(ctx context.Context, c *client.Client) error {
 	return w.Run(ctx)
 }
 
+func serveNext(ctx context.Context, c *client.Client) error {
+	w := durable.NewWorker(c, durable.WorkerOptions{Name: "travel", Digest: "v1.5.0", CompatibleWith: []string{"v1.4.0"}})
+	w.Register(checkout)
+	return w.Run(ctx)
+}
+
 func start(ctx context.Context, c *client.Client, in Trip) (string, error) {
 	h, err := book.Start(ctx, c, "trip-7", in, durable.StartTimeout(time.Hour), durable.StartTags(map[string]string{"email": in.Email}))
 	if err != nil {

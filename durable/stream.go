@@ -445,7 +445,7 @@ func (w *Worker) redial() {
 // greet sends the Hello and returns the capacity that it announced.
 func (w *Worker) greet(s *session) int {
 	hello := &perdurev1.Hello{
-		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest, Cleanups: true,
+		WorkerId: w.id, Namespace: w.c.Namespace(), LeaseMs: client.Millis(w.opts.Lease), ComponentDigest: w.opts.Digest, CompatibleDigests: w.opts.CompatibleWith, Cleanups: true,
 	}
 	for name := range w.functions {
 		if entity, ok := strings.CutPrefix(name, "@"); ok {

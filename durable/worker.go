@@ -29,8 +29,12 @@ type WorkerOptions struct {
 	Lease time.Duration
 	// StopGrace is the time that running steps have after Run's context ends; then their contexts end. Default 10 s.
 	StopGrace time.Duration
-	// Digest names the version of the code, for people.
+	// Digest names the version of the code. Executions are pinned to the digest that was current at their start: the one
+	// that was the last to be new to the cluster. A worker with a Digest gets those that are pinned to it, to a digest of
+	// CompatibleWith, or to none. A worker without one gets all.
 	Digest string
+	// CompatibleWith are other digests whose executions this code can continue: it fits their journals.
+	CompatibleWith []string
 	// Codec is for functions without a codec of their own; default JSON. The callers of those functions must use
 	// the same codec, so prefer Function.WithCodec.
 	Codec Codec
@@ -590,7 +594,8 @@ func (w *Worker) problem(t *activation, err error) *taskRelease {
 	delay := min(problemDelayMin<<min(n, 10), problemDelayMax)
 	t.log.Error("task released with a problem", "event", "task_problem", "problem", err, "retry_in", delay)
 	w.event(Event{Kind: EventProblem, ID: t.info.ID, Function: t.info.Function, Err: err})
-	return &taskRelease{problem: publicText(t.codec, err), delay: delay}
+	var mismatch *MismatchError
+	return &taskRelease{problem: publicText(t.codec, err), delay: delay, mismatch: errors.As(err, &mismatch)}
 }
 
 // committed resets the problem count of an execution that made progress.

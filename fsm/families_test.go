@@ -164,6 +164,12 @@ func (s *pairedStore) everyFamily() (parent string) {
 	if len(res.Effects.Assigned) != 1 {
 		s.t.Fatalf("%d tasks were assigned", len(res.Effects.Assigned))
 	}
+	// The code of a worker does not fit the journal of an execution.
+	misfit := s.accepted(1000, &commandv1.Grant{Worker: "w", Namespace: ns, Functions: []string{"h"}, Credit: 1, LeaseMs: 5000},
+		&commandv1.Command{Namespace: ns, Kind: &commandv1.Command_RegisterFunctions{RegisterFunctions: &commandv1.RegisterFunctions{Functions: []string{"h"}}}},
+		start(idOf(0, "misfit"), "h"))
+	s.accepted(1000, nil, &commandv1.Command{Namespace: ns, Id: idOf(0, "misfit"), Kind: &commandv1.Command_Release{
+		Release: &perdurev1.Release{Task: misfit.Effects.Assigned[0].Token, Problem: "another step", CodeMismatch: true, Code: "v1"}}})
 	invoke := func(promise string, kind perdurev1.InvokeKind, function string) *perdurev1.Event {
 		return &perdurev1.Event{Kind: &perdurev1.Event_InvokeScheduled{InvokeScheduled: &perdurev1.InvokeScheduled{
 			PromiseId: promise, Kind: kind, FunctionName: function, Input: []byte("hello")}}}

@@ -92,6 +92,7 @@ func (s *Store) apply(logs []*raft.Log, out []any) error {
 		return s.damaged(err)
 	}
 	s.machine.Committed()
+	s.stuck.set(s.machine.Stuck())
 	s.marks.add(noted, Mark{s.machine.Applied(), s.machine.Checksum()})
 	if s.opts.OnApplied != nil {
 		for _, res := range results {

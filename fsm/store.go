@@ -115,8 +115,30 @@ type Store struct {
 	closed       bool
 
 	machine *machine.Machine
+	stuck   figure // executions, as of the last entry
 	marks   marks
 	failure failure
+}
+
+// Stuck is how many executions wait for code that fits their journals.
+func (s *Store) Stuck() int { return s.stuck.get() }
+
+// figure is a number that any goroutine may read.
+type figure struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (f *figure) get() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+func (f *figure) set(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n = n
 }
 
 // failure is the reason why a store can no longer be trusted. Any goroutine may set it.
@@ -298,6 +320,7 @@ func (s *Store) adopt(db *pebble.DB) error {
 		return s.damaged(err)
 	}
 	s.db, s.machine = db, m
+	s.stuck.set(m.Stuck())
 	s.marks.begin(Mark{m.Applied(), m.Checksum()})
 	return nil
 }

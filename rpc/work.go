@@ -15,6 +15,7 @@ import (
 // Bounds of a worker's stream.
 const (
 	maxFunctions   = 1024
+	maxCompatible  = 64
 	maxCapacity    = 100_000
 	minLeaseMS     = 1_000
 	maxLeaseMS     = 600_000
@@ -47,6 +48,7 @@ type session struct {
 	stream perdurev1.Tasks_WorkServer
 	ctx    context.Context
 	ns     string
+	code   string // see codeOf
 	worker *workers.Worker
 
 	sending  sync.Mutex
@@ -76,8 +78,13 @@ func (t *tasks) Work(stream perdurev1.Tasks_WorkServer) error {
 	if err := w.register(hello); err != nil {
 		return err
 	}
+	w.code = codeOf(hello)
+	var serves []string
+	if hello.ComponentDigest != "" {
+		serves = append([]string{hello.ComponentDigest}, hello.CompatibleDigests...)
+	}
 	w.worker = t.s.dispatcher.Attach(workers.Spec{
-		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
+		ID: hello.WorkerId, Namespace: w.ns, Functions: hello.Functions, Digests: serves, LeaseMS: hello.LeaseMs, Capacity: int(hello.Capacity), Held: hello.Held,
 		Timestamp: first.Timestamp, Splits: hello.SplitsCredit,
 	})
 	w.reported = time.Now()

@@ -253,7 +253,7 @@ func (w *session) release(ctx context.Context, r *perdurev1.Release) (*perdurev1
 	if err := firstError(w.own(r.Task), duration("delay", r.DelayMs)); err != nil {
 		return nil, err
 	}
-	r.Credit = 0
+	r.Credit, r.Code = 0, w.code
 	_, err := w.s.propose(ctx, &commandv1.Command{Namespace: r.Task.Namespace, Id: r.Task.Id, Kind: &commandv1.Command_Release{Release: r}})
 	if err != nil {
 		w.refused(r.Task, err)

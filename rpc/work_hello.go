@@ -65,6 +65,9 @@ func (w *session) readHello() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 		}
 		h.Functions = append(h.Functions, id.EntityQueue(entity)) // their tasks wait like those of functions
 	}
+	if err := digests(h); err != nil {
+		return nil, nil, err
+	}
 	if len(h.Held) > maxCapacity {
 		return nil, nil, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d held tasks exceed %d", len(h.Held), maxCapacity)
 	}
@@ -84,6 +87,30 @@ func (w *session) readHello() (*perdurev1.WorkRequest, *perdurev1.Hello, error) 
 		}
 	}
 	return m.in, h, nil
+}
+
+// digests checks the component digests of a worker.
+func digests(h *perdurev1.Hello) error {
+	switch n := len(h.CompatibleDigests); {
+	case n > 0 && h.ComponentDigest == "":
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "worker with %d compatible digests and no digest of its own", n)
+	case n > maxCompatible:
+		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "%d compatible digests exceed %d", n, maxCompatible)
+	}
+	for _, digest := range append([]string{h.ComponentDigest}, h.CompatibleDigests...) {
+		if err := text("component digest", digest, maxDigestBytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// codeOf names a worker's code: its digest, or the process itself if it states none.
+func codeOf(h *perdurev1.Hello) string {
+	if h.ComponentDigest != "" {
+		return h.ComponentDigest
+	}
+	return "worker " + h.WorkerId
 }
 
 // everywhere calls do for each partition concurrently and waits at most within. Calls that have not ended by then,
@@ -136,18 +163,25 @@ func (w *session) register(h *perdurev1.Hello) error {
 	})
 	return w.everywhere("functions", helloPartitionsTimeout, all, func(ctx context.Context, p uint32) error {
 		// A replica that lags may not know them yet; registering again is harmless.
-		reply, _, err := w.s.router.Read(ctx, p, group.Stale, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
-			Functions: &commandv1.FunctionsQuery{Functions: functions}}})
+		level := group.Stale
+		if h.ComponentDigest != "" {
+			level = group.Linearizable // it must not miss an execution that has just got stuck
+		}
+		reply, _, err := w.s.router.Read(ctx, p, level, &commandv1.Query{Namespace: w.ns, Kind: &commandv1.Query_Functions{
+			Functions: &commandv1.FunctionsQuery{Functions: functions, Digest: h.ComponentDigest, Code: codeOf(h)}}})
 		if err != nil {
 			return err
 		}
 		unknown := reply.GetFunctions().Unknown
-		if len(unknown) == 0 {
-			return nil
+		for more := len(unknown) > 0; more; {
+			reply, err := w.s.router.Deliver(ctx, p, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
+				RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown, Digest: h.ComponentDigest, Code: codeOf(h)}}})
+			if err != nil {
+				return err
+			}
+			more = reply.GetRegisterFunctions().GetMore()
 		}
-		_, err = w.s.router.Deliver(ctx, p, &commandv1.Command{Namespace: w.ns, Kind: &commandv1.Command_RegisterFunctions{
-			RegisterFunctions: &commandv1.RegisterFunctions{Functions: unknown}}})
-		return err
+		return nil
 	})
 }
 

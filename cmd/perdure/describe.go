@@ -49,7 +49,7 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	if e.GetWaiting() != nil {
 		line("Waits for", awaitingText(e.GetWaiting()))
 	}
-	line("Woken by", wakeText(e.GetWakeSource()))
+	line("Woken by", wakeText(e.GetWakeSource(), e.GetComponentDigest()))
 	line("Task", a.taskText(e.GetTask()))
 	if e.GetLastProblem() != "" {
 		line("Problem", printable(e.GetLastProblem()))
@@ -77,7 +77,7 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	if ms := e.GetClosedMs(); ms != 0 {
 		line("Finished", a.moment(ms)+", after "+span(time.Duration(ms-e.GetCreatedMs())*time.Millisecond))
 	}
-	line("Journal", fmt.Sprintf("%d events", e.GetJournalEvents()))
+	line("Journal", journalText(e.GetJournalEvents()))
 	if e.GetParentId() != "" {
 		line("Parent", printable(e.GetParentId()))
 	}
@@ -90,6 +90,16 @@ func (a *app) describe(e *perdurev1.Execution) error {
 	}
 	line("Partition", fmt.Sprintf("%d, incarnation %d", e.GetPartition(), e.GetIncarnation()))
 	return w.Flush()
+}
+
+// longJournal is how many events make a journal a long one.
+const longJournal = 50_000
+
+func journalText(events uint64) string {
+	if events >= longJournal {
+		return fmt.Sprintf("%d events: it is long; continue as new, or divide the work into children", events)
+	}
+	return fmt.Sprintf("%d events", events)
 }
 
 // cleanupText shows the clean-up of a cancelled execution.
@@ -123,12 +133,17 @@ func awaitingText(w *perdurev1.ExecutionAwaiting) string {
 }
 
 // wakeText explains the wake sources whose names do not say what to do.
-func wakeText(source string) string {
+func wakeText(source, digest string) string {
 	switch source {
 	case "no worker":
+		if digest != "" {
+			return "no worker: none that is connected serves this function and digest " + printable(digest)
+		}
 		return "no worker: none that is connected serves this function"
 	case "signal":
 		return "signal: not sent yet (perdure signal)"
+	case "stuck: code":
+		return "stuck: the code does not fit the journal; a worker of other code wakes it, or perdure retry"
 	case "finished":
 		return ""
 	}

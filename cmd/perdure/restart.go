@@ -41,17 +41,20 @@ func (a *app) retryCommand() *cobra.Command {
 	o := client.RestartOptions{FromFailure: true}
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Retry a failed execution from its last failure",
+		Short: "Retry a failed or stuck execution",
 		Long: `Retry a failed execution of a function under the same id and as a new incarnation. It
 keeps the journal up to the operation that failed last, which runs again with all that
 follows; if none failed, all but the end. Children that are open there continue, those
 that failed start again.
 
+An execution that is stuck, because the code of a worker does not fit its journal, is
+given to a worker again; with --digest it keeps its journal as a new incarnation.
+
 Remove the cause first: perdure describe ID shows the failure. For a graph run use
 perdure graph retry.
 
-Exit codes: 0 it runs again, 3 no such execution, 4 it has not failed, is part of
-another execution or is a graph run.`,
+Exit codes: 0 it runs again, 3 no such execution, 4 it is neither failed nor
+stuck, is part of another execution or is a graph run.`,
 		Example: `  perdure retry order-42
   perdure retry order-42 --digest v2`,
 		Args: exactly("ID"),
@@ -71,6 +74,10 @@ func (a *app) restartFlags(cmd *cobra.Command, o *client.RestartOptions) {
 		}
 		if a.json {
 			return a.printJSON(object{{"id", args[0]}, {"incarnation", r.Incarnation}, {"former_incarnation", r.Former}, {"kept_events", r.Kept}})
+		}
+		if r.Incarnation == r.Former {
+			_, err = fmt.Fprintf(a.out, "%s is given to a worker again\n", printable(args[0]))
+			return err
 		}
 		_, err = fmt.Fprintf(a.out, "%s runs as incarnation %d and keeps %s\n", printable(args[0]), r.Incarnation, nounText(int(r.Kept), "event"))
 		return err

@@ -45,7 +45,7 @@ the id.`,
 	input := addPayload(cmd, "input", "input of the function")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "cancel the execution after this time; 0 means never")
 	flags.StringArrayVar(&tags, "tag", nil, "`key=value` label; repeatable")
-	flags.StringVar(&o.Digest, "digest", "", "component `digest` to record for the execution")
+	flags.StringVar(&o.Digest, "digest", "", "component `digest` to pin it to; default is the current one")
 	flags.StringVar(&reuse, "reuse", "reject", "replace an ended execution: `reject`, if-failed or always")
 	flags.BoolVar(&wait, "wait", false, "wait for the end and print the result")
 	flags.BoolVar(&o.AllowUnknownFunction, "allow-unknown-function", false, "accept a function that no worker has registered yet")

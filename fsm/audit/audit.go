@@ -43,6 +43,8 @@ const (
 	RuleDeadline = "deadline_index"
 	// RuleReady: the queues hold the pending tasks, each once, and nothing else.
 	RuleReady = "ready_queue"
+	// RuleCode: the halted tasks of functions are those of stuck executions, each listed once.
+	RuleCode = "stuck_code"
 	// RuleListing: every execution is listed once, under its status.
 	RuleListing = "visibility_index"
 	// RuleChannel: messages are numbered without gaps, up to what their channel says.
@@ -238,6 +240,7 @@ var families = map[keys.Family]func(a *auditor, key, value []byte){
 	keys.Holder:     (*auditor).holder,
 	keys.Deadline:   (*auditor).deadline,
 	keys.Ready:      (*auditor).place,
+	keys.Stuck:      (*auditor).stuck,
 	keys.Outbox:     (*auditor).message,
 	keys.Channel:    (*auditor).channel,
 	keys.Inbox:      (*auditor).inbox,
@@ -388,7 +391,15 @@ func (a *auditor) here(ns, objectID string) {
 
 // function checks the record that a function was registered.
 func (a *auditor) function(key, value []byte) {
-	if ns, more, _, ok := a.parts(key, 1); ok {
-		a.canonical(ns, more[0], key, keys.Of(keys.Function, ns, more[0]), value)
+	ns, more, _, ok := a.parts(key, 1)
+	if !ok {
+		return
+	}
+	if _, err := state.DecodeDigests(value); err != nil {
+		a.damaged(ns, "", key, err.Error())
+		return
+	}
+	if !bytes.Equal(key, keys.Of(keys.Function, ns, more[0])) {
+		a.damaged(ns, "", key, fmt.Sprintf("the key of function %q is another", more[0]))
 	}
 }

@@ -141,9 +141,12 @@ func (a *auditor) headerOfPromise(ns string, h state.Header, p recovery.Promise)
 	if deadline == 0 {
 		deadline = state.Never
 	}
-	target := h.Function
-	if h.Kind == state.KindGraph {
+	target := state.Target(h.Function, h.Digest)
+	switch {
+	case h.Kind == state.KindGraph:
 		target = ""
+	case p.Target == h.Function:
+		target = h.Function // pinned to no digest, or started before the state pinned any
 	}
 	if p.Target != target || state.OfGraph(p) != (h.Kind == state.KindGraph) || p.Incarnation != h.Incarnation || p.TimeoutAt != deadline || p.CreatedAt > h.CreatedMS && h.Former == 0 {
 		a.found(ns, h.ID, RuleHeader, "the promise is of %q, incarnation %d, made at %d with deadline %d; the header has %q, %d, %d and %d",

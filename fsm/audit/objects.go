@@ -75,6 +75,7 @@ func (a *auditor) task(key, value []byte) {
 	a.broken(ns, recovery.CheckTask(objects{from: a.From, ns: ns}, t, a.report.ClockMS))
 	a.resumes(ns, t)
 	a.queued(ns, t)
+	a.halted(ns, t)
 }
 
 func (a *auditor) callback(key, value []byte) {

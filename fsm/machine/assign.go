@@ -44,8 +44,8 @@ func (t *txn) assign(grants []*commandv1.Grant) {
 			t.fx.Assigned = append(t.fx.Assigned, Assignment{Worker: o.Worker, Function: w.function, Token: wire.Token(o.Namespace, held.Task)})
 		}
 		// Unused capacity does not imply an empty queue: a picked task may have ended.
-		for _, fn := range o.Functions {
-			if q := (state.Queue{Namespace: o.Namespace, Function: fn}); t.pending(q) > 0 {
+		for _, q := range t.queuesOf(o) {
+			if t.pending(q) > 0 {
 				t.fx.Ready = append(t.fx.Ready, q)
 			}
 		}
@@ -77,12 +77,11 @@ type waiting struct {
 // waiting lists pending tasks of a grant's functions, up to its capacity, oldest first.
 func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 	var all []waiting
-	for _, fn := range o.Functions {
-		q := state.Queue{Namespace: o.Namespace, Function: fn}
+	for _, q := range t.queuesOf(o) {
 		if t.pending(q) <= 0 {
 			continue
 		}
-		prefix := keys.Of(keys.Ready, o.Namespace, fn)
+		prefix := keys.Of(keys.Ready, o.Namespace, q.Target())
 		n := 0
 		t.scan(keys.AppendUint64(prefix[:len(prefix):len(prefix)], uint64(t.m.head[q])), keys.After(prefix), func(key, _ []byte) bool {
 			order, taskID, err := keys.ParseReady(key, prefix)
@@ -92,7 +91,7 @@ func (t *txn) waiting(o *commandv1.Grant, credit int) []waiting {
 			if n == 0 {
 				t.m.head[q] = order
 			}
-			all = append(all, waiting{order, fn, taskID})
+			all = append(all, waiting{order, q.Function, taskID})
 			n++
 			return n < credit
 		})

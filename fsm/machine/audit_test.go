@@ -366,6 +366,9 @@ func (c *census) execution(h state.Header, clock int64) {
 	}
 	p, task := c.promises[h.ID], c.tasks[h.ID]
 	target := h.Function
+	if p.Target != target {
+		target = state.Target(h.Function, h.Digest)
+	}
 	if _, has := c.tasks[h.ID]; h.Kind == state.KindGraph {
 		target = ""
 		if has {

@@ -47,7 +47,7 @@ func (c *commit) child(e journal.InvokeScheduled) error {
 			return api.Errorf(perdurev1.Reason_REASON_ID_CONFLICT, "child id %q is taken", e.Promise).With("id", ex.h.ID)
 		}
 		_, err := t.start(ex.ns, birth{
-			id: string(e.Promise), function: e.Function, digest: ex.h.Digest, input: e.Input,
+			id: string(e.Promise), function: e.Function, digest: t.digest(ex.ns, e.Function, ex.h.Digest), input: e.Input,
 			tags: wire.DecodeTags(opts.Tags), deadlineMS: deadline,
 			parent: ex.h.ID, parentIncarnation: ex.h.Incarnation, parentPromise: string(e.Promise), retry: retry,
 		})

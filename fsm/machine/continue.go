@@ -51,11 +51,19 @@ func (t *txn) continueAsNew(ex *execution, cmd *commandv1.Command) (*commandv1.R
 		startInput = sum[:]
 	}
 	next := t.succeed(ex, succession{
-		function: ex.h.Function, digest: ex.h.Digest, input: req.ContinueAsNew.Input, request: ex.h.StartRequest,
+		function: ex.h.Function, digest: t.nextDigest(ex), input: req.ContinueAsNew.Input, request: ex.h.StartRequest,
 		startInput: startInput, signals: signals, lastCommit: cmd.GetRequest().GetId(),
 		failedAttempts: ex.h.FailedAttempts, begunAttempt: ex.h.BegunAttempt,
 	})
 	return continuedReply(next), nil
+}
+
+// nextDigest is the digest of an execution's next incarnation, which has no history: the function's current one.
+func (t *txn) nextDigest(ex *execution) string {
+	if current := t.digest(ex.ns, ex.h.Function, ""); current != "" {
+		return current
+	}
+	return ex.h.Digest
 }
 
 // continuedReply is the answer to a commit that began the next incarnation.

@@ -78,7 +78,7 @@ func (t *txn) receive(msg *commandv1.Message) error {
 			return nil
 		}
 		_, err := t.start(msg.Namespace, birth{
-			id: msg.ToId, function: w.Start.Function, input: w.Start.Input, tags: wire.DecodeTags(w.Start.Tags),
+			id: msg.ToId, function: w.Start.Function, digest: t.digest(msg.Namespace, w.Start.Function, ""), input: w.Start.Input, tags: wire.DecodeTags(w.Start.Tags),
 			deadlineMS: t.deadline(w.Start.TimeoutMs),
 		})
 		return err
@@ -103,7 +103,7 @@ func (t *txn) receiveStartChild(msg *commandv1.Message, w *commandv1.StartChild)
 		})
 	}
 	_, err := t.start(ns, birth{
-		id: msg.ToId, function: w.Function, digest: w.ComponentDigest, input: w.Input, tags: wire.DecodeTags(w.Tags),
+		id: msg.ToId, function: w.Function, digest: t.digest(ns, w.Function, w.ComponentDigest), input: w.Input, tags: wire.DecodeTags(w.Tags),
 		deadlineMS: w.DeadlineMs, parent: msg.FromId, parentIncarnation: msg.FromIncarnation,
 		parentPromise: w.PromiseId, key: w.IdempotencyKey, retry: retryFromWire(w.Retry, w.Attempts),
 	})

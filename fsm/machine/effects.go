@@ -25,6 +25,8 @@ type Effects struct {
 	Graphs []state.Ref
 	// Outbox names partitions for which messages were written, each once.
 	Outbox []uint32
+	// Long are executions whose journals have reached state.LongJournal entries in this entry.
+	Long []state.Ref
 	// Expired counts the tasks whose lease has ended for lack of a heartbeat.
 	Expired int
 	// NextExpiration is the earliest deadline that this entry has added, in unix milliseconds; 0 when none.
@@ -66,6 +68,7 @@ func (fx *Effects) add(more *Effects) {
 			fx.Outbox = append(fx.Outbox, dst)
 		}
 	}
+	fx.Long = append(fx.Long, more.Long...)
 	fx.Expired += more.Expired
 	fx.expiration(more.NextExpiration)
 }

@@ -171,6 +171,9 @@ func (t *txn) append(ex *execution, ev journal.Event) error {
 	t.put(keys.JournalEntry(ex.ns, ex.h.ID, ex.h.Incarnation, seq), b)
 	ex.h.Events, ex.h.Status = ex.j.NextSeq(), ex.j.Status()
 	ex.dirty = true
+	if ex.h.Events == state.LongJournal {
+		t.fx.Long = append(t.fx.Long, state.Ref{Namespace: ex.ns, ID: ex.h.ID})
+	}
 	return nil
 }
 
@@ -213,7 +216,7 @@ func (t *txn) start(ns string, b birth) (*execution, error) {
 	if timeout == 0 {
 		timeout = state.Never
 	}
-	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: b.function, TimeoutAt: timeout}
+	req := recovery.CreateRequest{ID: b.id, Incarnation: t.index, Tags: b.tags, Target: t.pinnedTarget(b.function, b.digest), TimeoutAt: timeout}
 	kind := state.KindFunction
 	if b.graph != nil {
 		kind = state.KindGraph

@@ -147,6 +147,9 @@ func (t *txn) startAttempt(ex *execution, r *graphRun, n int32, input []byte) {
 		t.mustNot(ex, err)
 		b.function, b.graph, b.spec = state.FunctionGraph, kind.Subgraph, spec
 	}
+	if b.graph == nil {
+		b.digest = t.digest(ex.ns, b.function, ex.h.Digest)
+	}
 	_, err := t.start(ex.ns, b)
 	t.mustNot(ex, err)
 }

@@ -45,7 +45,7 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 	first := t.firstEntry(old)
 	t.leaveSection(old)
 	t.retire(old)
-	own := t.store(ns)
+	own, target := t.store(ns), t.pinnedTarget(s.function, s.digest)
 	if h.Status.Terminal() {
 		timeout := s.deadlineMS
 		if timeout == 0 {
@@ -53,16 +53,16 @@ func (t *txn) succeed(old *execution, s succession) *execution {
 		}
 		own.remove(h.ID)
 		_, _, err := recovery.Create(own, t.now, recovery.CreateRequest{
-			ID: h.ID, Incarnation: t.index, Tags: s.tags, Target: s.function, TimeoutAt: timeout,
+			ID: h.ID, Incarnation: t.index, Tags: s.tags, Target: target, TimeoutAt: timeout,
 		}, retryMS)
 		t.mustNot(old, err)
 	} else {
 		p, _ := own.Promise(h.ID)
-		p.Incarnation = t.index
+		p.Incarnation, p.Target = t.index, target
 		own.PutPromise(p)
 		s.tags, s.deadlineMS = h.Tags, h.DeadlineMS
 	}
-	own.PutTask(recovery.Task{ID: h.ID, Incarnation: t.index, State: recovery.TaskPending, Target: s.function, RetryAt: t.now + sweepTimeoutMS})
+	own.PutTask(recovery.Task{ID: h.ID, Incarnation: t.index, State: recovery.TaskPending, Target: target, RetryAt: t.now + sweepTimeoutMS})
 	next := state.Header{
 		ID: h.ID, Incarnation: t.index, Function: s.function, Digest: s.digest, CreatedMS: t.now,
 		DeadlineMS: s.deadlineMS, Tags: s.tags, Parent: h.Parent, ParentIncarnation: h.ParentIncarnation,

@@ -50,8 +50,13 @@ type Machine struct {
 	replyBytes uint64
 	cache      *execCache
 	entities   *entityCache
-	// ready counts the pending tasks in each function's queue; a cache of the state.
-	ready map[state.Queue]int
+	// ready counts the pending tasks in each queue, pinned lists the digests of a function whose queues are not empty, in
+	// order, stuck counts the stuck executions, and digests are those of functions that have any. All are caches of the
+	// state.
+	ready   map[state.Queue]int
+	pinned  map[state.Queue][]string
+	stuck   int
+	digests map[state.Queue]state.Digests
 	// head is where each queue's first task was last found. Tasks are queued in the order of the clock, so no
 	// task is before it; a scan from there skips the tombstones of assigned tasks.
 	head map[state.Queue]int64
@@ -80,7 +85,8 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 		cfg.MaxReplyBytes = 64 << 20
 	}
 	m := &Machine{cfg: cfg, batch: newLayer(below), cache: newExecCache(cfg.CachedExecutions, cfg.CachedBytes),
-		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{}}
+		entities: newEntityCache(), ready: map[state.Queue]int{}, head: map[state.Queue]int64{},
+		pinned: map[state.Queue][]string{}, digests: map[state.Queue]state.Digests{}}
 	m.txn = newTxn(m)
 	for _, v := range []struct {
 		name string
@@ -108,6 +114,9 @@ func New(cfg Config, below state.Reader) (*Machine, error) {
 	if err := m.countReady(below); err != nil {
 		return nil, err
 	}
+	if err := m.readDigests(below); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -122,7 +131,7 @@ func (m *Machine) countReady(below state.Reader) error {
 		if err == nil {
 			var fn string
 			if fn, _, err = keys.CutString(rest); err == nil {
-				m.ready[state.Queue{Namespace: ns, Function: fn}]++
+				m.queued(state.QueueOf(ns, fn), 1)
 				return true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
+	"perdure/fsm/state"
 	"perdure/id"
 	"perdure/recovery"
 )
@@ -23,13 +24,19 @@ func applyRelease(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	if refused != nil {
 		return nil, refused
 	}
-	_, fx, err := recovery.Release(t.store(ns), t.now, recovery.TaskRef{
-		ID: ex.h.ID, Incarnation: ex.h.Incarnation, Version: req.Task.Version,
-	}, req.DelayMs, retryMS)
-	if err != nil {
-		return nil, ruleError(ns, err)
+	if req.CodeMismatch && t.m.feature >= state.LevelFunctions {
+		if err := t.stick(ex, req.Code); err != nil {
+			return nil, ruleError(ns, err)
+		}
+	} else {
+		_, fx, err := recovery.Release(t.store(ns), t.now, recovery.TaskRef{
+			ID: ex.h.ID, Incarnation: ex.h.Incarnation, Version: req.Task.Version,
+		}, req.DelayMs, retryMS)
+		if err != nil {
+			return nil, ruleError(ns, err)
+		}
+		t.effects(ns, fx)
 	}
-	t.effects(ns, fx)
 	ex.h.Problem = strings.ToValidUTF8(req.Problem[:min(len(req.Problem), maxProblemBytes)], "")
 	ex.h.Releases++
 	ex.dirty = true

@@ -32,6 +32,12 @@ func applyRestart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	if !ok {
 		return nil, wire.NotFound(ns, req.Id)
 	}
+	if task, _ := t.store(ns).Task(req.Id); req.From == perdurev1.RestartFrom_RESTART_FROM_FAILURE && req.ComponentDigest == "" && isStuck(old, task) {
+		t.unhalt(ns, req.Id)
+		return &commandv1.Reply{Kind: &commandv1.Reply_Restart{Restart: &perdurev1.RestartResponse{
+			Incarnation: old.h.Incarnation, FormerIncarnation: old.h.Incarnation, KeptEvents: old.h.Events,
+		}}}, nil
+	}
 	if err := t.mayBegin(old); err != nil {
 		return nil, err
 	}
@@ -78,6 +84,11 @@ func applyRestart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error)
 	return &commandv1.Reply{Kind: &commandv1.Reply_Restart{Restart: &perdurev1.RestartResponse{
 		Incarnation: ex.h.Incarnation, FormerIncarnation: h.Incarnation, KeptEvents: uint64(len(s.prefix)),
 	}}}, nil
+}
+
+// isStuck reports whether an execution waits for code that fits its journal.
+func isStuck(ex *execution, task recovery.Task) bool {
+	return task.State == recovery.TaskHalted && !ex.h.Status.Terminal()
 }
 
 func refuseRestart(ex *execution, format string, args ...any) *api.Error {
@@ -132,10 +143,15 @@ func (t *txn) cutOf(old *execution, past history, req *perdurev1.RestartRequest)
 		}
 		cut = int(req.Event)
 	case perdurev1.RestartFrom_RESTART_FROM_FAILURE:
-		if old.h.Status != journal.StatusFailed {
+		task, _ := t.store(old.ns).Task(old.h.ID)
+		switch {
+		case isStuck(old, task):
+			cut = len(past.entries)
+		case old.h.Status != journal.StatusFailed:
 			return 0, refuseRestart(old, "it has not failed, it is %s", old.h.Status)
+		default:
+			cut = past.failure()
 		}
-		cut = past.failure()
 	default:
 		return 0, api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "an unknown way to restart: %d", req.From).
 			With("namespace", old.ns).With("id", old.h.ID)
@@ -330,7 +346,7 @@ func (t *txn) startChildAgain(ex *execution, call openCall) {
 			deadline = t.deadline(child.h.DeadlineMS - p.CreatedAt)
 		}
 		t.succeed(child, succession{
-			function: call.invoke.Function, digest: ex.h.Digest, input: call.invoke.Input, tags: child.h.Tags,
+			function: call.invoke.Function, digest: t.digest(ex.ns, call.invoke.Function, ex.h.Digest), input: call.invoke.Input, tags: child.h.Tags,
 			deadlineMS: deadline, parentIncarnation: ex.h.Incarnation,
 		})
 		return

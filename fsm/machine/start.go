@@ -43,7 +43,7 @@ func applyStart(t *txn, cmd *commandv1.Command) (*commandv1.Reply, *api.Error) {
 		return nil, err
 	}
 	ex, err := t.start(ns, birth{
-		id: req.Id, function: req.Function, digest: req.ComponentDigest, input: req.Input,
+		id: req.Id, function: req.Function, digest: t.startDigest(ns, req), input: req.Input,
 		tags: wire.DecodeTags(req.Tags), deadlineMS: t.deadline(req.TimeoutMs), request: cmd.GetRequest().GetId(),
 	})
 	if err != nil {
@@ -77,10 +77,18 @@ func (t *txn) startAgain(old *execution, req *perdurev1.StartRequest, rid []byte
 		return nil, err
 	}
 	ex := t.succeed(old, succession{
-		function: req.Function, digest: req.ComponentDigest, input: req.Input, tags: wire.DecodeTags(req.Tags),
+		function: req.Function, digest: t.startDigest(old.ns, req), input: req.Input, tags: wire.DecodeTags(req.Tags),
 		deadlineMS: t.deadline(req.TimeoutMs), request: rid,
 	})
 	return started(ex, true), nil
+}
+
+// startDigest is the digest that a client's start names, or else the function's current one.
+func (t *txn) startDigest(ns string, req *perdurev1.StartRequest) string {
+	if req.ComponentDigest != "" {
+		return req.ComponentDigest
+	}
+	return t.digest(ns, req.Function, "")
 }
 
 // knownFunction refuses a start of a function that no worker has registered.

@@ -8,7 +8,7 @@ import (
 
 // retryMS is the interval at which a pending task is announced again. Workers get pending tasks through their
 // grants, so this only repairs a lost announcement.
-const retryMS = 600_000
+const retryMS = state.RetryMS
 
 // store is the recovery rules' view of one namespace, within a transaction. It keeps the deadline index
 // and the queues of pending tasks in step with the objects they derive from.
@@ -89,8 +89,11 @@ func (s store) PutTask(task recovery.Task) {
 			place := keys.ReadyOf(s.ns, old.Target, old.RetryAt, old.ID)
 			if _, queued := s.t.get(place); queued {
 				s.t.remove(place)
-				s.t.ready = append(s.t.ready, readyChange{state.Queue{Namespace: s.ns, Function: old.Target}, -1})
+				s.t.ready = append(s.t.ready, readyChange{state.QueueOf(s.ns, old.Target), -1})
 			}
+		}
+		if old.State == recovery.TaskHalted && task.State != recovery.TaskHalted {
+			s.t.unstick(s.ns, old)
 		}
 	}
 	if at, armed := task.Deadline(); armed {

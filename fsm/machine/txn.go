@@ -36,8 +36,9 @@ type txn struct {
 	graphStarts int
 	// sweepLeft is 1 more than the keys that this transaction's sweeps may still read; 0 before the first.
 	sweepLeft int
-	// ready are changes of the queues' lengths.
+	// ready are changes of the queues' lengths, stuck is that of the number of stuck executions.
 	ready []readyChange
+	stuck int
 	// deadlines holds the positions at which this transaction's searches for deadlines ended; 0 for kinds that it
 	// did not search.
 	deadlines state.DeadlineScan
@@ -57,7 +58,7 @@ func (t *txn) begin(index uint64) {
 	t.touched = t.touched[:0]
 	t.entities, t.posted = t.entities[:0], nil
 	t.ready = t.ready[:0]
-	t.graphStarts, t.level, t.sweepLeft, t.terminating = 0, 0, 0, false
+	t.graphStarts, t.level, t.sweepLeft, t.terminating, t.stuck = 0, 0, 0, false, 0
 	t.deadlines = state.DeadlineScan{}
 }
 
@@ -114,12 +115,9 @@ func (t *txn) commit(fx *Effects) {
 		}
 	}
 	for _, c := range t.ready {
-		if n := t.m.ready[c.queue] + c.by; n == 0 {
-			delete(t.m.ready, c.queue)
-		} else {
-			t.m.ready[c.queue] = n
-		}
+		t.m.queued(c.queue, c.by)
 	}
+	t.m.stuck += t.stuck
 	fx.add(&t.fx)
 	t.reset()
 	t.touched = t.touched[:0]
@@ -165,7 +163,7 @@ func (t *txn) effects(ns string, fx recovery.Effects) {
 		if !ok || task.State != recovery.TaskPending {
 			continue
 		}
-		q := state.Queue{Namespace: ns, Function: e.Target}
+		q := state.QueueOf(ns, e.Target)
 		t.putFresh(keys.ReadyOf(ns, e.Target, task.RetryAt, e.ID), []byte{})
 		t.ready = append(t.ready, readyChange{q, 1})
 		t.fx.Ready = append(t.fx.Ready, q)

@@ -370,10 +370,10 @@ func (w *world) checkEffects(before *state.MemReader, p *part, res *Result) {
 		}
 	}
 	for q, n := range p.m.ready {
-		if count(p.state, keys.Of(keys.Ready, q.Namespace, q.Function)) != n {
-			w.t.Fatalf("queue %v: %d in memory, %d in the state", q, n, count(p.state, keys.Of(keys.Ready, q.Namespace, q.Function)))
+		if count(p.state, keys.Of(keys.Ready, q.Namespace, q.Target())) != n {
+			w.t.Fatalf("queue %v: %d in memory, %d in the state", q, n, count(p.state, keys.Of(keys.Ready, q.Namespace, q.Target())))
 		}
-		_ = p.state.Scan(keys.Of(keys.Ready, q.Namespace, q.Function), keys.After(keys.Of(keys.Ready, q.Namespace, q.Function)), func(key, _ []byte) bool {
+		_ = p.state.Scan(keys.Of(keys.Ready, q.Namespace, q.Target()), keys.After(keys.Of(keys.Ready, q.Namespace, q.Target())), func(key, _ []byte) bool {
 			if _, old, _ := before.Get(key); !old && !slices.Contains(res.Effects.Ready, q) {
 				w.t.Fatalf("queue %v has got a task, the effects do not say so", q)
 			}

@@ -105,6 +105,8 @@ func (x *Read) wakeSource(h state.Header, p recovery.Promise, task recovery.Task
 		return x.graphWakeSource(h)
 	case task.State == recovery.TaskAcquired:
 		return "worker " + task.PID
+	case task.State == recovery.TaskHalted:
+		return "stuck: code"
 	case task.State == recovery.TaskPending:
 		if h.SweepAt != 0 {
 			return "deletion of incarnation " + strconv.FormatUint(h.Former, 10)

@@ -2,6 +2,7 @@ package query
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/fsm/state"
 	"perdure/fsm/state/keys"
+	"perdure/recovery"
 )
 
 // ListBudget bounds the listing entries that one query reads before it returns a partial page.
@@ -121,6 +123,25 @@ func (x *Read) list(req *perdurev1.ListRequest) (*commandv1.QueryReply, *api.Err
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_List{List: reply}}, nil
 }
 
+// unservedMS is how long a task of a pinned execution may wait before it counts as a problem.
+const unservedMS = 10_000
+
+// unserved says that no worker has taken the task of an execution that is pinned to a digest; empty if one has, or if the
+// task has not waited for long.
+func (x *Read) unserved(objectID string) string {
+	task, ok := x.Task(x.Query.Namespace, objectID)
+	if !ok || task.State != recovery.TaskPending {
+		return ""
+	}
+	q := state.QueueOf(x.Query.Namespace, task.Target)
+	p, _ := x.Promise(x.Query.Namespace, objectID)
+	waits := x.ClockMS - (task.RetryAt - state.RetryMS)
+	if _, queued := x.Get(keys.ReadyOf(q.Namespace, task.Target, task.RetryAt, objectID)); q.Digest == "" || !queued || waits < unservedMS || !p.Live(x.ClockMS) {
+		return ""
+	}
+	return fmt.Sprintf("stuck: code: no worker of digest %q, or compatible with it, has taken it for %d s", q.Digest, waits/1000)
+}
+
 func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass, after ListPosition, limit int) (found []*perdurev1.ExecutionSummary, cut *perdurev1.ExecutionSummary) {
 	prefix := keys.VisibilityPrefix(x.Query.Namespace, class)
 	lower := prefix
@@ -153,6 +174,9 @@ func (x *Read) listClass(req *perdurev1.ListRequest, class keys.VisibilityClass,
 		problem := ""
 		if class == keys.Open {
 			problem = strings.ToValidUTF8(h.Problem[:min(len(h.Problem), maxListedProblem)], "")
+		}
+		if req.Problem && problem == "" && status == perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING {
+			problem = x.unserved(objectID)
 		}
 		if req.Problem && problem == "" {
 			return true

@@ -47,18 +47,42 @@ func EachHeld(r state.Reader, fn func(ns string, task recovery.Task)) (err error
 	return nil
 }
 
-// functions returns those of the requested functions that no worker has registered in this partition.
+// maxStuckRead bounds the stuck executions of a function that one query reads.
+const maxStuckRead = 1000
+
+// functions returns those of the requested functions for which a worker that attaches changes something: no worker has
+// registered them in this partition, or none of its digest, or executions are stuck that other code gave back.
 func (x *Read) functions(req *commandv1.FunctionsQuery) *commandv1.QueryReply {
 	reply := &commandv1.FunctionsReply{}
 	for _, fn := range req.Functions {
-		if _, known := x.Get(keys.Of(keys.Function, x.Query.Namespace, fn)); !known {
+		key := keys.Of(keys.Function, x.Query.Namespace, fn)
+		value, known := x.Get(key)
+		if known && req.Digest != "" {
+			digests, err := state.DecodeDigests(value)
+			if err != nil {
+				state.PanicCorrupt("digests of a function", key, err)
+			}
+			known = digests.Knows(req.Digest)
+		}
+		if !known || x.stuckBy(fn, req.Code) || x.stuckBy(state.FunctionCleanup+fn, req.Code) {
 			reply.Unknown = append(reply.Unknown, fn)
 		}
 	}
 	return &commandv1.QueryReply{Kind: &commandv1.QueryReply_Functions{Functions: reply}}
 }
 
-// ReadyQueues lists the functions that have pending tasks in a state.
+// stuckBy reports whether executions of a function are stuck that other code than this gave back.
+func (x *Read) stuckBy(function, code string) (found bool) {
+	prefix, n := keys.Of(keys.Stuck, x.Query.Namespace, function), 0
+	x.Scan(prefix, keys.After(prefix), func(_, value []byte) bool {
+		found = string(value) != code
+		n++
+		return !found && n < maxStuckRead
+	})
+	return found
+}
+
+// ReadyQueues lists the queues that have pending tasks in a state.
 func ReadyQueues(r state.Reader) ([]state.Queue, error) {
 	var out []state.Queue
 	lower := []byte{byte(keys.Ready)}
@@ -66,12 +90,13 @@ func ReadyQueues(r state.Reader) ([]state.Queue, error) {
 	for {
 		var found []byte
 		var q state.Queue
+		var target string
 		var bad error
 		err := r.Scan(lower, upper, func(key, _ []byte) bool {
 			ns, rest, err := keys.CutString(key[1:])
 			if err == nil {
-				q.Namespace = ns
-				q.Function, _, err = keys.CutString(rest)
+				target, _, err = keys.CutString(rest)
+				q = state.QueueOf(ns, target)
 			}
 			bad, found = err, append([]byte(nil), key...)
 			return false
@@ -86,6 +111,6 @@ func ReadyQueues(r state.Reader) ([]state.Queue, error) {
 			return out, nil
 		}
 		out = append(out, q)
-		lower = keys.After(keys.Of(keys.Ready, q.Namespace, q.Function))
+		lower = keys.After(keys.Of(keys.Ready, q.Namespace, target))
 	}
 }

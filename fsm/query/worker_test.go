@@ -14,22 +14,23 @@ import (
 	"perdure/recovery"
 )
 
-// Each function with pending tasks is listed once, however many tasks it has and whatever its name.
+// Each queue with pending tasks is listed once, however many tasks it has and whatever its names.
 func TestReadyQueues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringOfN(rapid.SampledFrom([]rune{0, 1, 'a', 'b', 0xff}), 0, 3, -1)
 		r := state.NewMemReader()
 		var want []state.Queue
+		function := rapid.StringOfN(rapid.SampledFrom([]rune{1, 'a', 'b', 0xff}), 0, 3, -1)
 		for i := range rapid.IntRange(0, 12).Draw(t, "tasks") {
-			q := state.Queue{Namespace: name.Draw(t, "namespace"), Function: name.Draw(t, "function")}
-			r.Apply([]state.Write{{Key: keys.ReadyOf(q.Namespace, q.Function, rapid.Int64Range(0, 9).Draw(t, "order"), fmt.Sprint(i)), Value: []byte{}}})
+			q := state.Queue{Namespace: name.Draw(t, "namespace"), Function: function.Draw(t, "function"), Digest: name.Draw(t, "digest")}
+			r.Apply([]state.Write{{Key: keys.ReadyOf(q.Namespace, q.Target(), rapid.Int64Range(0, 9).Draw(t, "order"), fmt.Sprint(i)), Value: []byte{}}})
 			if !slices.Contains(want, q) {
 				want = append(want, q)
 			}
 		}
 		got, err := ReadyQueues(r)
 		slices.SortFunc(want, func(a, b state.Queue) int {
-			return strings.Compare(string(keys.Of(keys.Ready, a.Namespace, a.Function)), string(keys.Of(keys.Ready, b.Namespace, b.Function)))
+			return strings.Compare(string(keys.Of(keys.Ready, a.Namespace, a.Target())), string(keys.Of(keys.Ready, b.Namespace, b.Target())))
 		})
 		if err != nil || !slices.Equal(got, want) {
 			t.Fatalf("%q, %v, must be %q", got, err, want)

@@ -39,9 +39,6 @@ func PartitionOf(namespace, objectID string, partitions uint32) uint32 {
 	return uint32(uint64(id.Slot(namespace, objectID)) * uint64(partitions) / uint64(id.Slots))
 }
 
-// Queue is the queue of pending tasks of one function.
-type Queue struct{ Namespace, Function string }
-
 // Ref names an object.
 type Ref struct{ Namespace, ID string }
 

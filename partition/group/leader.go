@@ -316,6 +316,10 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 		if fx.Expired > 0 {
 			r.metrics.Expired.Add(float64(fx.Expired))
 		}
+		for _, ref := range fx.Long {
+			r.metrics.Long.Inc()
+			r.log.Warn("journal is long", "event", "journal_long", "namespace", ref.Namespace, "id", ref.ID, "events", state.LongJournal)
+		}
 		if fx.NextExpiration > 0 {
 			l.timer.at(fx.NextExpiration)
 		}

@@ -33,6 +33,7 @@ type metrics struct {
 	Releases      prometheus.Counter
 	Problems      prometheus.Counter
 	Expired       prometheus.Counter
+	Long          prometheus.Counter
 	Sent          prometheus.Counter
 	Received      prometheus.Counter
 	CommitSeconds prometheus.Observer
@@ -45,7 +46,7 @@ type metrics struct {
 // MetricSet makes the metrics of all groups of a node.
 type MetricSet struct {
 	elections, lost, commands, entries, sheds, ticks, shipped *prometheus.CounterVec
-	releases, problems, expired, sent, received               *prometheus.CounterVec
+	releases, problems, expired, long, sent, received         *prometheus.CounterVec
 	joined, givenUp                                           *prometheus.CounterVec
 	commit                                                    *prometheus.HistogramVec
 	diskRefusals                                              prometheus.Counter
@@ -75,6 +76,7 @@ func NewMetricSet(c clock.Clock, refusals prometheus.Counter, quarantined func(p
 		{&s.releases, "releases_total", "Tasks given back unfinished, by their workers or for workers that went away."},
 		{&s.problems, "problems_total", "Tasks that their workers gave back with a problem."},
 		{&s.expired, "lease_expiries_total", "Tasks taken from workers that were silent until the lease ended."},
+		{&s.long, "long_journals_total", "Executions whose journals have reached 50,000 events."},
 		{&s.sent, "snapshots_sent_total", "States sent whole to followers that lagged behind the log."},
 		{&s.received, "snapshots_received_total", "States received whole and installed."},
 	} {
@@ -101,7 +103,7 @@ func (s *MetricSet) of(partition uint32) metrics {
 		Commands: s.commands.WithLabelValues(p), Entries: s.entries.WithLabelValues(p), Sheds: s.sheds.WithLabelValues(p),
 		Joined: s.joined.WithLabelValues(p), GivenUp: s.givenUp.WithLabelValues(p),
 		Ticks: s.ticks.WithLabelValues(p), Shipped: s.shipped.WithLabelValues(p),
-		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p),
+		Releases: s.releases.WithLabelValues(p), Problems: s.problems.WithLabelValues(p), Expired: s.expired.WithLabelValues(p), Long: s.long.WithLabelValues(p),
 		Sent: s.sent.WithLabelValues(p), Received: s.received.WithLabelValues(p),
 		CommitSeconds: s.commit.WithLabelValues(p), DiskRefusals: s.diskRefusals, scraper: s.scraper,
 	}
@@ -234,6 +236,12 @@ var gauges = []struct {
 	{"leader_contact_seconds", "Time since this replica heard from the partition's leader; 0 on the leader.", (scraped).leaderContact, true},
 	{"waiting_queues", "Queues that may hold unassigned tasks, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		return float64(r.dispatcher.Waiting(r.id)), true
+	}, false},
+	{"stuck_executions", "Open executions that wait for code that fits their journals.", func(r scraped) (float64, bool) {
+		if r.store == nil {
+			return 0, false
+		}
+		return float64(r.store.Stuck()), true
 	}, false},
 	{"deadline_lag_seconds", "How late the earliest expired deadline is, known on the leader; 0 elsewhere.", func(r scraped) (float64, bool) {
 		if l := r.serving(); l != nil {

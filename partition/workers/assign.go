@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -63,11 +64,14 @@ func (d *Dispatcher) Reserve(partition uint32) []Reservation {
 			}
 			n := s.share.Reserve((free + 1) / 2)
 			grant := &commandv1.Grant{
-				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Credit: uint32(n), LeaseMs: s.LeaseMS,
+				Worker: s.ID, Namespace: s.Namespace, Functions: s.Functions, Digests: s.Digests, Credit: uint32(n), LeaseMs: s.LeaseMS,
 			}
 			size += len(s.ID) + len(s.Namespace) + 16
 			for _, fn := range s.Functions {
 				size += len(fn) + 2
+			}
+			for _, digest := range s.Digests {
+				size += len(digest) + 2
 			}
 			reserved = append(reserved, Reservation{grant, s, led.lead, s.timestamp, now})
 		}
@@ -112,9 +116,7 @@ func (d *Dispatcher) Applied(r Replica, lead Leadership, fx *machine.Effects, re
 		b.s.share.Release(int(b.grant.Credit))
 		if led != nil {
 			// fx.Ready lists the queues among these that still hold tasks.
-			for _, fn := range b.grant.Functions {
-				delete(led.pending, state.Queue{Namespace: b.grant.Namespace, Function: fn})
-			}
+			maps.DeleteFunc(led.pending, func(q state.Queue, _ bool) bool { return b.s.serves(q) })
 		}
 	}
 	if led != nil {

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,5 +54,35 @@ func TestGrantsAreBounded(t *testing.T) {
 	}
 	if size > maxEntryGrantBytes+500 || len(reserved) < 10 {
 		t.Errorf("%d grants name functions of %d bytes", len(reserved), size)
+	}
+}
+
+// A session serves the queues of its digests, and those that are pinned to none; without digests all queues of its
+// functions. Its grants carry the digests.
+func TestDigestsServed(t *testing.T) {
+	d, _ := crowd(t, 1, func(int) []string { return []string{"f"} })
+	s := d.order[0]
+	for _, c := range []struct {
+		digests []string
+		want    string
+	}{{nil, ", v1, v2"}, {[]string{"v1"}, ", v1"}, {[]string{"v2", "v1"}, ", v1, v2"}, {[]string{"v3"}, ""}} {
+		s.Digests = c.digests
+		var served []string
+		for _, digest := range []string{"", "v1", "v2"} {
+			if s.serves(state.Queue{Namespace: ns, Function: "f", Digest: digest}) {
+				served = append(served, digest)
+			}
+		}
+		if got := strings.Join(served, ", "); got != c.want {
+			t.Errorf("a worker of %q serves %q, must serve %q", c.digests, got, c.want)
+		}
+		reserved := d.Reserve(0)
+		if len(reserved) != 1 || !slices.Equal(reserved[0].grant.Digests, c.digests) {
+			t.Errorf("a worker of %q has the grants %v", c.digests, Grants(reserved))
+		}
+		d.Unreserve(reserved)
+	}
+	if s.serves(state.Queue{Namespace: ns, Function: "g"}) || s.serves(state.Queue{Namespace: "other", Function: "f"}) {
+		t.Error("it serves another function, or another namespace")
 	}
 }

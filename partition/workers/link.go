@@ -189,7 +189,7 @@ func (l *link) opened() *commandv1.AttachWorker {
 	w.step(credit.LinkOpened{Link: l.name(), Leads: d.known.Leads[l.server] > 0, Of: d.known.leaders()})
 	granted := l.give
 	l.give = 0
-	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, LeaseMs: w.LeaseMS, Credit: uint32(granted),
+	return &commandv1.AttachWorker{Worker: w.ID, Namespace: w.Namespace, Functions: w.Functions, Digests: w.Digests, LeaseMs: w.LeaseMS, Credit: uint32(granted),
 		SinceMs: w.since, Timestamp: w.session.timestamp, UnheardMs: d.now().Sub(w.session.heard).Milliseconds()}
 }
 

@@ -19,7 +19,7 @@ func (d *Dispatcher) Serve(stream commandv1.Peers_AttachServer) error {
 		return api.Errorf(perdurev1.Reason_REASON_BAD_REQUEST, "the first message must name the worker")
 	}
 	d.mu.Lock()
-	s := d.attach(Spec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, LeaseMS: hello.LeaseMs, Capacity: int(hello.Credit),
+	s := d.attach(Spec{ID: hello.Worker, Namespace: hello.Namespace, Functions: hello.Functions, Digests: hello.Digests, LeaseMS: hello.LeaseMs, Capacity: int(hello.Credit),
 		Timestamp: hello.Timestamp, Unheard: time.Duration(hello.UnheardMs) * time.Millisecond}, hello.SinceMs, nil)
 	d.finish()
 	if s == nil {

@@ -21,7 +21,9 @@ type Spec struct {
 	ID        string
 	Namespace string
 	Functions []string
-	LeaseMS   int64
+	// Digests are the component digests whose executions it can run, besides those that are pinned to none; empty: all.
+	Digests []string
+	LeaseMS int64
 	// Capacity is how many tasks it can take now.
 	Capacity int
 	// Held are tasks that the worker holds from an earlier stream: it is not sent them again.
@@ -276,7 +278,8 @@ func (s *session) answer() {
 
 // serves reports whether a worker can run the tasks of a queue.
 func (s *session) serves(q state.Queue) bool {
-	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function)
+	return s.Namespace == q.Namespace && slices.Contains(s.Functions, q.Function) &&
+		(q.Digest == "" || len(s.Digests) == 0 || slices.Contains(s.Digests, q.Digest))
 }
 
 // freed handles the end of a reservation: a revocation, or the next session of the worker, may wait for it.

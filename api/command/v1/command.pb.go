@@ -96,8 +96,10 @@ type Grant struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Functions []string               `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
 	// How many tasks may be assigned.
-	Credit        uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
-	LeaseMs       int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	Credit  uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
+	LeaseMs int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	// The component digests whose executions the worker can run, besides those that are pinned to none; empty: all.
+	Digests       []string `protobuf:"bytes,6,rep,name=digests,proto3" json:"digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,6 +167,13 @@ func (x *Grant) GetLeaseMs() int64 {
 		return x.LeaseMs
 	}
 	return 0
+}
+
+func (x *Grant) GetDigests() []string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
 }
 
 type Command struct {
@@ -814,9 +823,16 @@ func (x *Tick) GetLimit() uint32 {
 	return 0
 }
 
+// RegisterFunctions records that a worker serves these functions. A digest that the partition does not know of a
+// function becomes the function's current one. Stuck executions of the functions that another worker gave back are
+// announced again.
 type RegisterFunctions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Functions     []string               `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Functions []string               `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	// The worker's component digest; empty if it states none.
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Names the code of the worker: see Release.code.
+	Code          string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -856,6 +872,20 @@ func (x *RegisterFunctions) GetFunctions() []string {
 		return x.Functions
 	}
 	return nil
+}
+
+func (x *RegisterFunctions) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *RegisterFunctions) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
 }
 
 type Assign struct {
@@ -2454,7 +2484,9 @@ func (x *TickReply) GetDone() uint32 {
 }
 
 type RegisterFunctionsReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// More executions are to be announced again: repeat the command.
+	More          bool `protobuf:"varint,1,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2519,13 @@ func (x *RegisterFunctionsReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RegisterFunctionsReply.ProtoReflect.Descriptor instead.
 func (*RegisterFunctionsReply) Descriptor() ([]byte, []int) {
 	return file_command_v1_command_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RegisterFunctionsReply) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type DeliverReply struct {
@@ -3145,8 +3184,11 @@ func (x *HeldQuery) GetWorker() string {
 }
 
 type FunctionsQuery struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Functions     []string               `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Functions []string               `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	// As in RegisterFunctions.
+	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Code          string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3186,6 +3228,20 @@ func (x *FunctionsQuery) GetFunctions() []string {
 		return x.Functions
 	}
 	return nil
+}
+
+func (x *FunctionsQuery) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *FunctionsQuery) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
 }
 
 type QueryReply struct {
@@ -3524,7 +3580,7 @@ func (x *HeldReply) GetTasks() []*v1.TaskToken {
 
 type FunctionsReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The requested functions that no worker has registered in this partition.
+	// The requested functions that a RegisterFunctions would change something for in this partition.
 	Unknown       []string `protobuf:"bytes,1,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3575,13 +3631,14 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.perdure.command.v1.CommandR\bcommands\x121\n" +
-	"\x06grants\x18\x03 \x03(\v2\x19.perdure.command.v1.GrantR\x06grants\"\x8e\x01\n" +
+	"\x06grants\x18\x03 \x03(\v2\x19.perdure.command.v1.GrantR\x06grants\"\xa8\x01\n" +
 	"\x05Grant\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
 	"\tfunctions\x18\x03 \x03(\tR\tfunctions\x12\x16\n" +
 	"\x06credit\x18\x04 \x01(\rR\x06credit\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xdd\v\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
+	"\adigests\x18\x06 \x03(\tR\adigests\"\xdd\v\n" +
 	"\aCommand\x12/\n" +
 	"\arequest\x18\x01 \x01(\v2\x15.perdure.v1.RequestIDR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
@@ -3625,9 +3682,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12+\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\x05tasks\"\x1c\n" +
 	"\x04Tick\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\rR\x05limit\"1\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"]\n" +
 	"\x11RegisterFunctions\x12\x1c\n" +
-	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\b\n" +
+	"\tfunctions\x18\x01 \x03(\tR\tfunctions\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\b\n" +
 	"\x06Assign\"p\n" +
 	"\aDeliver\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
@@ -3741,8 +3800,9 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"cancelling\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\n" +
 	"cancelling\"\x1f\n" +
 	"\tTickReply\x12\x12\n" +
-	"\x04done\x18\x01 \x01(\rR\x04done\"\x18\n" +
-	"\x16RegisterFunctionsReply\"(\n" +
+	"\x04done\x18\x01 \x01(\rR\x04done\",\n" +
+	"\x16RegisterFunctionsReply\x12\x12\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"(\n" +
 	"\fDeliverReply\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x04R\athrough\"\v\n" +
 	"\tTrimReply\"\r\n" +
@@ -3778,9 +3838,11 @@ const file_command_v1_command_proto_rawDesc = "" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"#\n" +
 	"\tHeldQuery\x12\x16\n" +
-	"\x06worker\x18\x01 \x01(\tR\x06worker\".\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"Z\n" +
 	"\x0eFunctionsQuery\x12\x1c\n" +
-	"\tfunctions\x18\x01 \x03(\tR\tfunctions\"\xee\x06\n" +
+	"\tfunctions\x18\x01 \x03(\tR\tfunctions\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\xee\x06\n" +
 	"\n" +
 	"QueryReply\x121\n" +
 	"\x05error\x18\x01 \x01(\v2\x19.perdure.command.v1.ErrorH\x00R\x05error\x12:\n" +

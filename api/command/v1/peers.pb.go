@@ -534,7 +534,9 @@ type AttachWorker struct {
 	Timestamp uint64 `protobuf:"varint,7,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	// For how long the worker has sent nothing. So a node that connects does not make a worker that hangs count
 	// as alive.
-	UnheardMs     int64 `protobuf:"varint,8,opt,name=unheard_ms,json=unheardMs,proto3" json:"unheard_ms,omitempty"`
+	UnheardMs int64 `protobuf:"varint,8,opt,name=unheard_ms,json=unheardMs,proto3" json:"unheard_ms,omitempty"`
+	// See Grant.digests.
+	Digests       []string `protobuf:"bytes,9,rep,name=digests,proto3" json:"digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +625,13 @@ func (x *AttachWorker) GetUnheardMs() int64 {
 		return x.UnheardMs
 	}
 	return 0
+}
+
+func (x *AttachWorker) GetDigests() []string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
 }
 
 type AttachDown struct {
@@ -1768,7 +1777,7 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\x06credit\x18\x02 \x01(\rH\x00R\x06credit\x12\x18\n" +
 	"\x06revoke\x18\x03 \x01(\rH\x00R\x06revoke\x12\x1c\n" +
 	"\ttimestamp\x18\x05 \x01(\x04R\ttimestampB\x06\n" +
-	"\x04kindJ\x04\b\x04\x10\x05\"\xed\x01\n" +
+	"\x04kindJ\x04\b\x04\x10\x05\"\x87\x02\n" +
 	"\fAttachWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -1778,7 +1787,8 @@ const file_command_v1_peers_proto_rawDesc = "" +
 	"\bsince_ms\x18\x06 \x01(\x03R\asinceMs\x12\x1c\n" +
 	"\ttimestamp\x18\a \x01(\x04R\ttimestamp\x12\x1d\n" +
 	"\n" +
-	"unheard_ms\x18\b \x01(\x03R\tunheardMs\"\xff\x01\n" +
+	"unheard_ms\x18\b \x01(\x03R\tunheardMs\x12\x18\n" +
+	"\adigests\x18\t \x03(\tR\adigests\"\xff\x01\n" +
 	"\n" +
 	"AttachDown\x124\n" +
 	"\x04task\x18\x01 \x01(\v2\x1e.perdure.command.v1.AttachTaskH\x00R\x04task\x127\n" +

@@ -703,7 +703,10 @@ type Hello struct {
 	// How many tasks it can take now; 100,000 at most.
 	Capacity uint32 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// 1,000 to 600,000; 0 means 10,000. A task whose worker sends no heartbeat for this long goes to another worker.
-	LeaseMs         int64  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	LeaseMs int64 `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	// Names the version of the worker's code; empty: the worker has no versions and gets the tasks of all executions of its
+	// functions. With a digest it gets those of executions that are pinned to this digest, to one of compatible_digests, or
+	// to none. A digest that is new to a function becomes its current one, to which new executions are pinned.
 	ComponentDigest string `protobuf:"bytes,6,opt,name=component_digest,json=componentDigest,proto3" json:"component_digest,omitempty"`
 	// Tasks that this process still holds from an earlier stream, 100,000 at most. The node sends other tasks
 	// assigned to it again.
@@ -712,6 +715,8 @@ type Hello struct {
 	Entities []string `protobuf:"bytes,20,rep,name=entities,proto3" json:"entities,omitempty"`
 	// The worker runs the clean-ups of cancelled executions of its functions (Task.cleanup_of).
 	Cleanups bool `protobuf:"varint,8,opt,name=cleanups,proto3" json:"cleanups,omitempty"`
+	// Other versions whose executions this code can run, too; 64 at most, and none without a component_digest.
+	CompatibleDigests []string `protobuf:"bytes,9,rep,name=compatible_digests,json=compatibleDigests,proto3" json:"compatible_digests,omitempty"`
 	// The worker has a stream to each node that leads partitions, and splits its capacity over them itself. The node sends
 	// the tasks of the partitions that it leads and grants no credit to other nodes. A stream of the worker to another
 	// node does not end this one.
@@ -811,6 +816,13 @@ func (x *Hello) GetCleanups() bool {
 		return x.Cleanups
 	}
 	return false
+}
+
+func (x *Hello) GetCompatibleDigests() []string {
+	if x != nil {
+		return x.CompatibleDigests
+	}
+	return nil
 }
 
 func (x *Hello) GetSplitsCredit() bool {
@@ -2253,7 +2265,12 @@ type Release struct {
 	// How long to wait before a worker gets it again.
 	DelayMs int64 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	// Credit for further tasks, granted with the release.
-	Credit        uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
+	Credit uint32 `protobuf:"varint,4,opt,name=credit,proto3" json:"credit,omitempty"`
+	// The code does not fit the journal. The execution is stuck: no worker gets it until one of another digest attaches
+	// (without digests, another worker process), or until RestartRequest wakes it. delay_ms is not used.
+	CodeMismatch bool `protobuf:"varint,5,opt,name=code_mismatch,json=codeMismatch,proto3" json:"code_mismatch,omitempty"`
+	// Set by the node: the worker's digest, or "worker " and its id if it has none.
+	Code          string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2314,6 +2331,20 @@ func (x *Release) GetCredit() uint32 {
 		return x.Credit
 	}
 	return 0
+}
+
+func (x *Release) GetCodeMismatch() bool {
+	if x != nil {
+		return x.CodeMismatch
+	}
+	return false
+}
+
+func (x *Release) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
 }
 
 type ReleaseReply struct {
@@ -2619,7 +2650,7 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	" \x01(\v2\x1a.perdure.v1.CreditReturnedH\x00R\x0ecreditReturned\x12?\n" +
 	"\rcredit_wanted\x18\v \x01(\v2\x18.perdure.v1.CreditWantedH\x00R\fcreditWanted\x12,\n" +
 	"\x05nodes\x18\f \x01(\v2\x14.perdure.v1.NodeListH\x00R\x05nodesB\x06\n" +
-	"\x04kind\"\xca\x02\n" +
+	"\x04kind\"\xf9\x02\n" +
 	"\x05Hello\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1c\n" +
@@ -2629,7 +2660,8 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\x10component_digest\x18\x06 \x01(\tR\x0fcomponentDigest\x12)\n" +
 	"\x04held\x18\a \x03(\v2\x15.perdure.v1.TaskTokenR\x04held\x12\x1a\n" +
 	"\bentities\x18\x14 \x03(\tR\bentities\x12\x1a\n" +
-	"\bcleanups\x18\b \x01(\bR\bcleanups\x12#\n" +
+	"\bcleanups\x18\b \x01(\bR\bcleanups\x12-\n" +
+	"\x12compatible_digests\x18\t \x03(\tR\x11compatibleDigests\x12#\n" +
 	"\rsplits_credit\x18\x1e \x01(\bR\fsplitsCredit\"h\n" +
 	"\aWelcome\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x19\n" +
@@ -2758,12 +2790,14 @@ const file_perdure_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"cancelling\x18\x02 \x03(\v2\x15.perdure.v1.TaskTokenR\n" +
 	"cancelling\x12/\n" +
-	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"\x81\x01\n" +
+	"\aunknown\x18\x03 \x03(\v2\x15.perdure.v1.TaskTokenR\aunknown\"\xba\x01\n" +
 	"\aRelease\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.perdure.v1.TaskTokenR\x04task\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x19\n" +
 	"\bdelay_ms\x18\x03 \x01(\x03R\adelayMs\x12\x16\n" +
-	"\x06credit\x18\x04 \x01(\rR\x06credit\"\x0e\n" +
+	"\x06credit\x18\x04 \x01(\rR\x06credit\x12#\n" +
+	"\rcode_mismatch\x18\x05 \x01(\bR\fcodeMismatch\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\"\x0e\n" +
 	"\fReleaseReply\"x\n" +
 	"\vReadJournal\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +

@@ -33,14 +33,15 @@ const (
 	EntityItem Family = 0x29 // namespace, id, list, sequence → what waits at an entity
 	Holder     Family = 0x2a // namespace, id, incarnation → an execution's critical section
 	Deadline   Family = 0x30 // kind, time, namespace, id
-	Ready      Family = 0x31 // namespace, function, order, id
+	Ready      Family = 0x31 // namespace, function and digest, order, id
+	Stuck      Family = 0x32 // namespace, function, id → whose code does not fit the execution's journal
 	Outbox     Family = 0x40 // destination, epoch, sequence
 	Channel    Family = 0x41 // destination → epoch, next sequence
 	Inbox      Family = 0x42 // source → epoch, high-water
 	Reply      Family = 0x50 // request id
 	ReplyAge   Family = 0x51 // time, request id
 	Visibility Family = 0x60 // namespace, class, newest first, id
-	Function   Family = 0x70 // namespace, function
+	Function   Family = 0x70 // namespace, function → its digests
 )
 
 // Table names every family, for inspection and for the test that pins the numbers.
@@ -55,7 +56,7 @@ func Table() []struct {
 		{Meta, "meta"}, {Promise, "promise"}, {Task, "task"}, {Callback, "callback"},
 		{AwaitedBy, "awaited-by"}, {Listener, "listener"}, {Header, "header"}, {Journal, "journal"},
 		{Graph, "graph"}, {Node, "node"}, {Latch, "latch"}, {Entity, "entity"}, {EntityItem, "entity-item"}, {Holder, "holder"},
-		{Deadline, "deadline"}, {Ready, "ready"}, {Outbox, "outbox"}, {Channel, "channel"},
+		{Deadline, "deadline"}, {Ready, "ready"}, {Stuck, "stuck"}, {Outbox, "outbox"}, {Channel, "channel"},
 		{Inbox, "inbox"}, {Reply, "reply"}, {ReplyAge, "reply-age"}, {Visibility, "visibility"},
 		{Function, "function"},
 	}
