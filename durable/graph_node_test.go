@@ -26,7 +26,7 @@ func aNode(t *testing.T, fns ...durable.Registration) (context.Context, *client.
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	n, err := embed.Start(ctx, embed.Config{DataDir: t.TempDir(), Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

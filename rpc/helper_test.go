@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 func nodeConfig(dir string) embed.Config {
 	return embed.Config{
 		DataDir: dir, Partitions: 3, CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 	}
 }
 

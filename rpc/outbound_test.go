@@ -34,7 +34,7 @@ func newOutboundNode(t *testing.T, lease, idle time.Duration) *outboundNode {
 		HeartbeatTimeout: 50 * time.Millisecond, ElectionTimeout: 50 * time.Millisecond, LeaderLease: 50 * time.Millisecond,
 		CommitTimeout: 5 * time.Millisecond, MaxAppendEntries: 64, SnapshotThreshold: 8192, SnapshotInterval: time.Minute,
 		TrailingLogs: 8192, SnapshotBytes: 64 << 20, TrailingBytes: 64 << 20, CacheBytes: 4 << 20, MemtableBytes: 4 << 20, MaxPendingCommands: 4096,
-		CheckInvariants: true, Rand: rand.Reader,
+		CheckInvariants: true, Rand: rand.Reader, DiskReserve: 1 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func newSecured(t *testing.T) *secured {
 	}
 	cfg := embed.Config{
 		DataDir: filepath.Join(s.dir, "data"), Partitions: 3, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 		TokensFile: certstest.Write(t, s.dir, "tokens", []byte(rows.String())),
 	}
 	cfg.TLSCert, cfg.TLSKey = certstest.WritePair(t, s.dir, "node", ca.Issue(t, certstest.Leaf{}))

@@ -66,7 +66,7 @@ var theNode = sync.OnceValues(func() (*realNode, error) {
 	defer cancel()
 	r := &realNode{stopped: filepath.Join(base, "data"), killed: filepath.Join(base, "killed")}
 	n, err := embed.Start(ctx, embed.Config{DataDir: r.stopped, Partitions: realPartitions, CheckInvariants: true,
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
@@ -695,7 +695,7 @@ func TestVerifyLiveFindsWhatIsPlanted(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		node, err := embed.Start(ctx, embed.Config{DataDir: dir, AuditShare: embed.NoShare,
-			GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
+			DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0",
 			Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
 		stdout, stderr, code := (&shell{addr: node.GRPCAddr()}).run("verify", "--json")

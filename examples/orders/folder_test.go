@@ -22,7 +22,7 @@ func newCluster(t *testing.T, ctx context.Context) (addr, id string) {
 	t.Helper()
 	node, err := embed.Start(ctx, embed.Config{
 		DataDir: t.TempDir(), CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func stopWorkerIn(t *testing.T, step string, attempt uint32) {
 	dir := t.TempDir()
 	node, err := embed.Start(ctx, embed.Config{
 		DataDir: filepath.Join(dir, "data"), CheckInvariants: true, Logger: slog.New(slog.DiscardHandler),
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
+		DiskReserve: 1 << 20, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
