@@ -7,20 +7,21 @@ import (
 	"perdure/api"
 	commandv1 "perdure/api/command/v1"
 	"perdure/partition/group"
+	"perdure/partition/watch"
 )
 
 // Watch returns a wait for a promise to be settled: register, then read, then wait, then register again. C
 // also gets a value when no known leader can answer any more. A watch beyond the node's bounds may never get
 // one: read again after a while in any case.
-func (r *Router) Watch(namespace, id string) *group.Watch {
-	w := r.shared.Watches.Add(group.Settled, namespace, id)
+func (r *Router) Watch(namespace, id string) *watch.Watch {
+	w := r.shared.Watches.Add(watch.Settled, namespace, id)
 	r.askLeader(w, &commandv1.WatchRequest{})
 	return w
 }
 
 // askLeader asks the partition's leader for the awaited change, unless this node leads it. It does not block.
 // One answer, or its absence, is one value of the watch's channel.
-func (r *Router) askLeader(w *group.Watch, ask *commandv1.WatchRequest) {
+func (r *Router) askLeader(w *watch.Watch, ask *commandv1.WatchRequest) {
 	ref := w.Object()
 	ask.Partition, ask.Namespace, ask.Id = r.PartitionOf(ref.Namespace, ref.ID), ref.Namespace, ref.ID
 	ask.WaitMs = forwardTimeout.Milliseconds()
@@ -57,7 +58,7 @@ func (r *Router) askLeader(w *group.Watch, ask *commandv1.WatchRequest) {
 // RunWatch waits for a graph run to change. A run changes many times, so the request carries the version that
 // the caller has read: a change between the read and the request is not missed.
 type RunWatch struct {
-	*group.Watch
+	*watch.Watch
 	r *Router
 }
 
@@ -65,7 +66,7 @@ type RunWatch struct {
 // stop and register again. C also gets a value when no known leader can answer any more, and every few
 // seconds while this node does not lead the partition.
 func (r *Router) WatchRun(namespace, id string) RunWatch {
-	return RunWatch{r.shared.Watches.Add(group.Moved, namespace, id), r}
+	return RunWatch{r.shared.Watches.Add(watch.Moved, namespace, id), r}
 }
 
 // Follow has C get a value when the run is at another version than seen. It does not block; call it once.

@@ -10,6 +10,7 @@ import (
 	commandv1 "perdure/api/command/v1"
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/group"
+	"perdure/partition/watch"
 )
 
 // notifyBound is below the wait of a watch that is not notified (forwardTimeout), and far above the time of a
@@ -38,7 +39,7 @@ func runVersion(t *testing.T, r *Router, id string) group.RunVersion {
 }
 
 // notified waits for a value of a watch.
-func notified(t *testing.T, what string, w *group.Watch) {
+func notified(t *testing.T, what string, w *watch.Watch) {
 	t.Helper()
 	select {
 	case <-w.C:

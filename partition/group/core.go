@@ -13,6 +13,7 @@ import (
 	"perdure/partition/disk"
 	"perdure/partition/refusal"
 	"perdure/partition/repair"
+	"perdure/partition/watch"
 	"perdure/partition/workers"
 )
 
@@ -26,7 +27,7 @@ type core struct {
 	disk       *disk.Guard // nil in tests of parts
 	metrics    metrics
 	dispatcher *workers.Dispatcher
-	watches    *Watches
+	watches    *watch.Set
 
 	raft  *raft.Raft
 	store *fsm.Store

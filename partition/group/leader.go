@@ -16,6 +16,7 @@ import (
 	"perdure/fsm/wire"
 	"perdure/partition/raftgroup"
 	"perdure/partition/refusal"
+	"perdure/partition/watch"
 	"perdure/partition/workers"
 	"perdure/recovery"
 )
@@ -160,7 +161,7 @@ func (l *leadership) establish() bool {
 		if err == nil {
 			// Wake all watches: one that registered under the previous leader may have missed its last
 			// effects. One that registers after notifyServing has missed none.
-			r.watches.wakeAll()
+			r.watches.WakeAll()
 			r.notifyServing()
 			r.log.Info("leading", "event", "leader_ready", "partition", r.id, "establish", r.clock.Now().Sub(started))
 			return true
@@ -300,7 +301,7 @@ func (l *leadership) revoke() {
 	l.r.lead.CompareAndSwap(l, nil)
 	l.r.leads.wake()
 	l.r.dispatcher.Revoked(l)
-	l.r.watches.wakeAll()
+	l.r.watches.WakeAll()
 }
 
 // perform does what an entry wants done, in the order of the log. The present leadership performs them,
@@ -325,7 +326,7 @@ func (r *leader) perform(fx *machine.Effects, reserved []workers.Reservation) {
 		}
 		l.ship.wake(fx.Outbox)
 	}
-	r.watches.wake(Settled, fx.Settled)
-	r.watches.wake(Moved, fx.Graphs)
+	r.watches.Wake(watch.Settled, fx.Settled)
+	r.watches.Wake(watch.Moved, fx.Graphs)
 	r.dispatcher.Applied(r.member, orNone(l), fx, reserved)
 }

@@ -26,6 +26,7 @@ import (
 	"perdure/partition/repair"
 	"perdure/partition/snapshot"
 	"perdure/partition/transport"
+	"perdure/partition/watch"
 	"perdure/partition/workers"
 )
 
@@ -54,7 +55,7 @@ type Env struct {
 
 // Shared is what all groups of a node share. It is safe for concurrent use.
 type Shared struct {
-	Watches    Watches
+	Watches    watch.Set
 	Admission  *admission.Pool
 	Dispatcher *workers.Dispatcher // set before the first group is opened
 	bulk       *bulk

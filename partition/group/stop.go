@@ -100,7 +100,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	}
 	_ = raftgroup.Wait(ctx, r.resolved) // the proposer may wait for a hanging log
 	close(r.stopped)
-	r.watches.wakeAll()
+	r.watches.WakeAll()
 	if late != nil {
 		return late
 	}
@@ -142,7 +142,7 @@ func (r *Replica) Retire() {
 	_ = raftgroup.Wait(ctx, r.resolved)
 	close(r.killed)
 	close(r.stopped)
-	r.watches.wakeAll()
+	r.watches.WakeAll()
 }
 
 // takeDown ends what a halted replica still runs: Pebble's background retries must end too. It does not block.

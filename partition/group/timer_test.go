@@ -10,6 +10,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 	"perdure/partition/grouptest"
 	"perdure/partition/stable"
+	"perdure/partition/watch"
 	"perdure/partition/workers"
 	"perdure/recovery"
 )
@@ -39,8 +40,8 @@ func TestDeadlines(t *testing.T) {
 	r := n.Router()
 	must(t, r, promiseCmd("ten", 10_000))
 	must(t, r, promiseCmd("four", 4_000))
-	watch := n.shared.Watches.Add(Settled, ns, "four")
-	defer watch.Stop()
+	w := n.shared.Watches.Add(watch.Settled, ns, "four")
+	defer w.Stop()
 	waitFor(t, "the timer to wait for the earlier deadline", func() bool { return clock.Armed(4 * time.Second) }, func() string { return "" })
 	clock.Advance(3999 * time.Millisecond)
 	if got := counted(t, n.router.Replicas()[0].metrics.Ticks); got != 0 {
@@ -52,7 +53,7 @@ func TestDeadlines(t *testing.T) {
 	clock.Advance(time.Millisecond)
 	settles(t, n, "four", recovery.PromiseRejectedTimedout)
 	select {
-	case <-watch.C:
+	case <-w.C:
 	case <-time.After(waitLimit):
 		t.Error("who waited for it was not woken")
 	}

@@ -93,16 +93,16 @@ var boundBugs = []mutation.Bug{
 		From: "\t\tl.awaitSpace(ctx)\n", To: "\t\t_ = l.awaitSpace\n", Tests: "TestTasksOfOtherNodesAreBoundedInBytes",
 	},
 	{
-		File: "partition/group/watches.go", Rule: "watches: their number is bounded",
-		From: "w.waiting.Load() >= maxWatches || ", To: "", Tests: "TestWatchesAreBounded",
+		File: "partition/watch/watch.go", Rule: "watches: their number is bounded",
+		From: "w.waiting.Load() >= maxCount || ", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
-		File: "partition/group/watches.go", Rule: "watches: their bytes are bounded",
-		From: " || w.bytes.Load()+x.cost() > maxWatchBytes", To: "", Tests: "TestWatchesAreBounded",
+		File: "partition/watch/watch.go", Rule: "watches: their bytes are bounded",
+		From: " || w.bytes.Load()+x.cost() > maxBytes", To: "", Tests: "TestWatchesAreBounded",
 	},
 	{
 		File: "partition/group/watches.go", Rule: "watches: another node is refused, and does not wait for nothing",
-		From: "if !watch.registered {", To: "if !watch.registered && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
+		From: "if !w.Registered() {", To: "if !w.Registered() && in.WaitMs < 0 {", Tests: "TestWatchOfAnotherNodeIsRefused", Hangs: 30 * time.Second,
 	},
 	{
 		File: "partition/repair/content.go", Rule: "content: the low mark stays free",
