@@ -22,7 +22,7 @@ const (
 	overloadMax = 5 * time.Second
 )
 
-// verdict is what one attempt means for the call.
+// verdict is the consequence of one attempt for the call.
 type verdict int
 
 const (

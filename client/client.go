@@ -61,8 +61,8 @@ type Options struct {
 	Namespace string
 	// TLS secures the connections; nil leaves them in plaintext.
 	TLS *TLSOptions
-	// Token is shown to the nodes with every call; TokenFile is a file that holds it, and is followed when it
-	// changes. At most one of the two.
+	// Token is sent with every call; TokenFile is a file that holds it, which the client reads again when it changes.
+	// At most one of the two.
 	Token, TokenFile string
 	// PlaintextToken sends the token without TLS even to a node on another machine, where anyone on the
 	// network path can read it. Otherwise such a call fails.

@@ -33,7 +33,7 @@ type StartOptions struct {
 	Reuse Reuse
 }
 
-// Reuse says which ended executions a start replaces. What the former incarnation has recorded is deleted.
+// Reuse says which ended executions a start replaces. The records of the previous incarnation are deleted.
 type Reuse = perdurev1.Reuse
 
 // The policies of reuse.
@@ -395,8 +395,8 @@ func Millis(d time.Duration) int64 {
 	return ms
 }
 
-// Unavailable reports whether err means that no node could be reached or could serve, as opposed to a
-// refusal: the cluster's state, not the request, is what to look at.
+// Unavailable reports whether err means that no node could be reached or could serve, as opposed to a refusal: the
+// cause is the cluster's state, not the request.
 func Unavailable(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown)
 }

@@ -29,7 +29,7 @@ type SubmitGraphOptions struct {
 // SubmitGraph starts a run of a graph, and does not wait for it. The same graph with the same input under
 // the same id again answers with the run that is there. A run is an execution: Result, Signal, Cancel,
 // Terminate, Describe, Journal and List are for it too. Errors: *api.Error with BAD_REQUEST (the graph is
-// not well formed, with every problem and its place), ID_CONFLICT, FUNCTION_UNKNOWN and others; as with
+// not well formed, with every problem and its position), ID_CONFLICT, FUNCTION_UNKNOWN and others; as with
 // Start.
 func (c *Client) SubmitGraph(ctx context.Context, o SubmitGraphOptions) (Started, error) {
 	r := c.NewRequest()
@@ -122,7 +122,7 @@ func (c *Client) GetGraph(ctx context.Context, id string) (*perdurev1.GetGraphRe
 	return resp, err
 }
 
-// NodeOutcome is what one node of a run has come to: its state, and its output once it is completed. It
+// NodeOutcome is the state of one node of a run, and its output once it is completed. It
 // does not wait. Errors are those of GraphStatus; a node that the graph does not have is an *api.Error too.
 func (c *Client) NodeOutcome(ctx context.Context, id, nodeID string) (*perdurev1.NodeOutcome, error) {
 	var resp *perdurev1.NodeOutcome

@@ -20,13 +20,13 @@ import (
 	"perdure/internal/certs/reload"
 )
 
-// TLSOptions says whom a client believes and how it proves who it is. The zero value believes the
-// authorities of the system and shows no certificate. Files are followed: what replaces them is used for
-// the next connection.
+// TLSOptions configures the authorities that a client trusts, and its own certificate. The zero value trusts the
+// authorities of the system and presents no certificate. The client reads a changed file again before the next
+// connection.
 type TLSOptions struct {
 	// CAFile holds the authorities (PEM) of the nodes' certificates, instead of the system's.
 	CAFile string
-	// CertFile and KeyFile (PEM) are shown to nodes that ask for a certificate. Both, or none.
+	// CertFile and KeyFile (PEM) are the client's certificate, for nodes that ask for one. Both, or none.
 	CertFile, KeyFile string
 	// ServerName is the name that the nodes' certificates must have, instead of the host of each address.
 	ServerName string
@@ -130,7 +130,7 @@ func secure(opts *Options) (_ *secured, err error) {
 	return s, nil
 }
 
-// wellFormed says whether a token can be sent. The error does not contain it.
+// wellFormed checks that a token can be sent. The error does not contain it.
 func wellFormed(token string) error {
 	if token == "" {
 		return errors.New("the token is empty")

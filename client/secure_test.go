@@ -212,12 +212,12 @@ func TestTLS(t *testing.T) {
 			c.Close()
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "BEGIN") {
-			t.Errorf("%s: the message tells the file: %v", name, err)
+			t.Errorf("%s: the message shows the file: %v", name, err)
 		}
 	}
 }
 
-// A client shows its certificate, and one that replaces it; the authority it believes may change as well.
+// A client presents its certificate, and one that replaces it; the authority that it trusts may change, too.
 func TestClientCertificate(t *testing.T) {
 	ca, next := certstest.NewAuthority(t, "ca"), certstest.NewAuthority(t, "next")
 	dir := t.TempDir()

@@ -47,8 +47,9 @@ type activation struct {
 	// announced: OnEvent has got EventTask.
 	announced atomic.Bool
 
-	// Worker.mu guards busy, home, via and askedAt. home is the session the task came by, and sends its messages. busy: the activation counts against the worker's capacity. via is the session
-	// whose heartbeat included the activation last; askedAt is when the first of its unanswered heartbeats was sent, or zero.
+	// Worker.mu guards busy, home, via and askedAt. busy: the activation counts against the worker's capacity. home is
+	// the session that the task came by; it sends the task's messages. via is the session whose heartbeat last included
+	// the activation; askedAt is when the first of its unanswered heartbeats was sent, or zero.
 	busy    bool
 	home    *session
 	via     *session

@@ -41,14 +41,14 @@ func cleanupOptionsOf(opts []CleanupOption) cleanupOptions {
 	return o
 }
 
-// Cleanup registers what has to be done if the execution does not succeed. What is registered runs in reverse order, each
-// function once, and may use every operation:
+// Cleanup registers a function that runs if the execution does not succeed. Registered functions run in reverse order,
+// each once, and may use every operation:
 //
 //   - when the durable function returns an error: in line, before the execution fails;
 //   - when the execution is cancelled or misses its deadline: in an execution of its own, which the cluster starts as it
-//     records the end, whether or not a worker is there. Its id is Info(ctx).Cleanup, and perdure describe names it. It
-//     has a journal of its own, and CleanupWithin bounds it. Its worker first replays the cancelled execution, so that
-//     the function's variables are what they were.
+//     records the end, whether or not a worker is connected. Its id is Info(ctx).Cleanup, and perdure describe names
+//     it. It has a journal of its own, and CleanupWithin bounds it. Its worker first replays the cancelled execution,
+//     so that the function's variables have their values.
 //
 // perdure terminate runs no clean-up. A clean-up function that a cancel interrupts in line runs again from its beginning
 // in the clean-up execution. Register the function before the operation that it undoes: a crash may come after any of
@@ -61,7 +61,7 @@ func Cleanup(ctx Context, fn func(ctx Context) error, opts ...CleanupOption) {
 	t.register(fn, cleanupOptionsOf(opts))
 }
 
-// cleanups is what an activation's function has registered, and the state of a clean-up execution.
+// cleanups holds the clean-ups that a function has registered, and the state of a clean-up execution.
 type cleanups struct {
 	stack []*cleanup
 	// count is how many were ever registered; armed is what the cluster knows of it, in ms, 0 for nothing.
@@ -145,7 +145,7 @@ func (t *activation) runCleanup(ctx Context, c *cleanup) error {
 	return err
 }
 
-// runCleanups runs everything that is registered, last things first, until a cancel interrupts it.
+// runCleanups runs the registered functions, the last one first, until a cancel interrupts them.
 func (t *activation) runCleanups(ctx Context) error {
 	var failed []error
 	for len(t.cleanups.stack) > 0 {
@@ -198,8 +198,8 @@ func (t *activation) loadCancelled() {
 	c.own, t.journal, c.replaying = t.journal, past, true
 }
 
-// cleanUp is what a clean-up execution does after its function was replayed: it runs what is registered and not done,
-// with a journal and child numbers of its own. err is what the function returned.
+// cleanUp runs, in a clean-up execution whose function was replayed, the registered clean-ups that are not done. They
+// have a journal and child numbers of their own. err is the function's error.
 func (t *activation) cleanUp(ctx Context, err error) error {
 	c := &t.cleanups
 	if err != nil {

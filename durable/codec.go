@@ -31,7 +31,7 @@ func (JSON) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 // Decode is json.Unmarshal.
 func (JSON) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// plain reports whether payloads of a codec are for everyone to read.
+// plain reports whether a codec leaves payloads readable.
 func plain(c Codec) bool {
 	_, ok := c.(JSON)
 	return ok || c == nil
@@ -54,7 +54,7 @@ func rawBytes(c Codec, v any) (data []byte, ok bool) {
 // sealedPrefix begins the details of a failure whose message and details have passed a codec.
 const sealedPrefix = "perdure-sealed-1\x00"
 
-// sealed is what a codec gets of a failure, as JSON.
+// sealed holds the parts of a failure that pass through a codec, as JSON.
 type sealed struct {
 	Message string `json:"message"`
 	Details []byte `json:"details,omitempty"`
@@ -98,8 +98,8 @@ func errorBy(c Codec, f *perdurev1.Failure) *Error {
 	return e
 }
 
-// publicText is the text of an error for the cluster, which shows it as a problem: errors with data of the function stay
-// in the worker's log if its payloads are not for everyone.
+// publicText is the text of an error for the cluster, which shows it as a problem. If the codec hides payloads, errors
+// with data of the function stay in the worker's log.
 func publicText(c Codec, err error) string {
 	var mismatch *MismatchError
 	var misuse *MisuseError

@@ -41,7 +41,7 @@
 //   - Nothing a step could act upon is unrecorded when the step runs: recorded values and started
 //     children that are still in the buffer are committed first. Otherwise they travel with the next
 //     commit, so ten calls of Go and one AwaitAll are one round.
-//   - A function that must wait gives its goroutine up: the wait is committed and the goroutine ends by
+//   - A function that must wait ends its goroutine: the wait is committed and the goroutine ends by
 //     runtime.Goexit, which runs deferred functions. Do not put effects into them; operations called in
 //     them do nothing. When the wait is over, the function is replayed, on this worker or on another.
 //   - A function that is a node of a graph answers with a result, an error, Skip or SuspendOn. See Graph for

@@ -90,7 +90,7 @@ func (e *Entity[S]) call(_ Context, t *activation) ([]byte, error) {
 // EntityContext is the context of an operation. It ends when the entity's task is no longer this worker's.
 type EntityContext struct {
 	context.Context
-	// ID is the entity's id, Operation the operation's name, Sender who sent it: an execution's id, an entity's, or
+	// ID is the entity's id, Operation the operation's name, Sender its origin: an execution's id, an entity's, or
 	// "client".
 	ID                EntityID
 	Operation, Sender string

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// ErrCancelled is the error of every operation without a recorded result once the execution was asked to
-	// cancel. Clean up without durable operations and return; the execution ends as cancelled, with any
+	// ErrCancelled is the error of every operation without a recorded result once a cancel of the execution was
+	// requested. Clean up without durable operations and return; the execution ends as cancelled, with any
 	// result of the function. The failure of a cancelled child matches it too (see Error.Is).
 	ErrCancelled = errors.New("durable: cancelled")
 	// ErrTargetNotFound is matched (errors.Is) by the *Error of a signal to an id that no execution has.

@@ -47,7 +47,7 @@ type fakeServer struct {
 	children map[string]func(input []byte) *perdurev1.Outcome
 	// missing are the targets of signals that do not exist.
 	missing map[string]bool
-	// signals are what the world sends when an execution waits for that name, by number of delivery.
+	// signals are the payloads that the world sends when an execution waits for that name, by number of delivery.
 	signals map[string][]string
 	// split is set for a node of a fakeCluster.
 	split *fakeNode
@@ -75,7 +75,7 @@ type fakeServer struct {
 	credits int
 }
 
-// fault says what happens to a commit.
+// fault is a disturbance of a commit.
 type fault struct {
 	reason perdurev1.Reason // refused
 	before bool             // the stream breaks before it is applied

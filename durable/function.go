@@ -11,7 +11,7 @@ import (
 	"perdure/client"
 )
 
-// Registration is what a Worker can run: a *Function or an *Entity.
+// Registration is a *Function or an *Entity, which a Worker can run.
 type Registration interface {
 	// Name is the function's name, for Start.
 	Name() string

@@ -2,10 +2,10 @@ package durable
 
 import "errors"
 
-// A function that is a node of a graph may answer more than a result or an error: that there is nothing to
-// do, or that its node needs a signal to complete. It says so by the error it returns, as it is or wrapped.
-// Like any error, a step that returns it ends at once, and a child's comes out of Call. Otherwise nothing
-// differs from an execution of its own: an error fails the node, after its retries, a time-out is a failure.
+// A function that is a node of a graph may return two errors with a meaning for its node, as they are or wrapped: Skip
+// ends the node without a result, SuspendOn makes it wait for a signal. A step that returns one of them is not retried,
+// and Call returns the one of a child. Otherwise nothing differs from an execution of its own: an error fails the node,
+// after its retries, a time-out is a failure.
 // A worker that stops or is lost releases the task, so that another one continues.
 
 // The failure types by which the cluster knows the answers of Skip and SuspendOn.

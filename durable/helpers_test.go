@@ -2,5 +2,5 @@ package durable
 
 import "runtime"
 
-// goexit is what t.FailNow does in a step.
+// goexit ends the goroutine, as t.FailNow does in a step.
 func goexit() { runtime.Goexit() }

@@ -13,7 +13,7 @@ import (
 type JoinSet[T any] struct {
 	t *activation
 	n uint32
-	// members are the futures submitted, positions their places by child number.
+	// members are the submitted futures in order, positions their indexes by child number.
 	members   []*Future[T]
 	positions map[uint32]int
 	// taken says by position which members Next has returned; count is how many.

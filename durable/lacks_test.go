@@ -6,7 +6,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// TestLacks tells a reply that leaves out others' entries from one that has nothing to report.
+// TestLacks distinguishes a reply that leaves out others' entries from one without any.
 func TestLacks(t *testing.T) {
 	const (
 		running    = perdurev1.ExecutionStatus_EXECUTION_STATUS_RUNNING

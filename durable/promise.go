@@ -11,8 +11,8 @@ import (
 // Promise is a value that a function awaits and that a client settles, for a person or a webhook. NewPromise makes one.
 type Promise[T any] struct{ *Future[T] }
 
-// Token is what the outside settles the promise by: `perdure promise resolve TOKEN`, or client.SettlePromise. It is the
-// promise's id. The first to settle it decides; what it gives must be encoded as the worker's codec does.
+// Token is the promise's id, by which a client settles it: `perdure promise resolve TOKEN` or client.SettlePromise. The
+// first settlement counts. Its value must be encoded as the worker's codec does.
 func (p Promise[T]) Token() string { return p.ID() }
 
 // PromiseOption is an option of NewPromise.

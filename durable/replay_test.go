@@ -13,7 +13,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// journey is what the function of these tests has seen; every operation leaves a trace in it.
+// journey records the results that the function of these tests got; every operation adds to it.
 type journey struct {
 	Steps   []string
 	Random  uint64

@@ -15,7 +15,7 @@ import (
 	perdurev1 "perdure/api/perdure/v1"
 )
 
-// waits is what the function of these tests has seen.
+// waits records the results that the function of these tests got.
 type waits struct {
 	UUID     string
 	Steps    []string

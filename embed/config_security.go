@@ -68,7 +68,7 @@ func (c *Config) checkReach(add func(flag, reason string)) {
 	}
 }
 
-// security is what the settings about TLS, keys and tokens come to. A nil field is off.
+// security is the result of the settings about TLS, keys and tokens. A nil field is off.
 //
 // The peer port takes peerTLS, which follows the files; the not-ready server on the HTTP port takes httpTLS.
 type security struct {

@@ -148,7 +148,7 @@ func TestProblemsOfFiles(t *testing.T) {
 		t.Errorf("complaints about %v, want %v: %v", flags, want, err)
 	}
 	if strings.Contains(err.Error(), secret) {
-		t.Errorf("the message tells a key: %v", err)
+		t.Errorf("the message shows a key: %v", err)
 	}
 	cfg.TLSClientCA = ""
 	if _, err := cfg.openSecurity(slog.New(slog.DiscardHandler), prometheus.NewRegistry()); !errors.As(err, &all) || all.Problems[0].Flag != "tls-key" {

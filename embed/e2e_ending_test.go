@@ -28,7 +28,7 @@ const (
 	timedOut = perdurev1.PromiseState_PROMISE_STATE_REJECTED_TIMEDOUT
 )
 
-// tick is what the cluster's clock counts in: the beginning of a time may be that much before what it was asked at.
+// tick is the resolution of the cluster's clock: a duration may begin up to a tick before its request.
 const tick = time.Millisecond
 
 // stuck is a set of functions that do not end by themselves, each in another way.

@@ -43,7 +43,7 @@ var shared = sync.OnceValues(func() (*running, error) {
 	return start(nodeConfig(dir))
 })
 
-// sharedUsed says that some test has asked for the shared node.
+// sharedUsed: a test has asked for the shared node.
 var sharedUsed atomic.Bool
 
 func TestMain(m *testing.M) {
@@ -267,7 +267,7 @@ func (x *worker) saw(kind durable.EventKind, id string, n int) {
 	})
 }
 
-// noProblems says what the worker could not do.
+// noProblems fails the test with the problems that the worker reported.
 func (x *worker) noProblems() {
 	x.t.Helper()
 	x.mu.Lock()

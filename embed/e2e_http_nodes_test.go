@@ -32,7 +32,7 @@ func (c serviceCall) reply(status int, body string) {
 	}
 }
 
-// service is what graphs call in a test: each request waits for the test to answer it.
+// service is the HTTP service that graphs call in a test: each request waits for the test's answer.
 type service struct {
 	*httptest.Server
 	calls chan serviceCall

@@ -15,7 +15,7 @@ import (
 	"perdure/durable"
 )
 
-// report is what the function below returns: what each of its operations gave.
+// report holds the result of each operation of the function below.
 type report struct {
 	Plain, Intent, Flaky      int
 	Hopeless, Declined        string

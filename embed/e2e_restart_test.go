@@ -13,7 +13,7 @@ import (
 	"perdure/durable"
 )
 
-// ledger knows which steps were acknowledged, and complains when one of them runs again.
+// ledger records the acknowledged steps, and reports one that runs again.
 type ledger struct {
 	mu     sync.Mutex
 	acked  map[string]bool

@@ -11,7 +11,7 @@ import (
 	"perdure/durable"
 )
 
-// deliveryOf is what an execution learned of a signal that it sent.
+// deliveryOf is the result of a signal, as its sender got it.
 func deliveryOf(err error) string {
 	switch {
 	case err == nil:

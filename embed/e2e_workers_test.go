@@ -87,7 +87,7 @@ func TestWorkerVanishes(t *testing.T) {
 	p := newProxy(t, w.addr)
 	fns := newBlockers("a", "b")
 	const lease = 8 * time.Second // long enough for a busy machine to keep it until the network is frozen
-	// It has capacity for one task: with more, the silent worker would get the task again, each time for a
+	// It has capacity for one task: with more, the worker without heartbeats would get the task again, each time for a
 	// lease.
 	a := w.workAt(p.addr(), durable.WorkerOptions{Name: "a", Lease: lease, Concurrency: 1}, fns["a"])
 	h := begin(w, fns["a"].Function, "vanishing", 7)

@@ -18,7 +18,7 @@ type step struct {
 	// join is the cluster to join; contacts are peer addresses of its members.
 	join     string
 	contacts []string
-	// found says that this node makes the cluster of founders.
+	// found: this node creates the cluster of founders.
 	found    bool
 	founders []identity.Founder
 	// accept is the cluster that another founds with the same founders.

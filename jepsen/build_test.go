@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOverlay sees that patches are applied where they fit, and refused where they do not.
+// TestOverlay: patches are applied where they fit, and refused where they do not.
 func TestOverlay(t *testing.T) {
 	dir := t.TempDir()
 	ctx := within(t, testTimeout)

@@ -29,12 +29,12 @@ type CallersOptions struct {
 	// Idle connections are opened: a third sends nothing, a third is idle after the handshake, a third sends
 	// a byte a second; default 10,000.
 	Idle int
-	// MaxBytes is what the node's process may hold while the requests are unfinished; default 150 MB, and 220 MB
+	// MaxBytes bounds the memory of the node's process while the requests are unfinished; default 150 MB, and 220 MB
 	// without a Token: a node that asks for none takes everybody's requests, up to --max-request-bytes (64 MiB).
 	MaxBytes int64
 	// Hold is how long each of the two lasts; default 10 s.
 	Hold time.Duration
-	// Token is what good callers show; empty if the cluster asks for none.
+	// Token is the token of good callers; empty if the cluster asks for none.
 	Token string
 	Out   io.Writer
 }
@@ -109,7 +109,7 @@ func Callers(ctx context.Context, c *Cluster, o CallersOptions) (*CallersReport,
 	return r, err
 }
 
-// memory is what the node's process holds, in bytes.
+// memory is the resident memory of the node's process, in bytes.
 func (n *Node) memory() (int64, error) {
 	n.mu.Lock()
 	pid := n.cmd.Process.Pid

@@ -33,7 +33,7 @@ type Disturbance struct {
 // ErrNeedsPatches says that a fault needs a server that the harness can disturb.
 var ErrNeedsPatches = errors.New("this fault needs a server that was built with FaultPatches (Options.Patched)")
 
-// faultsFile is what the server follows.
+// faultsFile is the file from which the server reads its disturbances.
 func (n *Node) faultsFile() string { return filepath.Join(n.c.dir, n.Name+".faults") }
 
 // Disturb changes the node's faults. They take effect within some hundredths of a second, and last over

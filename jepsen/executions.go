@@ -80,7 +80,7 @@ type ExecutionReport struct {
 	Violations []string
 }
 
-// ExecutionFault is what one fault cost.
+// ExecutionFault is the cost of one fault.
 type ExecutionFault struct {
 	Fault, Hit string
 	// Gap is the longest time without a completion, Slow how long there were fewer than half as many as
@@ -410,7 +410,7 @@ func (r *ExecutionRun) countSignals(ctx context.Context, cl *client.Client, dead
 	return inParallel(ctx, 8, jobs)
 }
 
-// readJournal says what is wrong with the journal of an execution that has ended, and how often the signal that it may
+// readJournal returns the problem in the journal of an ended execution, if any, and how often the signal that it may
 // wait for was delivered.
 func readJournal(ctx context.Context, cl *client.Client, id string) (wrong string, words int, err error) {
 	var entries []*perdurev1.JournalEntry
@@ -426,7 +426,7 @@ func readJournal(ctx context.Context, cl *client.Client, id string) (wrong strin
 	return CheckJournal(entries), words, nil
 }
 
-// CheckJournal says what is wrong with the journal of an execution that has ended: a hole in the sequence,
+// CheckJournal returns the problem in the journal of an ended execution, if any: a hole in the sequence,
 // an operation that was scheduled or completed twice, an attempt that began twice, a timer that fired twice, early
 // or never, anything after the end, no end. It returns "" when nothing is.
 func CheckJournal(entries []*perdurev1.JournalEntry) string {

@@ -23,7 +23,7 @@ const (
 	stSkipped   = perdurev1.NodeStatus_NODE_STATUS_SKIPPED
 )
 
-// played is what an honest cluster shows of a script that has ended, with the calls of its workers.
+// played is the history of an ended script on a correct cluster, with the calls of its workers.
 func played(id string, s *GraphScript) (*GraphRecord, []Call) {
 	expect, completes := s.Expect()
 	rec := &GraphRecord{ID: id, Script: s, Acked: true, Outputs: map[string][]byte{}, Subs: map[string]*GraphRecord{},
@@ -297,7 +297,7 @@ func TestGraphSamples(t *testing.T) {
 }
 
 // The drawn scripts are accepted graphs, are drawn again alike, hold every kind of end, and what their script
-// says is what the reduction computes from its results.
+// says is the reduction's result.
 func TestDrawnGraphs(t *testing.T) {
 	ends := map[string]int{}
 	for k := range uint64(400) {

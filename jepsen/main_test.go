@@ -83,7 +83,7 @@ func beFakeNode(how string, args []string) int {
 	}
 }
 
-// beEcho answers each connection with what it says.
+// beEcho echoes each connection's bytes.
 func beEcho(addr string) int {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

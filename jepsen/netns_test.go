@@ -51,8 +51,8 @@ func wiresForTest(t *testing.T, nodes int) *wires {
 // silentTimeout.
 const answerTime, silentTimeout = 30 * time.Second, 500 * time.Millisecond
 
-// hears says whether an open connection still carries.
-func hears(conn net.Conn, within time.Duration) error {
+// echoes checks that an open connection still carries data.
+func echoes(conn net.Conn, within time.Duration) error {
 	conn.SetDeadline(time.Now().Add(within))
 	if _, err := conn.Write([]byte("x")); err != nil {
 		return err
@@ -74,21 +74,21 @@ func TestCable(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conns[i].Close()
-		if err := hears(conns[i], answerTime); err != nil {
+		if err := echoes(conns[i], answerTime); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.cut(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := hears(conns[0], silentTimeout); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := echoes(conns[0], silentTimeout); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a cut cable answers %v, expected silence", err)
 	}
 	if conn, err := dial(w.addr(0), silentTimeout); err == nil {
 		conn.Close()
 		t.Error("a host without a cable takes connections")
 	}
-	if err := hears(conns[1], answerTime); err != nil {
+	if err := echoes(conns[1], answerTime); err != nil {
 		t.Errorf("the other host: %v", err)
 	}
 	if err := w.join(ctx, 0); err != nil {
@@ -100,13 +100,13 @@ func TestCable(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		return hears(conn, answerTime)
+		return echoes(conn, answerTime)
 	}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestMute sees that only the pair that is muted is silent, and only while it is.
+// TestMute: only the muted pair loses its messages, and only while it is muted.
 func TestMute(t *testing.T) {
 	for _, tool := range []string{"bash", "timeout"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -115,7 +115,7 @@ func TestMute(t *testing.T) {
 	}
 	w := wiresForTest(t, 3)
 	ctx := within(t, testTimeout)
-	// reach says whether the host i reaches the host j.
+	// reach checks that the host i reaches the host j.
 	reach := func(i, j int, within time.Duration) bool {
 		err := exec.CommandContext(ctx, "ip", "netns", "exec", w.namespace(i), "timeout", fmt.Sprint(within.Seconds()),
 			"bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/%s/7000 && echo x >&3 && read <&3", w.addr(j))).Run()
@@ -165,7 +165,7 @@ func TestMute(t *testing.T) {
 	expect("no longer muted")
 }
 
-// TestSweep sees that a network whose harness is gone is removed by the next one, and this one's is not.
+// TestSweep: the next harness removes a network whose harness is gone, and leaves its own.
 func TestSweep(t *testing.T) {
 	w := wiresForTest(t, 1)
 	ctx := within(t, testTimeout)

@@ -47,7 +47,7 @@ func processState(t *testing.T, pid int) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		t.Skipf("this system does not tell how a process is: %v", err)
+		t.Skipf("this system does not show the state of a process: %v", err)
 	}
 	_, after, _ := strings.Cut(string(data), ") ")
 	return after[:1]
@@ -188,7 +188,7 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// TestDisturb sees that a server finds what it is to suffer, and that one that cannot be disturbed says so.
+// TestDisturb: a server reads its disturbances, and one without the patches refuses them.
 func TestDisturb(t *testing.T) {
 	c := &Cluster{dir: t.TempDir()}
 	n := &Node{process: process{c: c, Name: "n1"}}

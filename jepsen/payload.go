@@ -33,7 +33,7 @@ type PayloadOptions struct {
 	Calm    time.Duration
 	// Bound is when all have to have arrived; default 5 min.
 	Bound time.Duration
-	// MaxMemory is what a node may take (resident bytes); default 600 MB. MaxSlowdown is how many times the 99th
+	// MaxMemory bounds the resident memory of a node, in bytes; default 600 MB. MaxSlowdown is how many times the 99th
 	// percentile of the small executions may be what it was before; default 5.
 	MaxMemory   int64
 	MaxSlowdown float64
@@ -87,7 +87,7 @@ func payloadOf(seed uint64, n, size int) string {
 	return fmt.Sprintf("%d:%s:%s", n, hex.EncodeToString(sum[:]), rest)
 }
 
-// readPayload says which payload it is; an error says that it is none.
+// readPayload returns the number of a payload; an error means that it is none.
 func readPayload(data []byte) (n int, err error) {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
@@ -356,7 +356,7 @@ func (m *memoryWatch) most() map[string]int64 {
 	return out
 }
 
-// String is what they take now.
+// String lists their memory now.
 func (m *memoryWatch) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

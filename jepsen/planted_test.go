@@ -49,7 +49,7 @@ func lateCluster(ctx context.Context, t *testing.T, bug []Patch) *Cluster {
 	return c
 }
 
-// TestLateAnswers sees that answers which come late confirm no read.
+// TestLateAnswers: late answers confirm no read.
 func TestLateAnswers(t *testing.T) {
 	testkit.NeedsLong(t, "it cuts a cluster twice; the rule of reads has tests in partition")
 	ctx := within(t, testTimeout)
@@ -74,7 +74,7 @@ func TestUnconfirmedReadsAreFound(t *testing.T) {
 	t.Error("8 rounds, and no stale read was found")
 }
 
-// TestPatchesFit sees that the planted bug still fits the sources, also where it is not tried.
+// TestPatchesFit: the planted bug still fits the sources, also where it is not tried.
 func TestPatchesFit(t *testing.T) {
 	if _, err := overlay(within(t, time.Minute), t.TempDir(), unconfirmedReads); err != nil {
 		t.Error(err)

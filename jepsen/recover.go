@@ -16,7 +16,7 @@ import (
 // RecoverCase is a kind of loss and its recovery.
 type RecoverCase struct {
 	Name, About string
-	// Args are what nodes must be started with, so that the case happens within seconds.
+	// Args are the flags of the nodes with which the case happens within seconds.
 	Args []string
 	run  func(*recovery) error
 }
@@ -60,7 +60,7 @@ type RecoverOptions struct {
 // RecoverReport is the outcome of a case.
 type RecoverReport struct {
 	Case string
-	// Times are what was measured, in order.
+	// Times are the measured times, in order.
 	Times []Measured
 	// Notes are further observations.
 	Notes      []string

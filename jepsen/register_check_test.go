@@ -82,7 +82,7 @@ func TestRegisterChecker(t *testing.T) {
 	}
 }
 
-// TestLateAnswer: the checker tells an answer that was read after its create's effect from a wrong one.
+// TestLateAnswer: the checker distinguishes an answer that was read after its create's effect from a wrong one.
 func TestLateAnswer(t *testing.T) {
 	const create, settle, get = RegisterCreate, RegisterSettle, RegisterGet
 	// The create takes effect by 3, since it is seen; its answer has what was settled from 4 on.
@@ -156,7 +156,7 @@ func TestRegisterDeadline(t *testing.T) {
 	}
 }
 
-// TestRegisterCheckerKeepsIDsApart sees that one bad id is found among good ones, and only that one.
+// TestRegisterCheckerKeepsIDsApart: the checker finds one bad id among good ones, and only that one.
 func TestRegisterCheckerKeepsIDsApart(t *testing.T) {
 	var ops []RegisterOp
 	for i := range 50 {

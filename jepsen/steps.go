@@ -64,7 +64,7 @@ func answerOf(ctx durable.Context, sent *durable.Future[struct{}]) (string, erro
 // sentPayload is what the n-th signal of an execution holds.
 func sentPayload(id string, n int) string { return fmt.Sprintf("%s/%d", id, n) }
 
-// receipt is what a step returns: proof of the one run that counts.
+// receipt is a step's result: proof of the one run that counts.
 type receipt struct {
 	Promise string `json:"promise"`
 	Proof   string `json:"proof"`

@@ -41,7 +41,7 @@ func (o *UpgradeOptions) fill() {
 	}
 }
 
-// UpgradeReport is what the upgrade cost.
+// UpgradeReport is the cost of an upgrade.
 type UpgradeReport struct {
 	Took time.Duration
 	// From and To are the cluster's feature levels.

@@ -313,7 +313,7 @@ func (s *stream) task() *perdurev1.Task {
 	return receive(s.w.t, "task", s.tasks)
 }
 
-// noTask says that no task may have come so far.
+// noTask fails the test if a task has come so far.
 func (s *stream) noTask() {
 	s.w.t.Helper()
 	select {

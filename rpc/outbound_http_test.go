@@ -140,7 +140,7 @@ func TestOutboundConnections(t *testing.T) {
 	const closedAddr = "127.0.0.1:1" // the system gives this port to no one
 	f := fails(t, outboundRequest{URL: "http://" + closedAddr + "/?token=secret", Method: "GET"}, failureConnect)
 	if strings.Contains(f.Message, "secret") {
-		t.Errorf("the message tells the query: %s", f.Message)
+		t.Errorf("the message shows the query: %s", f.Message)
 	}
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)

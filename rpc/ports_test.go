@@ -67,7 +67,7 @@ func TestMetricsOfCallersAreThere(t *testing.T) {
 	_, body := get(t, w.node, "/metrics")
 	for _, m := range names {
 		if !strings.HasSuffix(m[1], "_total") && !strings.Contains(body, "\n# TYPE "+m[1]+" ") {
-			t.Errorf("the page tells of %s, /metrics does not", m[1])
+			t.Errorf("the page names %s, /metrics does not", m[1])
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestHealthAndReflection(t *testing.T) {
 	}
 }
 
-// TestStopIsAnnounced sees the health service change when the node stops, and calls that wait be ended.
+// TestStopIsAnnounced: when the node stops, the health service reports it and waiting calls end.
 func TestStopIsAnnounced(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
@@ -273,7 +273,7 @@ func TestStopIsAnnounced(t *testing.T) {
 	}
 }
 
-// noise is what a port may hear.
+// noise lists bytes that a port may receive.
 func noise() map[string][]byte {
 	random := make([]byte, 64<<10)
 	r := rand.NewChaCha8([32]byte{1})

@@ -239,7 +239,7 @@ func TestGraphWatchInATerminal(t *testing.T) {
 	}
 }
 
-// play is what a terminal shows after these characters: it knows the few codes that are used.
+// play returns the text that a terminal shows after these characters; it handles the few codes in use.
 func play(text string) string {
 	lines, at, column := [][]rune{{}}, 0, 0
 	for text != "" {

@@ -97,7 +97,7 @@ type finding struct {
 	nodes []string
 }
 
-// verdict is what a verification has checked, in display order, and the violations it found.
+// verdict lists the checked objects of a verification, in display order, and the violations it found.
 type verdict struct {
 	counts   []count
 	findings []finding

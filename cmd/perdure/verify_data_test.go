@@ -51,7 +51,7 @@ const realPartitions = 3
 //	made, lost                are graph runs that have ended, lost by a failure
 type realNode struct {
 	stopped, killed string
-	// live is what verify said of it while it ran, inUse what it said of its directory then.
+	// live is the output of verify while the node ran, inUse its output for the directory in use.
 	live, inUse string
 	liveCode    int
 	inUseCode   int

@@ -54,7 +54,7 @@ type RunInput struct {
 	Legacy    string `json:"legacy"`
 }
 
-// TheMonth is what the example reports on.
+// TheMonth is the month of the example's report.
 var TheMonth = RunInput{Period: "2025-06", Orders: ordersFile, Customers: customersFile, Products: productsFile,
 	Rates: ratesFile, Legacy: legacyFile}
 

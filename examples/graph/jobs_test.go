@@ -169,7 +169,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 	}
 }
 
-// runByHand does what the graph does, without one.
+// runByHand runs the functions of the graph one after the other, without a cluster.
 func runByHand(s *Shop) error {
 	in := TheMonth
 	table := func(file string, columns []string) Table {

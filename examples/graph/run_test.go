@@ -64,7 +64,7 @@ func TestStrictGraph(t *testing.T) {
 	}
 }
 
-// output is what a run has printed so far.
+// output is the text that a run has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -94,7 +94,7 @@ func inProcess(t *testing.T, ctx context.Context, args ...string) (code int, std
 	return code, out.String(), errs.String()
 }
 
-// waitFor looks until ok says yes; seen is what was last seen.
+// waitFor calls ok until it returns true; seen is the last state.
 func waitFor(t *testing.T, ctx context.Context, what string, ok func() (yes bool, seen string)) {
 	t.Helper()
 	limit := testTime
@@ -320,7 +320,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestNoNode looks for a cluster where there is none.
+// TestNoNode connects to an address without a cluster.
 func TestNoNode(t *testing.T) {
 	t.Parallel() // it is all waiting
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)

@@ -161,7 +161,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestNoNode looks for a cluster where there is none.
+// TestNoNode connects to an address without a cluster.
 func TestNoNode(t *testing.T) {
 	t.Parallel() // it is all waiting
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)

@@ -56,7 +56,7 @@ func (o Order) ID() string {
 	return fmt.Sprintf("order-%d-%s", o.Number, o.Run)
 }
 
-// Total is what the customer pays, in cents.
+// Total is the price of the order, in cents.
 func (o Order) Total() int64 {
 	var sum int64
 	for _, l := range o.Lines {

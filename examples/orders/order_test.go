@@ -67,7 +67,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestBook looks at the orders that come with the example: all that can happen does, and early, so that a
+// TestBook checks the orders that come with the example: all that can happen does, and early, so that a
 // short run shows it too.
 func TestBook(t *testing.T) {
 	book, err := LoadBook("", 0)

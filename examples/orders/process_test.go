@@ -41,7 +41,7 @@ type process struct {
 	ended  chan struct{}
 }
 
-// output is what a process has printed so far.
+// output is the text that a process has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -138,7 +138,7 @@ func (p *process) finish(ctx context.Context) Summary {
 	return s
 }
 
-// waitFor looks until ok says yes; what says what was last seen.
+// waitFor calls ok until it returns true, and names what in its failure.
 func waitFor(t *testing.T, ctx context.Context, what string, ok func() (yes bool, seen string)) {
 	t.Helper()
 	limit := testTime

@@ -141,7 +141,7 @@ func shortBook(t *testing.T, dir string) string {
 	return path
 }
 
-// checkJournal sees that every operation of a journal was scheduled and completed once, and each of its
+// checkJournal checks that every operation of a journal was scheduled and completed once, and each of its
 // attempts begun once; that the journal has one end, its last entry; and that promise has succeeded in
 // the given attempt.
 func checkJournal(t *testing.T, ctx context.Context, c *client.Client, id, promise string, attempt uint32) {

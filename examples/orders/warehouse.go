@@ -20,7 +20,7 @@ import (
 
 // Warehouse is the other party: it reads its inbox (the request-pick lines of effects.log), takes its time,
 // and sends the signal "picked" to the order. If an order that it has not read of calls, it picks that as
-// well. It is no durable function, and not careful either: after a crash it starts from its notes (picks.log)
+// well. It is no durable function: after a crash it starts from its notes (picks.log)
 // and may send a signal twice. An order waits for one only.
 type Warehouse struct {
 	client *client.Client
@@ -32,7 +32,7 @@ type Warehouse struct {
 // pickers work concurrently. Their names go into the parcels.
 var pickers = []string{"Ada", "Emil", "Ines", "Jakob", "Mira", "Oskar", "Pia", "Timo"}
 
-// inboxPoll is how often the warehouse looks into its inbox.
+// inboxPoll is how often the warehouse reads its inbox.
 const inboxPoll = 20 * time.Millisecond
 
 // pick is an order on the pickers' list.

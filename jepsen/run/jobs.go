@@ -135,7 +135,7 @@ func entitySignalsJob(set *flag.FlagSet, co *common, out io.Writer) job {
 	set.IntVar(&o.Chunk, "chunk", 2000, "signals of an incarnation of an execution")
 	set.IntVar(&o.Workers, "workers", 3, "workers")
 	set.IntVar(&o.Rounds, "rounds", 0, "faults at least; they follow each other until all signals have run (default: each once)")
-	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long the cluster waits for a silent worker")
+	set.DurationVar(&o.Lease, "lease", 5*time.Second, "how long a task is held without a heartbeat")
 	set.DurationVar(&o.Bound, "bound", 20*time.Minute, "when all signals have to have run")
 	set.Int64Var(&o.MaxMemory, "max-memory", 800_000_000, "bytes that a node may take")
 	times(set, &o.Warm, &o.Hold, &o.Cool, 2*time.Second, 4*time.Second, 2*time.Second)

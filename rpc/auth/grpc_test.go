@@ -243,7 +243,7 @@ func TestRefusalsAreToldCountedAndLogged(t *testing.T) {
 	}
 	for _, token := range []string{readerToken, otherToken, "secret-guess"} {
 		if strings.Contains(log, token) {
-			t.Errorf("the log tells the token %q", token)
+			t.Errorf("the log shows the token %q", token)
 		}
 	}
 }

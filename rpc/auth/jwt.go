@@ -30,7 +30,7 @@ const (
 // public key taken for a secret.
 var algorithms = []string{"RS256", "ES256", "EdDSA"}
 
-// keyring is what the file of keys holds, and the tokens they have verified: checking a signature costs
+// keyring holds the keys of the file, and the tokens they have verified: checking a signature costs
 // more than the rest of most calls.
 type keyring struct {
 	byAlgorithm map[string][]jwt.VerificationKey

@@ -77,7 +77,7 @@ func TestTokenFileMistakes(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: the message tells the token: %v", name, err)
+			t.Errorf("%s: the message shows the token: %v", name, err)
 		}
 	}
 	// Hexadecimal digits in capitals are the same hash.
