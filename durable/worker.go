@@ -311,12 +311,18 @@ func (w *Worker) stop() {
 	if w.waitIdle(stepStopTimeout) {
 		return
 	}
-	left := w.listed()
-	for _, t := range left {
+	var releases []lastRequest
+	for _, t := range w.listed() {
 		w.log.Warn("step did not end within the stop grace", "event", "step_abandoned", "id", t.info.ID)
-		t.sendAbandon()
+		w.mu.Lock()
+		s := w.routeLocked(t)
+		w.mu.Unlock()
+		if s != nil {
+			releases = append(releases, lastRequest{s, t.bareRelease})
+		}
 		w.lose(t)
 	}
+	w.askLast(releases)
 }
 
 // settle waits until the tasks that were under way have arrived and been released, at most 2 * drainTimeout.
@@ -326,19 +332,36 @@ func (w *Worker) settle() {
 	default:
 		return // an unreachable cluster delivers nothing
 	}
+	var beats []lastRequest
 	w.mu.Lock()
-	sessions := slices.Clone(w.sessions)
+	for _, s := range w.sessions {
+		beats = append(beats, lastRequest{s, func() *perdurev1.WorkRequest {
+			return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}
+		}})
+	}
 	w.mu.Unlock()
+	w.askLast(beats)
+	w.waitIdle(drainTimeout)
+}
+
+// lastRequest is a request of a worker that stops, by the given session or one that replaces it.
+type lastRequest struct {
+	home  *session
+	build func() *perdurev1.WorkRequest
+}
+
+// askLast sends the requests and waits until all are answered, at most drainTimeout: the end of a stream drops what is
+// still on its way.
+func (w *Worker) askLast(requests []lastRequest) {
+	if len(requests) == 0 {
+		return
+	}
 	timeout := w.clock.After(drainTimeout)
 	var asked sync.WaitGroup
 	lost := make(chan struct{})
-	for _, s := range sessions {
-		probe := &activation{lost: lost, cancel: func(error) {}, home: s}
-		asked.Go(func() {
-			w.roundTrip(probe, func() *perdurev1.WorkRequest {
-				return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Heartbeat{Heartbeat: &perdurev1.Heartbeat{}}}
-			})
-		})
+	for _, r := range requests {
+		probe := &activation{lost: lost, cancel: func(error) {}, home: r.home}
+		asked.Go(func() { w.roundTrip(probe, r.build) })
 	}
 	answered := make(chan struct{})
 	go func() { // it ends when lost is closed, at the latest
@@ -351,7 +374,6 @@ func (w *Worker) settle() {
 	}
 	close(lost)
 	<-answered
-	w.waitIdle(drainTimeout)
 }
 
 // waitIdle waits until no activation is left; false after timeout.
@@ -372,14 +394,20 @@ func (w *Worker) waitIdle(timeout time.Duration) bool {
 	}
 }
 
-// sendAbandon releases the task while its goroutine is stuck in a step. It waits for no answer: the stream is about
-// to close, and otherwise the lease expires.
+// bareRelease is a release of the task without a problem and without a delay.
+func (t *activation) bareRelease() *perdurev1.WorkRequest {
+	return &perdurev1.WorkRequest{Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}}
+}
+
+// sendAbandon releases the task without a wait for the answer: if the release is lost, the lease expires.
 func (t *activation) sendAbandon() {
 	t.w.mu.Lock()
 	s := t.w.routeLocked(t)
 	t.w.mu.Unlock()
 	if s != nil {
-		s.send(&perdurev1.WorkRequest{CallId: t.w.callID(), Kind: &perdurev1.WorkRequest_Release{Release: &perdurev1.Release{Task: t.key.token()}}})
+		m := t.bareRelease()
+		m.CallId = t.w.callID()
+		s.send(m)
 	}
 }
 
